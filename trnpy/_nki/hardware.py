@@ -1,0 +1,111 @@
+"""One frozen row per NeuronCore generation: sizes, clocks, rates, link and launch, each with its source.
+
+Sources, all public AWS documentation unless said: ``arch`` = nki/guides/architecture/*_arch.rst of
+aws-neuron-sdk (Neuron 2.32); ``dma`` = nki/deep-dives/nki-dma-bandwidth-guide.rst; ``perf`` =
+nki/deep-dives/nki_perf_guide.rst; ``seed`` = published torch-XLA measurements of trntensor on trn1.
+No Trainium has run trnpy: every time computed from these rows is a *model*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Mapping
+
+PARTITIONS = 128  # rows of SBUF, PSUM and the systolic array, all generations (arch)
+PSUM_BANKS = 8  # per partition, all generations (arch)
+PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What one NeuronCore can do, and what it costs to reach it from the host."""
+
+    name: str
+    generation: int
+    cores_per_chip: int
+    sbuf_bytes_per_partition: int  # usable by kernels: tile_size.sbuf_fmax_bytes
+    tensor_hz: float
+    vector_hz: float
+    scalar_hz: float
+    gpsimd_hz: float
+    flops_per_s: Mapping[str, float]  # TensorEngine peak of one core, by input dtype
+    hbm_bytes: int  # per core
+    hbm_bytes_per_s: float  # per core, what 16 DMA engines sustain
+    dma_bytes_per_s: float  # one of the 16 DMA engines
+    dma_descriptor_s: float  # fixed cost of one descriptor
+    link_bytes_per_s: float  # host to device
+    unlink_bytes_per_s: float  # device to host
+    launch_s: float  # host call of one kernel until the device has answered
+
+    @property
+    def float64_flops_per_s(self) -> float:
+        """Products of float64 accuracy: 28 bf16 passes each (Ozaki scheme I, 8-bit digits, 7 slices)."""
+        return self.flops_per_s["bfloat16"] / FLOAT64_PASSES
+
+
+FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit digits: as accurate as dgemm on scaled data
+SYRK_PASSES = 16  # the same for A A^T, where pair (i, j) is the transpose of (j, i)
+COMPLEX_PRODUCTS = 4  # 4M: four real products, each scaled on its own
+EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
+
+GIB = 1024**3
+
+TRN1 = Hardware(
+    name="trn1",
+    generation=2,
+    cores_per_chip=2,
+    sbuf_bytes_per_partition=180_224,
+    tensor_hz=2.8e9,
+    vector_hz=1.12e9,
+    scalar_hz=1.4e9,
+    gpsimd_hz=1.4e9,
+    flops_per_s=MappingProxyType({"bfloat16": 92e12, "float16": 92e12, "float32": 23e12}),  # arch
+    hbm_bytes=16 * GIB,  # 32 GiB a chip, two cores (arch)
+    hbm_bytes_per_s=272e9,  # dma: 16 x 17 B/ns
+    dma_bytes_per_s=18e9,  # perf: 32 KiB on one engine in 1 810 ns
+    dma_descriptor_s=20e-9,
+    link_bytes_per_s=6e9,  # seed: 4-8 GB/s
+    unlink_bytes_per_s=5.3e9,  # seed: 16.8 MB in 3.14 ms
+    launch_s=0.67e-3,  # seed: torch-XLA dispatch floor; bare NRT is nearer 80 us
+)
+
+TRN2 = Hardware(
+    name="trn2",
+    generation=3,
+    cores_per_chip=8,
+    sbuf_bytes_per_partition=212_984,
+    tensor_hz=2.4e9,
+    vector_hz=0.96e9,
+    scalar_hz=1.2e9,
+    gpsimd_hz=1.2e9,
+    flops_per_s=MappingProxyType({"bfloat16": 79e12, "float16": 79e12, "float32": 20e12}),  # arch
+    hbm_bytes=12 * GIB,  # 96 GiB a chip, eight cores (arch)
+    hbm_bytes_per_s=368e9,  # dma: 16 x 23 B/ns
+    dma_bytes_per_s=25.2e9,  # fitted to 1 KiB at 259 and 4 KiB at 354 GB/s a core; predicts 2 KiB at 315
+    dma_descriptor_s=22.6e-9,
+    link_bytes_per_s=6e9,  # as trn1: nothing published
+    unlink_bytes_per_s=5.3e9,
+    launch_s=0.67e-3,  # third-party trn2 launches were 0.85-1.4 x those of trn1
+)
+
+TRN3 = Hardware(
+    name="trn3",
+    generation=4,
+    cores_per_chip=8,
+    sbuf_bytes_per_partition=245_752,
+    tensor_hz=2.4e9,
+    vector_hz=1.2e9,
+    scalar_hz=1.2e9,
+    gpsimd_hz=1.2e9,
+    flops_per_s=MappingProxyType({"bfloat16": 79e12, "float16": 79e12, "float32": 20e12}),  # arch
+    hbm_bytes=18 * GIB,  # 144 GiB a chip, eight cores (arch)
+    hbm_bytes_per_s=528e9,  # dma: 16 x 33 B/ns
+    dma_bytes_per_s=36e9,  # extrapolated from trn2 by the ratio of sustained rates
+    dma_descriptor_s=20e-9,
+    link_bytes_per_s=6e9,
+    unlink_bytes_per_s=5.3e9,
+    launch_s=0.67e-3,
+)
+
+MACHINES: Mapping[str, Hardware] = MappingProxyType({m.name: m for m in (TRN1, TRN2, TRN3)})
