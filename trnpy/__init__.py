@@ -1,0 +1,38 @@
+"""NumPy and SciPy on AWS Trainium: same names, same results, heavy products on the device.
+
+Not affiliated with NumPy or SciPy.  Importing trnpy patches nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name -> module that has it; loaded at first use, so that importing trnpy costs a few milliseconds.
+_LAZY = {
+    **dict.fromkeys(("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._ops"),
+    **dict.fromkeys(("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"),
+    **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._policy"),
+    **dict.fromkeys(("available",), "trnpy._engine"),
+    **dict.fromkeys(("report", "profile"), "trnpy._report"),
+    **dict.fromkeys(("calibrate",), "trnpy._calibration"),
+    **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch"),
+    **dict.fromkeys(("linalg", "sparse", "chem"), ""),  # modules
+}
+
+__all__ = ["__version__", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'trnpy' has no attribute {name!r}")
+    module = _LAZY[name]
+    value = getattr(importlib.import_module(module), name) if module else importlib.import_module(f"trnpy.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

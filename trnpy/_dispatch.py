@@ -1,0 +1,339 @@
+"""The one place where a call goes to the device or stays on the host.
+
+prepare -> decide -> run -> check; the reference function with the caller's own arguments whenever
+one of them says no.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from trnpy import _report
+from trnpy._calibration import HostRates, current_rates
+from trnpy._engine import Engine, current_engine
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.runtime import DeviceMemoryError
+from trnpy._policy import Policy, current_policy
+from trnpy._precision import eps, product_s
+
+HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
+ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
+
+
+class Reason(StrEnum):
+    """Why a call ran where it ran."""
+
+    FASTER = "faster"  # device: the model says so
+    FORCED = "forced"  # device: policy force
+    SMALL = "small"  # host: a launch alone takes longer
+    MEMORY_BOUND = "memory_bound"  # host: moving the operands takes longer
+    SLOWER = "slower"  # host: the engines take longer
+    DTYPE = "dtype"  # host: no device path for this dtype
+    LAYOUT = "layout"  # host: no device path for this shape or memory layout
+    PARAM = "param"  # host: no device path for this option
+    VALUE = "value"  # host: non-finite, singular, not positive definite
+    SUBCLASS = "subclass"  # host: not exactly a numpy.ndarray
+    EXCLUDED_CALLER = "excluded_caller"  # host: called from inside NumPy or SciPy
+    NO_DEVICE = "no_device"
+    NOT_COMPILED = "not_compiled"  # host: compiling the kernel takes longer
+    OOM = "oom"  # host: the device ran out of memory
+    POLICY = "policy"  # host: a setting says so
+    ACCURACY = "accuracy"  # host: the device's result was not good enough
+    ERROR = "error"  # host: the device failed
+
+
+# What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
+CONTENT = frozenset(
+    {Reason.SMALL, Reason.MEMORY_BOUND, Reason.SLOWER, Reason.EXCLUDED_CALLER, Reason.NOT_COMPILED, Reason.POLICY}
+)
+
+
+class NkiFallbackWarning(RuntimeWarning):
+    """The device failed and the host computed the result."""
+
+
+class FallbackError(RuntimeError):
+    """A call would have fallen back to the host under fallback="raise"; ``decision`` says why."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(str(decision))
+        self.decision = decision
+
+
+class Unsupported(Exception):
+    """The device path does not cover this call: ``reason`` and a lower-case phrase that says why."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call costs, on the host and on a device; flops are real operations."""
+
+    kind: str  # of host work: a key of HostRates.curves
+    n: float  # characteristic size, where the host's rate depends on it
+    flops: float  # useful ones, by the textbook count
+    bytes_in: int
+    bytes_out: int
+    products: float = 0.0  # flops of the engine's products on the device path
+    host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
+    launches: int = 1
+
+    @property
+    def intensity(self) -> float:
+        """Useful flops per byte moved."""
+        return self.flops / max(self.bytes_in + self.bytes_out, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone."""
+
+    arrays: tuple[np.ndarray, ...]
+    dtype: np.dtype  # of the products
+    cost: Cost
+    params: tuple[Any, ...] = ()  # the options that matter, in the order ``run`` takes them
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One accelerated function: everything trnpy knows about it."""
+
+    name: str  # dotted name of the reference: "scipy.linalg.eigh"
+    reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
+    prepare: Callable[..., Problem]  # raises Unsupported
+    run: Callable[[Problem, Engine], Any]  # the algorithm; raises Unsupported
+    error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
+    small: int  # operands of at most this many elements in all never pay for a launch
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a call goes, or went, and the sentence that says why."""
+
+    op: str
+    on_device: bool
+    reason: Reason
+    detail: str
+    dtype: str = ""
+    flops: float = 0.0
+    moved_bytes: int = 0
+    host_s: float | None = None  # predicted
+    device_s: float | None = None  # modelled, never measured
+    machine: str = ""  # what device_s is modelled on
+    calibrated: bool = False  # whether host_s rests on a measurement of this host
+    engine: str = "host"
+
+    def __str__(self) -> str:
+        times = ""
+        if self.host_s is not None and self.device_s is not None:
+            mark = "" if self.calibrated else ", uncalibrated"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {self.device_s:.2g} s modelled"
+        return f"{self.op}: {'device' if self.on_device else 'host'}: {self.reason} ({self.detail}{times})"
+
+
+def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates) -> tuple[float, float]:
+    """Modelled seconds of the device path, and how many of them move operands.
+
+    launches + bytes over the link + max(engine, HBM) + what stays on the host.
+    """
+    moved = cost.bytes_in / hardware.link_bytes_per_s + cost.bytes_out / hardware.unlink_bytes_per_s
+    engine = product_s(cost.products, dtype, policy.precision, hardware)
+    hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
+    host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0
+    return cost.launches * hardware.launch_s + moved + max(engine, hbm) + host, moved
+
+
+def decide(
+    op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0
+) -> Decision:
+    """Device or host?  A pure function of its arguments; without a ``machine`` times are of the policy's."""
+    cost = problem.cost
+    hardware = machine or MACHINES[policy.machine]
+    device_s, moved_s = predict(cost, problem.dtype, hardware, policy, rates)
+    host_s = rates.seconds(cost.kind, cost.n, cost.flops, problem.dtype, cost.bytes_in + cost.bytes_out)
+    verdict = functools.partial(
+        Decision,
+        op,
+        dtype=problem.dtype.name,
+        flops=cost.flops,
+        moved_bytes=cost.bytes_in + cost.bytes_out,
+        host_s=host_s,
+        device_s=device_s,
+        machine=hardware.name,
+        calibrated=rates.calibrated,
+    )
+    if policy.force:
+        return verdict(True, Reason.FORCED, "policy force")
+    if machine is None:
+        return verdict(False, Reason.NO_DEVICE, "no device")
+    if cost.flops < policy.min_flops:
+        return verdict(False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}")
+    if device_s * HYSTERESIS <= host_s:
+        if device_s + compile_s > host_s:
+            return verdict(False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s")
+        return verdict(True, Reason.FASTER, f"{host_s / device_s:.1f} times")
+    launch_s = cost.launches * hardware.launch_s
+    if launch_s >= host_s:
+        return verdict(False, Reason.SMALL, f"{cost.launches} launches take {launch_s:.2g} s")
+    if moved_s * HYSTERESIS >= host_s or moved_s >= device_s / 2:
+        return verdict(False, Reason.MEMORY_BOUND, f"{cost.intensity:.2g} flop/byte, {moved_s:.2g} s of transfers")
+    return verdict(False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster")
+
+
+_trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
+
+
+@contextlib.contextmanager
+def trace() -> Iterator[list[Decision]]:
+    """Collect the Decision of every call made inside the block, in this thread or task."""
+    decisions: list[Decision] = []
+    token = _trace.set(decisions)
+    try:
+        yield decisions
+    finally:
+        _trace.reset(token)
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision:
+    """What ``function(*args, **kwargs)`` would do, without doing it.
+
+    ``function`` is one of trnpy's, or a patched NumPy or SciPy function.
+    """
+    op = getattr(function, "__trnpy_op__", None)
+    if not isinstance(op, Op):
+        raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
+    return _plan(op, args, kwargs, current_policy())[1]
+
+
+def _elements(args: tuple[Any, ...]) -> int | None:
+    """Elements of the array arguments; None when there is anything to look at more closely."""
+    n = 0
+    for a in args:
+        if type(a) is np.ndarray:
+            n += a.size
+        elif not isinstance(a, (str, int, float)):
+            return None
+    return n
+
+
+def _plan(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+) -> tuple[Problem | None, Decision, Engine | None]:
+    engine = current_engine(policy)
+    try:
+        problem = op.prepare(*args, **kwargs)
+    except Unsupported as why:
+        return None, Decision(op.name, False, why.reason, str(why)), engine
+    except (TypeError, ValueError) as why:  # of the call's form: the reference has the right message
+        return None, Decision(op.name, False, Reason.PARAM, str(why)), engine
+    machine = engine.hardware if engine is not None else None
+    if engine is not None and engine.health.open:
+        return problem, Decision(op.name, False, Reason.ERROR, "resting after repeated device errors"), engine
+    return problem, decide(op.name, problem, machine, policy, current_rates()), engine
+
+
+def accelerated(op: Op) -> Callable[..., Any]:
+    """The public function for ``op``, with the reference's name, signature and doc."""
+    reference = op.reference
+    small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
+
+    @functools.wraps(reference)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        policy = current_policy()
+        ledger, log = _report.Process.ledger, _trace.get()
+        if ledger is None and log is None:
+            if current_engine(policy) is None:
+                return reference(*args, **kwargs)
+            if not policy.force and (n := _elements(args)) is not None and n <= op.small:
+                return reference(*args, **kwargs)
+            return dispatch(op, args, kwargs, policy)[0]
+        started = time.perf_counter()
+        if not policy.force and (n := _elements(args)) is not None and n <= op.small:
+            result, decision = reference(*args, **kwargs), small
+        else:
+            result, decision = dispatch(op, args, kwargs, policy)
+        if ledger is not None:
+            ledger.add(decision, started, time.perf_counter() - started, sys._getframe(1))
+        if log is not None:
+            log.append(decision)
+        return result
+
+    call.__trnpy_op__ = op  # type: ignore[attr-defined]
+    return call
+
+
+def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:
+    """The result of a call, and the decision that was carried out."""
+    problem, decision, engine = _plan(op, args, kwargs, policy)
+    if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
+        try:
+            result = _run_checked(op, problem, engine, policy)
+        except Unsupported as why:
+            decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
+        # Whatever a driver raises must not take the user's result with it: it is counted, warned of and reported.
+        except Exception as why:
+            engine.health.faults += 1
+            reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
+            decision = replace(decision, on_device=False, reason=reason, detail=f"{type(why).__name__}: {why}")
+            if policy.fallback == "raise":
+                raise FallbackError(decision) from why
+            if policy.fallback == "warn":
+                _warn(decision, engine)
+        else:
+            engine.health.faults = 0
+            return _verified(op, problem, result, args, kwargs, replace(decision, engine=engine.name), policy)
+    if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
+        raise FallbackError(decision)
+    return op.reference(*args, **kwargs), decision
+
+
+def _warn(decision: Decision, engine: Engine) -> None:
+    rest = f"; {engine.name} failed {engine.health.faults} times in a row and rests from now on" if engine.health.open else ""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _report.LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    message = f"{decision.op} ran on the host: {decision.detail}{rest}"
+    warnings.warn(message, NkiFallbackWarning, stacklevel=level)
+
+
+def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy) -> Any:
+    result = op.run(problem, engine)
+    unit = eps(problem.dtype, policy.precision)
+    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
+    error = op.error(problem, result) / unit
+    if not error <= allowed:  # also catches NaN
+        raise Unsupported(Reason.ACCURACY, f"backward error {error:.0f} eps > {allowed:.0f} eps")
+    return result
+
+
+def _verified(
+    op: Op, problem: Problem, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], decision: Decision, policy: Policy
+) -> tuple[Any, Decision]:
+    """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
+    if not policy.verify or random.random() >= policy.verify:
+        return result, decision
+    reference = op.reference(*args, **kwargs)
+    unit = eps(problem.dtype, policy.precision)
+    ours, theirs = op.error(problem, result) / unit, op.error(problem, reference) / unit
+    if ours <= max(ALLOWED_ERROR, 10 * theirs):
+        return result, decision
+    detail = f"verified: backward error {ours:.1f} eps, the host's {theirs:.1f} eps"
+    decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=detail)
+    if policy.fallback == "raise":
+        raise FallbackError(decision)
+    return reference, decision

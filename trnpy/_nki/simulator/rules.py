@@ -1,0 +1,123 @@
+"""The 39 lint rules: what each forbids, where the documentation says so, and which pass decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Severity = Literal["E", "W"]
+Pass = Literal["source", "trace", "run", "doctor"]
+
+# Documents of the public repository aws-neuron/aws-neuron-sdk (Neuron 2.32, NKI 0.6).
+GUIDE = "nki/get-started/nki-language-guide.rst"
+COMPILER = "nki/deep-dives/nki-compiler.rst"
+MIGRATION = "nki/migration/index.rst"
+LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
+VIEWS = "nki/deep-dives/nki-aps.rst"
+DGE = "nki/deep-dives/nki-dge.rst"
+DMA = "nki/get-started/about/nki-dma-overview.rst"
+PERF = "nki/deep-dives/nki_perf_guide.rst"
+ARCH = "nki/guides/architecture/trainium_inferentia2_arch.rst"
+ARCH3 = "nki/guides/architecture/trainium2_arch.rst"
+SIMULATOR = "nki/guides/nki_simulator.rst"
+LNC = "nki/get-started/about/lnc.rst"
+DTYPES = "nki/api/nki.api.shared.rst"
+ISA = "nki/api/nki/isa/__init__.py"
+LANGUAGE = "nki/api/nki/language/__init__.py"
+NOTES = "release-notes/components/nki.rst"
+FLAGS = "compiler/neuronx-cc/api-reference-guide/neuron-compiler-cli-reference-guide.rst"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One documented way for a kernel to pass a permissive simulator and fail on the device."""
+
+    number: int
+    subject: str
+    source: str  # path in aws-neuron-sdk
+    passes: tuple[Pass, ...]  # which of ours decide it; "run": the simulator refuses while executing
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One violation: where, how bad, in one sentence, and the document that says so."""
+
+    file: str
+    line: int
+    rule: int
+    severity: Severity
+    message: str
+
+    @property
+    def source(self) -> str:
+        return RULES[self.rule].source if self.rule in RULES else SIMULATOR
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.severity}{self.rule:02d} {self.message} [{self.source}]"
+
+
+def _rule(number: int, subject: str, source: str, *passes: Pass) -> Rule:
+    return Rule(number, subject, source, passes)
+
+
+RULES: Mapping[int, Rule] = MappingProxyType(
+    {
+        r.number: r
+        for r in (
+            _rule(1, "statement outside the kernel language", COMPILER, "source"),
+            _rule(2, "signature or operator the compiler rejects", MIGRATION, "source"),
+            _rule(3, "host library inside a kernel", MIGRATION, "source"),
+            _rule(4, "kernel that is not a pure function of its arguments", GUIDE, "source"),
+            _rule(5, "compiled kernel called from a kernel", MIGRATION, "source"),
+            _rule(6, "loop form, or a register where only compile-time values go", LOOPS, "source", "run"),
+            _rule(7, "what a device loop may hold", LANGUAGE, "source", "run"),
+            _rule(8, "value outside int32, float32 and string keys", GUIDE, "source"),
+            _rule(9, "unrolled size and recompilation", LOOPS, "source", "trace"),
+            _rule(10, "name removed or deprecated", NOTES, "source"),
+            _rule(11, "on-chip memory beyond the target", ARCH, "trace", "run"),
+            _rule(12, "partition and access-pattern limits", ARCH, "trace", "run"),
+            _rule(13, "two SBUF operands on different partitions", ARCH, "trace", "run"),
+            _rule(14, "raw access pattern", VIEWS, "source", "run"),
+            _rule(15, "outputs of a kernel", LANGUAGE, "trace", "run"),
+            _rule(16, "read of uninitialised on-chip memory", SIMULATOR, "run"),
+            _rule(17, "operands of one instruction that overlap", ISA, "trace"),
+            _rule(18, "operands of a DMA", ISA, "trace", "run"),
+            _rule(19, "gather and scatter by index", ISA, "trace", "run"),
+            _rule(20, "scatter whose indices repeat", ISA, "trace", "run"),
+            _rule(21, "DMA transpose", ISA, "trace", "run"),
+            _rule(22, "DMA that moves little per descriptor", DMA, "trace"),
+            _rule(23, "matrix product operands", ISA, "trace", "run"),
+            _rule(24, "accumulation in PSUM", ISA, "trace", "run"),
+            _rule(25, "transpose on an engine", ISA, "trace", "run"),
+            _rule(26, "one-zero hint on other data", ISA, "trace", "run"),
+            _rule(27, "buffers of an elementwise instruction", ISA, "trace", "run"),
+            _rule(28, "broadcast, operand tiles and operator classes", ISA, "trace", "run"),
+            _rule(29, "reductions", ISA, "trace", "run"),
+            _rule(30, "instruction absent on the target", ISA, "trace", "run"),
+            _rule(31, "memset value", MIGRATION, "trace", "run"),
+            _rule(32, "integers through float32 engines", DTYPES, "trace", "run"),
+            _rule(33, "activation outside its domain", DTYPES, "trace", "run"),
+            _rule(34, "nki.language function without hardware behind it", LANGUAGE, "source"),
+            _rule(35, "activation tables switched in a loop", PERF, "trace"),
+            _rule(36, "selection, predication and top-8 instructions", ISA, "trace", "run"),
+            _rule(37, "two cores and the launch grid", LNC, "source", "trace", "run"),
+            _rule(38, "target left to its default", SIMULATOR, "source"),
+            _rule(39, "framework route around the kernel", FLAGS, "source", "doctor"),
+        )
+    }
+)
+
+DECIDED_ELSEWHERE: Mapping[int, str] = MappingProxyType(
+    {
+        16: "only execution knows which bytes were written: the simulator's shadow mask refuses the read",
+        26: "a hint is checked against the values it meets in a simulated run; an unseen input stays unproven",
+        32: "magnitudes are those of the simulated run; the source of a larger input cannot be seen here",
+        33: "domains are checked on the values of the simulated run; the approximation inside is not modelled",
+        37: "grid against NEURON_LOGICAL_NC_CONFIG needs the instance; `trnpy doctor` compares the two",
+        39: "calls through a framework are seen only where the file itself makes them (flags, np arrays in a loop); "
+        "`trnpy doctor` reads NEURON_CC_FLAGS for --auto-cast=none on the instance",
+    }
+)
+"""What of a rule no static pass can know, in one line each, and who answers instead."""

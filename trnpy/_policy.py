@@ -1,0 +1,130 @@
+"""Settings: read once from TRNPY_* variables, changed for a block with ``policy(...)``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from trnpy._nki.hardware import GIB, MACHINES
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "device": ("auto", "neuron", "simulator", "null", "none"),
+    "machine": tuple(MACHINES),
+    "precision": ("matched", "fp32", "bf16"),
+    "fallback": ("warn", "raise", "log"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Where calls may go and what they must satisfy; every field is also ``TRNPY_<NAME>``.
+
+    device          auto (a Neuron device, else the host), neuron (or a clear error), simulator,
+                    null (host results, decisions and times as if on ``machine``), none
+    machine         trn1, trn2 or trn3: what the null device and the what-if report model
+    force           send every supported call down the device path however small, on the engine at hand
+    precision       matched (as good as LAPACK in the input's dtype), or fp32, bf16 by name
+    fallback        warn (host result, one NkiFallbackWarning per call site), raise, or log (report only)
+    min_flops       calls below this many flops stay on the host
+    verify          fraction of device calls that are repeated on the host and compared
+    device_memory   what trnpy may use: a fraction of the device's memory up to 1, or bytes above it
+    time_limit      seconds after which a device call counts as hung
+    """
+
+    device: str = "auto"
+    machine: str = "trn2"
+    force: bool = False
+    precision: str = "matched"
+    fallback: str = "warn"
+    min_flops: float = 0.0
+    verify: float = 0.0
+    device_memory: float = 0.8
+    time_limit: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
+        if not isinstance(self.force, bool):
+            raise TypeError(f"force={self.force!r}: expected True or False")
+        for name, low, high in (("min_flops", 0, None), ("verify", 0, 1), ("device_memory", 0, None), ("time_limit", 0, None)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{name}={value!r}: expected a number")
+            if not value >= low or (high is not None and value > high):
+                raise ValueError(f"{name}={value!r}: expected a number from {low}{f' to {high}' if high else ' upward'}")
+
+
+def _parse(name: str, text: str) -> Any:
+    """The value of field ``name`` as written in an environment variable."""
+    text = text.strip()
+    if name == "force":
+        words = {"1": True, "true": True, "yes": True, "on": True, "": False, "0": False, "false": False, "no": False, "off": False}
+        if text.lower() not in words:
+            raise ValueError("expected 1 or 0")
+        return words[text.lower()]
+    if name == "device_memory":
+        for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):
+            if text.endswith(suffix):
+                return float(text.removesuffix(suffix)) * factor
+    return text if name in CHOICES else float(text)
+
+
+def from_environment(environ: Mapping[str, str]) -> Policy:
+    """The policy that TRNPY_* variables describe; unset ones keep their defaults."""
+    values: dict[str, Any] = {}
+    for f in fields(Policy):
+        key = f"TRNPY_{f.name.upper()}"
+        if key in environ:
+            try:
+                values[f.name] = _parse(f.name, environ[key])
+                Policy(**{f.name: values[f.name]})
+            except (ValueError, TypeError) as why:
+                raise ValueError(f"environment variable {key}={environ[key]!r}: {why}") from None
+    if environ.get("TRNPY_REQUIRE_NKI", "0") not in ("", "0"):
+        values["fallback"] = "raise"
+    return Policy(**values)
+
+
+class _Process:
+    """The policy of threads that set none of their own."""
+
+    policy: Policy = from_environment(os.environ)
+
+
+_own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
+
+
+def current_policy() -> Policy:
+    """The policy in force here: of the innermost ``with policy(...)``, else of the process."""
+    return _own.get() or _Process.policy
+
+
+def set_process_policy(policy: Policy) -> Policy:
+    """Replace the policy of threads that set none of their own; returns the one it replaces."""
+    previous, _Process.policy = _Process.policy, policy
+    return previous
+
+
+@contextlib.contextmanager
+def policy(**changes: Any) -> Iterator[Policy]:
+    """Change settings for a block, in this thread or task only.
+
+    >>> with policy(device="null", machine="trn3") as p:
+    ...     p.machine
+    'trn3'
+    """
+    names = [f.name for f in fields(Policy)]
+    for name in changes:
+        if name not in names:
+            raise TypeError(f"policy() has no setting {name!r}: expected one of {', '.join(names)}")
+    new = replace(current_policy(), **changes)
+    token = _own.set(new)
+    try:
+        yield new
+    finally:
+        _own.reset(token)

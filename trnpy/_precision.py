@@ -1,0 +1,52 @@
+"""How many hardware products one product of a dtype takes, and checks of results by random probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
+
+Passes = tuple[str, int]  # the TensorEngine input dtype, and how many passes of it
+
+MATCHED: Mapping[str, Passes] = MappingProxyType(
+    {
+        "float32": ("float32", 1),
+        "float64": ("bfloat16", FLOAT64_PASSES),
+        # 4M: four real products, and a complex operation counts as its real ones already.
+        "complex64": ("float32", 1),
+        "complex128": ("bfloat16", FLOAT64_PASSES),
+    }
+)
+NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
+EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
+
+
+def passes(dtype: np.dtype, precision: str) -> Passes:
+    """The TensorEngine passes behind one product of ``dtype`` under ``precision``."""
+    if precision == "matched":
+        return MATCHED[dtype.name]
+    return NAMED[precision], 1
+
+
+def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
+    """Modelled seconds on the TensorEngine of products of ``flops`` real floating-point operations."""
+    rate, count = passes(dtype, precision)
+    return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
+
+
+def eps(dtype: np.dtype, precision: str) -> float:
+    """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
+    own = float(np.finfo(dtype).eps)
+    return own if precision == "matched" else max(own, EPS[precision])
+
+
+PROBES = 2  # columns of +-1: a wrong result passes each with probability at most 1/2 (Freivalds, 1977)
+
+
+def probe(rows: int, dtype: np.dtype) -> np.ndarray:
+    """Random signs (rows, PROBES), the same in every run: products are checked on them in O(n^2)."""
+    signs = np.random.default_rng(rows).integers(0, 2, size=(rows, PROBES), dtype=np.int8)
+    return (2 * signs - 1).astype(dtype)
