@@ -12,8 +12,12 @@ __version__ = "0.1.0"
 
 # name -> module that has it; loaded at first use, so that importing trnpy costs a few milliseconds.
 _LAZY = {
-    **dict.fromkeys(("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._ops"),
-    **dict.fromkeys(("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"),
+    **dict.fromkeys(
+        ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._ops"
+    ),
+    **dict.fromkeys(
+        ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"
+    ),
     **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._policy"),
     **dict.fromkeys(("available",), "trnpy._engine"),
     **dict.fromkeys(("report", "profile"), "trnpy._report"),

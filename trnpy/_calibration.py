@@ -91,7 +91,9 @@ def current_rates() -> HostRates:
     except FileNotFoundError:
         return HostRates(DEFAULT_CURVES, 1e10, False, machine)
     except (KeyError, ValueError, TypeError) as why:
-        raise ValueError(f"{_path(machine)} is not a calibration ({why}): remove it or run python -m trnpy calibrate") from why
+        raise ValueError(
+            f"{_path(machine)} is not a calibration ({why}): remove it or run python -m trnpy calibrate"
+        ) from why
 
 
 def save(rates: HostRates) -> Path:
@@ -117,13 +119,13 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
     for n in (32, 128, 512, 1024):
         g = np.random.default_rng(n).standard_normal((n, n))
         spd = g @ g.T + n * np.eye(n)
-        yield "matmul", n, 2.0 * n**3, lambda g=g: g @ g.T.copy()
-        yield "cholesky", n, n**3 / 3, lambda s=spd: scipy.linalg.cholesky(s, lower=True)
-        yield "solve", n, 2 * n**3 / 3, lambda g=g, s=spd: scipy.linalg.solve(g + s, g, assume_a="gen")
-        yield "eigh", n, 9.0 * n**3, lambda s=spd: scipy.linalg.eigh(s)
-        yield "eigvalsh", n, 4 / 3 * n**3, lambda s=spd: scipy.linalg.eigvalsh(s)
+        yield "matmul", n, 2.0 * n**3, functools.partial(np.matmul, g, g)
+        yield "cholesky", n, n**3 / 3, functools.partial(scipy.linalg.cholesky, spd, lower=True)
+        yield "solve", n, 8 / 3 * n**3, functools.partial(scipy.linalg.solve, g, spd, assume_a="gen")
+        yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
+        yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
         if n <= 512:  # the loop is slow and its rate flat
-            yield "einsum", n, 2.0 * n**3, lambda g=g: np.einsum("ik,jk->ij", g, g)
+            yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
 
 
 def _fastest(call: Callable[[], Any], budget_s: float) -> float:

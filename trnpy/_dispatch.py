@@ -25,10 +25,9 @@ from trnpy._calibration import HostRates, current_rates
 from trnpy._engine import Engine, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import DeviceMemoryError
-from trnpy._policy import Policy, current_policy
+from trnpy._policy import HYSTERESIS, Policy, current_policy
 from trnpy._precision import eps, product_s
 
-HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
 ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
 
 
@@ -119,6 +118,7 @@ class Op:
     run: Callable[[Problem, Engine], Any]  # the algorithm; raises Unsupported
     error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
     small: int  # operands of at most this many elements in all never pay for a launch
+    deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,14 +296,21 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
                 _warn(decision, engine)
         else:
             engine.health.faults = 0
-            return _verified(op, problem, result, args, kwargs, replace(decision, engine=engine.name), policy)
+            result, decision = _verified(
+                op, problem, result, args, kwargs, replace(decision, engine=engine.name), policy
+            )
+            return op.deliver(problem, result) if decision.on_device else result, decision
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
         raise FallbackError(decision)
     return op.reference(*args, **kwargs), decision
 
 
 def _warn(decision: Decision, engine: Engine) -> None:
-    rest = f"; {engine.name} failed {engine.health.faults} times in a row and rests from now on" if engine.health.open else ""
+    rest = (
+        f"; {engine.name} failed {engine.health.faults} times in a row and rests from now on"
+        if engine.health.open
+        else ""
+    )
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _report.LIBRARIES:
         level, frame = level + 1, frame.f_back
@@ -322,7 +329,13 @@ def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy) -> An
 
 
 def _verified(
-    op: Op, problem: Problem, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], decision: Decision, policy: Policy
+    op: Op,
+    problem: Problem,
+    result: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    decision: Decision,
+    policy: Policy,
 ) -> tuple[Any, Decision]:
     """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
     if not policy.verify or random.random() >= policy.verify:

@@ -46,7 +46,7 @@ class HostEngine:
     """BLAS: the oracle for the others, and what ``force`` uses where there is no device."""
 
     name = "host"
-    hardware = None
+    hardware: Hardware | None = None
     executes = True
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class DeviceEngine:
         return self.runtime.launch("matmul", a, b)
 
 
-HOST = HostEngine()
+HOST: Engine = HostEngine()
 _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 
 
@@ -109,7 +109,9 @@ def current_engine(policy: Policy) -> Engine | None:
         raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {_missing()}")
     if policy.device == "simulator":
         raise DeviceUnavailable("TRNPY_DEVICE=simulator: this version of trnpy has no kernels to simulate yet")
-    return HOST if policy.force else None
+    if policy.force:
+        return HOST
+    return None
 
 
 def available() -> tuple[bool, str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from trnpy._nki.hardware import GIB, MACHINES
 
+HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
+
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": ("auto", "neuron", "simulator", "null", "none"),
     "machine": tuple(MACHINES),
@@ -51,19 +53,36 @@ class Policy:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
         if not isinstance(self.force, bool):
             raise TypeError(f"force={self.force!r}: expected True or False")
-        for name, low, high in (("min_flops", 0, None), ("verify", 0, 1), ("device_memory", 0, None), ("time_limit", 0, None)):
+        for name, low, high in (
+            ("min_flops", 0, None),
+            ("verify", 0, 1),
+            ("device_memory", 0, None),
+            ("time_limit", 0, None),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise TypeError(f"{name}={value!r}: expected a number")
             if not value >= low or (high is not None and value > high):
-                raise ValueError(f"{name}={value!r}: expected a number from {low}{f' to {high}' if high else ' upward'}")
+                raise ValueError(
+                    f"{name}={value!r}: expected a number from {low}{f' to {high}' if high else ' upward'}"
+                )
 
 
 def _parse(name: str, text: str) -> Any:
     """The value of field ``name`` as written in an environment variable."""
     text = text.strip()
     if name == "force":
-        words = {"1": True, "true": True, "yes": True, "on": True, "": False, "0": False, "false": False, "no": False, "off": False}
+        words = {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "": False,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }
         if text.lower() not in words:
             raise ValueError("expected 1 or 0")
         return words[text.lower()]

@@ -34,7 +34,7 @@ def _versions() -> dict[str, str]:
 
 
 def _real_nki() -> str:
-    """"" when ``nki`` is AWS's compiler of a known dialect, else what is wrong with it."""
+    """ "" when ``nki`` is AWS's compiler of a known dialect, else what is wrong with it."""
     if importlib.util.find_spec("nki") is None:
         return "the nki package is not installed (pip install trnpy[neuron] from the Neuron package index)"
     try:

@@ -2,19 +2,52 @@
 
 Sources, all public AWS documentation unless said: ``arch`` = nki/guides/architecture/*_arch.rst of
 aws-neuron-sdk (Neuron 2.32); ``dma`` = nki/deep-dives/nki-dma-bandwidth-guide.rst; ``perf`` =
-nki/deep-dives/nki_perf_guide.rst; ``seed`` = published torch-XLA measurements of trntensor on trn1.
+nki/deep-dives/nki_perf_guide.rst; ``overview`` = nki/get-started/about/nki-dma-overview.rst; ``explorer`` =
+tools/neuron-explorer/overview-summary-page.rst; ``skills`` = neuron-agentic-development's profiling
+examples; ``seed`` = published torch-XLA measurements of trntensor on trn1.
 No Trainium has run trnpy: every time computed from these rows is a *model*.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Mapping
 
 PARTITIONS = 128  # rows of SBUF, PSUM and the systolic array, all generations (arch)
 PSUM_BANKS = 8  # per partition, all generations (arch)
 PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Fixed costs inside one NeuronCore, for the cost model of trnpy/_nki/simulator/cost.py.
+
+    Cycles are those of the engine named; throttle fields are 0 where nothing is documented.
+    """
+
+    matmul_overhead_cycles: int = 9  # 521 cycles for 512 columns on trn2 (skills: matmul profile)
+    matmul_latency_cycles: int = 256  # a wavefront crosses 128 rows, then 128 columns
+    load_stationary_cycles: int = 32  # 128 rows, four a cycle (perf)
+    access_cycles: int = 60  # static SBUF/PSUM access of any compute engine (arch)
+    vector_latency_cycles: int = 40  # with access_cycles the 100 a dependent instruction pays (arch)
+    scalar_latency_cycles: int = 204  # the same on ScalarEngine: dependent activations start 264 apart (perf)
+    accumulator_cycles: int = 64  # reading ScalarEngine's reduction register (arch)
+    gpsimd_start_cycles: int = 150  # the GpSimd formulas of the 2.26 isa documentation
+    table_load_s: float = 1.3e-6  # switching activation tables (overview)
+    semaphore_s: float = 80e-9  # one engine waiting for another: 60-100 ns, from profiles of the 2.26 era
+    dma_start_s: float = 0.74e-6  # trigger to first descriptor (overview)
+    dma_wait_s: float = 0.56e-6  # more when a compute engine is waited for: 1.3 us semaphore to start (dma)
+    dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
+    descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
+    software_dge_s: float = 1e-6  # GpSimd time of one indirect DMA; undocumented, a guess
+    software_descriptor_s: float = 10e-9  # and of each of its descriptors; undocumented, a guess
+    throttle_window_s: float = 0.0  # TensorEngine runs throttled while busy less than the fraction over this window
+    throttle_utilisation: float = 0.5
+    throttle_factor: float = 2.0
+    float32_transpose_passes: int = 2  # (arch)
+    hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
+    kernel_floor_s: float = 13e-6  # on the device before and after the first and last instruction: 13-15 us
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +70,7 @@ class Hardware:
     link_bytes_per_s: float  # host to device
     unlink_bytes_per_s: float  # device to host
     launch_s: float  # host call of one kernel until the device has answered
+    timing: Timing = Timing()
 
     @property
     def float64_flops_per_s(self) -> float:
@@ -49,6 +83,11 @@ SYRK_PASSES = 16  # the same for A A^T, where pair (i, j) is the transpose of (j
 EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
 
 GIB = 1024**3
+
+TIMING_GEN3 = Timing(
+    descriptor_generation_s=600e-9,  # one DGE-based DMA instruction (arch, trainium2)
+    throttle_window_s=3e-6,  # half speed for ~3 us after work begins or below 50 % over ~3 us (explorer)
+)
 
 TRN1 = Hardware(
     name="trn1",
@@ -67,6 +106,7 @@ TRN1 = Hardware(
     link_bytes_per_s=6e9,  # seed: 4-8 GB/s
     unlink_bytes_per_s=5.3e9,  # seed: 16.8 MB in 3.14 ms
     launch_s=0.67e-3,  # seed: torch-XLA dispatch floor; bare NRT is nearer 80 us
+    timing=Timing(float32_transpose_passes=4),  # no transpose mode before trn2 (arch)
 )
 
 TRN2 = Hardware(
@@ -86,6 +126,7 @@ TRN2 = Hardware(
     link_bytes_per_s=6e9,  # as trn1: nothing published
     unlink_bytes_per_s=5.3e9,
     launch_s=0.67e-3,  # third-party trn2 launches were 0.85-1.4 x those of trn1
+    timing=TIMING_GEN3,
 )
 
 TRN3 = Hardware(
@@ -105,6 +146,7 @@ TRN3 = Hardware(
     link_bytes_per_s=6e9,
     unlink_bytes_per_s=5.3e9,
     launch_s=0.67e-3,
+    timing=TIMING_GEN3,  # explorer and arch say the same of trn3
 )
 
 MACHINES: Mapping[str, Hardware] = MappingProxyType({m.name: m for m in (TRN1, TRN2, TRN3)})

@@ -1,0 +1,47 @@
+"""What an operand must be before the device path looks at it; everything else is the reference's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._dispatch import Reason, Unsupported
+from trnpy._precision import MATCHED
+
+
+def array(a: Any) -> np.ndarray:
+    """``a`` as an array: exactly a numpy.ndarray, or nested lists and numbers."""
+    if type(a) is np.ndarray:
+        return a
+    if isinstance(a, (list, tuple, int, float, complex, np.generic)):
+        return np.asarray(a)
+    raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
+
+
+def floating(*arrays: np.ndarray) -> np.dtype:
+    """The dtype of products of ``arrays``, in native byte order."""
+    # result_type, not the operands' own: float32 with float64 is computed in float64, as NumPy does.
+    dtype = np.result_type(*(a.dtype for a in arrays)).newbyteorder("=")
+    if dtype.name not in MATCHED:
+        raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
+    return dtype
+
+
+def finite(*arrays: np.ndarray) -> None:
+    """Refuse infs and NaNs: what becomes of them is the reference's to say."""
+    for a in arrays:
+        if not np.isfinite(a).all():
+            raise Unsupported(Reason.VALUE, "infs or NaNs")
+
+
+def output(out: Any, shape: tuple[int, ...], dtype: np.dtype, inputs: tuple[np.ndarray, ...]) -> None:
+    """Refuse an ``out`` that is not a plain place for the result."""
+    if type(out) is not np.ndarray:
+        raise Unsupported(Reason.SUBCLASS, f"out is {type(out).__name__}, not exactly a numpy.ndarray")
+    if out.shape != shape or out.dtype != dtype or not out.flags.writeable or not out.flags.c_contiguous:
+        raise Unsupported(
+            Reason.LAYOUT, f"out is {out.dtype} {out.shape}, not a writeable C-contiguous {dtype} {shape}"
+        )
+    if any(np.may_share_memory(out, a) for a in inputs):
+        raise Unsupported(Reason.LAYOUT, "out may overlap an operand")

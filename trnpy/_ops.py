@@ -1,0 +1,176 @@
+"""NumPy's products: one row each, all of them contractions of labelled arrays; the rest is NumPy's own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy import einsum_path, kron, outer, vdot
+
+from trnpy import _einsum, _guards
+from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._einsum import LETTERS
+from trnpy._engine import Engine
+
+SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
+GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
+
+
+def _problem(
+    inputs: Sequence[str],
+    output: str,
+    operands: Sequence[Any],
+    out: Any = None,
+    optimize: str | tuple[tuple[int, ...], ...] = GREEDY,
+    loops: bool = False,
+    scalar: bool = True,
+) -> Problem:
+    """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it."""
+    arrays = tuple(_guards.array(a) for a in operands)
+    dtype = _guards.floating(*arrays)
+    if any(a.size == 0 for a in arrays):
+        raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    p = _einsum.plan(tuple(inputs), output, tuple(a.shape for a in arrays), optimize)
+    if not p.steps:
+        raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
+    shape = p.shape()
+    if out is not None:
+        _guards.output(out, shape, dtype, arrays)
+    real = 4.0 if dtype.kind == "c" else 1.0
+    bytes_out = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    cost = Cost(
+        kind="einsum" if loops else "matmul",
+        n=(p.product_flops / 2 / len(p.steps)) ** (1 / 3),
+        flops=real * (p.loop_flops if loops else p.product_flops),
+        bytes_in=sum(a.nbytes for a in arrays),
+        bytes_out=bytes_out,
+        products=real * p.product_flops,
+        launches=len(p.steps),
+    )
+    return Problem(arrays, dtype, cost, (p, out, scalar))
+
+
+def _run(problem: Problem, engine: Engine) -> Any:
+    p, _, scalar = problem.params
+    _guards.finite(*problem.arrays)
+    result = _einsum.contract(p, problem.arrays, problem.dtype, engine)
+    return result[()] if scalar else result
+
+
+def _error(problem: Problem, result: Any) -> float:
+    return _einsum.probe_error(problem.params[0], problem.arrays, np.asarray(result))
+
+
+def _deliver(problem: Problem, result: Any) -> Any:
+    """The result, in ``out`` where the caller gave one: untouched until the result is accepted."""
+    out = problem.params[1]
+    if out is None:
+        return result
+    np.copyto(out, result)
+    return out
+
+
+def prepare_einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Problem:
+    refused = {k: v for k, v in kwargs.items() if (k, v) not in (("order", "K"), ("casting", "safe"), ("dtype", None))}
+    if refused:
+        raise Unsupported(Reason.PARAM, f"options {', '.join(map(str, refused))}")
+    inputs, output, arrays = _einsum.parse(operands)
+    return _problem(inputs, output, arrays, out, *_search(optimize, len(arrays)))
+
+
+def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
+    """opt_einsum's search for NumPy's ``optimize``, and whether NumPy itself would loop without a plan."""
+    if isinstance(optimize, (bool, np.bool_)):
+        return GREEDY, not optimize
+    if isinstance(optimize, str) and optimize in ("greedy", "optimal"):
+        return optimize, False
+    if isinstance(optimize, (list, tuple)) and optimize and optimize[0] == "einsum_path":
+        path = tuple(tuple(operator.index(i) for i in step) for step in optimize[1:])
+        left = operands
+        for step in path:
+            if not step or len(set(step)) != len(step) or not all(0 <= i < left for i in step):
+                raise Unsupported(Reason.PARAM, f"path step {step} of {left} operands")
+            left -= len(step) - 1
+        if left != 1:
+            raise Unsupported(Reason.PARAM, "the path does not contract every operand")
+        return path, False
+    raise Unsupported(Reason.PARAM, f"optimize={optimize!r}")
+
+
+def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Problem:
+    if kwargs:
+        raise Unsupported(Reason.PARAM, f"options {', '.join(kwargs)}")
+    a, b = _guards.array(x1), _guards.array(x2)
+    if not 0 < a.ndim < 20 or not 0 < b.ndim < 20:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    stacked = max(a.ndim, b.ndim) - 2
+    batch = LETTERS[: max(stacked, 0)]
+    la = "k" if a.ndim == 1 else batch[len(batch) - (a.ndim - 2) :] + "mk"
+    lb = "k" if b.ndim == 1 else batch[len(batch) - (b.ndim - 2) :] + "kn"
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    output = batch + ("m" if a.ndim > 1 else "") + ("n" if b.ndim > 1 else "")
+    if isinstance(out, tuple):
+        (out,) = out
+    return _problem((la, lb), output, (a, b), out)
+
+
+def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
+
+
+def prepare_inner(a: Any, b: Any, /) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,))
+
+
+def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    try:
+        axes_a, axes_b = axes
+    except TypeError:
+        count = operator.index(axes)
+        axes_a, axes_b = range(a.ndim - count, a.ndim), range(count)
+    listed = [[x] if isinstance(x, (int, np.integer)) else list(x) for x in (axes_a, axes_b)]
+    pairs = [tuple(operator.index(i) for i in x) for x in listed]
+    return _sum_of_products(a, b, pairs[0], pairs[1], scalar=False)
+
+
+def _sum_of_products(
+    a: np.ndarray, b: np.ndarray, axes_a: Sequence[int], axes_b: Sequence[int], out: Any = None, scalar: bool = True
+) -> Problem:
+    """The contraction over pairs of axes; what is left of ``a`` comes before what is left of ``b``."""
+    if not 0 < a.ndim + b.ndim <= len(LETTERS) or a.ndim == 0 or b.ndim == 0:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    axes_a, axes_b = [i + a.ndim * (i < 0) for i in axes_a], [i + b.ndim * (i < 0) for i in axes_b]
+    in_range = all(0 <= i < a.ndim for i in axes_a) and all(0 <= i < b.ndim for i in axes_b)
+    if not in_range or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b) or len(axes_a) != len(axes_b):
+        raise Unsupported(Reason.PARAM, f"axes {axes_a} and {axes_b} do not pair up")
+    if any(a.shape[i] != b.shape[j] for i, j in zip(axes_a, axes_b, strict=True)):
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    la = LETTERS[: a.ndim]
+    lb = list(LETTERS[a.ndim : a.ndim + b.ndim])
+    for i, j in zip(axes_a, axes_b, strict=True):
+        lb[j] = la[i]
+    output = "".join(c for c in la if c not in lb) + "".join(c for c in lb if c not in la)
+    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar)
+
+
+def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver)
+
+
+OPS = (
+    _row("matmul", np.matmul, prepare_matmul),
+    _row("dot", np.dot, prepare_dot),
+    _row("inner", np.inner, prepare_inner),
+    _row("tensordot", np.tensordot, prepare_tensordot),
+    _row("einsum", np.einsum, prepare_einsum),
+)
+
+matmul, dot, inner, tensordot, einsum = (accelerated(op) for op in OPS)
+
+__all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

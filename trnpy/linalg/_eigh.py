@@ -1,0 +1,42 @@
+"""Hermitian eigenproblems: a float32 start on the host, refined by products of the engine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trnpy import _host
+from trnpy._engine import Engine
+from trnpy.linalg._cholesky import cholesky
+from trnpy.linalg._refine import refine
+
+
+def eigh(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), float64 or complex128.
+
+    The start has float32 accuracy (LAPACK ssyevd or cheevd); _refine.NotConverged when refinement fails.
+    """
+    # A power of two, so that scaling is exact and float32 neither overflows nor flushes to zero.
+    _, exponent = np.frexp(np.abs(a).max())
+    scaled = a * 2.0 ** -int(exponent)
+    single = np.complex64 if a.dtype.kind == "c" else np.float32
+    _, x = _host.eigh(scaled.astype(single), driver="evd", check_finite=False)
+    w, x = refine(scaled, x.astype(a.dtype), engine)
+    return w * 2.0 ** int(exponent), x
+
+
+def generalized(a: np.ndarray, b: np.ndarray, kind: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenpairs of A x = w B x (kind 1), A B x = w x (2) or B A x = w x (3); b (n, n) positive definite.
+
+    x^H B x = I for kinds 1 and 2, x^H B^-1 x = I for 3.  Through B = L L^H and one standard problem:
+    Golub & Van Loan, 4th ed., sec. 8.7.2.  _host.LinAlgError when b is not positive definite.
+    """
+    l = cholesky(b, engine)
+    if kind == 1:
+        half = _host.solve_triangular(l, a, lower=True, check_finite=False)
+        c = _host.solve_triangular(l, half.conj().T, lower=True, check_finite=False)
+    else:
+        c = engine.matmul(l.conj().T, engine.matmul(a, l))
+    w, y = eigh((c + c.conj().T) / 2, engine)
+    if kind == 3:
+        return w, engine.matmul(l, y)
+    return w, _host.solve_triangular(l, y, lower=True, trans="C", check_finite=False)

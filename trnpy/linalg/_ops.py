@@ -1,0 +1,330 @@
+"""Every accelerated function of scipy.linalg and numpy.linalg, one row each: options, costs and checks."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import scipy.linalg as reference
+
+from trnpy import _guards, _host
+from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy._precision import probe
+from trnpy.linalg import _cholesky, _eigh, _lu, _refine
+
+SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
+REFINEMENTS = 3  # NUMERICS 2.2: what well separated spectra take
+EIGH_FLOPS = 9.0  # n^3: tridiagonalisation, tridiagonal solver and back-transformation
+EIGVALSH_FLOPS = 4 / 3  # n^3: tridiagonalisation
+LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
+
+_EighResult = type(np.linalg.eigh(np.eye(1)))
+
+
+def _square(a: Any) -> np.ndarray:
+    m = _guards.array(a)
+    if m.ndim != 2 or m.shape[0] != m.shape[1] or m.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty square matrix")
+    return m
+
+
+def _real(dtype: np.dtype) -> float:
+    """Real operations behind one operation of ``dtype``."""
+    return 4.0 if dtype.kind == "c" else 1.0
+
+
+def _hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
+    """The matrix whose lower (upper) triangle is that of a; imaginary parts of the diagonal are not read."""
+    triangle = np.tril(a, -1) if lower else np.triu(a, 1)
+    diagonal = np.diag(a.diagonal().real)
+    return np.asarray(triangle + triangle.conj().T + diagonal, dtype)
+
+
+def _norm(a: np.ndarray) -> float:
+    return float(np.linalg.norm(a))
+
+
+# --- Cholesky ---------------------------------------------------------------------------------------------------------
+
+
+def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    a = _square(a)
+    dtype = _guards.floating(a)
+    n = len(a)
+    flops = _real(dtype) * n**3 / 3
+    panels = -(-n // _cholesky.BLOCK)
+    # Each trailing product takes a panel in and a full square out.
+    moved = dtype.itemsize * n * n * panels
+    cost = Cost("cholesky", n, flops, moved // 4 + a.nbytes, moved // 3, 2 * flops, flops / panels, panels)
+    return Problem((a,), dtype, cost, (bool(lower),))
+
+
+def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
+    (a,), (lower,) = problem.arrays, problem.params
+    _guards.finite(a)
+    try:
+        l = _cholesky.cholesky(_hermitian(a, lower, problem.dtype), engine)
+    except _host.LinAlgError as why:
+        raise Unsupported(Reason.VALUE, "not positive definite") from why
+    return l if lower else l.conj().T
+
+
+def cholesky_error(problem: Problem, result: np.ndarray) -> float:
+    (a,), (lower,) = problem.arrays, problem.params
+    h = _hermitian(a, lower, problem.dtype)
+    l = result if lower else result.conj().T
+    v = probe(len(a), problem.dtype)
+    return _norm(l @ (l.conj().T @ v) - h @ v) / (_norm(h) * float(np.sqrt(v.shape[1])))
+
+
+def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
+    return prepare_cholesky(a, lower=not upper)
+
+
+# --- Hermitian eigenproblems ------------------------------------------------------------------------------------------
+
+
+def _eigen_problem(a: Any, b: Any, vectors: bool, params: tuple[Any, ...]) -> Problem:
+    a = _square(a)
+    arrays = (a,) if b is None else (a, _square(b))
+    dtype = _guards.floating(*arrays)
+    if dtype.char not in "dD":
+        raise Unsupported(Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
+    if arrays[-1].shape != a.shape:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {arrays[-1].shape}")
+    n = len(a)
+    cube = _real(dtype) * float(n) ** 3
+    useful = (EIGH_FLOPS if vectors else EIGVALSH_FLOPS) * cube + (0.0 if b is None else 3 * cube)
+    products = 4 * REFINEMENTS  # A X, X^H Y, X^H X, X E
+    square = dtype.itemsize * n * n
+    cost = Cost(
+        "eigh" if vectors else "eigvalsh", n, useful, 2 * products * square, products * square,
+        products=2.0 * products * cube, host_flops=EIGH_FLOPS * cube / 2, launches=products,
+    )  # fmt: skip
+    return Problem(arrays, dtype, cost, params)
+
+
+def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
+    """Which eigenvalues are wanted: ("index", (first, last)) inclusive or ("value", (low, high]) half-open."""
+    if by_index is not None and by_value is not None:
+        raise Unsupported(Reason.PARAM, "two subsets")
+    if by_index is not None:
+        first, last = (operator.index(i) for i in by_index)
+        if not 0 <= first <= last < n:
+            raise Unsupported(Reason.PARAM, f"subset_by_index {first}, {last} of {n}")
+        return "index", (first, last)
+    if by_value is not None:
+        low, high = (float(x) for x in by_value)
+        if not low < high:
+            raise Unsupported(Reason.PARAM, f"subset_by_value {low}, {high}")
+        return "value", (low, high)
+    return None
+
+
+def prepare_eigh(
+    a: Any, b: Any = None, *, lower: Any = True, eigvals_only: Any = False, overwrite_a: Any = False,
+    overwrite_b: Any = False, type: Any = 1, check_finite: Any = True, subset_by_index: Any = None,
+    subset_by_value: Any = None, driver: Any = None,
+) -> Problem:  # fmt: skip
+    kind = operator.index(type)
+    if kind not in (1, 2, 3):
+        raise Unsupported(Reason.PARAM, f"type={type!r}")
+    selection = _selection(np.shape(a)[0] if np.ndim(a) else 0, subset_by_index, subset_by_value)
+    drivers = ("ev", "evd", "evr", "evx") if b is None else ("gv", "gvd", "gvx")
+    if driver is not None and (driver not in drivers or selection is not None):
+        raise Unsupported(Reason.PARAM, f"driver={driver!r}")
+    return _eigen_problem(a, b, not eigvals_only, (bool(lower), not eigvals_only, kind, selection, tuple))
+
+
+def prepare_eigvalsh(
+    a: Any, b: Any = None, *, lower: Any = True, overwrite_a: Any = False, overwrite_b: Any = False, type: Any = 1,
+    check_finite: Any = True, subset_by_index: Any = None, subset_by_value: Any = None, driver: Any = None,
+) -> Problem:  # fmt: skip
+    return prepare_eigh(
+        a, b, lower=lower, eigvals_only=True, type=type, subset_by_index=subset_by_index,
+        subset_by_value=subset_by_value, driver=driver,
+    )  # fmt: skip
+
+
+def _numpy_eigen(a: Any, uplo: Any, vectors: bool) -> Problem:
+    if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
+        raise Unsupported(Reason.PARAM, f"UPLO={uplo!r}")
+    return _eigen_problem(a, None, vectors, (uplo.upper() == "L", vectors, 1, None, _EighResult))
+
+
+def prepare_numpy_eigh(a: Any, UPLO: Any = "L") -> Problem:
+    return _numpy_eigen(a, UPLO, True)
+
+
+def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
+    return _numpy_eigen(a, UPLO, False)
+
+
+def run_eigh(problem: Problem, engine: Engine) -> Any:
+    lower, vectors, kind, selection, make = problem.params
+    _guards.finite(*problem.arrays)
+    full = [_hermitian(m, lower, problem.dtype) for m in problem.arrays]
+    for m in full:
+        _, exponent = np.frexp(np.abs(m).max())
+        if abs(int(exponent)) > LARGEST_EXPONENT:
+            raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
+    try:
+        w, x = _eigh.eigh(full[0], engine) if len(full) == 1 else _eigh.generalized(full[0], full[1], kind, engine)
+    except _refine.NotConverged as why:
+        raise Unsupported(Reason.ACCURACY, str(why)) from why
+    except _host.LinAlgError as why:
+        raise Unsupported(Reason.VALUE, f"the host refused a small problem: {why}") from why
+    if selection is not None:
+        by, (low, high) = selection
+        chosen = slice(int(low), int(high) + 1) if by == "index" else (w > low) & (w <= high)
+        w, x = w[chosen], x[:, chosen]
+    if not vectors:
+        return w
+    return make((w, x)) if make is tuple else make(w, x)
+
+
+def eigh_error(problem: Problem, result: Any) -> float:
+    lower, vectors, kind, selection, _ = problem.params
+    a, *rest = (_hermitian(m, lower, problem.dtype) for m in problem.arrays)
+    norm = _norm(a)
+    if not vectors:
+        return _spectrum_error(a, rest, result, selection, norm)
+    w, x = result
+    v = probe(len(w), problem.dtype)
+    if not len(w):
+        return 0.0
+    xv, xwv = x @ v, x @ (w[:, np.newaxis] * v)
+    width = float(np.sqrt(v.size))
+    if not rest:
+        orthogonality = _norm(x.conj().T @ xv - v) / width
+        return max(orthogonality, _norm(a @ xv - xwv) / (norm * width) if norm else _norm(xwv))
+    (b,) = rest
+    left, right = {1: (a @ xv, b @ xwv), 2: (a @ (b @ xv), xwv), 3: (b @ (a @ xv), xwv)}[kind]
+    scale = {1: norm + _norm(b) * np.abs(w).max(), 2: norm * _norm(b), 3: norm * _norm(b)}[kind] * _norm(x) * width
+    return float(_norm(left - right) / scale)
+
+
+def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, selection: Any, norm: float) -> float:
+    """What eigenvalues alone can be checked for: order, size, and where all are there trace and Frobenius norm."""
+    if not np.isfinite(w).all() or (np.diff(w) < 0).any():
+        return np.inf
+    if rest or selection is not None:
+        return 0.0 if rest or not len(w) or np.abs(w).max() <= 1.001 * norm else np.inf
+    if norm == 0:
+        return _norm(w)
+    trace = abs(w.sum() - a.diagonal().real.sum()) / (norm * np.sqrt(len(w)))
+    return float(max(trace, abs(_norm(w) - norm) / norm))
+
+
+# --- Linear systems ---------------------------------------------------------------------------------------------------
+
+STRUCTURES = {
+    None: "detect",
+    "gen": "general",
+    "general": "general",
+    "sym": "symmetric",
+    "symmetric": "symmetric",
+    "her": "hermitian",
+    "hermitian": "hermitian",
+    "pos": "positive",
+    "positive definite": "positive",
+}
+
+
+def prepare_solve(
+    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    assume_a: Any = None, transposed: Any = False,
+) -> Problem:  # fmt: skip
+    if transposed or assume_a not in STRUCTURES:
+        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}, transposed={transposed!r}")
+    a, b = _square(a), _guards.array(b)
+    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0 or len(a) == 1:
+        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
+    dtype = _guards.floating(a, b)
+    n = len(a)
+    flops = _real(dtype) * (2 / 3 * n**3 + 2.0 * n * b.size)
+    panels = -(-n // _lu.BLOCK)
+    moved = dtype.itemsize * n * n * panels // 3
+    cost = Cost("solve", n, flops, a.nbytes + moved, moved, flops, flops / panels, panels)
+    return Problem((a, b), dtype, cost, (STRUCTURES[assume_a], bool(lower), True))
+
+
+def prepare_numpy_solve(a: Any, b: Any) -> Problem:
+    problem = prepare_solve(a, b, assume_a="gen")
+    return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
+
+
+def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
+    (a, b), (structure, lower, warns) = problem.arrays, problem.params
+    _guards.finite(a, b)
+    full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
+    if structure == "detect":
+        below, above = _host.bandwidth(full)
+        if min(below, above) == 0 or max(below, above) == 1:
+            raise Unsupported(Reason.LAYOUT, f"bandwidths {below} and {above}: the host solves it in O(n^2)")
+        positive = np.array_equal(full, full.conj().T) and (full.diagonal().real > 0).all()
+        structure = "maybe positive" if positive else "general"
+    if structure in ("hermitian", "positive"):
+        full = _hermitian(full, lower, problem.dtype)
+    if structure == "symmetric":
+        triangle = np.tril(full, -1) if lower else np.triu(full, 1)
+        full = triangle + triangle.T + np.diag(full.diagonal())
+    columns = b.reshape(len(b), -1)
+    x = _solve_factored(full, columns, structure, warns, engine)
+    return x.reshape(b.shape)
+
+
+def _solve_factored(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: Engine) -> np.ndarray:
+    """x (n, k) of A x = b; Unsupported where SciPy would warn or raise, so that SciPy does."""
+    norm = np.abs(a).sum(axis=0).max()
+    if structure in ("positive", "maybe positive"):
+        try:
+            l = _cholesky.cholesky(a, engine)
+        except _host.LinAlgError as why:
+            if structure == "positive":
+                raise Unsupported(Reason.VALUE, "not positive definite") from why
+        else:
+            (pocon,) = _host.lapack.get_lapack_funcs(("pocon",), (a,))
+            _check_condition(pocon(l, norm, uplo="L")[0], a.dtype, warns)
+            y = _host.solve_triangular(l, b, lower=True, check_finite=False)
+            x: np.ndarray = _host.solve_triangular(l, y, lower=True, trans="C", check_finite=False)
+            return x
+    try:
+        lu, p = _lu.factor(a, engine)
+    except _lu.Singular as why:
+        raise Unsupported(Reason.VALUE, str(why)) from why
+    (gecon,) = _host.lapack.get_lapack_funcs(("gecon",), (a,))
+    _check_condition(gecon(lu, norm)[0], a.dtype, warns)
+    return _lu.solve(lu, p, b)
+
+
+def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
+    if warns and rcond < np.finfo(dtype).eps:
+        raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
+
+
+def solve_error(problem: Problem, x: np.ndarray) -> float:
+    (a, b), (structure, lower, _) = problem.arrays, problem.params
+    if structure in ("hermitian", "positive"):
+        a = _hermitian(a, lower, problem.dtype)
+    if structure == "symmetric":
+        triangle = np.tril(a, -1) if lower else np.triu(a, 1)
+        a = triangle + triangle.T + np.diag(a.diagonal())
+    scale = _norm(a) * _norm(x) + _norm(b)
+    return _norm(b - a @ x) / scale if scale else 0.0
+
+
+OPS = (
+    Op("scipy.linalg.cholesky", reference.cholesky, prepare_cholesky, run_cholesky, cholesky_error, SMALL),
+    Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL),
+    Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL),
+    Op("scipy.linalg.solve", reference.solve, prepare_solve, run_solve, solve_error, SMALL),
+)
+NUMPY_OPS = (
+    Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, run_cholesky, cholesky_error, SMALL),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL),
+    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
+)
