@@ -69,6 +69,33 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """A device loop (nl.fori_loop, nl.while_loop): its body is recorded once.
+
+    Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in all, over every iteration of
+    the loops around this one; None when the trip count is only known on the device. An instruction
+    inside several loops follows the innermost. The instruction count of a program is
+    ``len(instructions)``: device loops are not unrolled.
+    """
+
+    first: int
+    stop: int
+    executions: int | None
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something doubtful that was seen while executing, for the lint's report."""
+
+    file: str
+    line: int
+    rule: int  # a number of rules.RULES
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One simulated launch of one kernel on one core."""
 
@@ -77,3 +104,8 @@ class Trace:
     instructions: tuple[Instruction, ...]
     allocations: tuple[Allocation, ...]
     core: int = 0
+    loops: tuple[Loop, ...] = ()  # outer loops before inner ones
+    notes: tuple[Note, ...] = ()
+    dependencies: tuple[tuple[int, int], ...] = ()  # (consumer, producer) of NkiInstruction.depends_on
+    sbuf_peak_bytes: int = 0  # per partition
+    psum_peak_banks: int = 0

@@ -1,0 +1,351 @@
+"""The run in progress on this core, and ``issue``, the one funnel that every instruction goes through.
+
+An instruction is a function of the documented signature that checks what is particular to it, then
+hands everything to ``issue``:
+
+    def negate(dst, src, name=None):                      # an imaginary instruction
+        check.on_chip("negate", dst=dst, src=src)         # documented constraints -> SimulatorError
+        check.same_size("negate", dst, src=src)
+
+        def compute() -> None:                            # the arithmetic; may run later, or never
+            dst.write(-src.float32())                     # read() / float32() in, write() converts
+
+        return issue("negate", "vector", {"src": src}, {"dst": dst}, compute, {"op": "negate"}, name)
+
+``reads`` and ``writes`` map the parameter's name to its tensor; other values in them are dropped, so a
+scalar-or-tile operand can be passed as it is. List dst in both when it is read as well. ``issue``
+refuses uninitialised reads, bad start partitions and dead tensors, records the instruction, runs
+``compute`` (trace mode: never; reorder mode: later), and marks the writes initialised. Touch values
+only inside compute. ``keeps`` names written tensors of which compute may leave elements as they were;
+it then calls ``tensor.mark(mask)`` itself. ``state`` names hidden state of an engine (an accumulator
+register) so that instructions sharing it stay in order. ``hardware()``, ``note(rule, message)`` and
+``current()`` give the target, the lint's notes, and the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
+from trnpy._nki.simulator.errors import HERE, SimulatorError, source_location
+from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
+from trnpy._nki.simulator.memory import Storage
+from trnpy._nki.simulator.record import Allocation, Engine, Instruction, Loop, Note, Operand, Trace
+from trnpy._nki.simulator.registers import VirtualRegister
+from trnpy._nki.simulator.reorder import Pending, Scheduler
+from trnpy._nki.simulator.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from trnpy._nki.simulator.launch import Launch
+
+Mode = Literal["run", "trace", "reorder"]
+DEFAULT_TARGET = "trn2"
+HARDWARE_FREE_DIMS = 4  # of one access pattern, per partition (nki-aps.rst, "Hardware Capability")
+MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
+MAX_STRIDE = 2**15 - 1  # elements: int16
+
+
+@dataclass(slots=True)
+class Life:
+    """An allocation of this run and the instructions that touched it first and last."""
+
+    name: str
+    storage: Storage | None
+    fields: tuple[Any, ...]
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Scope:
+    """One iteration of a device loop: what is allocated in it cannot be used after it."""
+
+    open: bool = True
+
+
+@dataclass(slots=True)
+class LoopRecord:
+    """A device loop while it is being recorded."""
+
+    first: int
+    stop: int
+    executions: int | None
+    file: str
+    line: int
+    children: list[LoopRecord] = field(default_factory=list)
+    cursor: int = 0  # next child, in iterations after the first
+
+
+@dataclass(slots=True)
+class Run:
+    """State of one core's execution of one kernel."""
+
+    kernel: str
+    hardware: Hardware
+    mode: Mode
+    launch: Launch
+    core: int = 0
+    perturb_fp32: bool = False
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    instructions: list[Instruction] = field(default_factory=list)
+    lives: dict[int, Life] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    dependencies: list[tuple[int, int]] = field(default_factory=list)
+    loops: list[LoopRecord] = field(default_factory=list)
+    loop_stack: list[LoopRecord] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    recording: bool = True  # False in the iterations of a device loop after its first
+    ordered: int = 0  # depth of nl.no_reorder blocks
+    random_state: Any = None  # of the rng instructions
+    scheduler: Scheduler | None = None
+
+    def trace(self) -> Trace:
+        """What this run recorded, without its peaks."""
+        allocations = tuple(Allocation(i, *life.fields, life.first, life.last) for i, life in self.lives.items())
+        loops = tuple(Loop(r.first, r.stop, r.executions, r.file, r.line) for r in self.loops)
+        return Trace(
+            self.kernel, self.hardware.name, tuple(self.instructions), allocations, self.core, loops,
+            tuple(self.notes), tuple(self.dependencies),
+        )  # fmt: skip
+
+
+CURRENT: ContextVar[Run | None] = ContextVar("run", default=None)
+
+
+def current() -> Run:
+    """The run in progress; SimulatorError outside of one."""
+    run = CURRENT.get()
+    if run is None:
+        raise SimulatorError("nki.isa and nki.language work only inside a kernel that is being simulated")
+    return run
+
+
+def hardware() -> Hardware:
+    """The target of the run in progress, or the default one outside (module-level nl.tile_size)."""
+    run = CURRENT.get()
+    return MACHINES[DEFAULT_TARGET] if run is None else run.hardware
+
+
+def note(rule: int, message: str) -> None:
+    """Add a doubt about the kernel's current line to the trace."""
+    file, line = source_location()
+    run = current()
+    found = Note(file, line, rule, message)
+    if found not in run.notes[-1:]:
+        run.notes.append(found)
+
+
+class NkiInstruction:
+    """Handle to an issued instruction."""
+
+    __slots__ = ("_pending", "_position", "_run")
+
+    def __init__(self, run: Run, position: int, pending: Pending | None) -> None:
+        self._run = run
+        self._position = position
+        self._pending = pending
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Run this instruction after the producers; returns itself."""
+        for producer in producers:
+            if producer._position >= self._position:
+                raise SimulatorError("depends_on: an instruction can only depend on earlier ones")
+            self._run.dependencies.append((self._position, producer._position))
+            if self._pending is not None and producer._pending is not None:
+                self._pending.after.append(producer._pending)
+        return self
+
+
+def issue(
+    opcode: str,
+    engine: Engine,
+    reads: Mapping[str, Any],
+    writes: Mapping[str, Any],
+    compute: Callable[[], None] | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    *,
+    keeps: tuple[str, ...] = (),
+    state: str | None = None,
+    skip: bool = False,
+) -> NkiInstruction:
+    """Check, record and execute one instruction; see the head of this file.
+
+    ``skip``: run-time indices out of bounds are left out instead of refused (oob_mode.skip).
+    """
+    run = CURRENT.get()
+    if run is None:
+        raise SimulatorError(f"{opcode}: instructions work only inside a kernel that is being simulated")
+    sources, targets = _operands(reads), _operands(writes)
+    for role, tensor in [*sources, *targets]:
+        if tensor.index is not None and isinstance(tensor.index.source, NkiTensor):
+            sources.append((f"{role}.index", tensor.index.source))
+        if tensor.storage.scope is not None and not tensor.storage.scope.open:
+            raise SimulatorError(f"{opcode}: {role} was made inside a device loop that has ended", rule=7)
+        if engine != "dma" and tensor.storage.buffer != "hbm" and not tensor.checked:
+            _check_access(opcode, role, tensor)
+            tensor.checked = True
+    if run.scheduler is not None and (keeps or _needs_values(sources, targets)):
+        run.scheduler.flush()
+    for role, tensor in sources:
+        if not tensor.storage.written.full:
+            _check_initialised(run, opcode, role, tensor, skip)
+    for role, tensor in targets:
+        if tensor.storage.readonly:
+            raise SimulatorError(f"{opcode}: {role} is a constant or a read-only input array and cannot be written")
+    position = _record(run, opcode, engine, sources, targets, options, name) if run.recording else -1
+    pending: Pending | None = None
+    if compute is not None and run.mode != "trace":
+        if run.scheduler is None or keeps:
+            _execute(opcode, compute)
+        else:
+            regions = [t.region for _, t in sources], [t.region for _, t in targets]
+            pending = run.scheduler.add(lambda: _execute(opcode, compute), *regions, state, bool(run.ordered))
+    for role, tensor in targets:
+        _mark(run, role, tensor, keeps, skip)
+    return NkiInstruction(run, position, pending)
+
+
+def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
+    return [(role, tensor) for role, tensor in tensors.items() if isinstance(tensor, NkiTensor)]
+
+
+def _execute(opcode: str, compute: Callable[[], None]) -> None:
+    """Run an instruction's arithmetic; an error inside NumPy becomes ours, with the kernel's line."""
+    try:
+        compute()
+    except SimulatorError:
+        raise
+    except Exception as error:
+        raise SimulatorError(f"{opcode}: {type(error).__name__}: {error}") from error
+
+
+def _record(
+    run: Run,
+    opcode: str,
+    engine: Engine,
+    sources: list[tuple[str, NkiTensor]],
+    targets: list[tuple[str, NkiTensor]],
+    options: Mapping[str, Any] | None,
+    name: str | None,
+) -> int:
+    """Append the instruction to the trace and extend the lives of what it touches; its position."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    facts = dict(options) if options else {}
+    if name:
+        facts["name"] = name
+    read: tuple[Operand, ...] = tuple([t.operand(role) for role, t in sources])
+    written: tuple[Operand, ...] = tuple([t.operand(role) for role, t in targets])
+    position = len(run.instructions)
+    run.instructions.append(Instruction(opcode, engine, file, line, read, written, MappingProxyType(facts)))
+    lives = run.lives
+    for _, tensor in (*sources, *targets):
+        storage = tensor.storage
+        life = lives.get(storage.ident)
+        if life is None:
+            fields = (
+                storage.name, storage.buffer, storage.dtype, storage.shape, storage.row_bytes, storage.file, storage.line
+            )  # fmt: skip
+            lives[storage.ident] = Life(storage.name, None, fields, position, position)
+        else:
+            life.last = position
+    return position
+
+
+def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
+    """Start partition and pattern limits of the compute engines (trainium_inferentia2_arch.rst)."""
+    first, stop = tensor.partitions
+    count = stop - first
+    if count > PARTITIONS:
+        raise SimulatorError(f"{opcode}: {role} spans {count} partitions, an engine reads {PARTITIONS}", rule=12)
+    allowed = (0,) if count > 64 else (0, 64) if count > 32 else (0, 32, 64, 96)
+    if first not in allowed:
+        raise SimulatorError(
+            f"{opcode}: {role} of {count} partitions starts at partition {first}; "
+            f"it must start at {' or '.join(map(str, allowed))}",
+            rule=12,
+        )
+    sizes: list[tuple[int, int]] = []  # effective free dimensions: [stride, count], inner first
+    for stride, extent in zip(reversed(tensor.strides[1:]), reversed(tensor.shape[1:]), strict=True):
+        if extent == 1:
+            continue
+        if sizes and stride == sizes[-1][0] * sizes[-1][1]:
+            sizes[-1] = (sizes[-1][0], sizes[-1][1] * extent)
+        else:
+            sizes.append((stride, extent))
+    if len(sizes) > HARDWARE_FREE_DIMS:
+        raise SimulatorError(f"{opcode}: {role} {tensor.shape} needs {len(sizes)} free dimensions, at most 4", rule=12)
+    for stride, extent in sizes:
+        if extent > MAX_COUNT or (stride > MAX_STRIDE and extent > 1):
+            raise SimulatorError(
+                f"{opcode}: {role} walks {extent} elements of stride {stride}; counts are 16-bit, strides int16",
+                rule=12,
+            )
+
+
+def _needs_values(sources: list[tuple[str, NkiTensor]], targets: list[tuple[str, NkiTensor]]) -> bool:
+    """True when an indirect operand's storage is only partly initialised, so its indices decide."""
+    return any(t.index is not None and not t.storage.written.full for _, t in (*sources, *targets))
+
+
+def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip: bool) -> None:
+    """Refuse a read of elements that nothing has written."""
+    written = tensor.storage.written
+    view: NkiTensor | None = tensor
+    if tensor.index is not None:
+        if run.mode == "trace":
+            return
+        if tensor.index.kind == "vector":
+            table, rows, valid = rows_of(tensor, skip)
+            missing = rows[valid][~written.rows(table, rows[valid])]
+            if missing.size:
+                _refuse_uninitialised(opcode, role, tensor, f"row {missing[0]} of its storage")
+            return
+        view = resolve_scalar(tensor, skip)
+    if view is not None and not written.covers(view):
+        _refuse_uninitialised(opcode, role, tensor, f"element {list(written.first_missing(view))}")
+
+
+def _refuse_uninitialised(opcode: str, role: str, tensor: NkiTensor, where: str) -> None:
+    storage = tensor.storage
+    raise SimulatorError(
+        f"{opcode}: {role} is uninitialised at {where} of {tensor!r}, allocated in line {storage.line}", rule=16
+    )
+
+
+def _mark(run: Run, role: str, tensor: NkiTensor, keeps: tuple[str, ...], skip: bool) -> None:
+    """Note what a write has initialised, and that it was not a matrix product."""
+    storage = tensor.storage
+    if storage.products is not None:
+        storage.products.discard(tensor)
+    if role in keeps or storage.written.full:
+        return
+    if tensor.index is None:
+        storage.written.add(tensor)
+    elif run.mode != "trace":
+        if tensor.index.kind == "vector":
+            table, rows, valid = rows_of(tensor, skip)
+            storage.written.add_rows(table, rows[valid])
+        else:
+            view = resolve_scalar(tensor, skip)
+            if view is not None:
+                storage.written.add(view)
+
+
+def register_value(register: VirtualRegister, what: str) -> int | None:
+    """Value of a register that an instruction reads; None in trace-only mode."""
+    if not register.initialised:
+        raise SimulatorError(f"{what}: the register is read before it holds a value", rule=16)
+    return register.value

@@ -1,0 +1,89 @@
+"""Register instructions, and what a kernel can ask about its target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, register_value
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.isa._enums import nc_version
+from trnpy._nki.simulator.registers import VirtualRegister
+from trnpy._nki.simulator.tensor import NkiTensor
+
+__all__ = [
+    "NkiInstruction", "NkiValidationError", "VirtualRegister", "get_nc_sub_version", "get_nc_version",
+    "register_alloc", "register_load", "register_move", "register_store",
+]  # fmt: skip
+
+NkiValidationError = SimulatorError
+REGISTER_DTYPES = ("int8", "int16", "int32", "uint8", "uint16", "uint32")  # of a load; addresses are integers
+
+
+def get_nc_version() -> nc_version:
+    return nc_version(hardware().generation)
+
+
+def get_nc_sub_version() -> int:
+    """0: the first silicon revision of every generation."""
+    return 0
+
+
+def register_alloc(x: int | None = None) -> VirtualRegister:
+    """A new register, uninitialised or holding a compile-time integer."""
+    if x is not None and (isinstance(x, bool) or not isinstance(x, int)):
+        raise SimulatorError(f"register_alloc: {x!r} of type {type(x).__name__}; need None or an int")
+    return VirtualRegister(x)
+
+
+def _writable(register: Any, what: str) -> VirtualRegister:
+    if not isinstance(register, VirtualRegister):
+        raise SimulatorError(f"{what}: dst is {type(register).__name__}; need a register of nisa.register_alloc")
+    if register.frozen:
+        raise SimulatorError(f"{what}: the variable of a device loop is read-only", rule=7)
+    return register
+
+
+def _flush() -> None:
+    """A register changes at once, so what reads it or feeds it must have run."""
+    scheduler = current().scheduler
+    if scheduler is not None:
+        scheduler.flush()
+
+
+def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
+    """dst = src, an integer or another register."""
+    register = _writable(dst, "register_move")
+    _flush()
+    register.value = register_value(src, "register_move") if isinstance(src, VirtualRegister) else int(src)
+    register.initialised = True
+
+
+def register_load(dst: VirtualRegister, src: NkiTensor) -> NkiInstruction:
+    """dst = the one element of src, an integer tensor in SBUF or HBM."""
+    register = _writable(dst, "register_load")
+    if src.size != 1 or src.storage.buffer == "psum" or src.dtype not in REGISTER_DTYPES:
+        raise SimulatorError(f"register_load: src {src!r}; need one integer in SBUF or HBM")
+    _flush()
+
+    def compute() -> None:
+        register.value = int(src.read().reshape(-1)[0])
+
+    register.value, register.initialised = None, True
+    handle = issue("register_load", "sync", {"src": src}, {}, compute)
+    _flush()
+    return handle
+
+
+def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
+    """The one element of dst = src."""
+    if dst.size != 1 or dst.storage.buffer == "psum":
+        raise SimulatorError(f"register_store: dst {dst!r}; need one element in SBUF or HBM")
+    value = register_value(src, "register_store")
+
+    def compute() -> None:
+        assert value is not None
+        dst.write(np.asarray(value, np.int64))
+
+    return issue("register_store", "sync", {}, {"dst": dst}, compute)

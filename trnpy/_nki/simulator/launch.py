@@ -1,0 +1,308 @@
+"""Launching a kernel on the simulator: arguments in, one run per core, outputs and traces out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, Mode, Run
+from trnpy._nki.simulator.cores import CoreGroup
+from trnpy._nki.simulator.dtypes import STORAGE, Array, dtype_name
+from trnpy._nki.simulator.errors import KERNEL, SimulatorError
+from trnpy._nki.simulator.memory import Storage, check_capacity, fresh
+from trnpy._nki.simulator.record import Buffer, Trace
+from trnpy._nki.simulator.reorder import Scheduler
+from trnpy._nki.simulator.tensor import NkiTensor
+
+TARGETS = {
+    "trn1": "trn1", "inf2": "trn1", "gen2": "trn1",
+    "trn2": "trn2", "gen3": "trn2", "trn3": "trn3", "gen4": "trn3",
+}  # fmt: skip
+MODES: tuple[Mode, ...] = ("run", "trace", "reorder")
+LNC_DEGREES = (1, 2)  # cores of one logical NeuronCore
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """Shape and dtype of an argument without data, for trace-only launches."""
+
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Outputs of a launch (None in trace-only mode) and one trace per core."""
+
+    outputs: Any
+    traces: tuple[Trace, ...]
+
+    @property
+    def trace(self) -> Trace:
+        return self.traces[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What ``nki.jit`` returns: a kernel function and the number of cores it is launched on."""
+
+    function: Callable[..., Any]
+    lnc: int = 1
+    target: str = DEFAULT_TARGET  # when called directly
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __getitem__(self, lnc: Any) -> Kernel:
+        degree = lnc[0] if isinstance(lnc, tuple) and len(lnc) == 1 else lnc
+        if degree not in LNC_DEGREES:
+            raise SimulatorError(f"{self.__name__}[{lnc}]: the launch grid is the LNC degree, 1 or 2", rule=37)
+        return replace(self, lnc=degree)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if CURRENT.get() is not None:
+            raise SimulatorError(
+                f"{self.__name__} is decorated with nki.jit and is called from a kernel: undecorate it", rule=5
+            )
+        return run(self, args, kwargs, target=self.target).outputs
+
+
+@dataclass(slots=True)
+class Launch:
+    """What the cores of one launch share: identities of storage, and memory visible to all of them."""
+
+    hardware: Hardware
+    mode: Mode
+    cores: CoreGroup
+    idents: Any = field(default_factory=itertools.count)
+    shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
+    inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
+    copies: list[tuple[Array, Array]] = field(default_factory=list)  # (caller's array, contiguous stand-in)
+
+    def allocate(
+        self, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, shared: bool = False, name: str = "",
+        location: tuple[str, int] = ("", 0), partition_start: int = 0,
+    ) -> Storage:  # fmt: skip
+        """Fresh, hostile memory; none at all in trace-only mode."""
+        tracing = self.mode == "trace"
+        data = None if tracing else fresh(shape, dtype)
+        # Without data there is nothing to protect in HBM, and its shadow masks would be large.
+        return Storage(
+            next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
+            written=tracing and buffer == "hbm", location=location, partition_start=partition_start,
+        )  # fmt: skip
+
+    def argument(self, value: Any, name: str) -> Any:
+        """A kernel argument: arrays become HBM tensors on the caller's own memory, tuples element by element."""
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return tuple(self.argument(v, f"{name}[{i}]") for i, v in enumerate(value))
+        if isinstance(value, list):
+            raise SimulatorError(f"argument {name} is a list: pass a tuple", rule=2)
+        if isinstance(value, Specification):
+            return self._specified(value.shape, value.dtype, name)
+        if isinstance(value, np.ndarray):
+            return self._array(value, name)
+        return value
+
+    def _specified(self, shape: tuple[int, ...], dtype: Any, name: str) -> NkiTensor:
+        if self.mode != "trace":
+            raise SimulatorError(f"argument {name} has no data: only mode='trace' takes specifications")
+        device_dtype = _argument_dtype(dtype, name)
+        storage = Storage(next(self.idents), tuple(shape), device_dtype, "hbm", name=name, shared=True, written=True)
+        return whole(storage)
+
+    def _array(self, array: Array, name: str) -> NkiTensor:
+        dtype = _argument_dtype(array.dtype, name)
+        shape = array.shape or (1,)
+        if 0 in shape:
+            raise SimulatorError(f"argument {name} has shape {array.shape}: tensors have no empty dimensions")
+        if self.mode == "trace":
+            return self._specified(shape, array.dtype, name)
+        key = (array.__array_interface__["data"][0], array.shape, array.strides, dtype)
+        storage = self.inputs.get(key)
+        if storage is None:
+            flat = array
+            if not array.flags.c_contiguous:
+                flat = np.ascontiguousarray(array)
+                self.copies.append((array, flat))
+            data = flat.reshape(-1).view(np.uint8)
+            storage = Storage(next(self.idents), shape, dtype, "hbm", name=name, shared=True, data=data, written=True)
+            storage.readonly = not array.flags.writeable
+            self.inputs[key] = storage
+        return whole(storage)
+
+    def output(self, value: Any) -> Any:
+        """A returned tensor as an array; the array of an input is copied."""
+        if isinstance(value, (tuple, list)):
+            return tuple(self.output(v) for v in value)
+        if value is None:
+            return None
+        if not isinstance(value, NkiTensor) or value.on_chip:
+            raise SimulatorError(f"a kernel returns tensors in nl.shared_hbm, this one returned {value!r}", rule=15)
+        if self.mode == "trace":
+            return None
+        written = value.storage.written
+        if not written.covers(value):
+            raise SimulatorError(
+                f"output {value!r} was never written at {list(written.first_missing(value))}: "
+                f"the caller would read uninitialised memory", rule=15, line=value.storage.line, file=value.storage.file,
+            )  # fmt: skip
+        return value.read() if value.storage not in self.inputs.values() else value.read().copy()
+
+
+def whole(storage: Storage) -> NkiTensor:
+    """The view of a storage that its allocation returns."""
+    strides, step = [], 1
+    for extent in reversed(storage.shape):
+        strides.insert(0, step)
+        step *= extent
+    return NkiTensor(storage, storage.shape, tuple(strides), 0, storage.dtype)
+
+
+def _argument_dtype(dtype: Any, name: str) -> str:
+    found = np.dtype(dtype) if not isinstance(dtype, str) or dtype not in STORAGE else dtype
+    if isinstance(found, np.dtype) and not found.isnative:
+        raise SimulatorError(f"argument {name} is {found}: the device needs native byte order")
+    try:
+        return dtype_name(found)
+    except SimulatorError as error:
+        raise SimulatorError(f"argument {name}: {error.message}") from None
+
+
+def machine(target: str) -> Hardware:
+    """The hardware row of a target, under any of its documented names."""
+    if not isinstance(target, str) or target not in TARGETS:
+        raise SimulatorError(f"target {target!r}: expected one of {', '.join(TARGETS)}")
+    return MACHINES[TARGETS[target]]
+
+
+def run(
+    kernel: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    target: str = DEFAULT_TARGET,
+    mode: Mode = "run",
+    perturb_fp32: bool = False,
+    seed: int = 0,
+) -> Result:
+    """Execute a kernel once on every core of its launch.
+
+    kernel: a function, or what ``nki.jit`` made of it. args, kwargs: NumPy arrays (written in place
+    where the kernel writes its inputs), compile-time values, or ``Specification`` in trace mode.
+    Raises SimulatorError, one line with the kernel's name and source line, for whatever is wrong.
+    """
+    if not isinstance(kernel, Kernel):
+        if not callable(kernel):
+            raise SimulatorError(f"{kernel!r} is not a kernel: expected a function or what nki.jit returned")
+        kernel = Kernel(kernel)
+    if mode not in MODES:
+        raise SimulatorError(f"mode {mode!r}: expected one of {', '.join(MODES)}")
+    hardware = machine(target)
+    if kernel.lnc == 2 and hardware.generation < 3:
+        raise SimulatorError(f"{kernel.__name__}[2]: {hardware.name} has no logical cores of two", rule=37)
+    token = KERNEL.set(kernel.__name__)
+    try:
+        return _launch(kernel, args, kwargs or {}, hardware, mode, perturb_fp32, seed)
+    finally:
+        KERNEL.reset(token)
+
+
+def _launch(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], hardware: Hardware, mode: Mode, perturb: bool, seed: int
+) -> Result:  # fmt: skip
+    launch = Launch(hardware, mode, CoreGroup(kernel.lnc, seed if mode == "reorder" else None))
+    runs = [Run(kernel.__name__, hardware, mode, launch, core, perturb) for core in range(kernel.lnc)]
+    tensors = tuple(launch.argument(a, f"{i}") for i, a in enumerate(args))
+    named = {key: launch.argument(a, key) for key, a in kwargs.items()}
+
+    def body(run: Run) -> Any:
+        run.rng = np.random.default_rng([seed, run.core])
+        run.scheduler = Scheduler(run.rng) if mode == "reorder" else None
+        token = CURRENT.set(run)
+        try:
+            with np.errstate(all="ignore"):
+                returned = _call(kernel, tensors, named)
+                if run.scheduler is not None:
+                    run.scheduler.flush()
+            return returned
+        finally:
+            CURRENT.reset(token)
+
+    if kernel.lnc == 1:
+        returned = [body(runs[0])]
+    else:
+        returned = launch.cores.run([lambda run=run: body(run) for run in runs])
+    traces = tuple(_finished(run) for run in runs)
+    outputs = launch.output(returned[0])
+    for original, flat in launch.copies:
+        if original.flags.writeable:
+            original[...] = flat
+    return Result(outputs, traces)
+
+
+def _finished(run: Run) -> Trace:
+    trace = run.trace()
+    sbuf, banks = check_capacity(trace.allocations, run.hardware)
+    return replace(trace, sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
+
+
+def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Run the kernel's Python; whatever it raises becomes one line that names its own statement."""
+    try:
+        return kernel.function(*tensors, **named)
+    except SimulatorError:
+        raise
+    except Exception as error:
+        own = kernel.function.__code__
+        file, line, at = own.co_filename, own.co_firstlineno, error.__traceback__
+        while at is not None:
+            if at.tb_frame.f_code.co_filename == file:
+                line = at.tb_lineno
+            at = at.tb_next
+        raise SimulatorError(f"{type(error).__name__}: {error}", file=file, line=line) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A kernel bound to a target and a mode: call it with arrays."""
+
+    kernel: Any
+    target: str = DEFAULT_TARGET
+    mode: Mode = "run"
+    perturb_fp32: bool = False
+    seed: int = 0
+
+    def run(self, *args: Any, **kwargs: Any) -> Result:
+        """Outputs and traces."""
+        return run(
+            self.kernel,
+            args,
+            kwargs,
+            target=self.target,
+            mode=self.mode,
+            perturb_fp32=self.perturb_fp32,
+            seed=self.seed,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Outputs only: an array, or a tuple of them."""
+        return self.run(*args, **kwargs).outputs
+
+
+def simulate(
+    kernel: Any, target: str = DEFAULT_TARGET, mode: Mode = "run", perturb_fp32: bool = False, seed: int = 0
+) -> Simulation:
+    """``simulate(kernel)(*arrays)``: see run() for the arguments.
+
+    mode "trace" records without computing, "reorder" executes in a random legal order drawn from
+    ``seed``; ``perturb_fp32`` perturbs float32 matrix products at 2^-16.
+    """
+    machine(target)
+    return Simulation(kernel, target, mode, perturb_fp32, seed)
