@@ -26,7 +26,7 @@ from trnpy._engine import Engine, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._policy import HYSTERESIS, Policy, current_policy
-from trnpy._precision import eps, product_s
+from trnpy._precision import eps, product_s, transfer_s
 
 ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
 
@@ -151,7 +151,7 @@ def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rat
 
     launches + bytes over the link + max(engine, HBM) + what stays on the host.
     """
-    moved = cost.bytes_in / hardware.link_bytes_per_s + cost.bytes_out / hardware.unlink_bytes_per_s
+    moved = transfer_s(cost.bytes_in, cost.bytes_out, dtype, policy.precision, hardware)
     engine = product_s(cost.products, dtype, policy.precision, hardware)
     hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
     host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0

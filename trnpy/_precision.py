@@ -37,6 +37,20 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
     return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
 
 
+# Measured with NumPy alone (numerics_src/t5.py): float64 to digits before the link, and back after it.
+SPLIT_S, COMBINE_S = 6e-9, 4e-9  # per element
+PLANES = 3  # float32 planes that carry one float64 result: two lose 16 u
+
+
+def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
+    """Modelled seconds to bring operands to the device and the result back, host conversions included."""
+    split = 0.0
+    if precision == "matched" and dtype.char in "dD":
+        split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
+        bytes_out *= PLANES * 4 / 8
+    return bytes_in / hardware.link_bytes_per_s + bytes_out / hardware.unlink_bytes_per_s + split
+
+
 def eps(dtype: np.dtype, precision: str) -> float:
     """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
     own = float(np.finfo(dtype).eps)

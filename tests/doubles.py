@@ -1,0 +1,81 @@
+"""Engines that are adversaries: each computes on the host and misbehaves in one stated way."""
+
+import numpy as np
+
+from trnpy._engine import Health
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
+from trnpy._policy import current_policy
+
+
+class _Double:
+    hardware = TRN2
+    executes = True
+
+    def __init__(self):
+        self.health = Health()
+
+
+class RecordingEngine(_Double):
+    """Host products; keeps (stack, m, k, n) of every one."""
+
+    name = "recording"
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def matmul(self, a, b):
+        self.shapes.append((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:], b.shape[-1]))
+        return np.matmul(a, b)
+
+
+class Float32Engine(_Double):
+    """Products rounded to float32, as a TensorEngine without emulation returns them."""
+
+    name = "float32"
+
+    def matmul(self, a, b):
+        low = np.complex64 if np.iscomplexobj(a) or np.iscomplexobj(b) else np.float32
+        return np.matmul(a.astype(low), b.astype(low)).astype(np.result_type(a, b))
+
+
+class ReadOnlyEngine(_Double):
+    """Results that must not be written to, as a view of device memory would be; operands are checked untouched."""
+
+    name = "read-only"
+
+    def matmul(self, a, b):
+        copies = a.copy(), b.copy()
+        c = np.matmul(a, b)
+        np.testing.assert_array_equal(a, copies[0])
+        np.testing.assert_array_equal(b, copies[1])
+        c.flags.writeable = False
+        return c
+
+
+class FaultyEngine(_Double):
+    """Fails as devices do: ``raises``, ``nan``, ``wrong`` numbers, ``hangs`` past the time limit, ``oom``."""
+
+    FAULTS = ("raises", "nan", "wrong", "hangs", "oom")
+
+    def __init__(self, fault):
+        super().__init__()
+        self.name = f"faulty ({fault})"
+        self.fault = fault
+        self.products = 0
+
+    def matmul(self, a, b):
+        self.products += 1
+        c = np.matmul(a, b)
+        if self.fault == "raises":
+            raise DeviceError("NRT_EXEC_HW_ERR")
+        if self.fault == "oom":
+            raise DeviceMemoryError(f"{c.nbytes} bytes do not fit")
+        if self.fault == "hangs":
+            wait(lambda: False, current_policy().time_limit, "matmul")
+        if self.fault == "nan":
+            c.flat[0] = np.nan
+        if self.fault == "wrong":
+            c = c * 1.001
+        return c

@@ -1,0 +1,273 @@
+"""Routing: the decision is pure, every reason can be reached, and a fault never costs the user the result."""
+
+import dataclasses
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
+
+import trnpy
+from trnpy._calibration import DEFAULT_CURVES, HostRates
+from trnpy._dispatch import Cost, FallbackError, NkiFallbackWarning, Problem, Reason, decide, predict
+from trnpy._engine import FAULTS_BEFORE_REST, engine
+from trnpy._nki.hardware import TRN1, TRN2, TRN3
+from trnpy._policy import Policy
+
+RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
+
+
+def gemm(n, dtype="f8", launches=1):
+    a = np.empty((n, n), dtype)
+    cost = Cost("matmul", n, 2.0 * n**3, 2 * a.nbytes, a.nbytes, products=2.0 * n**3, launches=launches)
+    return Problem((a, a), a.dtype, cost)
+
+
+@pytest.mark.parametrize(
+    "problem, machine, policy, on_device, reason",
+    [
+        (gemm(64), TRN2, Policy(), False, Reason.SMALL),
+        (gemm(8192), TRN2, Policy(), True, Reason.FASTER),
+        (gemm(8192), None, Policy(), False, Reason.NO_DEVICE),
+        (gemm(4), TRN2, Policy(force=True), True, Reason.FORCED),
+        (gemm(8192), TRN2, Policy(min_flops=1e15), False, Reason.POLICY),
+        (gemm(512), TRN2, Policy(), False, Reason.MEMORY_BOUND),
+        (gemm(8192, "f4"), TRN1, Policy(), True, Reason.FASTER),
+    ],
+)
+def test_decide(problem, machine, policy, on_device, reason):
+    decision = decide("numpy.matmul", problem, machine, policy, RATES)
+    assert (decision.on_device, decision.reason) == (on_device, reason)
+
+
+def test_decide_waits_for_a_compile_only_when_it_pays():
+    assert decide("f", gemm(8192), TRN2, Policy(), RATES, compile_s=60.0).reason is Reason.NOT_COMPILED
+    assert decide("f", gemm(8192), TRN2, Policy(), RATES, compile_s=0.1).reason is Reason.FASTER
+
+
+def test_decide_names_the_engine_when_it_is_what_is_slow():
+    slow = dataclasses.replace(gemm(2048).cost, products=1e14)
+    decision = decide("f", dataclasses.replace(gemm(2048), cost=slow), TRN2, Policy(), RATES)
+    assert decision.reason is Reason.SLOWER
+
+
+def test_decide_asks_for_hysteresis():
+    """Nothing is sent to the device for less than the stated margin."""
+    for n in range(256, 8192, 128):
+        for machine in (TRN1, TRN2, TRN3):
+            decision = decide("f", gemm(n), machine, Policy(), RATES)
+            assert decision.on_device == (decision.device_s * 1.2 <= decision.host_s)
+
+
+def test_a_memory_bound_contraction_never_leaves_the_host():
+    a = np.ones((2000, 2000))
+    for subscripts, operands in (("ij,ij->", (a, a)), ("pq,pqr->pr", (a[:200, :200], np.ones((200, 200, 50))))):
+        with trnpy.policy(device="null"):
+            assert trnpy.explain(trnpy.einsum, subscripts, *operands).reason in (Reason.MEMORY_BOUND, Reason.SMALL)
+
+
+def test_low_precision_by_name_is_faster():
+    matched, _ = predict(gemm(4096).cost, np.dtype("f8"), TRN2, Policy(), RATES)
+    fp32, _ = predict(gemm(4096).cost, np.dtype("f8"), TRN2, Policy(precision="fp32"), RATES)
+    assert fp32 < matched
+
+
+def test_a_decision_says_modelled_and_uncalibrated():
+    text = str(decide("numpy.matmul", gemm(512), TRN2, Policy(), RATES))
+    assert "modelled" in text and "uncalibrated" in text and "trn2" in text
+
+
+def test_explain_runs_nothing():
+    e = RecordingEngine()
+    with engine(e), trnpy.policy(force=True):
+        decision = trnpy.explain(trnpy.matmul, np.ones((4, 4)), np.ones((4, 4)))
+    assert decision.on_device and e.shapes == []
+    with pytest.raises(TypeError, match="expected an accelerated function"):
+        trnpy.explain(np.sin, 1.0)
+
+
+def test_null_prices_and_the_host_computes():
+    a = np.random.default_rng(0).standard_normal((3000, 3000)).astype("f4")
+    with trnpy.policy(device="null", machine="trn3"), trnpy.trace() as log:
+        c = trnpy.matmul(a, a)
+    np.testing.assert_array_equal(c, a @ a)
+    assert log[0].machine == "trn3" and log[0].device_s > 0
+
+
+def masked(a):
+    return np.ma.masked_array(a, a > 0)
+
+
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        (lambda a: trnpy.matmul(a.astype(object), a), Reason.DTYPE),
+        (lambda a: trnpy.matmul(a[:0].T, a[:0]), Reason.LAYOUT),
+        (lambda a: trnpy.matmul(a, a, dtype="f8"), Reason.PARAM),
+        (lambda a: trnpy.matmul(np.where(a > 2, np.inf, a), a), Reason.VALUE),
+        (lambda a: trnpy.matmul(masked(a), a), Reason.SUBCLASS),
+    ],
+)
+def test_unsupported_calls_say_why_and_run_on_the_host(call, reason):
+    a = np.random.default_rng(0).standard_normal((200, 200))
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's own, of inf - inf
+        call(a)
+    assert [d.reason for d in log] == [reason] and not log[0].on_device
+
+
+def test_low_precision_products_are_refused():
+    a = np.random.default_rng(0).standard_normal((100, 100))
+    with engine(Float32Engine()), trnpy.policy(force=True), trnpy.trace() as log:
+        c = trnpy.matmul(a, a)
+    np.testing.assert_array_equal(c, a @ a)
+    assert log[0].reason is Reason.ACCURACY and "eps" in log[0].detail
+
+
+def test_low_precision_products_are_accepted_when_asked_for_by_name():
+    a = np.random.default_rng(0).standard_normal((100, 100))
+    with engine(Float32Engine()), trnpy.policy(force=True, precision="fp32"), trnpy.trace() as log:
+        c = trnpy.matmul(a, a)
+    assert log[0].on_device
+    np.testing.assert_allclose(c, a @ a, rtol=0, atol=100 * 2.0**-23 * np.abs(a).max() ** 2 * 10)
+
+
+def test_results_of_the_device_may_be_read_only():
+    a = np.random.default_rng(0).standard_normal((300, 300))
+    spd = a @ a.T + 300 * np.eye(300)
+    with engine(ReadOnlyEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        results = [
+            trnpy.einsum("ij,jk->ik", a, a),
+            trnpy.linalg.cholesky(spd),
+            trnpy.linalg.solve(a, a[:, 0], assume_a="gen"),
+            *trnpy.linalg.eigh(spd),
+        ]
+    assert all(d.on_device for d in log)
+    assert all(r.flags.writeable for r in results)
+
+
+REASONS = {"raises": Reason.ERROR, "nan": Reason.ACCURACY, "wrong": Reason.ACCURACY, "hangs": Reason.ERROR, "oom": Reason.OOM}
+
+
+@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
+@pytest.mark.parametrize("name", ["matmul", "eigh", "cholesky", "solve"])
+def test_a_fault_gives_the_host_result_and_its_reason(fault, name):
+    a = np.random.default_rng(0).standard_normal((200, 200))
+    spd = a @ a.T + 200 * np.eye(200)
+    calls = {
+        "matmul": lambda m: m.matmul(spd, spd) if m is trnpy else np.matmul(spd, spd),
+        "eigh": lambda m: m.linalg.eigh(spd)[0],
+        "cholesky": lambda m: m.linalg.cholesky(spd),
+        "solve": lambda m: m.linalg.solve(spd, a),
+    }
+    import scipy
+
+    expected, before, threads = calls[name](scipy), spd.copy(), threading.active_count()
+    caught = REASONS[fault]
+    with engine(FaultyEngine(fault)), trnpy.policy(force=True, time_limit=0.01), trnpy.trace() as log:
+        if caught is Reason.ACCURACY:
+            result = calls[name](trnpy)
+        else:
+            with pytest.warns(NkiFallbackWarning, match="ran on the host") as warned:
+                result = calls[name](trnpy)
+            assert len(warned) == 1 and warned[0].filename == __file__
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(spd, before)
+    assert [d.on_device for d in log] == [False]
+    assert log[0].reason in (caught, Reason.VALUE)  # NaN in a trailing block: the host's panel refuses it
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
+def test_fallback_raise_is_a_typed_error(fault):
+    a = np.random.default_rng(0).standard_normal((64, 64))
+    with engine(FaultyEngine(fault)), trnpy.policy(force=True, time_limit=0.01, fallback="raise"):
+        with pytest.raises(FallbackError) as caught:
+            trnpy.matmul(a, a)
+    assert caught.value.decision.reason is REASONS[fault]
+
+
+def test_fallback_raise_covers_calls_without_a_kernel():
+    with trnpy.policy(fallback="raise", force=True), pytest.raises(FallbackError, match="subclass"):
+        trnpy.matmul(masked(np.ones((9, 9))), np.ones((9, 9)))
+    with trnpy.policy(fallback="raise", device="null"):
+        trnpy.matmul(np.ones((9, 9)), np.ones((9, 9)))  # small: the host is the right place
+
+
+def test_fallback_log_is_quiet_and_recorded():
+    a = np.ones((64, 64))
+    with engine(FaultyEngine("raises")), trnpy.policy(force=True, fallback="log"), trnpy.trace() as log:
+        trnpy.matmul(a, a)
+    assert log[0].reason is Reason.ERROR and "NRT_EXEC_HW_ERR" in log[0].detail
+
+
+def test_repeated_faults_open_the_circuit():
+    a, e = np.ones((64, 64)), FaultyEngine("raises")
+    with engine(e), trnpy.policy(force=True), trnpy.trace() as log, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(FAULTS_BEFORE_REST + 2):
+            trnpy.matmul(a, a)
+    assert e.products == FAULTS_BEFORE_REST
+    assert "rests from now on" in str(warned[-1].message)
+    assert "resting" in log[-1].detail
+
+
+def test_a_success_closes_the_count():
+    a, e = np.ones((64, 64)), FaultyEngine("raises")
+    with engine(e), trnpy.policy(force=True, fallback="log"):
+        for fault in ("raises", "raises", "none", "raises", "raises"):
+            e.fault = fault
+            trnpy.matmul(a, a)
+    assert not e.health.open
+
+
+def test_a_fault_leaves_out_untouched_until_the_host_fills_it():
+    a, out = np.random.default_rng(0).standard_normal((64, 64)), np.full((64, 64), 7.0)
+    with engine(FaultyEngine("nan")), trnpy.policy(force=True, fallback="raise"), pytest.raises(FallbackError):
+        trnpy.matmul(a, a, out=out)
+    assert (out == 7.0).all()
+
+
+def test_verify_compares_with_the_host():
+    a = np.random.default_rng(0).standard_normal((50, 50))
+    with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0), trnpy.trace() as log:
+        trnpy.matmul(a, a)
+    assert log[0].on_device
+
+
+def test_verify_catches_what_the_bound_lets_through():
+    """An error of a hundred eps: below what a backward stable algorithm may do, above what the host does."""
+
+    class Sloppy(RecordingEngine):
+        def matmul(self, a, b):
+            return np.matmul(a, b) * (1 + 400 * np.finfo(float).eps)
+
+    a = np.random.default_rng(0).uniform(size=(64, 64))
+    with engine(Sloppy()), trnpy.policy(force=True), trnpy.trace() as log:
+        trnpy.matmul(a, a)
+        with trnpy.policy(verify=1.0):
+            c = trnpy.matmul(a, a)
+    assert [d.on_device for d in log] == [True, False] and "verified" in log[1].detail
+    np.testing.assert_array_equal(c, a @ a)
+
+
+def test_traces_are_of_their_own_thread():
+    seen = []
+
+    def other():
+        with trnpy.trace() as log:
+            trnpy.matmul(np.ones((3, 3)), np.ones((3, 3)))
+        seen.append(len(log))
+
+    with trnpy.trace() as log:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert seen == [1] and log == []
+
+
+def test_a_device_asked_for_by_name_must_be_there():
+    a = np.ones((200, 200))
+    with trnpy.policy(device="neuron"), pytest.raises(RuntimeError, match="TRNPY_DEVICE=neuron"):
+        trnpy.matmul(a, a)

@@ -1,0 +1,59 @@
+"""Imports go down only: the rule of ARCHITECTURE.md, read from the source."""
+
+import ast
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
+LEVELS = {  # a module may import its own level and those below
+    "_nki": 0, "_host": 0,
+    "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report_page": 2, "_report_text": 2, "_report": 2, "_residency": 2,
+    "_dispatch": 3, "_guards": 4, "_einsum": 4,
+    "_ops": 5, "linalg": 5, "sparse": 5,
+    "_patch": 6, "chem": 7, "_doctor": 7, "_runner": 8, "__main__": 9, "": 9,
+}  # fmt: skip
+ONLY = {"nki": ("_nki/device.py",), "torch": ("_nki/device.py", "sparse/torch_bridge.py"), "pyscf": ("chem/pyscf_patch.py",)}
+
+
+def imports(path):
+    """Every dotted name imported anywhere in a file, type-checking blocks excepted."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{alias.name}" if node.module == "trnpy" else node.module for alias in node.names)
+
+
+def test_imports_go_down():
+    broken = []
+    for path in ROOT.rglob("*.py"):
+        me = path.relative_to(ROOT).parts[0].removesuffix(".py").replace("__init__", "")
+        for name in imports(path):
+            part = (name.split(".") + [""])[1] if name.split(".")[0] == "trnpy" else None
+            if part is not None and part in LEVELS and LEVELS[part] > LEVELS[me]:
+                broken.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not broken
+
+
+def test_every_module_has_a_level():
+    modules = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert modules - {"__init__"} <= set(LEVELS)
+
+
+def test_heavy_packages_are_imported_in_one_file_only():
+    broken = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in ROOT.rglob("*.py")
+        for name in imports(path)
+        if str(path.relative_to(ROOT)) not in ONLY.get(name.split(".")[0], (str(path.relative_to(ROOT)),))
+        and "kernels" not in path.parts
+    ]
+    assert not broken

@@ -1,0 +1,239 @@
+"""NumPy's products down the forced path: NumPy's own values, shapes, dtypes, errors, on any layout."""
+
+import numpy as np
+import pytest
+from doubles import RecordingEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trnpy
+from trnpy._engine import engine
+
+FLOATS = ("f4", "f8", "c8", "c16")
+SIZES = (1, 2, 127, 128, 129)
+
+# Awkward ones first: shared/PEERS.md 3.2 lists most of them as what the nearest peer gets wrong.
+SUBSCRIPTS = [
+    ("ij,jk->ki", (3, 4), (4, 5)),
+    ("ij,kj->ki", (4, 4), (4, 4)),
+    ("ji,jk->ki", (4, 4), (4, 4)),
+    ("kl,ik->il", (3, 5), (4, 3)),
+    ("ij,jk->i", (3, 4), (4, 5)),
+    ("ij,jk->k", (3, 4), (4, 5)),
+    ("ij,jk->", (3, 4), (4, 5)),
+    ("ij,jj->i", (3, 4), (4, 4)),
+    ("ii,ij->j", (4, 4), (4, 4)),
+    ("ii,jj->", (4, 4), (3, 3)),
+    ("iij,ijj->ij", (3, 3, 4), (3, 4, 4)),
+    ("bij,bjk->bki", (2, 3, 4), (2, 4, 5)),
+    ("bij,bjk->bk", (2, 3, 4), (2, 4, 5)),
+    ("bij,bkj->bik", (2, 3, 4), (2, 5, 4)),
+    ("bij,bkj->bik", (3, 3, 3), (3, 3, 3)),
+    ("ibj,bjk->bik", (3, 3, 3), (3, 3, 3)),
+    ("ijb,jkb->ikb", (3, 4, 2), (4, 5, 2)),
+    ("bij,bjk->ikb", (2, 3, 4), (2, 4, 5)),
+    ("i,j->ji", (3,), (4,)),
+    ("i,i->", (5,), (5,)),
+    ("i,i->i", (5,), (5,)),
+    (",ij->ji", (), (3, 4)),
+    ("ij,", (3, 4), ()),
+    ("ij,jk", (3, 4), (4, 5)),
+    ("ba,ca", (3, 4), (5, 4)),
+    ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+    ("...ij,jk", (2, 6, 3, 4), (4, 5)),
+    ("i...,...j->...ij", (3, 2), (2, 4)),
+    ("ij,ij->ij", (3, 1), (1, 4)),
+    ("bij,bjk->bik", (1, 3, 4), (6, 4, 5)),
+    ("ij,jk->ik", (3, 1), (7, 5)),
+    (" i j , j k -> i k ", (3, 4), (4, 5)),
+    ("ij,jk,kl->il", (3, 4), (4, 5), (5, 6)),
+    ("ij,ij,ij->j", (3, 4), (3, 4), (3, 4)),
+    ("pi,qj,pqrs,rk,sl->ijkl", (4, 2), (4, 3), (4, 4, 4, 4), (4, 2), (4, 3)),
+    ("iajb,iajb,ia,jb->", (2, 3, 2, 3), (2, 3, 2, 3), (2, 3), (2, 3)),
+    ("a,b,c,d->dbca", (2,), (3,), (4,), (5,)),
+]
+
+
+def operands(shapes, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    made = [rng.standard_normal(s) for s in shapes]
+    if np.dtype(dtype).kind == "c":
+        made = [m + 1j * rng.standard_normal(m.shape) for m in made]
+    return [np.asarray(m, dtype) for m in made]
+
+
+def agree(ours, theirs, *factors):
+    """Same type, dtype and shape; values within 10 n eps of the product of norms."""
+    assert type(ours) is type(theirs)
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    scale = np.prod([np.linalg.norm(np.ravel(f)) for f in factors])
+    n = max((max(np.shape(f), default=1) for f in factors), default=1)
+    assert np.abs(np.asarray(ours) - theirs).max() <= 10 * n * np.finfo(theirs.dtype).eps * scale
+
+
+def forced(call, runs=True):
+    """The result of ``call`` with every supported call forced, asserting that it took the device path."""
+    e = RecordingEngine()
+    with engine(e), trnpy.policy(force=True), trnpy.trace() as log:
+        result = call()
+    assert [d.on_device for d in log] == [runs], log
+    assert bool(e.shapes) == runs
+    return result
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", SUBSCRIPTS, ids=[c[0] for c in SUBSCRIPTS])
+def test_einsum_is_numpys(case, dtype):
+    subscripts, *shapes = case
+    arrays = operands(shapes, dtype)
+    agree(forced(lambda: trnpy.einsum(subscripts, *arrays)), np.einsum(subscripts, *arrays), *arrays)
+
+
+@pytest.mark.parametrize("optimize", [True, "greedy", "optimal", ["einsum_path", (0, 1), (0, 1)], ["einsum_path", (0, 1, 2)]])
+def test_every_optimize_gives_the_same(optimize):
+    arrays = operands([(3, 4), (4, 5), (5, 6)], "f8")
+    agree(
+        forced(lambda: trnpy.einsum("ij,jk,kl->il", *arrays, optimize=optimize)),
+        np.einsum("ij,jk,kl->il", *arrays, optimize=optimize),
+        *arrays,
+    )
+
+
+def test_interleaved_operands():
+    a, b = operands([(3, 4), (4, 5)], "f8")
+    agree(forced(lambda: trnpy.einsum(a, [0, 1], b, [1, 2], [2, 0])), np.einsum(a, [0, 1], b, [1, 2], [2, 0]), a, b)
+    agree(forced(lambda: trnpy.einsum(a, [0, 1], b, [1, 2])), np.einsum(a, [0, 1], b, [1, 2]), a, b)
+    c, d = operands([(2, 3, 4), (2, 4, 5)], "f8")
+    interleaved = (c, [Ellipsis, 0, 1], d, [Ellipsis, 1, 2], [Ellipsis, 2, 0])
+    agree(forced(lambda: trnpy.einsum(*interleaved)), np.einsum(*interleaved), c, d)
+
+
+def test_views_stay_views():
+    a = np.arange(16.0).reshape(4, 4)
+    with engine(RecordingEngine()), trnpy.policy(force=True):
+        trnpy.einsum("ii->i", a)[:] = 1
+        assert np.shares_memory(trnpy.einsum("ij->ji", a), a)
+    assert (a.diagonal() == 1).all()
+
+
+LAYOUTS = {
+    "C": lambda a: a,
+    "F": np.asfortranarray,
+    "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+    "negative": lambda a: a[..., ::-1].copy()[..., ::-1],
+    "big-endian": lambda a: a.astype(a.dtype.newbyteorder(">")),
+    "unaligned": lambda a: np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(a.shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+def test_matmul_on_every_layout(n, dtype, layout):
+    a, b = operands([(n, n), (n, max(n - 1, 1))], dtype)
+    a, b = LAYOUTS[layout](a), LAYOUTS[layout](b)
+    a.flags.writeable = False
+    agree(forced(lambda: trnpy.matmul(a, b)), np.matmul(a, b), a, b)
+
+
+PRODUCTS = [
+    ("matmul", ((2, 3, 4), (4, 5))),
+    ("matmul", ((4,), (2, 4, 5))),
+    ("matmul", ((2, 3, 4), (4,))),
+    ("matmul", ((6, 1, 3, 4), (5, 4, 2))),
+    ("matmul", ((4,), (4,))),
+    ("dot", ((4,), (4,))),
+    ("dot", ((3, 4), (4,))),
+    ("dot", ((2, 3, 4), (5, 4, 6))),
+    ("dot", ((4,), (2, 4, 3))),
+    ("inner", ((2, 3, 4), (5, 4))),
+    ("inner", ((4,), (4,))),
+]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name, shapes", PRODUCTS)
+def test_products_are_numpys(name, shapes, dtype):
+    a, b = operands(shapes, dtype)
+    agree(forced(lambda: getattr(trnpy, name)(a, b)), getattr(np, name)(a, b), a, b)
+
+
+@pytest.mark.parametrize("axes", [0, 1, 2, ([1, 0], [0, 1]), (1, 0), ([-1], [0]), ((0, 1), (1, 0))])
+def test_tensordot_axes(axes):
+    a, b = operands([(4, 4, 4), (4, 4, 4)], "f8")
+    agree(forced(lambda: trnpy.tensordot(a, b, axes)), np.tensordot(a, b, axes), a, b)
+
+
+@pytest.mark.parametrize("first, second", [("f4", "f8"), ("f4", "c8"), ("f8", "c8"), ("i4", "f8"), ("f4", "i8"), ("?", "f4")])
+def test_mixed_dtypes_promote_as_numpys(first, second):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 2, (5, 6)).astype(first), rng.integers(-9, 9, (6, 7)).astype(second)
+    agree(forced(lambda: trnpy.matmul(a, b)), np.matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize("name", ["matmul", "dot"])
+def test_out_is_filled_and_returned(name):
+    a, b = operands([(5, 6), (6, 7)], "f8")
+    out = np.empty((5, 7))
+    assert forced(lambda: getattr(trnpy, name)(a, b, out=out)) is out
+    agree(out, np.matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: np.empty((5, 7), "f4"), lambda: np.empty((5, 7), order="F"), lambda: np.empty((7, 7))]
+)
+def test_an_awkward_out_is_numpys_to_judge(make):
+    a, b = operands([(5, 6), (6, 7)], "f8")
+    outcomes = []
+    for function in (np.dot, lambda *args, **kw: forced(lambda: trnpy.dot(*args, **kw), runs=False)):
+        try:
+            outcomes.append(function(a, b, out=make()).tolist())
+        except ValueError as why:
+            outcomes.append(str(why))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_overlapping_out_is_as_numpys():
+    a, b = operands([(6, 6), (6, 6)], "f8")
+    ours, theirs = a.copy(), a.copy()
+    np.matmul(theirs, b, out=theirs)
+    forced(lambda: trnpy.matmul(ours, b, out=ours), runs=False)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@st.composite
+def contractions(draw):
+    """Random subscripts of two to four operands with repeats, stretched dimensions and any output."""
+    labels = draw(st.lists(st.sampled_from("abcde"), min_size=1, max_size=5, unique=True))
+    sizes = {c: draw(st.integers(1, 4)) for c in labels}
+    inputs = draw(st.lists(st.text(alphabet=labels, max_size=4), min_size=2, max_size=4))
+    used = sorted(set("".join(inputs)))
+    output = "".join(draw(st.permutations(used))[: draw(st.integers(0, len(used)))])
+    explicit = draw(st.booleans())
+    shapes = [tuple(sizes[c] for c in word) for word in inputs]
+    return ",".join(inputs) + (f"->{output}" if explicit else ""), shapes
+
+
+@settings(max_examples=150, deadline=None)
+@given(contractions(), st.sampled_from(FLOATS), st.integers(0, 99))
+def test_any_contraction(contraction, dtype, seed):
+    subscripts, shapes = contraction
+    arrays = operands(shapes, dtype, seed)
+    agree(forced(lambda: trnpy.einsum(subscripts, *arrays)), np.einsum(subscripts, *arrays), *arrays)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.sampled_from(FLOATS))
+def test_any_matmul_empty_ones_included(m, k, n, dtype):
+    a, b = operands([(m, k), (k, n)], dtype)
+    agree(forced(lambda: trnpy.matmul(a, b), runs=bool(m * k * n)), np.matmul(a, b), a, b) if m * n else None
+    assert trnpy.matmul(a, b).shape == (m, n)
+
+
+def test_a_plan_orders_a_transformation():
+    """n^5, not n^8: the four-index transformation in the order opt_einsum finds."""
+    n = 8
+    arrays = operands([(n, n), (n, n), (n,) * 4, (n, n), (n, n)], "f8")
+    decision = trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays, optimize=True)
+    assert decision.flops == 4 * 2 * n**5
+    assert trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays).flops == 5 * n**8
