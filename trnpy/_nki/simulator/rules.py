@@ -27,7 +27,7 @@ DTYPES = "nki/api/nki.api.shared.rst"
 ISA = "nki/api/nki/isa/__init__.py"
 LANGUAGE = "nki/api/nki/language/__init__.py"
 NOTES = "release-notes/components/nki.rst"
-FLAGS = "compiler/neuronx-cc/api-reference-guide/neuron-compiler-cli-reference-guide.rst"
+FLAGS = "compiler/neuronx-cc/faq.rst"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,183 @@
+"""Modelled time of one instruction on its own engine, from shapes and types alone.
+
+Formulas are those of the NKI 2.26 isa documentation (the last that printed costs) with the
+corrections that published profiles force; each is in cycles of the executing engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from trnpy._nki.hardware import PARTITIONS, Hardware
+from trnpy._nki.simulator.record import Instruction, Operand
+
+MIN_INTERVAL = 64  # cycles between two instructions of one engine, however small (arch)
+PARTITIONS_PER_DMA_ENGINE = 8  # 128 SBUF partitions over 16 engines (dma overview)
+DMA_ENGINES = 16
+GPSIMD_SLOWDOWN = 2  # its ALU against VectorEngine's: documented as 2-4 times slower
+GPSIMD_GROUP = 16  # partitions one of its eight cores serves
+NARROW = frozenset({"bfloat16", "float16", "int16", "uint16"})
+BYTES: Mapping[str, int] = MappingProxyType(
+    {"float32": 4, "tfloat32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int16": 2, "uint16": 2}
+)  # all others are one byte
+
+# Cycles per element of a partition; where both inputs stream from SBUF they share one port (arch).
+PER_ELEMENT: Mapping[str, float] = MappingProxyType(
+    {
+        "reciprocal": 8.0,  # documented up to 0.6; one public trn1 profile implies at most 2.7
+        "tensor_tensor_scan": 2.0,
+        "scalar_tensor_tensor": 2.0,
+        "tensor_copy_predicated": 2.0,
+        "bn_aggr": 13 / 3,
+        "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core walks its partitions
+    }
+)
+TWO_INPUTS = frozenset({"tensor_tensor", "scalar_tensor_tensor", "tensor_copy_predicated"})
+FAST_COPIES = frozenset({"tensor_copy", "tensor_scalar"})
+REGISTER_READERS = frozenset({"activation_reduce", "tensor_scalar_reduce", "tensor_scalar_cumulative"})
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Seconds an engine is taken, and seconds more until others may read the result."""
+
+    busy_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One DMA instruction: which of the 16 engines move how much, in which pieces."""
+
+    engines: tuple[int, ...]
+    engine_s: float  # each of them, once started
+    hbm_bytes: int
+    descriptors: int
+    descriptor_bytes: int
+    indirect: bool
+
+
+def itemsize(operand: Operand) -> int:
+    return BYTES.get(operand.dtype, 1)
+
+
+def free_size(operand: Operand) -> int:
+    """Elements per partition."""
+    return math.prod(operand.shape[1:]) if len(operand.shape) > 1 else 1
+
+
+def product_columns(instruction: Instruction) -> tuple[int, int, int, int]:
+    """K, M, columns streamed and passes of one nc_matmul or TensorEngine transpose."""
+    if instruction.opcode == "nc_transpose":
+        source = instruction.reads[0]
+        return source.shape[0], free_size(source), source.shape[0], 1
+    by_role = {operand.role: operand for operand in instruction.reads}
+    stationary, moving = by_role["stationary"], by_role["moving"]
+    rows, depth, columns = stationary.shape[0], free_size(stationary), free_size(moving)
+    if "double_row" in str(instruction.options.get("perf_mode", "")):
+        return 2 * rows, depth // 2, columns // 2, 1
+    wide = stationary.dtype == "float32" and moving.dtype == "float32"
+    onezero = instruction.options.get("is_stationary_onezero") or instruction.options.get("is_moving_onezero")
+    return rows, depth, columns, (2 if onezero else 4) if wide else 1
+
+
+def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
+    """TensorEngine: one column a cycle and pass; loading the stationary operand hides behind the stream."""
+    timing = machine.timing
+    _, depth, columns, passes = product_columns(instruction)
+    if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
+        passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
+    stream = max(min(MIN_INTERVAL, depth), columns) * passes
+    exposed = timing.load_stationary_cycles if stream < MIN_INTERVAL else 0
+    cycles = timing.matmul_overhead_cycles + stream + exposed
+    return Duration(cycles / machine.tensor_hz, timing.matmul_latency_cycles / machine.tensor_hz)
+
+
+def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
+    """Vector, Scalar and GpSimd engines: a fixed access time, then the elements of a partition in a row."""
+    timing = machine.timing
+    operands = (*instruction.writes, *instruction.reads)
+    count = max((free_size(o) for o in operands), default=1)
+    if instruction.engine == "gpsimd":
+        if instruction.opcode == "topk":
+            cycles = 4.0 * count
+        else:
+            slower = 1 if instruction.opcode in ("iota", "affine_select", "memset") else GPSIMD_SLOWDOWN
+            cycles = timing.gpsimd_start_cycles + count * slower * PER_ELEMENT.get(instruction.opcode, 1.0)
+        return Duration(cycles / machine.gpsimd_hz, 0.0)
+    cycles = max(MIN_INTERVAL, timing.access_cycles + count * _per_element(instruction, machine))
+    if instruction.opcode in REGISTER_READERS or instruction.options.get("reduce_res"):
+        cycles += timing.accumulator_cycles
+    if instruction.engine == "scalar":
+        return Duration(cycles / machine.scalar_hz, timing.scalar_latency_cycles / machine.scalar_hz)
+    return Duration(cycles / machine.vector_hz, timing.vector_latency_cycles / machine.vector_hz)
+
+
+def _per_element(instruction: Instruction, machine: Hardware) -> float:
+    """Cycles per element of a Vector or Scalar instruction, with the 16-bit modes of trn2 and later."""
+    opcode = instruction.opcode
+    tiles = [o for o in (*instruction.reads, *instruction.writes) if free_size(o) > 1]
+    narrow = bool(tiles) and all(o.dtype in NARROW for o in tiles)
+    on_psum = any(o.region.buffer == "psum" for o in tiles)
+    if opcode in TWO_INPUTS:
+        if on_psum or (narrow and machine.generation >= 3):
+            return 1.0
+        return 2.0
+    if opcode in FAST_COPIES and narrow and machine.generation >= 3 and instruction.engine == "vector":
+        return 0.5 if on_psum or not all(_contiguous(o) for o in tiles) else 0.25
+    if opcode == "tensor_reduce" and narrow:
+        return 0.5
+    return PER_ELEMENT.get(opcode, 1.0)
+
+
+def _contiguous(operand: Operand) -> bool:
+    return not operand.strides or operand.strides[-1] == 1
+
+
+def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
+    """How a DMA instruction spreads over the 16 engines and into descriptors.
+
+    An engine serves eight SBUF partitions; a descriptor is what is contiguous on both sides. Rows
+    that also follow each other in HBM make one descriptor for all eight partitions.
+    """
+    operands = [o for o in (*instruction.writes, *instruction.reads) if o.role not in ("vector_offset", "index")]
+    hbm = [o for o in operands if o.region.buffer == "hbm"]
+    chip = [o for o in operands if o.region.buffer != "hbm"]
+    payload = max((math.prod(o.shape) * itemsize(o) for o in operands), default=0)
+    indirect = bool(instruction.options.get("indirect"))
+    rows = chip[0].shape[0] if chip else PARTITIONS
+    first = chip[0].region.partitions[0] if chip else 0
+    last = first + rows - 1
+    engines = tuple(range(first // PARTITIONS_PER_DMA_ENGINE, last // PARTITIONS_PER_DMA_ENGINE + 1))
+    per_engine = payload / len(engines)
+    run = min((_run_bytes(o) for o in hbm), default=payload)
+    if indirect and chip:
+        run = min(run, payload // rows)
+    if chip:
+        run = min(run, *(_run_bytes(o, partitioned=True) for o in chip)) if run < payload or indirect else run
+    piece = max(1, min(run, math.ceil(per_engine)))
+    pieces = max(1, math.ceil(per_engine / piece))
+    rate = machine.hbm_bytes_per_s / DMA_ENGINES
+    one = max(machine.dma_descriptor_s + piece / machine.dma_bytes_per_s, piece / rate)
+    return Transfer(
+        engines,
+        pieces * one * max(1, len(instruction.reads) if instruction.opcode == "dma_compute" else 1),
+        sum(math.prod(o.shape) * itemsize(o) for o in hbm),
+        pieces * len(engines),
+        piece,
+        indirect,
+    )
+
+
+def _run_bytes(operand: Operand, partitioned: bool = False) -> int:
+    """Bytes that lie next to each other: of one partition on chip, of the whole operand in HBM."""
+    run = 1
+    for size, stride in zip(reversed(operand.shape[1:] if partitioned else operand.shape), reversed(
+        operand.strides[1:] if partitioned else operand.strides), strict=False):  # fmt: skip
+        if size != 1 and stride != run:
+            break
+        run *= size
+    return run * itemsize(operand)

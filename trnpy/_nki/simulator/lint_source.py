@@ -1,0 +1,347 @@
+"""Lint rules that the text of a kernel decides: the Python subset, purity and the names it calls (1-5, 8)."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from trnpy._nki.simulator.lint_calls import call_findings, host_findings
+from trnpy._nki.simulator.lint_scope import (
+    Function,
+    Module,
+    Violation,
+    body_nodes,
+    dotted,
+    is_jit,
+    loop_bodies,
+)
+from trnpy._nki.simulator.rules import Finding
+
+INT32 = (-(2**31), 2**31 - 1)
+FLOAT32_MAX = 3.4028234663852886e38
+FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal; below it the documentation promises nothing
+FLOAT32_DIGITS = 9  # decimal digits that identify every float32
+HOST_LIBRARIES = ("numpy", "math", "cmath", "torch", "jax", "scipy", "torch_neuronx", "torch_xla")
+IMPURE = ("os.environ", "os.getenv", "time", "random", "datetime", "secrets", "uuid", "builtins.open")
+CONVERSIONS = ("int", "float", "str", "bool", "tuple", "min", "max")
+BASES = ("NKIObject", "Enum")
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType(
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Pow: lambda a, b: a**b if abs(b) < 1024 else math.inf,
+        ast.LShift: lambda a, b: a << b if b < 1024 else math.inf,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The kernels of a file and every function of it that they reach, in source order."""
+
+    kernels: tuple[str, ...]
+    reached: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+
+
+def lint_source(text: str, file: str, kernel: str | None = None) -> tuple[Finding, ...]:
+    """All findings that the text alone decides, ordered by line.
+
+    ``kernel`` limits the check to one function and what it calls; without it, every function
+    decorated with nki.jit is a kernel. Raises ValueError when there is none.
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        return (Finding(file, error.lineno or 1, 1, "E", f"Python cannot parse this: {error.msg}"),)
+    module = _module(tree)
+    calls = _call_tree(module, kernel)
+    if not calls.kernels:
+        expected = f"function {kernel!r}" if kernel else "function decorated with nki.jit"
+        raise ValueError(f"{file}: no {expected}; a kernel is a module-level function")
+    found: dict[Finding, None] = {}
+    for name, node in calls.reached.items():
+        function = Function(name, node, name in calls.kernels, loop_bodies(node, module))
+        for check in (_subset, _signature, _host_library, _purity, _nested_kernels, _values, call_findings):
+            for violation in check(function, module):
+                found.setdefault(_finding(file, violation))
+    for violation in (*_recursion(calls, module), *_imports(tree), *host_findings(tree, module, calls.kernels)):
+        found.setdefault(_finding(file, violation))
+    return tuple(sorted(found))
+
+
+def _finding(file: str, violation: Violation) -> Finding:
+    node, rule, severity, message = violation
+    return Finding(file, getattr(node, "lineno", 1), rule, severity, message)
+
+
+def _module(tree: ast.Module) -> Module:
+    aliases: dict[str, str] = {}
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                aliases[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                aliases[name.asname or name.name] = f"{node.module or ''}.{name.name}"
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    assigned.setdefault(target.id, []).append(statement.value)
+    return Module(
+        aliases,
+        {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)},
+        {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)},
+        assigned,
+    )
+
+
+def _call_tree(module: Module, kernel: str | None) -> _Calls:
+    kernels = (
+        tuple(n for n in (kernel,) if n in module.functions)
+        if kernel
+        else tuple(n for n, f in module.functions.items() if any(is_jit(d, module) for d in f.decorator_list))
+    )
+    reached: dict[str, ast.FunctionDef] = {}
+    waiting = list(kernels)
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached[name] = module.functions[name]
+        waiting += _names_used(module.functions[name], module)
+    return _Calls(kernels, dict(sorted(reached.items(), key=lambda item: item[1].lineno)))
+
+
+def _names_used(node: ast.FunctionDef, module: Module) -> list[str]:
+    """Module-level functions this one refers to: called, or passed on as a value."""
+    return [
+        n.id
+        for n in body_nodes(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in module.functions
+    ]
+
+
+def _subset(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 1: statements and expressions that the compiler's front end does not know."""
+    names = {
+        ast.Lambda: "lambda",
+        ast.ListComp: "list comprehension",
+        ast.SetComp: "set comprehension",
+        ast.DictComp: "dict comprehension",
+        ast.GeneratorExp: "generator expression",
+        ast.Yield: "yield",
+        ast.YieldFrom: "yield from",
+        ast.Await: "await",
+        ast.Try: "try/except",
+        ast.Global: "global",
+        ast.Nonlocal: "nonlocal",
+        ast.NamedExpr: "assignment expression :=",
+        ast.Match: "match",
+        ast.ClassDef: "class",
+        ast.Import: "import",
+        ast.ImportFrom: "import",
+        ast.AsyncFunctionDef: "async def",
+        ast.Set: "set",
+    }
+    for node in body_nodes(function.node):
+        word = names.get(type(node))
+        if word:
+            yield node, 1, "E", f"{word} is not part of the kernel language; write it with loops and plain statements"
+        elif isinstance(node, ast.FunctionDef) and node.name not in function.loop_bodies:
+            yield node, 1, "E", f"nested function {node.name!r} is not the body of a fori_loop or while_loop"
+        elif isinstance(node, ast.With):
+            for item in node.items:
+                call = item.context_expr
+                if not (isinstance(call, ast.Call) and dotted(call.func, module) == "nki.language.no_reorder"):
+                    yield node, 1, "E", "the only context manager of the kernel language is nl.no_reorder()"
+        elif isinstance(node, ast.Call):
+            if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+                yield node, 1, "E", "star-arguments in a call are not part of the kernel language"
+        elif isinstance(node, ast.Delete):
+            yield node, 1, "W", "del is not in the language guide"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bytes | complex):
+            yield node, 1, "E", f"{type(node.value).__name__} is not a value of the kernel language"
+    arguments = function.node.args
+    if arguments.vararg or arguments.kwarg:
+        yield function.node, 1, "E", f"{function.name} takes star-arguments"
+    for decorator in function.node.decorator_list:
+        if not is_jit(decorator, module):
+            yield decorator, 1, "E", f"{function.name} carries a decorator other than nki.jit"
+
+
+def _recursion(calls: _Calls, module: Module) -> Iterator[Violation]:
+    """Rule 1: a cycle in the call tree never ends while the kernel is being specialised."""
+    uses = {name: set(_names_used(node, module)) & set(calls.reached) for name, node in calls.reached.items()}
+    for name, node in calls.reached.items():
+        reachable: set[str] = set()
+        waiting = list(uses[name])
+        while waiting:
+            called = waiting.pop()
+            if called not in reachable:
+                reachable.add(called)
+                waiting += uses[called]
+        if name in reachable:
+            yield node, 1, "E", f"{name} calls itself; the compiler inlines every call and cannot recurse"
+
+
+def _signature(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 2: identity tests, keyword-only parameters, list defaults, subscripts in tuple targets."""
+    for node in body_nodes(function.node):
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+            yield node, 2, "E", "'is' tests identity, which the compiler does not have; compare with == or !="
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Tuple | ast.List) and any(
+                    isinstance(t, ast.Subscript) for t in ast.walk(target)
+                ):
+                    yield node, 2, "E", "a subscript cannot be a target of tuple unpacking; assign it on its own line"
+    arguments = function.node.args
+    if arguments.kwonlyargs:
+        yield function.node, 2, "E", f"{function.name} has keyword-only parameters; remove the '*' from its signature"
+    if function.kernel:
+        for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d)):
+            if isinstance(default, ast.List | ast.Dict | ast.Set):
+                yield default, 2, "E", f"{function.name} has a list or dict default; kernels take tuples"
+        for argument in arguments.args:
+            if argument.annotation is not None and ast.unparse(argument.annotation).split("[")[0] in ("list", "List"):
+                yield argument, 2, "E", f"{function.name} takes the list {argument.arg!r}; kernels take tuples"
+
+
+def _host_library(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 3: NumPy, math and framework names are not specialised by the compiler."""
+    inner: set[int] = set()
+    for node in body_nodes(function.node):
+        if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner:
+            continue
+        inner |= {id(n) for n in ast.walk(node)}
+        name = dotted(node, module)
+        if name and name.split(".")[0] in HOST_LIBRARIES and isinstance(node.ctx, ast.Load):
+            yield node, 3, "E", f"{name} inside the call tree of a kernel; compute it at module level as a plain number"
+
+
+def _imports(tree: ast.Module) -> Iterator[Violation]:
+    for node in ast.walk(tree):
+        modules = (
+            [n.name for n in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if any(m.split(".")[0] == "neuronxcc" for m in modules):
+            yield node, 3, "E", "neuronxcc.nki is the legacy dialect, a compile error since 0.4; import nki"
+
+
+def _purity(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 4: compiled kernels are cached by their arguments, so anything else they read goes stale."""
+    local = {a.arg for a in ast.walk(function.node) if isinstance(a, ast.arg)}
+    local |= {n.id for n in body_nodes(function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for node in body_nodes(function.node):
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+            name = dotted(node, module)
+            source = next((i for i in IMPURE if name == i or (name or "").startswith(i + ".")), None)
+            if source and not (isinstance(node, ast.Name) and name == source):
+                yield node, 4, "E", f"{name} is not an argument: a cached kernel keeps its first value"
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+            values = module.assigned.get(node.id, [])
+            if len(values) > 1:
+                yield node, 4, "E", f"global {node.id!r} is assigned more than once; pass it as an argument"
+            elif values and not _is_constant(values[0], module):
+                yield node, 4, "E", f"global {node.id!r} is not a plain constant; pass it as an argument"
+
+
+def _is_constant(value: ast.expr, module: Module) -> bool:
+    if isinstance(value, ast.Constant):
+        return True
+    if isinstance(value, ast.Tuple):
+        return all(_is_constant(v, module) for v in value.elts)
+    if isinstance(value, ast.UnaryOp):
+        return _is_constant(value.operand, module)
+    if isinstance(value, ast.BinOp):
+        return _is_constant(value.left, module) and _is_constant(value.right, module)
+    if isinstance(value, ast.Name):
+        known = module.assigned.get(value.id, [])
+        return value.id in module.aliases or (len(known) == 1 and _is_constant(known[0], module))
+    if isinstance(value, ast.Call):  # int(...), float(np.finfo(...).max): a number once the module is loaded
+        return isinstance(value.func, ast.Name) and value.func.id in CONVERSIONS
+    name = dotted(value, module) if isinstance(value, ast.Attribute) else None
+    return name is not None and name.split(".")[0] in ("nki", "math")
+
+
+def _nested_kernels(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 5: only the outermost function is compiled; instructions read best by keyword."""
+    for node in body_nodes(function.node):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in module.functions:
+            callee = module.functions[node.func.id]
+            if any(is_jit(d, module) for d in callee.decorator_list):
+                yield node, 5, "E", f"{node.func.id} is itself decorated with nki.jit; call an undecorated function"
+        name = dotted(node.func, module) or ""
+        if name.startswith("nki.isa.") and len(node.args) > 1 and not name.startswith("nki.isa.register_"):
+            yield node, 5, "W", f"{name.split('.')[-1]} by position: its parameters have moved, name them"
+
+
+def _values(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 8: integers are int32, floats float32, dictionary keys strings, classes NKIObjects."""
+    inner: set[int] = set()
+    for node in body_nodes(function.node):
+        if isinstance(node, ast.Dict):
+            for key in node.keys:
+                if key is not None and not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+                    yield key, 8, "E", "a dictionary key is not a string literal"
+        elif isinstance(node, ast.Name) and node.id in module.classes and isinstance(node.ctx, ast.Load):
+            bases = [ast.unparse(b).split(".")[-1] for b in module.classes[node.id].bases]
+            if len(bases) != 1 or bases[0] not in BASES:
+                yield node, 8, "E", f"class {node.id} must inherit from NKIObject and nothing else"
+        elif isinstance(node, ast.expr) and id(node) not in inner:
+            value = _number(node)
+            if value is not None:
+                inner |= {id(n) for n in ast.walk(node)}
+                yield from _number_fits(node, value)
+
+
+def _number(node: ast.expr) -> int | float | None:
+    """The value of an arithmetic expression of literals, None for anything else."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _number(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        left, right = _number(node.left), _number(node.right)
+        if left is None or right is None:
+            return None
+        try:
+            value = ARITHMETIC[type(node.op)](left, right)
+            return value if isinstance(value, int | float) else None
+        except (ArithmeticError, TypeError, ValueError):
+            return None
+    return None
+
+
+def _number_fits(node: ast.expr, value: int | float) -> Iterator[Violation]:
+    if isinstance(value, int):
+        if not INT32[0] <= value <= INT32[1]:
+            yield node, 8, "E", f"integer {value} does not fit int32, the only integer of the kernel language"
+        return
+    if not math.isfinite(value):
+        return
+    if abs(value) > FLOAT32_MAX:
+        yield node, 8, "E", f"{value!r} overflows float32"
+    elif 0 < abs(value) < FLOAT32_TINY:
+        yield node, 8, "W", f"{value!r} is below the smallest normal float32"
+    elif isinstance(node, ast.Constant):
+        digits = repr(value).split("e")[0].replace(".", "").replace("-", "").strip("0")
+        if len(digits) > FLOAT32_DIGITS and struct.unpack("f", struct.pack("f", value))[0] != value:
+            yield node, 8, "W", f"{value!r} has more digits than float32 keeps"

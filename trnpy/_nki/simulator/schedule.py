@@ -1,0 +1,254 @@
+"""When each instruction of a trace runs: in-order engines, dependency edges, 16 DMA queues, PE throttle."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.simulator.dependencies import dependencies
+from trnpy._nki.simulator.durations import (
+    DMA_ENGINES,
+    Duration,
+    Transfer,
+    compute_duration,
+    tensor_duration,
+    transfer,
+)
+from trnpy._nki.simulator.record import Engine, Instruction, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Start and end of every instruction in modelled seconds, and what was moved and lost on the way."""
+
+    start: tuple[float, ...]
+    end: tuple[float, ...]
+    transfers: tuple[Transfer | None, ...]
+    queue_s: float  # summed over the 16 DMA queues
+    throttled_s: float  # TensorEngine time lost to the dI/dt limit
+    table_loads: int
+
+    @property
+    def total_s(self) -> float:
+        return max(self.end, default=0.0)
+
+
+def schedule(trace: Trace, machine: Hardware) -> Schedule:
+    """Run the trace on the model of one NeuronCore; time grows linearly with its length.
+
+    Every engine takes its instructions in program order; of the DMA transfers whose operands are
+    ready, which the compiler spreads over rings, the earliest in the program starts first.
+    """
+    return _Run(trace, machine).run()
+
+
+class _Throttle:
+    """The dI/dt limit: half speed until the engine has been half busy for the documented window."""
+
+    def __init__(self, machine: Hardware) -> None:
+        timing = machine.timing
+        self.window = timing.throttle_window_s
+        self.needed = timing.throttle_utilisation * timing.throttle_window_s
+        self.factor = timing.throttle_factor
+        self.recent: deque[tuple[float, float, float]] = deque()  # start, end, useful seconds
+        self.useful = 0.0
+        self.lost = 0.0
+
+    def stretch(self, start: float, busy: float) -> float:
+        """Seconds the product takes when it starts at ``start`` and would take ``busy`` unthrottled."""
+        if not self.window:
+            return busy
+        recent, opens = self.recent, start - self.window
+        while recent and recent[0][1] <= opens:
+            self.useful -= recent.popleft()[2]
+        useful = self.useful
+        if recent and recent[0][0] < opens:
+            first = recent[0]
+            useful -= first[2] * (opens - first[0]) / (first[1] - first[0])
+        # An engine held at half speed is exactly half busy: rounding must not keep it there.
+        taken = busy if useful >= self.needed * (1 - 1e-6) else busy * self.factor
+        recent.append((start, start + taken, busy))
+        self.useful += busy
+        self.lost += taken - busy
+        return taken
+
+
+class _Run:
+    """State of one scheduling pass: what is free when, and what still waits for what."""
+
+    def __init__(self, trace: Trace, machine: Hardware) -> None:
+        self.instructions = trace.instructions
+        self.machine = machine
+        count = len(self.instructions)
+        self.start = [0.0] * count
+        self.end = [0.0] * count
+        self.transfers: list[Transfer | None] = [None] * count
+        self.ready = [0.0] * count
+        self.after: list[list[int]] = [[] for _ in range(count)]
+        self.waiting = [0] * count
+        for index, before in enumerate(dependencies(trace, machine)):
+            self.waiting[index] = len(before)
+            for earlier in before:
+                self.after[earlier].append(index)
+        self.engine_queues: dict[Engine, deque[int]] = {}
+        self.free: dict[str, float] = {"dge": 0.0}
+        self.dma: list[tuple[float, int]] = []
+        self.queues = [0.0] * DMA_ENGINES
+        self.queue_s = 0.0
+        self.throttle = _Throttle(machine)
+        self.table: str | None = None
+        self.table_loads = 0
+        self.durations: dict[object, Duration] = {}
+        self.moved: dict[object, Transfer] = {}
+
+    def run(self) -> Schedule:
+        for index, instruction in enumerate(self.instructions):
+            if instruction.engine == "dma":
+                if not self.waiting[index]:
+                    heapq.heappush(self.dma, (0.0, index))
+            else:
+                self.engine_queues.setdefault(instruction.engine, deque()).append(index)
+                self.free.setdefault(instruction.engine, 0.0)
+        self._advance(list(self.engine_queues))
+        # Compute engines go ahead as far as they can: what is not yet ready waits for a transfer still to come.
+        startable: list[int] = []
+        while self.dma or startable:
+            now = max(self.free["dge"], min(self.queues) - self.machine.timing.dma_start_s)
+            if not startable:
+                now = max(now, self.dma[0][0])
+            while self.dma and self.dma[0][0] <= now:
+                heapq.heappush(startable, heapq.heappop(self.dma)[1])
+            index = heapq.heappop(startable)
+            self._move(index)
+            self._advance(self._release(index))
+        return Schedule(
+            tuple(self.start),
+            tuple(self.end),
+            tuple(self.transfers),
+            self.queue_s,
+            self.throttle.lost,
+            self.table_loads,
+        )
+
+    def _advance(self, engines: Iterable[Engine]) -> None:
+        pending = list(engines)
+        while pending:
+            queue = self.engine_queues[pending.pop()]
+            while queue and not self.waiting[queue[0]]:
+                index = queue.popleft()
+                self._compute(index)
+                pending += self._release(index)
+
+    def _release(self, index: int) -> list[Engine]:
+        """Tell the instructions that wait for this one; those of a compute engine may now start."""
+        timing = self.machine.timing
+        instructions, engine, end = self.instructions, self.instructions[index].engine, self.end[index]
+        woken: list[Engine] = []
+        for later in self.after[index]:
+            other = instructions[later].engine
+            if engine == other or engine == "dma":
+                at = end
+            elif other == "dma":
+                at = end + timing.dma_wait_s
+            else:
+                at = end + timing.semaphore_s
+            if at > self.ready[later]:
+                self.ready[later] = at
+            self.waiting[later] -= 1
+            if not self.waiting[later]:
+                if other == "dma":
+                    heapq.heappush(self.dma, (self.ready[later], later))
+                elif self.engine_queues[other][0] == later:
+                    woken.append(other)
+        return woken
+
+    def _compute(self, index: int) -> None:
+        instruction = self.instructions[index]
+        engine = instruction.engine
+        key = _signature(instruction)
+        duration = self.durations.get(key)
+        if duration is None:
+            duration = self.durations[key] = _duration(instruction, self.machine)
+        start = max(self.free[engine], self.ready[index])
+        busy = duration.busy_s
+        if engine == "tensor":
+            busy = self.throttle.stretch(start, busy)
+        elif engine == "scalar":
+            table = instruction.options.get("table")
+            if table is not None and table != self.table:
+                self.table = table
+                self.table_loads += 1
+                start += self.machine.timing.table_load_s
+        self.start[index] = start
+        self.free[engine] = start + busy
+        self.end[index] = start + busy + duration.latency_s
+
+    def _move(self, index: int) -> None:
+        instruction, timing = self.instructions[index], self.machine.timing
+        key = _signature(instruction)
+        moved = self.moved.get(key)
+        if moved is None:
+            moved = self.moved[key] = transfer(instruction, self.machine)
+        self.transfers[index] = moved
+        generator = "gpsimd" if moved.indirect else "dge"
+        generation = (
+            timing.software_dge_s + moved.descriptors * timing.software_descriptor_s
+            if moved.indirect
+            else timing.descriptor_generation_s
+        )
+        trigger = max(self.ready[index], self.free.get(generator, 0.0))
+        self.free[generator] = trigger + generation
+        opens = trigger + timing.dma_start_s + (generation if moved.indirect else 0.0)
+        queues, first, last = self.queues, float("inf"), 0.0
+        for engine in moved.engines:
+            begins = queues[engine] if queues[engine] > opens else opens
+            finishes = begins + moved.engine_s
+            queues[engine] = finishes
+            if begins < first:
+                first = begins
+            if finishes > last:
+                last = finishes
+        self.queue_s += moved.engine_s * len(moved.engines)
+        self.start[index] = first
+        self.end[index] = max(last, first + timing.dma_floor_s)
+
+
+def _duration(instruction: Instruction, machine: Hardware) -> Duration:
+    if instruction.engine == "tensor":
+        return tensor_duration(instruction, machine)
+    if instruction.engine == "sync" or not (instruction.reads or instruction.writes):
+        steps = int(instruction.options.get("hops", 0))
+        return Duration(machine.timing.semaphore_s + steps * machine.timing.hop_s, 0.0)
+    return compute_duration(instruction, machine)
+
+
+def _signature(instruction: Instruction) -> object:
+    """All that the duration depends on: shapes, types, layout and buffers, not where the data lies."""
+    options = instruction.options
+    return (
+        instruction.opcode,
+        instruction.engine,
+        tuple(
+            (o.role, o.dtype, o.shape, o.strides, o.region.buffer, o.region.partitions)
+            for o in (*instruction.reads, *instruction.writes)
+        ),
+        str(options.get("perf_mode", "")),
+        bool(options.get("is_transpose")),
+        bool(options.get("is_stationary_onezero")) or bool(options.get("is_moving_onezero")),
+        bool(options.get("indirect")),
+        bool(options.get("reduce_res")),
+        options.get("hops"),
+    )
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds during which at least one span is open."""
+    total, reach = 0.0, 0.0
+    for start, end in sorted(spans):
+        if end > reach:
+            total += end - max(start, reach)
+            reach = end
+    return total
