@@ -97,7 +97,7 @@ def _eigen_problem(a: Any, b: Any, vectors: bool, params: tuple[Any, ...]) -> Pr
     n = len(a)
     cube = _real(dtype) * float(n) ** 3
     useful = (EIGH_FLOPS if vectors else EIGVALSH_FLOPS) * cube + (0.0 if b is None else 3 * cube)
-    products = 4 * REFINEMENTS  # A X, X^H Y, X^H X, X E
+    products = 4 * REFINEMENTS + 1  # A X, X^H Y, X^H X, X E; and A X once more for the eigenvalues
     square = dtype.itemsize * n * n
     cost = Cost(
         "eigh" if vectors else "eigvalsh", n, useful, 2 * products * square, products * square,

@@ -50,9 +50,19 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         if largest < CONVERGED and (not rotated or iteration > 0 or quiet):
             residual = np.sqrt((np.abs(c) ** 2).sum(axis=0)).max()
             if residual <= ACCEPTED * np.sqrt(n) * U * norm and np.abs(r).max() <= CONVERGED:
-                order = np.argsort(d)
-                return d[order], x[:, order]
+                w = _rayleigh(d, x, engine.matmul(a, x))
+                order = np.argsort(w)
+                return w[order], x[:, order]
     raise NotConverged(f"eigenvectors not accepted after {ITERATIONS} refinements")
+
+
+def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
+    """Rayleigh quotients (n,) of the columns of x, from A x and values d that are nearly them.
+
+    Through the residual, whose sum rounds relative to itself: x^H (A x) would round relative to |A|.
+    """
+    residual = (x.conj() * (ax - x * d)).real.sum(axis=0)
+    return np.asarray(d + residual / (np.abs(x) ** 2).sum(axis=0))
 
 
 def _hermitian(m: np.ndarray) -> np.ndarray:

@@ -1,0 +1,157 @@
+"""Eigenproblems on the device path: identities and LAPACK-grade errors, on spectra that break others."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from doubles import FaultyEngine, Float32Engine, RecordingEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linalg.matrices import FAMILIES, hermitian, positive
+
+import trnpy.linalg
+from trnpy._dispatch import Reason
+from trnpy._engine import engine
+
+U = 2.0**-53
+
+
+def forced(*args, name="eigh", runs=True, **kwargs):
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True), trnpy.trace() as log:
+        result = getattr(trnpy.linalg, name)(*args, **kwargs)
+    assert [d.on_device for d in log] == [runs], log
+    assert bool(e.shapes) == runs
+    return result
+
+
+def check(a, w, x):
+    """Eigenvalues within 10 u |A|, orthogonality within 4 u sqrt n (n at least 16), residual within 100 u sqrt n |A|."""
+    n, norm = len(a), np.linalg.norm(a, 2)
+    wide = x.astype(np.clongdouble if a.dtype.kind == "c" else np.longdouble)
+    exact = np.sort(((wide.conj() * (a @ wide)).sum(axis=0) / (wide.conj() * wide).sum(axis=0)).real)
+    assert (np.diff(w) >= 0).all()
+    assert np.abs(w - exact).max() <= 10 * U * norm
+    assert np.linalg.norm(x.conj().T @ x - np.eye(n), 2) <= 4 * U * max(np.sqrt(n), 4)
+    assert np.linalg.norm(a @ x - x * w, 2) <= 100 * U * np.sqrt(n) * norm
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("n", [1, 2, 127, 128, 129])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eigh_is_as_good_as_lapack(family, n, dtype):
+    a = hermitian(family, n, dtype)
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    assert (w.dtype, x.dtype) == ("f8", dtype)
+    if not log[0].on_device:  # refused by its own acceptance test: then the answer is LAPACK's
+        assert log[0].reason is Reason.ACCURACY and family in ("hilbert", "graded to 1e-12")
+        return
+    check(a, w, x)
+
+
+def test_most_families_take_the_device_path():
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        for family in FAMILIES:
+            trnpy.linalg.eigh(hermitian(family, 128, "f8"))
+    assert sum(d.on_device for d in log) >= len(FAMILIES) - 2
+
+
+def test_zero_and_repeated_eigenvalues():
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(np.zeros((5, 5)))
+    assert log[0].on_device and not w.any() and (x.T @ x == np.eye(5)).all()
+    w, x = forced(np.eye(40))
+    np.testing.assert_array_equal(w, np.ones(40))
+    assert np.linalg.norm(x.T @ x - np.eye(40)) < 1e-14
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("kind", [1, 2, 3])
+@pytest.mark.parametrize("condition", [1e1, 1e6, 1e12])
+def test_generalized(kind, dtype, condition):
+    n = 129
+    a, b = hermitian("random", n, dtype), positive(n, dtype, condition)
+    w, x = forced(a, b, type=kind)
+    theirs, y = scipy.linalg.eigh(a, b, type=kind)
+
+    def errors(w, x):
+        left, right = {1: (a @ x, b @ x * w), 2: (a @ b @ x, x * w), 3: (b @ a @ x, x * w)}[kind]
+        metric = np.linalg.inv(b) if kind == 3 else b
+        scale = np.linalg.norm(a) * np.linalg.norm(b) * np.linalg.norm(x) + np.linalg.norm(right)
+        return np.linalg.norm(left - right) / scale, np.linalg.norm(x.conj().T @ metric @ x - np.eye(n))
+
+    ours, lapack = errors(w, x), errors(theirs, y)
+    assert ours[0] <= max(10 * n * U, 3 * lapack[0])
+    assert ours[1] <= max(10 * n * U * condition, 3 * lapack[1])
+    assert np.abs(w - theirs).max() <= 100 * n * U * max(condition, 1) * np.abs(theirs).max()
+
+
+def test_one_triangle_is_read():
+    a = hermitian("random", 60, "c16")
+    lower, upper = np.tril(a), np.triu(a)
+    lower[np.triu_indices(60, 1)] = upper[np.tril_indices(60, -1)] = 77.0
+    np.testing.assert_allclose(forced(lower)[0], scipy.linalg.eigvalsh(a), atol=1e-13)
+    np.testing.assert_allclose(forced(upper, lower=False)[0], scipy.linalg.eigvalsh(a), atol=1e-13)
+
+
+def test_subsets_are_scipys():
+    a = hermitian("random", 50, "f8")
+    w, x = forced(a, subset_by_index=[3, 9])
+    theirs = scipy.linalg.eigh(a, subset_by_index=[3, 9])[0]
+    np.testing.assert_allclose(w, theirs, atol=1e-13)
+    assert x.shape == (50, 7) and np.linalg.norm(a @ x - x * w) < 1e-12
+    inside = forced(a, subset_by_value=(-1.0, 2.0), eigvals_only=True)
+    np.testing.assert_allclose(inside, scipy.linalg.eigh(a, subset_by_value=(-1.0, 2.0), eigvals_only=True), atol=1e-13)
+    empty = forced(a, subset_by_value=(1e3, 2e3))
+    assert empty[0].shape == (0,) and empty[1].shape == scipy.linalg.eigh(a, subset_by_value=(1e3, 2e3))[1].shape
+
+
+def test_eigvalsh_is_eighs_values():
+    a = hermitian("random", 129, "f8")
+    np.testing.assert_array_equal(forced(a, name="eigvalsh"), forced(a)[0])
+
+
+@pytest.mark.parametrize("uplo", ["L", "U", "l"])
+def test_numpy_rows(uplo):
+    from trnpy._dispatch import accelerated
+    from trnpy.linalg._ops import NUMPY_OPS
+
+    rows = {op.name: accelerated(op) for op in NUMPY_OPS}
+    a = hermitian("random", 70, "c16")
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        result = rows["numpy.linalg.eigh"](a, uplo)
+        values = rows["numpy.linalg.eigvalsh"](a, uplo)
+    assert all(d.on_device for d in log)
+    assert type(result) is type(np.linalg.eigh(a))
+    check(a, result.eigenvalues, result.eigenvectors)
+    np.testing.assert_array_equal(values, result.eigenvalues)
+
+
+LAYOUTS = {
+    "F": np.asfortranarray,
+    "strided": lambda a: np.repeat(np.repeat(a, 2, axis=0), 3, axis=1)[::2, ::3],
+    "negative": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.sampled_from(["f8", "c16"]), st.sampled_from(sorted(LAYOUTS)), st.booleans(), st.integers(0, 99))
+def test_any_layout(n, dtype, layout, lower, seed):
+    a = LAYOUTS[layout](hermitian("random", n, dtype, seed))
+    a.flags.writeable = False
+    check(np.asarray(a), *forced(a, lower=lower))
+
+
+def test_a_wrong_product_is_never_returned():
+    a = hermitian("random", 100, "f8")
+    for e in (Float32Engine(), FaultyEngine("wrong")):
+        with engine(e), trnpy.policy(force=True), trnpy.trace() as log:
+            w, x = trnpy.linalg.eigh(a)
+        assert not log[0].on_device and log[0].reason in (Reason.ACCURACY, Reason.VALUE)
+        np.testing.assert_array_equal(w, scipy.linalg.eigh(a)[0])
+
+
+def test_products_are_counted():
+    """Four products an iteration, three iterations for a separated spectrum."""
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True):
+        trnpy.linalg.eigh(hermitian("random", 129, "f8"))
+    assert len([s for s in e.shapes if s == (129, 129, 129)]) <= 16
