@@ -25,6 +25,7 @@ _EighResult = type(np.linalg.eigh(np.eye(1)))
 
 def _square(a: Any) -> np.ndarray:
     m = _guards.array(a)
+    _guards.floating(m)  # integers and halves: NumPy and SciPy convert them each in their own way
     if m.ndim != 2 or m.shape[0] != m.shape[1] or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty square matrix")
     return m
@@ -242,6 +243,7 @@ def prepare_solve(
     a, b = _square(a), _guards.array(b)
     if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0 or len(a) == 1:
         raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
+    _guards.floating(b)
     dtype = _guards.floating(a, b)
     n = len(a)
     flops = _real(dtype) * (2 / 3 * n**3 + 2.0 * n * b.size)
