@@ -1,0 +1,53 @@
+"""No decision makes a call slower without a device: trnpy on the host over the original, from 100 us upward."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+import trnpy
+import trnpy.linalg
+from benchmarks._measure import gate, header, interleaved
+
+LIMIT = 1.02
+SIZES = (64, 128, 256, 512, 1024)
+FROM_S = 100e-6
+
+
+def cases(n: int):
+    """(name, original, through trnpy) at size n."""
+    rng = np.random.default_rng(n)
+    a, b = rng.standard_normal((n, n)), rng.standard_normal((n, n))
+    spd = a @ a.T + n * np.eye(n)
+    yield "matmul", lambda: np.matmul(a, b), lambda: trnpy.matmul(a, b)
+    yield "dot", lambda: np.dot(a, b), lambda: trnpy.dot(a, b)
+    yield "tensordot", lambda: np.tensordot(a, b, 1), lambda: trnpy.tensordot(a, b, 1)
+    yield "einsum", lambda: np.einsum("ij,kj->ik", a, b, optimize=True), lambda: trnpy.einsum("ij,kj->ik", a, b, optimize=True)
+    yield "cholesky", lambda: scipy.linalg.cholesky(spd), lambda: trnpy.linalg.cholesky(spd)
+    yield "solve", lambda: scipy.linalg.solve(a, b), lambda: trnpy.linalg.solve(a, b)
+    if n <= 512:
+        yield "eigh", lambda: scipy.linalg.eigh(spd), lambda: trnpy.linalg.eigh(spd)
+        yield "eigvalsh", lambda: scipy.linalg.eigvalsh(spd), lambda: trnpy.linalg.eigvalsh(spd)
+
+
+def main(argv: list[str]) -> int:
+    gate("tests/test_dispatch.py", "tests/test_ops.py", "tests/linalg")
+    header("host path over the original, no device, nothing recorded and recorded")
+    print(f"{'function':12}{'n':>6}{'original':>14}{'trnpy':>9}{'recorded':>10}   limit {LIMIT}")
+    over = 0
+    for n in SIZES:
+        for name, original, ours in cases(n):
+
+            def recorded(ours=ours):
+                with trnpy.trace():
+                    return ours()
+
+            # An odd number of rounds and the median: a burst of another process does not decide.
+            seconds = interleaved({"original": original, "ours": ours, "recorded": recorded}, rounds=21, target_s=5e-3)
+            if seconds["original"] < FROM_S:
+                continue
+            plain, noted = seconds["ours"] / seconds["original"], seconds["recorded"] / seconds["original"]
+            over += plain > LIMIT
+            print(f"{name:12}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{'   over' if plain > LIMIT else ''}")
+    print(f"\n{over} ratios over {LIMIT}")
+    return int(bool(over))
