@@ -62,10 +62,14 @@ def _registers(function: Function, module: Module) -> frozenset[str]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in body_nodes(function.node):
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call):
-            if dotted(node.iter.func, module) == DYNAMIC_RANGE:
-                names.add(node.target.id)
+    names |= {
+        node.target.id
+        for node in body_nodes(function.node)
+        if isinstance(node, ast.For)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.iter, ast.Call)
+        and dotted(node.iter.func, module) == DYNAMIC_RANGE
+    }
     for body in function.loop_bodies.values():
         names |= {a.arg for a in body.args.args[:1]}
     return frozenset(names)
@@ -181,11 +185,12 @@ def _loop_bodies(function: Function, module: Module) -> Iterator[Violation]:
 
 def _escapes(node: ast.Call, local: set[str], tensors: set[str]) -> Iterator[Violation]:
     method = node.func
-    if isinstance(method, ast.Attribute) and method.attr in ("append", "extend", "insert", "setdefault"):
-        if isinstance(method.value, ast.Name) and method.value.id not in local:
-            for argument in node.args:
-                if isinstance(argument, ast.Name) and argument.id in tensors:
-                    yield node, 7, "E", f"tensor {argument.id!r} of a device loop is kept outside of it"
+    if not isinstance(method, ast.Attribute) or method.attr not in ("append", "extend", "insert", "setdefault"):
+        return
+    if isinstance(method.value, ast.Name) and method.value.id not in local:
+        for argument in node.args:
+            if isinstance(argument, ast.Name) and argument.id in tensors:
+                yield node, 7, "E", f"tensor {argument.id!r} of a device loop is kept outside of it"
 
 
 def _views(function: Function, module: Module) -> Iterator[Violation]:
@@ -203,24 +208,16 @@ def _scalars(function: Function) -> Iterator[Violation]:
     """Rule 9: a Python number given at launch and used as an operand compiles once per value."""
     if not function.kernel:
         return
-    parameters = {a.arg for a in function.node.args.args}
-    reported: set[str] = set()
+    unreported = {a.arg for a in function.node.args.args}
     for node in body_nodes(function.node):
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                value = keyword.value
-                if keyword.arg in SCALAR_OPERANDS and isinstance(value, ast.Name):
-                    if value.id in parameters and value.id not in reported:
-                        reported.add(value.id)
-                        yield (
-                            node,
-                            9,
-                            "W",
-                            (
-                                f"{keyword.arg}={value.id} comes from the launch: as a Python number every new value "
-                                "compiles anew, pass a (P, 1) tensor"
-                            ),
-                        )
+        for keyword in node.keywords if isinstance(node, ast.Call) else ():
+            value = keyword.value
+            if keyword.arg in SCALAR_OPERANDS and isinstance(value, ast.Name) and value.id in unreported:
+                unreported.remove(value.id)
+                sentence = (
+                    f"{keyword.arg}={value.id} comes from the launch: as a Python number every value compiles anew"
+                )
+                yield node, 9, "W", f"{sentence}, pass a (P, 1) tensor"
 
 
 def _two_cores(function: Function, module: Module) -> Iterator[Violation]:

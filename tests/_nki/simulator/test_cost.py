@@ -1,0 +1,184 @@
+"""Tests of the cost model on traces written by hand: clocks, hazards, queues, throttle, memory reuse."""
+
+import time
+
+import pytest
+from tests._nki.simulator.hand_made import Script, matmul
+
+from trnpy._nki.hardware import MACHINES, TRN1, TRN2
+from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION, price, rows
+from trnpy._nki.simulator.durations import transfer
+from trnpy._nki.simulator.loops import LONGEST, written_out
+from trnpy._nki.simulator.record import Instruction, Loop, Trace
+from trnpy._nki.simulator.schedule import covered, schedule
+
+SEMAPHORE = TRN2.timing.semaphore_s
+
+
+def products(count: int, gap: float = 0.0, dtype: str = "bfloat16", columns: int = 512, target: str = "trn2") -> Script:
+    script = Script(target)
+    left, right = script.tile((128, 128), dtype), script.tile((128, columns), dtype)
+    for _ in range(count):
+        bank = script.tile((128, columns), "float32", "psum")
+        script.product(bank.operand("dst"), left.operand("stationary"), right.operand("moving"))
+    return script
+
+
+def test_a_stream_of_products_costs_one_cycle_per_column_and_pass_once_warm():
+    many, more = (schedule(products(n).trace(), TRN2).total_s for n in (100, 200))
+    assert (more - many) * TRN2.tensor_hz == pytest.approx(100 * 521, rel=1e-6)
+    many, more = (schedule(products(n, dtype="float32").trace(), TRN2).total_s for n in (100, 200))
+    assert (more - many) * TRN2.tensor_hz == pytest.approx(100 * 2057, rel=1e-6)
+
+
+def test_the_first_three_microseconds_run_at_half_speed_where_that_is_documented():
+    window = TRN2.timing.throttle_window_s
+    assert schedule(products(100).trace(), TRN2).throttled_s == pytest.approx(window / 2, rel=0.1)
+    assert schedule(products(100, target="trn1").trace(), TRN1).throttled_s == 0
+
+
+def test_a_starved_tensor_engine_stays_throttled():
+    cost = price(matmul(256, 1024, 1024))
+    ideal = cost.engine_instructions["tensor"] * 521 / TRN2.tensor_hz
+    assert cost.throttled_s == pytest.approx(ideal, rel=0.05)
+
+
+def test_an_instruction_waits_for_the_one_whose_result_it_reads():
+    script = Script()
+    a, b, c = (script.tile((128, 512)) for _ in range(3))
+    script.add("tensor_copy", "vector", (a.operand("src"),), (b.operand("dst"),))
+    script.add("activation", "scalar", (b.operand("data"),), (c.operand("dst"),))
+    plan = schedule(script.trace(), TRN2)
+    assert plan.start[1] == pytest.approx(plan.end[0] + SEMAPHORE)
+
+
+def test_a_write_waits_for_earlier_readers_and_disjoint_halves_wait_for_nobody():
+    script = Script()
+    a, b, c = (script.tile((128, 512)) for _ in range(3))
+    script.add("tensor_copy", "vector", (a.operand("src"),), (b.operand("dst"),))
+    script.add("activation", "scalar", (c.operand("data"),), (a.operand("dst"),))
+    plan = schedule(script.trace(), TRN2)
+    assert plan.start[1] >= plan.end[0]
+    script = Script()
+    a, b, c = (script.tile((128, 512)) for _ in range(3))
+    low, high = slice(0, 256), slice(256, 512)
+    script.add("tensor_copy", "vector", (a.operand("src", None, low),), (b.operand("dst", None, low),))
+    script.add("activation", "scalar", (c.operand("data", None, high),), (a.operand("dst", None, high),))
+    plan = schedule(script.trace(), TRN2)
+    assert plan.start[1] == 0
+
+
+def test_tiles_beyond_the_memory_wait_for_the_ones_they_replace():
+    few, banks = products(8), products(9)
+    for script in (few, banks):
+        for index, tile in enumerate(t for t in script.tiles if t.buffer == "psum"):
+            out = script.tile((128, 512))
+            script.instructions.insert(
+                2 * index + 1,
+                Instruction("tensor_copy", "vector", "k.py", 1, (tile.operand("src"),), (out.operand("dst"),)),
+            )
+    plan = schedule(banks.trace(), TRN2)
+    ninth = 16
+    assert banks.trace().instructions[ninth].opcode == "nc_matmul"
+    assert plan.start[ninth] >= plan.end[1] + SEMAPHORE  # the ninth bank is the first one again
+
+
+def test_the_engines_of_a_transfer_are_those_of_its_partitions():
+    script = Script()
+    source = script.tile((4, 4096), "bfloat16", "hbm")
+    script.copy(script.tile((4, 4096), "bfloat16").operand("dst"), source.operand("src"))
+    moved = transfer(script.instructions[0], TRN2)
+    assert len(moved.engines) == 1
+    assert moved.engine_s == pytest.approx(1416e-9, rel=0.1)  # dma overview: 32 KiB on one engine
+    wide = script.tile((128, 512), "float32")
+    matrix = script.tile((4096, 4096), "float32", "hbm")
+    script.copy(wide.operand("dst"), matrix.operand("src", slice(0, 128), slice(0, 512)))
+    moved = transfer(script.instructions[1], TRN2)
+    assert len(moved.engines) == 16
+    assert moved.descriptors == 128
+    assert moved.descriptor_bytes == 2048
+    assert 128 * 2048 / moved.engine_s == pytest.approx(315e9, rel=0.01)  # the matmul tutorial shows 314
+
+
+def test_strided_rows_cost_a_descriptor_per_element():
+    script = Script()
+    column = script.tile((4096, 512), "float32", "hbm").operand("src", slice(0, 128), slice(0, 1))
+    script.copy(script.tile((128, 1), "float32").operand("dst"), column)
+    assert transfer(script.instructions[0], TRN2).descriptor_bytes == 4
+
+
+def test_activation_tables_are_loaded_when_they_change():
+    def script(tables):
+        here = Script()
+        tile = here.tile((128, 64))
+        for table in tables:
+            here.add("activation", "scalar", (tile.operand("data"),), (tile.operand("dst"),), table=table)
+        return schedule(here.trace(), TRN2)
+
+    same, turns = script("aaaa"), script("abab")
+    assert (same.table_loads, turns.table_loads) == (1, 4)
+    assert turns.total_s - same.total_s == pytest.approx(3 * TRN2.timing.table_load_s)
+
+
+def loop_trace(executions: int | None) -> Trace:
+    script = Script()
+    tile = script.tile((128, 512))
+    for _ in range(4):
+        script.add("tensor_copy", "vector", (tile.operand("src"),), (tile.operand("dst"),))
+    trace = script.trace()
+    return Trace(trace.kernel, "trn2", trace.instructions, trace.allocations, loops=(Loop(1, 3, executions, "k.py", 2),))
+
+
+def test_a_device_loop_costs_its_trips_but_compiles_once():
+    once, often = price(loop_trace(1)), price(loop_trace(1001))
+    assert often.instructions == 2 + 2 * 1001
+    assert often.compiled == once.compiled == 4
+    assert often.compile_s == 4 * COMPILE_S_PER_INSTRUCTION
+    per_copy = (once.device_s - TRN2.timing.kernel_floor_s) / 4
+    assert often.device_s - once.device_s == pytest.approx(2000 * per_copy, rel=1e-3)
+
+
+def test_a_loop_too_long_to_write_out_is_scaled():
+    trace = loop_trace(10_000_000)
+    shown, scale = written_out(trace)
+    assert len(shown.instructions) <= LONGEST
+    per_copy = (price(loop_trace(1)).device_s - TRN2.timing.kernel_floor_s) / 4
+    assert scale * len(shown.instructions) == pytest.approx(2 + 2 * 10_000_000)
+    assert price(trace).device_s == pytest.approx(20_000_000 * per_copy, rel=1e-3)
+
+
+def test_nested_loops_execute_the_inner_body_once_per_outer_turn():
+    trace = loop_trace(1)
+    nested = Trace("k", "trn2", trace.instructions, trace.allocations,
+                   loops=(Loop(0, 4, 3, "k.py", 1), Loop(1, 3, 15, "k.py", 2)))  # fmt: skip
+    shown, scale = written_out(nested)
+    assert (len(shown.instructions), scale) == (3 * 2 + 15 * 2, 1.0)
+
+
+def test_bytes_and_utilisation_are_those_of_the_operands():
+    cost = price(matmul(256, 1024, 512))
+    loads = 2 * 2 * 4 * (128 * 128 + 128 * 512) * 2
+    assert cost.hbm_bytes == loads + 256 * 1024 * 2
+    assert cost.flops == 2 * 256 * 1024 * 512
+    assert cost.tensor_utilisation == pytest.approx(cost.flops / cost.device_s / (2 * 128 * 128 * TRN2.tensor_hz))
+    assert 0 < cost.busy("tensor") < cost.busy("dma") <= 1
+
+
+def test_8192_products_are_priced_in_well_under_two_seconds():
+    trace = matmul(4096, 4096, 4096)
+    began = time.process_time()
+    cost = price(trace)
+    assert time.process_time() - began < 1.2
+    assert cost.engine_instructions["tensor"] == 8192
+
+
+@pytest.mark.parametrize("target", MACHINES)
+def test_every_target_has_a_price_and_the_word_modelled(target):
+    cost = price(matmul(128, 512, 256, target=target))
+    assert cost.as_json()["modelled"] is True
+    assert cost.device_s > MACHINES[target].timing.kernel_floor_s
+    assert any("modelled" in label for label, _ in rows(cost))
+
+
+def test_covered_counts_overlaps_once():
+    assert covered([(0, 2), (1, 3), (5, 6), (5, 5.5)]) == 4

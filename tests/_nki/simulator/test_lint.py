@@ -1,0 +1,45 @@
+"""Tests of the lint: every rule catches the bug planted for it, and correct kernels pass."""
+
+import pytest
+from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
+
+from trnpy._nki.simulator.lint import errors, lint_source
+from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES
+
+
+@pytest.mark.parametrize("planted", SOURCE, ids=lambda p: p.id)
+def test_a_bug_in_the_source_is_found_where_it_is_and_only_there(planted: Planted):
+    found = lint_source(HEAD + planted.text, "kernel.py")
+    assert [f for f in found if (f.rule, f.severity) == (planted.rule, planted.severity)], found
+    others = {f.rule for f in errors(found)} - {planted.rule}
+    assert not others, found
+
+
+def test_a_clean_kernel_gives_no_finding_at_all():
+    assert lint_source(HEAD + CLEAN, "kernel.py") == ()
+
+
+def test_a_finding_is_one_line_with_place_rule_and_source():
+    (finding,) = lint_source(HEAD + CLEAN.replace("range(at", "nl.affine_range(at"), "kernel.py")
+    assert str(finding).startswith("kernel.py:")
+    assert ": W06 " in str(finding)
+    assert str(finding).endswith(f"[{RULES[6].source}]")
+    assert "\n" not in str(finding)
+
+
+def test_functions_that_no_kernel_reaches_are_host_code():
+    text = HEAD + CLEAN + "\ndef host(x):\n    return [np.sqrt(v) for v in x if v is not None]\n"
+    assert lint_source(text, "kernel.py") == ()
+
+
+def test_a_file_without_kernel_is_an_error_that_says_what_is_expected():
+    with pytest.raises(ValueError, match="decorated with nki.jit"):
+        lint_source("def f(x):\n    return x\n", "kernel.py")
+    with pytest.raises(ValueError, match="no function 'g'"):
+        lint_source("def f(x):\n    return x\n", "kernel.py", "g")
+
+
+def test_there_are_39_rules_each_with_a_source_and_a_pass():
+    assert sorted(RULES) == list(range(1, 40))
+    assert all(rule.source and rule.passes for rule in RULES.values())
+    assert set(DECIDED_ELSEWHERE) <= set(RULES)
