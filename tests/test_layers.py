@@ -6,7 +6,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
 LEVELS = {  # a module may import its own level and those below
     "_nki": 0, "_host": 0,
-    "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report_page": 2, "_report_text": 2, "_report": 2, "_residency": 2,
+    "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report_page": 2, "_report_style": 2, "_report_tally": 2,
+    "_report_text": 2, "_report": 2, "_residency": 2,
     "_dispatch": 3, "_guards": 4, "_einsum": 4,
     "_ops": 5, "linalg": 5, "sparse": 5,
     "_patch": 6, "chem": 7, "_doctor": 7, "_runner": 8, "__main__": 9, "": 9,

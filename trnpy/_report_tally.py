@@ -1,0 +1,149 @@
+"""Calls added up: per function, place, reason and line, and what a device would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from trnpy._policy import HYSTERESIS
+
+if TYPE_CHECKING:
+    from trnpy._dispatch import Decision
+
+DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
+RETRIED = "host (retried)"
+# Why a priced call stays on the host untried; any other reason was found on the device path.
+UNTRIED = ("no_device", "policy", "not_compiled", "small", "memory_bound", "slower")
+FAILURES = ("error", "oom", "accuracy")  # what went wrong rather than what is better on the host
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an accelerated function, as it went."""
+
+    decision: Decision
+    started: float  # perf_counter seconds
+    seconds: float  # measured, wherever it ran
+    file: str
+    line: int
+    thread: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Calls added up that have in common what is not empty of ``KEY``."""
+
+    op: str = ""
+    ran_on: str = ""  # see ``ran_on``
+    reason: str = ""
+    machine: str = ""  # that the modelled seconds are of
+    file: str = ""
+    line: int = 0
+    calls: int = 0
+    seconds: float = 0.0  # measured
+    modelled: int = 0  # calls with a prediction for both sides; the four below are theirs
+    host_s: float = 0.0  # predicted
+    device_s: float = 0.0  # modelled
+    moved_bytes: int = 0
+    flops: float = 0.0
+    uncalibrated: int = 0
+    won: int = 0  # calls that ran on the host and that the modelled device beats by HYSTERESIS
+    won_s: float = 0.0  # host seconds of those: measured, or predicted where a double ran
+    won_device_s: float = 0.0  # modelled
+    lost: int = 0  # calls that took the device path and were slower than the predicted host
+    lost_s: float = 0.0  # measured
+    lost_host_s: float = 0.0  # predicted
+    longest_s: float = -1.0
+    detail: str = ""  # of the longest call
+
+    @property
+    def gain_s(self) -> float:
+        """Modelled seconds that a device would save."""
+        return self.won_s - self.won_device_s
+
+    @property
+    def on_host(self) -> bool:
+        return is_host(self.ran_on)
+
+    @property
+    def without_device_s(self) -> float:
+        """Host seconds of all its calls: measured where the host's own function ran, else predicted."""
+        return self.seconds if self.on_host or not self.modelled else self.host_s
+
+    @property
+    def with_device_s(self) -> float:
+        """Seconds with a device for the calls it wins: measured where it ran, else modelled."""
+        return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
+
+    def price(self, decision: Decision, seconds: float) -> None:
+        """Add the prediction for one more of its calls, and compare it with what the call took."""
+        host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
+        self.modelled += 1
+        self.host_s += host_s
+        self.device_s += device_s
+        self.moved_bytes += decision.moved_bytes
+        self.flops += decision.flops
+        self.uncalibrated += not decision.calibrated
+        if not self.on_host and seconds > host_s:
+            self.lost += 1
+            self.lost_s += seconds
+            self.lost_host_s += host_s
+        if (alone_s := beaten_s(self.ran_on, decision, seconds)) is not None:
+            self.won += 1
+            self.won_s += alone_s
+            self.won_device_s += device_s
+
+    def absorb(self, other: Tally) -> None:
+        """Add the calls of ``other``."""
+        for name in SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.longest_s > self.longest_s:
+            self.longest_s, self.detail = other.longest_s, other.detail
+
+
+KEY = ("op", "ran_on", "reason", "machine", "file", "line")
+SUMS = tuple(f.name for f in fields(Tally) if f.name not in (*KEY, "longest_s", "detail"))
+
+
+def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
+    """``tallies`` added up over what is not in ``key``, longest measured time first."""
+    groups: dict[tuple[Any, ...], Tally] = {}
+    for t in tallies:
+        common = {name: getattr(t, name) for name in key}
+        groups.setdefault(tuple(common.values()), Tally(**common)).absorb(t)
+    return sorted(groups.values(), key=lambda t: (-t.seconds, t.op, t.file, t.line))
+
+
+def is_host(where: str) -> bool:
+    """Whether NumPy's or SciPy's own function did all the work."""
+    return where in ("host", "host (null)")
+
+
+def ran_on(decision: Decision) -> str:
+    """Where a call was computed.
+
+    host            the reference function, on the host
+    host (null)     the same, although the model would have sent it to a device
+    host (retried)  the same, after the device path had failed or declined: its time is that of both
+    neuron          a Trainium
+    host engine, …  the device path, on something that is not a device
+    """
+    if not decision.on_device:
+        return "host" if decision.device_s is None or decision.reason in UNTRIED else RETRIED
+    if decision.engine == "host" and decision.reason != "forced":
+        return "host (null)"
+    return decision.engine if decision.engine == DEVICE else f"{decision.engine} engine"
+
+
+def beaten_s(where: str, decision: Decision, seconds: float) -> float | None:
+    """What a call took, or would have taken, on a host that the modelled device beats by HYSTERESIS; else None."""
+    alone_s = seconds if is_host(where) else decision.host_s
+    if (
+        where in (DEVICE, RETRIED)
+        or decision.device_s is None
+        or alone_s is None
+        or decision.device_s * HYSTERESIS > alone_s
+    ):
+        return None
+    return alone_s

@@ -1,0 +1,191 @@
+"""The report as text: its sentences and tables, printed plainly or by rich with the same content."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from trnpy._report_tally import FAILURES, Tally
+
+if TYPE_CHECKING:
+    from trnpy._report import Ledger
+
+LINES = 20  # of the program in the text; JSON has them all
+NONE = "-"  # a figure that nobody has
+WIDE = 400  # columns: no table needs more
+PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits with an SI prefix: 1.23 GB, 45.6 Gflop, 789 µs."""
+    powers = [p for p in PREFIXES if (p <= 0 if unit == "s" else p >= 0)]
+    # 999.6 rounds to 1000, which is 1.00 of the next prefix.
+    power = next((p for p in powers if abs(value) >= 0.9995 * 10.0**p), powers[-1])
+    scaled = value / 10.0**power
+    decimals = 0 if scaled >= 99.95 or (power == 0 and unit != "s") or not value else 1 if scaled >= 9.995 else 2
+    return f"{scaled:.{decimals}f} {PREFIXES[power] if value else ''}{unit}"
+
+
+def duration(seconds: float) -> str:
+    """12.3 s, 4.56 ms, 789 µs; 3 min 20 s; 1 h 05 min."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return quantity(seconds, "s")
+
+
+def several(count: int, noun: str) -> str:
+    """1 call, 1,234 calls."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def place(file: str, line: int) -> str:
+    """``file:line``, short: without the working directory, the directory of sys.path or the site-packages above it."""
+    if not file:
+        return "(other places)"
+    roots = [os.path.join(os.path.abspath(p), "") for p in (os.getcwd(), *sys.path)]
+    root = max((r for r in roots if file.startswith(r)), key=len, default="")
+    return f"{file.removeprefix(root).rpartition('/site-packages/')[2]}:{line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text; columns after the first ``left`` ones are numbers, set right."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    left: int
+
+
+def sentences(ledger: Ledger) -> list[str]:
+    """What to know before the tables: the share of the run, the what-if, what a device did, what went wrong."""
+    what_if, tallies = ledger.what_if(), ledger.tallies
+    share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
+    if not what_if.calls:
+        return ["nothing was recorded: run python -m trnpy script.py, or call functions inside with trnpy.profile()"]
+    functions = several(len({t.op for t in tallies}), "accelerated function")
+    said = [
+        f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
+        f"{several(what_if.calls, 'call')} of {functions} (measured)",
+        str(what_if),
+        *device_sentences(tallies),
+    ]
+    if any(t.uncalibrated for t in tallies):
+        said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
+    return said
+
+
+def device_sentences(tallies: list[Tally]) -> list[str]:
+    """What devices, or doubles of them, did; and what went wrong."""
+    said = []
+    for where in sorted({t.ran_on for t in tallies if not t.on_host}):
+        ours = [t for t in tallies if t.ran_on == where]
+        calls, took_s, host_s = (sum(getattr(t, name) for t in ours) for name in ("calls", "seconds", "host_s"))
+        said.append(
+            f"{where}: {several(calls, 'call')} took {duration(took_s)} (measured), "
+            f"the host would have needed {duration(host_s)} (predicted{uncalibrated(ours)})"
+        )
+        if lost := sum(t.lost for t in ours):
+            loss_s = sum(t.lost_s - t.lost_host_s for t in ours)
+            said.append(f"{where}: {several(lost, 'call')} took {duration(loss_s)} longer than on the host (predicted)")
+    for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
+        where = f"in {several(t.calls, 'call')} at {place(t.file, t.line)}"
+        said.append(f"{t.op} fell back to the host {where}: {t.reason}: {t.detail}")
+    return said
+
+
+def uncalibrated(tallies: list[Tally]) -> str:
+    return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
+
+
+def figures(t: Tally) -> tuple[str, ...]:
+    """Calls; seconds measured, predicted and modelled; the modelled gain; bytes and flops."""
+    if not t.modelled:
+        return f"{t.calls:,}", duration(t.seconds), *(NONE,) * 5
+    gain = duration(t.gain_s) if t.won else NONE
+    work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
+    return f"{t.calls:,}", duration(t.seconds), duration(t.host_s), duration(t.device_s), gain, *work
+
+
+def tables(ledger: Ledger) -> list[Table]:
+    """By function, and by line of the program."""
+    functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
+    mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
+    header = ("calls", "seconds\nmeasured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
+    total_s: dict[str, float] = {}
+    for t in functions:
+        total_s[t.op] = total_s.get(t.op, 0.0) + t.seconds
+    functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
+    of_functions = [(t.op, f"{t.ran_on}: {t.reason}", *figures(t)) for t in functions]
+    of_lines = [(place(t.file, t.line), t.op, f"{t.ran_on}: {t.reason}", *figures(t)) for t in lines[:LINES]]
+    rest = len(lines) - LINES
+    title = f"by line (the {LINES} longest; {rest:,} more in the JSON report)" if rest > 0 else "by line"
+    return [
+        Table("by function", ("function", "ran on: why", *header), of_functions, 2),
+        Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
+    ]
+
+
+def examples(ledger: Ledger) -> list[str]:
+    """For each reason the sentence that its longest call gave."""
+    longest: dict[str, Tally] = {}
+    for t in ledger.tallies:
+        if t.detail and (t.reason not in longest or t.longest_s > longest[t.reason].longest_s):
+            longest[t.reason] = t
+    shown = sorted(longest.values(), key=lambda t: t.reason)
+    return [f"{t.reason}, for example {t.op} at {place(t.file, t.line)}: {' '.join(t.detail.split())}" for t in shown]
+
+
+def plain(ledger: Ledger) -> str:
+    """Sentences and aligned tables."""
+    out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
+    for table in tables(ledger) if ledger.tallies else ():
+        split = [head.split("\n") for head in table.header]
+        height = max(map(len, split))
+        heads = zip(*([""] * (height - len(head)) + head for head in split), strict=True)
+        rows = [*heads, *table.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        out += ["", table.title]
+        for row in rows:
+            cells = (
+                c.ljust(w) if i < table.left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            )
+            out.append("  ".join(cells).rstrip())
+    return "\n".join([*out, *[""][: len(out) > 1], *examples(ledger)])
+
+
+def show(ledger: Ledger, file: IO[str]) -> None:
+    """The same by rich, where it is installed."""
+    if importlib.util.find_spec("rich") is None:
+        print(plain(ledger), file=file)
+        return
+    import rich.box
+    import rich.console
+    import rich.table
+    import rich.text
+
+    # A file is as wide as its longest line; only a terminal has an edge to wrap at.
+    console = rich.console.Console(file=file, width=None if file.isatty() else WIDE, highlight=False, markup=False)
+    for sentence in sentences(ledger):
+        console.print(rich.text.Text.assemble(("trnpy: ", "bold"), sentence))
+    for table in tables(ledger) if ledger.tallies else ():
+        grid = rich.table.Table(title=table.title, box=rich.box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for i, head in enumerate(table.header):
+            right = i >= table.left
+            grid.add_column(
+                rich.text.Text(head),
+                justify="right" if right else "left",
+                no_wrap=right,
+                overflow="fold",
+                vertical="bottom",
+            )
+        for row in table.rows:
+            grid.add_row(*map(rich.text.Text, row))
+        console.print(grid)
+    for example in examples(ledger):
+        console.print(rich.text.Text(example, style="dim"))
