@@ -103,9 +103,12 @@ class Run:
     loops: list[LoopRecord] = field(default_factory=list)
     loop_stack: list[LoopRecord] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
+    repetitions: int | None = 1  # device executions that one run of the current code stands for (trace mode)
     recording: bool = True  # False in the iterations of a device loop after its first
+    shared_allocations: int = 0  # so far: matches nl.shared_hbm tensors of several cores
     ordered: int = 0  # depth of nl.no_reorder blocks
-    random_state: Any = None  # of the rng instructions
+    engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
+    domains: Literal["refuse", "warn"] = "refuse"  # what an activation outside its documented range does
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from contextvars import ContextVar
@@ -45,8 +46,8 @@ class SimulatorError(Exception):
 
 
 def source_location() -> tuple[str, int]:
-    """File and line of the innermost frame that is not the simulator's own."""
+    """File and line of the innermost frame that is not the simulator's own, nor of its context managers."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+    while frame is not None and frame.f_code.co_filename.startswith((HERE, contextlib.__file__)):
         frame = frame.f_back
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

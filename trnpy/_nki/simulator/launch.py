@@ -53,6 +53,7 @@ class Kernel:
 
     function: Callable[..., Any]
     lnc: int = 1
+    grid: bool = False  # whether it was indexed
     target: str = DEFAULT_TARGET  # when called directly
 
     @property
@@ -63,7 +64,7 @@ class Kernel:
         degree = lnc[0] if isinstance(lnc, tuple) and len(lnc) == 1 else lnc
         if degree not in LNC_DEGREES:
             raise SimulatorError(f"{self.__name__}[{lnc}]: the launch grid is the LNC degree, 1 or 2", rule=37)
-        return replace(self, lnc=degree)
+        return replace(self, lnc=degree, grid=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if CURRENT.get() is not None:
@@ -80,6 +81,7 @@ class Launch:
     hardware: Hardware
     mode: Mode
     cores: CoreGroup
+    grid: bool = False
     idents: Any = field(default_factory=itertools.count)
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
     inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
@@ -217,7 +219,7 @@ def run(
 def _launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], hardware: Hardware, mode: Mode, perturb: bool, seed: int
 ) -> Result:  # fmt: skip
-    launch = Launch(hardware, mode, CoreGroup(kernel.lnc, seed if mode == "reorder" else None))
+    launch = Launch(hardware, mode, CoreGroup(kernel.lnc, seed if mode == "reorder" else None), kernel.grid)
     runs = [Run(kernel.__name__, hardware, mode, launch, core, perturb) for core in range(kernel.lnc)]
     tensors = tuple(launch.argument(a, f"{i}") for i, a in enumerate(args))
     named = {key: launch.argument(a, key) for key, a in kwargs.items()}

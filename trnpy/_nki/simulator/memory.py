@@ -92,6 +92,10 @@ class Marks:
             return False
         return bool(self._view(tensor).any())
 
+    def mask(self, tensor: NkiTensor) -> Mask:
+        """Which elements of the tensor are in the set, shaped like it."""
+        return self._view(tensor).copy()
+
     def rows(self, table: NkiTensor, rows: Array) -> Mask:
         """For each of the given rows of a table: whether all its elements are in the set."""
         entries = self._view(table)[rows]

@@ -172,9 +172,8 @@ class NkiTensor:
         return f"NkiTensor({self.name or 'unnamed'}, {self.shape}, {self.dtype}, {self.buffer.value})"
 
     def __bool__(self) -> bool:
-        raise SimulatorError(
-            "a tensor has no truth value while the kernel is built: its elements are on the device", rule=6
-        )
+        """True, always: a tensor that is there. Its elements are on the device."""
+        return True
 
     def __iter__(self) -> Any:
         raise SimulatorError("a tensor cannot be iterated over: index it with compile-time integers", rule=1)
@@ -259,7 +258,7 @@ class NkiTensor:
         return resolve_key(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from trnpy._nki.simulator.language.creation import assign
+        from trnpy._nki.simulator.language._creation import assign
 
         assign(self[key], value)
 

@@ -25,7 +25,7 @@ def _gather() -> dict[str, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("_"):
         raise AttributeError(name)
     if name in NOT_IMPLEMENTED:
         raise SimulatorError(f"nisa.{name} is not implemented by this simulator: {NOT_IMPLEMENTED[name]}")

@@ -1,0 +1,76 @@
+"""nki.language: dtypes, buffers, tensors, control flow and the convenience layer over instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trnpy._nki.simulator.dtypes import STORAGE
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.language import _control, _creation, _elementwise, _reduction
+from trnpy._nki.simulator.language._tile_size import TileSize
+from trnpy._nki.simulator.names import MemoryRegion
+from trnpy._nki.simulator.tensor import NkiTensor
+
+
+class NKIObject:
+    """Base of classes used inside kernels: keyword arguments become attributes, then __post_init__ runs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        for name in getattr(type(self), "__annotations__", {}):
+            if hasattr(type(self), name):
+                setattr(self, name, getattr(type(self), name))
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        pass
+
+
+class Operator:
+    """A named operation without a function of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.nki_operator = name
+
+    def __repr__(self) -> str:
+        return f"nl.{self.__name__}"
+
+
+_NAMES: dict[str, Any] = {
+    **{name: name for name in STORAGE},
+    **{name: Operator(name) for name in ("average", "prelu", "bypass")},
+    **{
+        name: getattr(module, name) for module in (_control, _creation, _elementwise, _reduction) for name in module.__all__
+    },
+    "DType": str,
+    "MemoryRegion": MemoryRegion,
+    "NKIObject": NKIObject,
+    "NkiTensor": NkiTensor,
+    "sbuf": MemoryRegion.sbuf,
+    "psum": MemoryRegion.psum,
+    "hbm": MemoryRegion.private_hbm,
+    "private_hbm": MemoryRegion.private_hbm,
+    "shared_hbm": MemoryRegion.shared_hbm,
+    "tile_size": TileSize(),
+}
+
+REMOVED = {
+    "arange": "index with slices or .ap",
+    "mgrid": "index with slices or .ap",
+    "par_dim": "the first dimension is the partition dimension",
+    "gather": "use .ap(vector_offset=...)",
+}
+"""Names of older dialects, and what replaces them."""
+
+
+globals().update(_NAMES)
+for _name in (*_elementwise.__all__, "max", "min"):
+    _NAMES[_name].nki_operator = _name  # how instructions know ``op=nl.add`` from any other function
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    hint = f": {REMOVED[name]}" if name in REMOVED else ""
+    raise SimulatorError(f"nl.{name} does not exist in NKI 0.6{hint}", rule=10)

@@ -1,0 +1,161 @@
+"""Loads a kernel file unmodified, with ``nki`` and its modules bound to the simulator.
+
+The file is compiled under its own name, so tracebacks show its lines, and runs in a module of its own
+whose ``__import__`` gives out the simulator for ``nki``. Nothing is left in sys.modules, and two threads
+may load at once. Files that it imports and that import ``nki`` themselves are loaded the same way.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from trnpy._nki.simulator import isa, language
+from trnpy._nki.simulator.context import DEFAULT_TARGET
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import Kernel, simulate
+
+NKI_VERSION = "0.6.0"
+REMOVED_JIT_OPTIONS = ("mode", "platform_target", "debug_kernel")
+IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc)\b", re.MULTILINE)
+
+
+def jit(function: Any = None, **options: Any) -> Any:
+    """``nki.jit``, with or without arguments: a kernel that runs on the simulator when called."""
+    for option in REMOVED_JIT_OPTIONS:
+        if option in options:
+            raise SimulatorError(f"nki.jit({option}=...) does not exist any more: set the target of the run", rule=10)
+    if function is None:
+        return lambda f: jit(f, **options)
+    return function if isinstance(function, Kernel) else Kernel(function)
+
+
+@cache
+def nki_modules() -> dict[str, ModuleType]:
+    """The simulator under the names of the nki package; built once, registered nowhere."""
+    nki, typing = ModuleType("nki"), ModuleType("nki.typing")
+    modules: dict[str, ModuleType] = {"nki": nki, "nki.language": language, "nki.isa": isa, "nki.typing": typing}
+    if importlib.util.find_spec("trnpy._nki.simulator.collectives") is not None:
+        modules["nki.collectives"] = importlib.import_module("trnpy._nki.simulator.collectives")
+    typing.tensor = language.NkiTensor  # type: ignore[attr-defined]
+    for name, module in modules.items():
+        if name != "nki":
+            setattr(nki, name.removeprefix("nki."), module)
+    vars(nki).update(jit=jit, simulate=simulate, __version__=NKI_VERSION, __path__=[])
+    return modules
+
+
+@dataclass(slots=True)
+class Loader:
+    """One load: the private modules of a kernel file and of the kernel files it imports."""
+
+    folder: Path
+    loaded: dict[str, ModuleType] = field(default_factory=dict)
+
+    def file(self, path: Path, name: str) -> ModuleType:
+        """Execute a file as module ``name``."""
+        if name in self.loaded:
+            return self.loaded[name]
+        try:
+            source = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SimulatorError(f"cannot read {path}: {error}", file=str(path), line=0) from None
+        try:
+            code = compile(source, str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise SimulatorError(
+                f"{path.name} is not Python: {error.msg}", file=str(path), line=error.lineno or 0
+            ) from None
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        module.__package__ = name.rpartition(".")[0]
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
+        self.loaded[name] = module
+        exec(code, vars(module))
+        return module
+
+    def _import(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> ModuleType:
+        """``__import__`` as the loaded files see it."""
+        top = name.partition(".")[0]
+        if level == 0 and top == "nki":
+            return self._nki(name, fromlist)
+        if level == 0 and top == "neuronxcc":
+            raise SimulatorError("neuronxcc.nki is the dialect before 0.4: import nki", rule=3)
+        if level:
+            package = (globals or {}).get("__package__") or ""
+            parts = package.split(".")[: len(package.split(".")) - level + 1]
+            name = ".".join([*filter(None, parts), *([name] if name else [])])
+        path = self._kernel_file(name)
+        if path is None:
+            return builtins.__import__(name, globals, locals, fromlist, 0)
+        module = self.file(path, name)
+        if fromlist or "." not in name:
+            return module
+        outer = ModuleType(top)
+        inner = outer
+        for part in name.split(".")[1:-1]:
+            setattr(inner, part, ModuleType(part))
+            inner = getattr(inner, part)
+        setattr(inner, name.rpartition(".")[2], module)
+        return outer
+
+    def _nki(self, name: str, fromlist: Any) -> ModuleType:
+        modules = nki_modules()
+        if name not in modules:
+            raise SimulatorError(
+                f"{name} is not a module of NKI {NKI_VERSION} that this simulator has: {', '.join(modules)}"
+            )
+        return modules[name] if fromlist else modules["nki"]
+
+    def _kernel_file(self, name: str) -> Path | None:
+        """The file of an imported module, when it is a kernel file itself."""
+        beside = self.folder.joinpath(*name.split(".")).with_suffix(".py")
+        if beside.is_file():
+            candidate = beside
+        else:
+            if name in sys.modules or name.partition(".")[0] in sys.stdlib_module_names:
+                return None
+            try:
+                spec = importlib.util.find_spec(name)
+            except (ImportError, ValueError):
+                return None
+            if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+                return None
+            candidate = Path(spec.origin)
+        return candidate if IMPORTS_NKI.search(candidate.read_text(errors="replace")) else None
+
+
+def load(path: str | Path) -> ModuleType:
+    """The module of a kernel file; its ``nki.jit`` functions run on the simulator when called.
+
+    Raises SimulatorError when the file cannot be read or is not Python.
+    """
+    file = Path(path).resolve()
+    return Loader(file.parent).file(file, file.stem)
+
+
+def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
+    """One kernel of a file, by name; without a name, the only ``nki.jit`` function of the file."""
+    module = load(path)
+    if name is None:
+        kernels = [k for k, value in vars(module).items() if isinstance(value, Kernel)]
+        if len(kernels) != 1:
+            raise SimulatorError(
+                f"{path} has {len(kernels)} kernels ({', '.join(kernels)}): name one", file=str(path), line=0
+            )
+        name = kernels[0]
+    found = vars(module).get(name)
+    if isinstance(found, Kernel):
+        return found
+    if isinstance(found, FunctionType):
+        return Kernel(found, target=DEFAULT_TARGET)
+    raise SimulatorError(f"{path} has no kernel named {name}", file=str(path), line=0)
