@@ -19,7 +19,7 @@ from scipy import special
 Array: TypeAlias = npt.NDArray[Any]
 Kind = Literal["arithmetic", "bitvec"]
 
-GEN3, GEN4 = 3, 4  # NeuronCore-v3 (trn2), NeuronCore-v4 (trn3)
+GEN4 = 4  # NeuronCore-v4 (trn3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,13 @@ class Activation:
     def bounded(self) -> bool:
         """True where part of the float32 line is outside the valid range."""
         return self.high < math.inf
+
+    def covers(self, x: Array) -> bool:
+        """True when every element of x is inside the valid range; NaN is outside."""
+        if not x.size:
+            return True
+        magnitude = np.abs(x) if self.symmetric else x
+        return bool(self.low <= magnitude.min()) and bool(magnitude.max() <= self.high)
 
     def outside(self, x: Array) -> npt.NDArray[np.bool_]:
         """Mask of the elements of x outside the valid range; NaN is outside."""
@@ -144,8 +151,8 @@ ALU: Mapping[str, AluOp] = MappingProxyType(
             _logical("logical_or", np.logical_or, 0.0),
             _logical("logical_xor", np.logical_xor, 0.0),
             _arithmetic("power", np.power, gpsimd_only=True),
-            AluOp("abs_max", "arithmetic", _abs_max, generation=GEN4),
-            AluOp("abs_min", "arithmetic", _abs_min, generation=GEN4),
+            AluOp("abs_max", "arithmetic", _abs_max, identity=0.0, generation=GEN4),
+            AluOp("abs_min", "arithmetic", _abs_min, identity=math.inf, generation=GEN4),
             AluOp("abs", "arithmetic", lambda a, _: np.abs(a), unary=True),
             AluOp("square", "arithmetic", lambda a, _: np.square(a), unary=True, generation=GEN4),
             AluOp("relu", "arithmetic", _relu, unary=True, generation=GEN4),

@@ -1,0 +1,75 @@
+"""What the lanes of an engine see of a tile: one row per partition, as float32 or as bit patterns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.simulator.context import note
+from trnpy._nki.simulator.dtypes import STORAGE, Array, is_integer
+from trnpy._nki.simulator.isa._checks import INT32, refuse
+from trnpy._nki.simulator.tensor import NkiTensor
+
+FLOAT32_EXACT = 2**24  # integers up to here survive the float32 arithmetic inside the engines
+UNSIGNED_OF: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+
+
+def values(tensor: NkiTensor) -> Array:
+    """Float32 values in the shape of the tile; read only. 32-bit integers that lose digits leave a note."""
+    if tensor.dtype in INT32 and inexact(tensor.read()):
+        note(32, f"{tensor.dtype} values beyond 2^24 pass through float32 and lose their low digits")
+    return tensor.float32()
+
+
+def rows(tensor: NkiTensor) -> Array:
+    """Float32 values (P, elements per partition); read only."""
+    found = values(tensor)
+    return found if found.ndim == 2 else found.reshape(found.shape[0], -1)
+
+
+def raw_rows(tensor: NkiTensor) -> Array:
+    """Values in the storage dtype (P, elements per partition); read only."""
+    found = tensor.read()
+    return found if found.ndim == 2 else found.reshape(found.shape[0], -1)
+
+
+def bit_rows(tensor: NkiTensor) -> Array:
+    """Bit patterns (P, elements per partition) as unsigned integers; read only."""
+    found = raw_rows(tensor)
+    bits: Array = found.view(UNSIGNED_OF[found.dtype.itemsize])
+    return bits
+
+
+def write_bits(dst: NkiTensor, patterns: Array) -> None:
+    """Store unsigned bit patterns without a cast."""
+    dst.write(np.asarray(patterns).view(STORAGE[dst.dtype]))
+
+
+def scalar(value: Any) -> Any:
+    """A constant as float32, or a (P, 1) tile as a float32 column."""
+    if isinstance(value, NkiTensor):
+        return value.float32().reshape(-1, 1)
+    return np.float32(value)
+
+
+def write_integers(instruction: str, dst: NkiTensor, values: Array) -> None:
+    """Store int64 results of GpSimd arithmetic exactly; outside the dtype's range nothing is documented."""
+    if is_integer(dst.dtype):
+        limits = np.iinfo(STORAGE[dst.dtype])
+        low, high = int(values.min(initial=0)), int(values.max(initial=0))
+        if low < limits.min or high > limits.max:
+            refuse(
+                instruction,
+                f"the result reaches {low if low < limits.min else high}, outside {dst.dtype}; "
+                "integer overflow has no documented result",
+                32,
+            )
+        dst.write(values.astype(STORAGE[dst.dtype]))
+    else:
+        dst.write(values)
+
+
+def inexact(integers: Array) -> bool:
+    """True when some integer is beyond what float32 holds exactly."""
+    return bool(integers.size) and (int(integers.max()) > FLOAT32_EXACT or int(integers.min()) < -FLOAT32_EXACT)
