@@ -19,7 +19,7 @@ import numpy as np
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
-KINDS = ("matmul", "einsum", "eigh", "eigvalsh", "cholesky", "solve")
+KINDS = ("matmul", "integer", "einsum", "eigh", "eigvalsh", "cholesky", "solve")
 BUDGET_S = 45.0  # of measuring, so that calibrating stays under a minute
 REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
 
@@ -27,6 +27,7 @@ REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
 # "uncalibrated" wherever they are used.
 DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
+    "integer": ((32, 8e8), (512, 8e8)),
     "einsum": ((32, 2e9), (512, 5e9)),
     "eigh": ((32, 1e9), (128, 4e9), (512, 1.2e10), (2048, 2.5e10)),
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),
@@ -125,6 +126,8 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
         yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
         if n <= 512:  # the loop is slow and its rate flat
+            whole = g.astype(np.int64)
+            yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
             yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
 
 

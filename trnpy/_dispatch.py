@@ -36,6 +36,7 @@ class Reason(StrEnum):
 
     FASTER = "faster"  # device: the model says so
     FORCED = "forced"  # device: policy force
+    ROUTE = "route"  # host: by another exact route than the reference's own
     SMALL = "small"  # host: a launch alone takes longer
     MEMORY_BOUND = "memory_bound"  # host: moving the operands takes longer
     SLOWER = "slower"  # host: the engines take longer
@@ -55,7 +56,15 @@ class Reason(StrEnum):
 
 # What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
 CONTENT = frozenset(
-    {Reason.SMALL, Reason.MEMORY_BOUND, Reason.SLOWER, Reason.EXCLUDED_CALLER, Reason.NOT_COMPILED, Reason.POLICY}
+    {
+        Reason.ROUTE,
+        Reason.SMALL,
+        Reason.MEMORY_BOUND,
+        Reason.SLOWER,
+        Reason.EXCLUDED_CALLER,
+        Reason.NOT_COMPILED,
+        Reason.POLICY,
+    }
 )
 
 
@@ -99,6 +108,15 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """Another way to the reference's result on the host, as accurate: what it is, what it costs, how it runs."""
+
+    name: str
+    seconds: Callable[[HostRates], float]  # predicted
+    run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone."""
 
@@ -106,6 +124,8 @@ class Problem:
     dtype: np.dtype  # of the products
     cost: Cost
     params: tuple[Any, ...] = ()  # the options that matter, in the order ``run`` takes them
+    route: Route | None = None
+    on_device: bool = True  # whether there is a device path at all, or a route on the host only
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +139,7 @@ class Op:
     error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
     small: int  # operands of at most this many elements in all never pay for a launch
     deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
+    routed: Callable[[tuple[Any, ...]], bool] | None = None  # a look at the arguments: may there be another host route?
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +158,15 @@ class Decision:
     machine: str = ""  # what device_s is modelled on
     calibrated: bool = False  # whether host_s rests on a measurement of this host
     engine: str = "host"
+    route: str = ""  # the host route that is not the reference's own
 
     def __str__(self) -> str:
         times = ""
         if self.host_s is not None and self.device_s is not None:
             mark = "" if self.calibrated else ", uncalibrated"
             times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {self.device_s:.2g} s modelled"
-        return f"{self.op}: {'device' if self.on_device else 'host'}: {self.reason} ({self.detail}{times})"
+        where = "device" if self.on_device else f"host by {self.route}" if self.route else "host"
+        return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
 
 
 def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates) -> tuple[float, float]:
@@ -161,22 +184,58 @@ def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rat
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0
 ) -> Decision:
-    """Device or host?  A pure function of its arguments; without a ``machine`` times are of the policy's."""
+    """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
+    host = _decide_host(op, problem, rates)
+    if not problem.on_device:
+        return host
+    device = _decide_device(op, problem, machine, policy, rates, compile_s, host)
+    return (
+        device
+        if device.on_device or not host.route
+        else replace(host, device_s=device.device_s, machine=device.machine)
+    )
+
+
+def _decide_host(op: str, problem: Problem, rates: HostRates) -> Decision:
+    """The faster of the reference and the problem's other route."""
     cost = problem.cost
-    hardware = machine or MACHINES[policy.machine]
-    device_s, moved_s = predict(cost, problem.dtype, hardware, policy, rates)
     host_s = rates.seconds(cost.kind, cost.n, cost.flops, problem.dtype, cost.bytes_in + cost.bytes_out)
-    verdict = functools.partial(
-        Decision,
+    stay = Decision(
         op,
+        False,
+        Reason.DTYPE,
+        f"{problem.dtype} has no device path",
         dtype=problem.dtype.name,
         flops=cost.flops,
         moved_bytes=cost.bytes_in + cost.bytes_out,
         host_s=host_s,
-        device_s=device_s,
-        machine=hardware.name,
         calibrated=rates.calibrated,
     )
+    if problem.route is None or (route_s := problem.route.seconds(rates)) * HYSTERESIS > host_s:
+        return stay
+    detail = f"predicted {host_s / route_s:.1f} times faster than the reference"
+    return replace(stay, reason=Reason.ROUTE, detail=detail, host_s=route_s, route=problem.route.name)
+
+
+def _decide_device(
+    op: str,
+    problem: Problem,
+    machine: Hardware | None,
+    policy: Policy,
+    rates: HostRates,
+    compile_s: float,
+    host: Decision,
+) -> Decision:
+    """Whether the device beats the host's better route."""
+    cost = problem.cost
+    hardware = machine or MACHINES[policy.machine]
+    device_s, moved_s = predict(cost, problem.dtype, hardware, policy, rates)
+    host_s = host.host_s or 0.0
+    priced = replace(host, device_s=device_s, machine=hardware.name, route="")
+
+    def verdict(on_device: bool, reason: Reason, detail: str) -> Decision:
+        return replace(priced, on_device=on_device, reason=reason, detail=detail)
+
     if policy.force:
         return verdict(True, Reason.FORCED, "policy force")
     if machine is None:
@@ -257,13 +316,15 @@ def accelerated(op: Op) -> Callable[..., Any]:
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
         if ledger is None and log is None:
-            if current_engine(policy) is None:
-                return reference(*args, **kwargs)
-            if not policy.force and (n := _elements(args)) is not None and n <= op.small:
-                return reference(*args, **kwargs)
+            if op.routed is None or not op.routed(args):
+                if current_engine(policy) is None:
+                    return reference(*args, **kwargs)
+                if not policy.force and (n := _elements(args)) is not None and n <= op.small:
+                    return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
         started = time.perf_counter()
-        if not policy.force and (n := _elements(args)) is not None and n <= op.small:
+        routed = op.routed is not None and op.routed(args)
+        if not routed and not policy.force and (n := _elements(args)) is not None and n <= op.small:
             result, decision = reference(*args, **kwargs), small
         else:
             result, decision = dispatch(op, args, kwargs, policy)
@@ -302,6 +363,11 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
             return op.deliver(problem, result) if decision.on_device else result, decision
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
         raise FallbackError(decision)
+    if decision.route and problem is not None and problem.route is not None:
+        try:
+            return problem.route.run(), decision
+        except Unsupported as why:
+            decision = replace(decision, reason=why.reason, detail=str(why), route="")
     return op.reference(*args, **kwargs), decision
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy import einsum_path, kron, outer, vdot
 
-from trnpy import _einsum, _guards
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._einsum import LETTERS
+from trnpy import _einsum, _guards, _integer
+from trnpy._calibration import HostRates
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated
+from trnpy._einsum import LETTERS, Plan
 from trnpy._engine import Engine
+
+# NumPy's own, bound before anything is patched.
+_numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
+_numpy_tensordot, _numpy_einsum = np.tensordot, np.einsum
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
+INTEGER_SMALL = 24 * 24  # elements of one operand: below, NumPy's loop is done before a route is chosen
+CONVERSIONS = 3  # passes over memory of each digit: split, converted, added up
+ROUTE_S = 50e-6  # of the arrays' and the plan's own making
 
 
 def _problem(
@@ -26,10 +37,17 @@ def _problem(
     optimize: str | tuple[tuple[int, ...], ...] = GREEDY,
     loops: bool = False,
     scalar: bool = True,
+    product: _integer.Product | None = None,
 ) -> Problem:
-    """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it."""
+    """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
+
+    ``product`` is the reference with all but its two operands bound, for integers.
+    """
     arrays = tuple(_guards.array(a) for a in operands)
-    dtype = _guards.floating(*arrays)
+    integers = product is not None and out is None and all(a.dtype.kind in "iub" for a in arrays)
+    dtype = np.result_type(*arrays) if integers else _guards.floating(*arrays)
+    if dtype.kind == "f" and integers:  # int64 with uint64: NumPy's float64
+        dtype = _guards.floating(*arrays)
     if any(a.size == 0 for a in arrays):
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
     p = _einsum.plan(tuple(inputs), output, tuple(a.shape for a in arrays), optimize)
@@ -49,7 +67,27 @@ def _problem(
         products=real * p.product_flops,
         launches=len(p.steps),
     )
+    if dtype.kind in "iub" and product is not None:
+        return _integer_problem(p, arrays, dtype, cost, product)
     return Problem(arrays, dtype, cost, (p, out, scalar))
+
+
+def _integer_problem(
+    p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, cost: Cost, product: _integer.Product
+) -> Problem:
+    """Exact products of integers: no device path yet, and on the host BLAS where NumPy loops."""
+    k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
+    if k.bit_length() > _integer.SINGLE_SIGNIFICAND or not p.output:
+        raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
+    count = 1 if dtype.kind == "b" else _integer.passes(8 * dtype.itemsize, k)
+    moved = 8.0 * count * (sum(a.size for a in arrays) + math.prod(p.shape()))
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
+
+    route = Route("exact float64 products", seconds, lambda: _integer.exact(product, arrays[0], arrays[1], k, dtype))
+    return Problem(arrays, dtype, replace(cost, kind="integer"), (p, None, False), route, on_device=False)
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
@@ -77,7 +115,10 @@ def prepare_einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwa
     if refused:
         raise Unsupported(Reason.PARAM, f"options {', '.join(map(str, refused))}")
     inputs, output, arrays = _einsum.parse(operands)
-    return _problem(inputs, output, arrays, out, *_search(optimize, len(arrays)))
+    product = functools.partial(_numpy_einsum, f"{','.join(inputs)}->{output}", optimize=True)
+    return _problem(
+        inputs, output, arrays, out, *_search(optimize, len(arrays)), product=product if len(arrays) == 2 else None
+    )
 
 
 def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
@@ -114,17 +155,17 @@ def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Probl
     output = batch + ("m" if a.ndim > 1 else "") + ("n" if b.ndim > 1 else "")
     if isinstance(out, tuple):
         (out,) = out
-    return _problem((la, lb), output, (a, b), out)
+    return _problem((la, lb), output, (a, b), out, product=_numpy_matmul)
 
 
 def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
     a, b = _guards.array(a), _guards.array(b)
-    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
+    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), _numpy_dot, out)
 
 
 def prepare_inner(a: Any, b: Any, /) -> Problem:
     a, b = _guards.array(a), _guards.array(b)
-    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,))
+    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,), _numpy_inner)
 
 
 def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
@@ -136,11 +177,18 @@ def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
         axes_a, axes_b = range(a.ndim - count, a.ndim), range(count)
     listed = [[x] if isinstance(x, (int, np.integer)) else list(x) for x in (axes_a, axes_b)]
     pairs = [tuple(operator.index(i) for i in x) for x in listed]
-    return _sum_of_products(a, b, pairs[0], pairs[1], scalar=False)
+    product = functools.partial(_numpy_tensordot, axes=(pairs[0], pairs[1]))
+    return _sum_of_products(a, b, pairs[0], pairs[1], product, scalar=False)
 
 
 def _sum_of_products(
-    a: np.ndarray, b: np.ndarray, axes_a: Sequence[int], axes_b: Sequence[int], out: Any = None, scalar: bool = True
+    a: np.ndarray,
+    b: np.ndarray,
+    axes_a: Sequence[int],
+    axes_b: Sequence[int],
+    product: _integer.Product,
+    out: Any = None,
+    scalar: bool = True,
 ) -> Problem:
     """The contraction over pairs of axes; what is left of ``a`` comes before what is left of ``b``."""
     if not 0 < a.ndim + b.ndim <= len(LETTERS) or a.ndim == 0 or b.ndim == 0:
@@ -156,11 +204,19 @@ def _sum_of_products(
     for i, j in zip(axes_a, axes_b, strict=True):
         lb[j] = la[i]
     output = "".join(c for c in la if c not in lb) + "".join(c for c in lb if c not in la)
-    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar)
+    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, product=product)
+
+
+def _of_integers(args: tuple[Any, ...]) -> bool:
+    """Whether the last two arguments are integer arrays worth a look: the call may have an exact BLAS route."""
+    for a in args[-2:]:
+        if type(a) is not np.ndarray or a.dtype.kind not in "iub" or a.size <= INTEGER_SMALL:
+            return False
+    return len(args) > 1
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver)
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, _of_integers)
 
 
 OPS = (

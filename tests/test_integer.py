@@ -1,0 +1,94 @@
+"""Integer products by exact float64 BLAS: NumPy's bits, wrap-around included."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trnpy
+from trnpy import _integer
+from trnpy._dispatch import Reason
+
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+
+
+def operand(shape, dtype, rng, bits=64):
+    """Every value of the dtype, its extremes included, or of fewer bits."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    info = np.iinfo(dtype)
+    low, high = max(info.min, -(2 ** (bits - 1))), min(info.max, 2 ** (bits - 1) - 1 if bits < 64 else info.max)
+    a = rng.integers(max(low, info.min), high, shape, dtype=dtype, endpoint=True)
+    a.flat[0], a.flat[-1] = high, max(low, info.min)
+    return a
+
+
+def routed(call):
+    with trnpy.trace() as log:
+        result = call()
+    assert [d.reason for d in log] == [Reason.ROUTE] and log[0].route == "exact float64 products"
+    return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits", [3, 16, 31, 64])
+def test_matmul_is_numpys_bit_for_bit(dtype, bits):
+    rng = np.random.default_rng(bits)
+    a, b = operand((200, 130), dtype, rng, bits), operand((130, 257), dtype, rng, bits)
+    ours, theirs = routed(lambda: trnpy.matmul(a, b)), np.matmul(a, b)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "tensordot", "einsum"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int16", "bool"])
+def test_the_other_products(name, dtype):
+    rng = np.random.default_rng(0)
+    a, b = operand((150, 150), dtype, rng), operand((150, 150), dtype, rng)
+    args = ("ij,kj->ki", a, b) if name == "einsum" else (a, b, 1) if name == "tensordot" else (a, b)
+    ours, theirs = getattr(trnpy, name)(*args), getattr(np, name)(*args)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_mixed_integers_promote_as_numpys():
+    rng = np.random.default_rng(0)
+    for first, second in (("int8", "int64"), ("uint8", "int16"), ("bool", "int32"), ("uint32", "int32"), ("int64", "uint64")):
+        a, b = operand((150, 150), first, rng, 20), operand((150, 150), second, rng, 20)
+        ours, theirs = trnpy.matmul(a, b), np.matmul(a, b)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_stacks_and_layouts():
+    rng = np.random.default_rng(0)
+    a, b = operand((3, 90, 80), "int64", rng)[:, ::-1], operand((1, 100, 80), "int64", rng).transpose(0, 2, 1)
+    np.testing.assert_array_equal(routed(lambda: trnpy.matmul(a, b)), np.matmul(a, b))
+
+
+def test_small_and_skipped_calls_stay_numpys():
+    a = np.arange(36).reshape(6, 6)
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+        np.testing.assert_array_equal(trnpy.matmul(a, a, out=np.empty_like(a)), a @ a)
+    assert not any(d.route for d in log)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 12), st.integers(1, 300), st.integers(1, 12), st.sampled_from(DTYPES), st.integers(2, 64), st.integers(0, 9)
+)
+def test_exact_at_any_shape_and_range(m, k, n, dtype, bits, seed):
+    rng = np.random.default_rng(seed)
+    a, b = operand((m, k), dtype, rng, bits), operand((k, n), dtype, rng, bits)
+    np.testing.assert_array_equal(_integer.exact(np.matmul, a, b, k, a.dtype), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 127, 128, 4096, 2**20])
+def test_digits_sum_exactly(k):
+    """The largest balanced digits, k times: still below 2^53."""
+    w = _integer.digit_bits(k)
+    assert k * 4 ** (w - 1) <= 2**53
+    a = np.array([np.iinfo(np.int64).min, -1, 0, 1, np.iinfo(np.int64).max])
+    back = sum(d.astype(np.int64).astype(object) << (w * i) for i, d in enumerate(_integer._digits(a, w, 64)))
+    np.testing.assert_array_equal([int(x) % 2**64 for x in back], [int(x) % 2**64 for x in a])

@@ -1,0 +1,67 @@
+"""Exact integer products on the host from float64 BLAS: NumPy has no integer BLAS and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k terms
+
+SIGNIFICAND = 53  # of float64: sums below 2^53 are exact whatever their order
+SINGLE_SIGNIFICAND = 24  # of float32
+
+
+def digit_bits(k: int) -> int:
+    """Bits w of balanced digits, |d| <= 2^(w-1), of which k products sum exactly in float64."""
+    return (SIGNIFICAND - max(k - 1, 1).bit_length()) // 2 + 1
+
+
+def passes(bits: int, k: int) -> int:
+    """Float64 products behind one exact product modulo 2^bits of operands that use all their bits."""
+    digits = -(-bits // digit_bits(k))
+    return digits * (digits + 1) // 2
+
+
+def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtype) -> np.ndarray:
+    """``product(a, b)`` of integers or bools, sums of k terms, wrapped to ``dtype`` as NumPy's own loops do.
+
+    One float64 (or float32) product where no sum can reach 2^53 (2^24); else the operands are split into
+    digits, high times low modulo the width of ``dtype``.
+    """
+    if dtype.kind == "b":
+        return np.asarray(product(a.astype(np.float32), b.astype(np.float32)) != 0)
+    largest = _magnitude(a) * _magnitude(b) * k
+    if largest < 2**SIGNIFICAND:
+        real = np.float32 if largest < 2**SINGLE_SIGNIFICAND else np.float64
+        return np.asarray(product(a.astype(real), b.astype(real))).astype(np.int64).astype(dtype)
+    bits, w = 8 * dtype.itemsize, digit_bits(k)
+    left, right = (_digits(m.astype(dtype), w, bits) for m in (a, b))
+    total = None
+    for i, high in enumerate(left):
+        for j, low in enumerate(right):
+            if w * (i + j) >= bits:
+                continue
+            term = np.asarray(product(high, low)).astype(np.int64).view(np.uint64) << np.uint64(w * (i + j))
+            total = term if total is None else total + term
+    assert total is not None  # the lowest digits always meet
+    return total.astype(dtype)
+
+
+def _magnitude(a: np.ndarray) -> int:
+    """max |a|, as a Python integer: no wrap-around at the most negative value."""
+    return max(int(a.max()), -int(a.min()))
+
+
+def _digits(a: np.ndarray, w: int, bits: int) -> list[np.ndarray]:
+    """Balanced digits of a, lowest first, in float64: a = sum of d_i 2^(w i) modulo 2^bits; zero top digits dropped."""
+    rest = a.astype(np.uint64).view(np.int64)
+    half = np.int64(1 << (w - 1))
+    digits: list[np.ndarray] = []
+    while w * len(digits) < bits:
+        d = ((rest + half) & np.int64((1 << w) - 1)) - half
+        digits.append(d.astype(np.float64))
+        rest = (rest - d) >> np.int64(w)
+        if not rest.any():
+            break
+    return digits
