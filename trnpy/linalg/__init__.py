@@ -1,0 +1,34 @@
+"""scipy.linalg's names, and those of numpy.linalg that SciPy lacks; accelerated ones are the rows of ``_ops``."""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+import numpy.linalg as _numpy
+import scipy.linalg as _scipy
+
+from trnpy._names import public as _public
+from trnpy._names import rows as _rows
+from trnpy.linalg._ops import NUMPY_OPS as _NUMPY_OPS
+from trnpy.linalg._ops import OPS as _OPS
+
+if TYPE_CHECKING:
+    from scipy.linalg import *  # noqa: F403
+
+    def __getattr__(name: str) -> _Any: ...  # NumPy's: most of its names are SciPy's, of another type
+
+
+_names = _public(_numpy) | _rows(_NUMPY_OPS, __name__) | _public(_scipy) | _rows(_OPS, __name__)
+globals().update(_names)
+
+# SciPy's only: NumPy's outer, cross and trace differ from those a star import would hide.
+__all__ = _scipy.__all__
+
+for _name in ("blas", "lapack"):  # as attributes, too, the modules that an import of their path gives
+    _importlib.import_module(f"{__name__}.{_name}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_names)

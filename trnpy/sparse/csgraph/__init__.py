@@ -1,0 +1,44 @@
+"""scipy.sparse.csgraph's names; graphs that come out are trnpy's."""
+
+from __future__ import annotations
+
+import functools as _functools
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+from scipy.sparse import csgraph as _scipy
+
+from trnpy._names import public as _public
+from trnpy._names import settled as _settled
+from trnpy.sparse._classes import adopt as _adopt
+from trnpy.sparse._classes import makers as _makers
+
+if TYPE_CHECKING:
+    from scipy.sparse.csgraph import *  # noqa: F403
+
+_MAKERS = (
+    "breadth_first_tree",
+    "csgraph_from_dense",
+    "csgraph_from_masked",
+    "depth_first_tree",
+    "laplacian",
+    "minimum_spanning_tree",
+    "reconstruct_path",
+)
+
+__all__ = _scipy.__all__
+
+
+@_functools.wraps(_scipy.maximum_flow)
+def _maximum_flow(*args: _Any, **kwargs: _Any) -> _Any:
+    result = _scipy.maximum_flow(*args, **kwargs)
+    result.flow = _adopt(result.flow)
+    return result
+
+
+_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _settled([_maximum_flow], __name__)
+globals().update(_names)
+
+
+def __dir__() -> list[str]:
+    return sorted(_names)

@@ -1,0 +1,24 @@
+"""scipy.sparse.linalg's names; results that are sparse are trnpy's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scipy.sparse import linalg as _scipy
+
+from trnpy._names import public as _public
+from trnpy.sparse._classes import makers as _makers
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import *  # noqa: F403
+
+_MAKERS = ("expm", "inv", "matrix_power", "spsolve")
+
+__all__ = _scipy.__all__
+
+_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__)
+globals().update(_names)
+
+
+def __dir__() -> list[str]:
+    return sorted(_names)
