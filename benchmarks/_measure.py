@@ -16,7 +16,9 @@ import scipy
 
 def gate(*tests: str) -> None:
     """Run the tests of what is about to be measured; exit without a figure when any of them is red."""
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", *tests], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", *tests], capture_output=True, text=True, check=False
+    )
     if run.returncode != 0:
         print(run.stdout[-2000:], file=sys.stderr)
         sys.exit(f"no figures: {' '.join(tests)} failed")
@@ -25,7 +27,9 @@ def gate(*tests: str) -> None:
 def header(title: str) -> None:
     """What the figures below it depend on."""
     threads = os.environ.get("OPENBLAS_NUM_THREADS", f"{os.cpu_count()} (not pinned)")
-    print(f"{title}: Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, BLAS threads {threads}")
+    print(
+        f"{title}: Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, BLAS threads {threads}"
+    )
     print("medians of one interleaved run; the machine is shared, so ratios travel and times do not\n")
 
 

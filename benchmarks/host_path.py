@@ -22,7 +22,11 @@ def cases(n: int):
     yield "matmul", lambda: np.matmul(a, b), lambda: trnpy.matmul(a, b)
     yield "dot", lambda: np.dot(a, b), lambda: trnpy.dot(a, b)
     yield "tensordot", lambda: np.tensordot(a, b, 1), lambda: trnpy.tensordot(a, b, 1)
-    yield "einsum", lambda: np.einsum("ij,kj->ik", a, b, optimize=True), lambda: trnpy.einsum("ij,kj->ik", a, b, optimize=True)
+    yield (
+        "einsum",
+        lambda: np.einsum("ij,kj->ik", a, b, optimize=True),
+        lambda: trnpy.einsum("ij,kj->ik", a, b, optimize=True),
+    )
     yield "cholesky", lambda: scipy.linalg.cholesky(spd), lambda: trnpy.linalg.cholesky(spd)
     yield "solve", lambda: scipy.linalg.solve(a, b), lambda: trnpy.linalg.solve(a, b)
     if n <= 512:
@@ -48,6 +52,8 @@ def main(argv: list[str]) -> int:
                 continue
             plain, noted = seconds["ours"] / seconds["original"], seconds["recorded"] / seconds["original"]
             over += plain > LIMIT
-            print(f"{name:12}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{'   over' if plain > LIMIT else ''}")
+            print(
+                f"{name:12}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{'   over' if plain > LIMIT else ''}"
+            )
     print(f"\n{over} ratios over {LIMIT}")
     return int(bool(over))

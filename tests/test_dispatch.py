@@ -147,7 +147,13 @@ def test_results_of_the_device_may_be_read_only():
     assert all(r.flags.writeable for r in results)
 
 
-REASONS = {"raises": Reason.ERROR, "nan": Reason.ACCURACY, "wrong": Reason.ACCURACY, "hangs": Reason.ERROR, "oom": Reason.OOM}
+REASONS = {
+    "raises": Reason.ERROR,
+    "nan": Reason.ACCURACY,
+    "wrong": Reason.ACCURACY,
+    "hangs": Reason.ERROR,
+    "oom": Reason.OOM,
+}
 
 
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)

@@ -8,11 +8,15 @@ LEVELS = {  # a module may import its own level and those below
     "_nki": 0, "_host": 0,
     "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report_page": 2, "_report_style": 2, "_report_tally": 2,
     "_report_text": 2, "_report": 2, "_residency": 2,
-    "_dispatch": 3, "_names": 4, "_guards": 4, "_einsum": 4,
+    "_dispatch": 3, "_names": 4, "_guards": 4, "_einsum": 4, "_integer": 0,
     "_names": 5, "_ops": 5, "linalg": 5, "sparse": 5,
     "_patch": 6, "chem": 7, "_doctor": 7, "_runner": 8, "__main__": 9, "": 9,
 }  # fmt: skip
-ONLY = {"nki": ("_nki/device.py",), "torch": ("_nki/device.py", "sparse/torch_bridge.py"), "pyscf": ("chem/pyscf_patch.py",)}
+ONLY = {
+    "nki": ("_nki/device.py",),
+    "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
+    "pyscf": ("chem/pyscf_patch.py",),
+}
 
 
 def level(module):
@@ -35,7 +39,9 @@ def imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield from (f"{node.module}.{alias.name}" if node.module == "trnpy" else node.module for alias in node.names)
+            yield from (
+                f"{node.module}.{alias.name}" if node.module == "trnpy" else node.module for alias in node.names
+            )
 
 
 def test_imports_go_down():

@@ -89,7 +89,9 @@ def test_einsum_is_numpys(case, dtype):
     agree(forced(lambda: trnpy.einsum(subscripts, *arrays)), np.einsum(subscripts, *arrays), *arrays)
 
 
-@pytest.mark.parametrize("optimize", [True, "greedy", "optimal", ["einsum_path", (0, 1), (0, 1)], ["einsum_path", (0, 1, 2)]])
+@pytest.mark.parametrize(
+    "optimize", [True, "greedy", "optimal", ["einsum_path", (0, 1), (0, 1)], ["einsum_path", (0, 1, 2)]]
+)
 def test_every_optimize_gives_the_same(optimize):
     arrays = operands([(3, 4), (4, 5), (5, 6)], "f8")
     agree(
@@ -164,7 +166,9 @@ def test_tensordot_axes(axes):
     agree(forced(lambda: trnpy.tensordot(a, b, axes)), np.tensordot(a, b, axes), a, b)
 
 
-@pytest.mark.parametrize("first, second", [("f4", "f8"), ("f4", "c8"), ("f8", "c8"), ("i4", "f8"), ("f4", "i8"), ("?", "f4")])
+@pytest.mark.parametrize(
+    "first, second", [("f4", "f8"), ("f4", "c8"), ("f8", "c8"), ("i4", "f8"), ("f4", "i8"), ("?", "f4")]
+)
 def test_mixed_dtypes_promote_as_numpys(first, second):
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 2, (5, 6)).astype(first), rng.integers(-9, 9, (6, 7)).astype(second)

@@ -23,7 +23,11 @@ def spectrum(family, n, rng):
         "uniform": lambda: rng.uniform(-1, 1, n),
         "graded to 1e-12": lambda: 10.0 ** -np.linspace(0, 12, n) * rng.choice([-1, 1], n),
         "clustered 1e-10": lambda: np.concatenate(
-            [1 + 1e-10 * rng.standard_normal(half), -0.3 + 1e-8 * rng.standard_normal(quarter), rng.uniform(-1, 1, n - half - quarter)]
+            [
+                1 + 1e-10 * rng.standard_normal(half),
+                -0.3 + 1e-8 * rng.standard_normal(quarter),
+                rng.uniform(-1, 1, n - half - quarter),
+            ]
         ),
         "two-valued": lambda: np.concatenate([np.ones(half), 2 * np.ones(n - half)]),
         "clusters of 4": lambda: np.repeat(rng.uniform(-1, 1, -(-n // 4)), 4)[:n] + 1e-7 * rng.standard_normal(n),

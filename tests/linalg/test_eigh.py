@@ -6,9 +6,9 @@ import scipy.linalg
 from doubles import FaultyEngine, Float32Engine, RecordingEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linalg.matrices import FAMILIES, hermitian, positive
 
 import trnpy.linalg
+from linalg.matrices import FAMILIES, hermitian, positive
 from trnpy._dispatch import Reason
 from trnpy._engine import engine
 
@@ -134,7 +134,13 @@ LAYOUTS = {
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 40), st.sampled_from(["f8", "c16"]), st.sampled_from(sorted(LAYOUTS)), st.booleans(), st.integers(0, 99))
+@given(
+    st.integers(1, 40),
+    st.sampled_from(["f8", "c16"]),
+    st.sampled_from(sorted(LAYOUTS)),
+    st.booleans(),
+    st.integers(0, 99),
+)
 def test_any_layout(n, dtype, layout, lower, seed):
     a = LAYOUTS[layout](hermitian("random", n, dtype, seed))
     a.flags.writeable = False

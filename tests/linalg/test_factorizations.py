@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 from doubles import RecordingEngine
-from linalg.matrices import positive
 
 import trnpy.linalg
+from linalg.matrices import positive
 from trnpy._dispatch import Reason
 from trnpy._engine import engine
 
@@ -77,7 +77,11 @@ def test_not_positive_definite_is_scipys_error():
 @pytest.mark.parametrize("assume_a", [None, "gen", "pos", "sym", "her"])
 def test_solve_has_a_small_residual(n, dtype, assume_a):
     rng = np.random.default_rng(n)
-    a = positive(n, dtype, 1e2).astype(dtype) if assume_a in ("pos", "her") else rng.standard_normal((n, n)).astype(dtype)
+    a = (
+        positive(n, dtype, 1e2).astype(dtype)
+        if assume_a in ("pos", "her")
+        else rng.standard_normal((n, n)).astype(dtype)
+    )
     if assume_a == "sym":
         a = a + a.T
     b = rng.standard_normal((n, 3)).astype(dtype)
@@ -120,7 +124,9 @@ def test_singular_and_ill_conditioned_are_scipys():
         trnpy.linalg.solve(a, np.ones(150), assume_a="gen")
 
 
-@pytest.mark.parametrize("structured", [np.diag(np.arange(1.0, 100)), np.tri(99) + np.eye(99), np.eye(99) + np.eye(99, k=1)])
+@pytest.mark.parametrize(
+    "structured", [np.diag(np.arange(1.0, 100)), np.tri(99) + np.eye(99), np.eye(99) + np.eye(99, k=1)]
+)
 def test_structured_matrices_are_the_hosts(structured):
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         trnpy.linalg.solve(structured, np.ones(99))
