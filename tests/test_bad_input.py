@@ -1,5 +1,6 @@
 """Bad input is the reference's to judge: same exception, same message, same warning, inputs unchanged."""
 
+# ruff: noqa: E501 (tables of options, a row each)
 import copy
 import warnings
 

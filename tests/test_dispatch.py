@@ -188,9 +188,9 @@ def test_a_fault_gives_the_host_result_and_its_reason(fault, name):
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
 def test_fallback_raise_is_a_typed_error(fault):
     a = np.random.default_rng(0).standard_normal((64, 64))
-    with engine(FaultyEngine(fault)), trnpy.policy(force=True, time_limit=0.01, fallback="raise"):
-        with pytest.raises(FallbackError) as caught:
-            trnpy.matmul(a, a)
+    settings = trnpy.policy(force=True, time_limit=0.01, fallback="raise")
+    with engine(FaultyEngine(fault)), settings, pytest.raises(FallbackError) as caught:
+        trnpy.matmul(a, a)
     assert caught.value.decision.reason is REASONS[fault]
 
 
