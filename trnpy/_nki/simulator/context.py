@@ -36,8 +36,7 @@ import numpy as np
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
 from trnpy._nki.simulator.errors import HERE, SimulatorError, source_location
 from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
-from trnpy._nki.simulator.memory import Storage
-from trnpy._nki.simulator.record import Allocation, Engine, Instruction, Loop, Note, Operand, Trace
+from trnpy._nki.simulator.record import Allocation, Buffer, Engine, Instruction, Loop, Note, Operand, Trace
 from trnpy._nki.simulator.registers import VirtualRegister
 from trnpy._nki.simulator.reorder import Pending, Scheduler
 from trnpy._nki.simulator.tensor import NkiTensor
@@ -59,10 +58,20 @@ class Life:
     """An allocation of this run and the instructions that touched it first and last."""
 
     name: str
-    storage: Storage | None
-    fields: tuple[Any, ...]
+    buffer: Buffer
+    dtype: str
+    shape: tuple[int, ...]
+    row_bytes: int
+    file: str
+    line: int
     first: int
     last: int
+
+    def allocation(self, ident: int) -> Allocation:
+        return Allocation(
+            ident, self.name, self.buffer, self.dtype, self.shape, self.row_bytes, self.file, self.line,
+            self.first, self.last,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -113,7 +122,7 @@ class Run:
 
     def trace(self) -> Trace:
         """What this run recorded, without its peaks."""
-        allocations = tuple(Allocation(i, *life.fields, life.first, life.last) for i, life in self.lives.items())
+        allocations = tuple(life.allocation(i) for i, life in self.lives.items())
         loops = tuple(Loop(r.first, r.stop, r.executions, r.file, r.line) for r in self.loops)
         return Trace(
             self.kernel, self.hardware.name, tuple(self.instructions), allocations, self.core, loops,
@@ -258,10 +267,10 @@ def _record(
         storage = tensor.storage
         life = lives.get(storage.ident)
         if life is None:
-            fields = (
-                storage.name, storage.buffer, storage.dtype, storage.shape, storage.row_bytes, storage.file, storage.line
+            lives[storage.ident] = Life(
+                storage.name, storage.buffer, storage.dtype, storage.shape, storage.row_bytes,
+                storage.file, storage.line, position, position,
             )  # fmt: skip
-            lives[storage.ident] = Life(storage.name, None, fields, position, position)
         else:
             life.last = position
     return position

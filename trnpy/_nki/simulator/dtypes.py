@@ -50,8 +50,11 @@ FP32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 TF32_DROPPED_BITS = 13  # float32 keeps 23 bits of mantissa, tfloat32 10
 
-_NAMES = {dtype: name for name, dtype in reversed(STORAGE.items()) if name not in PACKED and name != "tfloat32"}
-_NAMES |= {np.dtype(np.uint8): "uint8", np.dtype(np.bool_): "bool_", np.dtype(ml_dtypes.float8_e4m3b11fnuz): ""}
+# Names that NumPy dtypes go by, where several share one: integers and float32, never packed or tf32.
+_NAMES: dict[np.dtype[Any], str] = {
+    **{dtype: name for name, dtype in STORAGE.items() if name not in PACKED and name not in ("tfloat32", "bool_")},
+    np.dtype(np.bool_): "bool_",
+}
 
 
 def dtype_name(dtype: Any) -> str:
@@ -60,7 +63,7 @@ def dtype_name(dtype: Any) -> str:
     Raises SimulatorError for what the device does not have (float64, int64, complex).
     """
     if isinstance(dtype, str) and dtype in STORAGE:
-        return dtype
+        return str(dtype)
     try:
         name = _NAMES.get(np.dtype(dtype), "")
     except TypeError:
@@ -108,7 +111,8 @@ def _saturate(values: Array, storage: np.dtype[Any]) -> Array:
     """Nearest-even integers, clipped to the range of the type; NaN, whose result is undocumented, gives 0."""
     limits = np.iinfo(storage)
     rounded = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
-    return np.nan_to_num(rounded, nan=0.0).astype(storage)
+    integers: Array = np.nan_to_num(rounded, nan=0.0).astype(storage)
+    return integers
 
 
 def _round_tfloat32(values: Array) -> Array:
@@ -118,4 +122,5 @@ def _round_tfloat32(values: Array) -> Array:
     odd = (bits >> np.uint32(TF32_DROPPED_BITS)) & np.uint32(1)
     kept = np.uint32(0xFFFFFFFF ^ ((1 << TF32_DROPPED_BITS) - 1))
     rounded: Array = ((bits + half + odd) & kept).view(FP32)
-    return np.where(np.isfinite(values), rounded, values)
+    result: Array = np.where(np.isfinite(values), rounded, values)
+    return result

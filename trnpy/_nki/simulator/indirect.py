@@ -147,7 +147,7 @@ def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
         if skip:
             return None
         raise SimulatorError(
-            f"index {value} is out of bounds: dimension of {view.index.extent}, view {view.shape} of {view.storage.shape}",
+            f"index {value} is out of bounds: {view.index.extent} positions, view {view.shape} of {view.storage.shape}",
             rule=19,
         )
     return NkiTensor(view.storage, view.shape, view.strides, offset, view.dtype)

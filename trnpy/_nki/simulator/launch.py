@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class Kernel:
             raise SimulatorError(
                 f"{self.__name__} is decorated with nki.jit and is called from a kernel: undecorate it", rule=5
             )
-        return run(self, args, kwargs, target=self.target).outputs
+        return Simulation(self, self.target)(*args, **kwargs)
 
 
 @dataclass(slots=True)
@@ -153,14 +154,18 @@ class Launch:
         if not written.covers(value):
             raise SimulatorError(
                 f"output {value!r} was never written at {list(written.first_missing(value))}: "
-                f"the caller would read uninitialised memory", rule=15, line=value.storage.line, file=value.storage.file,
-            )  # fmt: skip
+                "the caller would read uninitialised memory",
+                rule=15,
+                line=value.storage.line,
+                file=value.storage.file,
+            )
         return value.read() if value.storage not in self.inputs.values() else value.read().copy()
 
 
 def whole(storage: Storage) -> NkiTensor:
     """The view of a storage that its allocation returns."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for extent in reversed(storage.shape):
         strides.insert(0, step)
         step *= extent
@@ -184,69 +189,77 @@ def machine(target: str) -> Hardware:
     return MACHINES[TARGETS[target]]
 
 
-def run(
-    kernel: Any,
-    args: tuple[Any, ...] = (),
-    kwargs: dict[str, Any] | None = None,
-    *,
-    target: str = DEFAULT_TARGET,
-    mode: Mode = "run",
-    perturb_fp32: bool = False,
-    seed: int = 0,
-) -> Result:
-    """Execute a kernel once on every core of its launch.
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A kernel bound to a target and a mode: call it with arrays.
 
-    kernel: a function, or what ``nki.jit`` made of it. args, kwargs: NumPy arrays (written in place
-    where the kernel writes its inputs), compile-time values, or ``Specification`` in trace mode.
-    Raises SimulatorError, one line with the kernel's name and source line, for whatever is wrong.
+    Arguments are NumPy arrays (written in place where the kernel writes its inputs), compile-time
+    values, tuples of them, or in trace-only mode ``Specification``. Every error is a SimulatorError,
+    one line with the kernel's name and source line.
     """
-    if not isinstance(kernel, Kernel):
-        if not callable(kernel):
-            raise SimulatorError(f"{kernel!r} is not a kernel: expected a function or what nki.jit returned")
-        kernel = Kernel(kernel)
-    if mode not in MODES:
-        raise SimulatorError(f"mode {mode!r}: expected one of {', '.join(MODES)}")
-    hardware = machine(target)
-    if kernel.lnc == 2 and hardware.generation < 3:
-        raise SimulatorError(f"{kernel.__name__}[2]: {hardware.name} has no logical cores of two", rule=37)
-    token = KERNEL.set(kernel.__name__)
-    try:
-        return _launch(kernel, args, kwargs or {}, hardware, mode, perturb_fp32, seed)
-    finally:
-        KERNEL.reset(token)
 
+    kernel: Any
+    target: str = DEFAULT_TARGET
+    mode: Mode = "run"
+    perturb_fp32: bool = False
+    seed: int = 0
 
-def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], hardware: Hardware, mode: Mode, perturb: bool, seed: int
-) -> Result:  # fmt: skip
-    launch = Launch(hardware, mode, CoreGroup(kernel.lnc, seed if mode == "reorder" else None), kernel.grid)
-    runs = [Run(kernel.__name__, hardware, mode, launch, core, perturb) for core in range(kernel.lnc)]
-    tensors = tuple(launch.argument(a, f"{i}") for i, a in enumerate(args))
-    named = {key: launch.argument(a, key) for key, a in kwargs.items()}
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Outputs: an array, or a tuple of them."""
+        return self.run(*args, **kwargs).outputs
 
-    def body(run: Run) -> Any:
-        run.rng = np.random.default_rng([seed, run.core])
-        run.scheduler = Scheduler(run.rng) if mode == "reorder" else None
-        token = CURRENT.set(run)
+    def run(self, *args: Any, **kwargs: Any) -> Result:
+        """Execute the kernel once on every core of its launch: outputs and traces."""
+        kernel = self.kernel
+        if not isinstance(kernel, Kernel):
+            if not callable(kernel):
+                raise SimulatorError(f"{kernel!r} is not a kernel: expected a function or what nki.jit returned")
+            kernel = Kernel(kernel)
+        if self.mode not in MODES:
+            raise SimulatorError(f"mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        hardware = machine(self.target)
+        if kernel.lnc > 1 and hardware.generation < 3:
+            raise SimulatorError(f"{kernel.__name__}[2]: {hardware.name} has no logical cores of two", rule=37)
+        token = KERNEL.set(kernel.__name__)
         try:
-            with np.errstate(all="ignore"):
-                returned = _call(kernel, tensors, named)
-                if run.scheduler is not None:
-                    run.scheduler.flush()
-            return returned
+            return self._launch(kernel, hardware, args, kwargs)
         finally:
-            CURRENT.reset(token)
+            KERNEL.reset(token)
 
-    if kernel.lnc == 1:
-        returned = [body(runs[0])]
-    else:
-        returned = launch.cores.run([lambda run=run: body(run) for run in runs])
-    traces = tuple(_finished(run) for run in runs)
-    outputs = launch.output(returned[0])
-    for original, flat in launch.copies:
-        if original.flags.writeable:
-            original[...] = flat
-    return Result(outputs, traces)
+    def _launch(self, kernel: Kernel, hardware: Hardware, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+        cores = CoreGroup(kernel.lnc, self.seed if self.mode == "reorder" else None)
+        launch = Launch(hardware, self.mode, cores, kernel.grid)
+        tensors = tuple(launch.argument(value, str(position)) for position, value in enumerate(args))
+        named = {key: launch.argument(value, key) for key, value in kwargs.items()}
+        runs = [self._core(kernel, launch, rank) for rank in range(kernel.lnc)]
+        bodies = [partial(_execute, run, kernel, tensors, named) for run in runs]
+        returned = [bodies[0]()] if kernel.lnc == 1 else cores.run(bodies)
+        traces = tuple(_finished(run) for run in runs)
+        outputs = launch.output(returned[0])
+        for original, flat in launch.copies:
+            if original.flags.writeable:
+                original[...] = flat
+        return Result(outputs, traces)
+
+    def _core(self, kernel: Kernel, launch: Launch, rank: int) -> Run:
+        rng = np.random.default_rng([self.seed, rank])
+        scheduler = Scheduler(rng) if self.mode == "reorder" else None
+        return Run(
+            kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng, scheduler=scheduler
+        )  # fmt: skip
+
+
+def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """One core's program."""
+    token = CURRENT.set(run)
+    try:
+        with np.errstate(all="ignore"):  # engines raise no floating-point exceptions
+            returned = _call(kernel, tensors, named)
+            if run.scheduler is not None:
+                run.scheduler.flush()
+        return returned
+    finally:
+        CURRENT.reset(token)
 
 
 def _finished(run: Run) -> Trace:
@@ -271,40 +284,19 @@ def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> An
         raise SimulatorError(f"{type(error).__name__}: {error}", file=file, line=line) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """A kernel bound to a target and a mode: call it with arrays."""
-
-    kernel: Any
-    target: str = DEFAULT_TARGET
-    mode: Mode = "run"
-    perturb_fp32: bool = False
-    seed: int = 0
-
-    def run(self, *args: Any, **kwargs: Any) -> Result:
-        """Outputs and traces."""
-        return run(
-            self.kernel,
-            args,
-            kwargs,
-            target=self.target,
-            mode=self.mode,
-            perturb_fp32=self.perturb_fp32,
-            seed=self.seed,
-        )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Outputs only: an array, or a tuple of them."""
-        return self.run(*args, **kwargs).outputs
-
-
 def simulate(
     kernel: Any, target: str = DEFAULT_TARGET, mode: Mode = "run", perturb_fp32: bool = False, seed: int = 0
 ) -> Simulation:
-    """``simulate(kernel)(*arrays)``: see run() for the arguments.
+    """``simulate(kernel)(*arrays)``.
 
-    mode "trace" records without computing, "reorder" executes in a random legal order drawn from
-    ``seed``; ``perturb_fp32`` perturbs float32 matrix products at 2^-16.
+    target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
+    no memory for HBM, "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
+    perturbs float32 matrix products at 2^-16.
     """
     machine(target)
     return Simulation(kernel, target, mode, perturb_fp32, seed)
+
+
+def run(kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any) -> Result:
+    """Outputs and traces of one launch: ``simulate(kernel, **settings).run(*args, **kwargs)``."""
+    return simulate(kernel, **settings).run(*args, **(kwargs or {}))

@@ -356,7 +356,8 @@ class NkiTensor:
         parts = _infer(list(shape), extent, "reshape_dim")
         if dim == 0 and parts != [extent]:
             self._keep_partition("reshape_dim")
-        strides, step = [], self.strides[dim]
+        strides: list[int] = []
+        step = self.strides[dim]
         for part in reversed(parts):
             strides.insert(0, step)
             step *= part

@@ -187,7 +187,7 @@ def _check_direct_transpose(src: NkiTensor, mode: DgeMode, oob: OobMode) -> None
     fits = rows == TRANSPOSE_ROWS if src.ndim == 2 else rows in (1, 2, 4, 8, 16) and rows * src.shape[-2] % 16 == 0
     if not fits or src.shape[-1] > TRANSPOSE_COLUMNS or src.itemsize != 2:
         raise SimulatorError(
-            f"dma_transpose: hwdge of {src.shape} {src.dtype}: 16 rows (2-d) or 1 to 16 with rows x shape[-2] a multiple "
+            f"dma_transpose: hwdge of {src.shape} {src.dtype}: 16 rows (2-d) or 1 to 16, rows x shape[-2] a multiple "
             f"of 16, at most 128 columns, 2-byte dtype",
             rule=21,
         )
@@ -204,14 +204,14 @@ def _check_indirect_transpose(src: NkiTensor, mode: DgeMode) -> None:
     wide = columns == 1 or rows == TRANSPOSE_COLUMNS
     if index.dtype != "uint32" or not 16 <= rows <= TRANSPOSE_COLUMNS or rows % TRANSPOSE_ROWS or not wide:
         raise SimulatorError(
-            f"dma_transpose: indices {index!r}: uint32, 16 to 128 rows in multiples of 16, 128 rows when several columns",
+            f"dma_transpose: indices {index!r}: uint32, 16 to 128 rows in multiples of 16, 128 if several columns",
             rule=21,
         )
     middle = src.ndim != 4 or 1 in (src.shape[1], src.shape[2])
     if src.shape[0] % TRANSPOSE_ROWS or src.shape[-1] > TRANSPOSE_COLUMNS or src.itemsize != 2 or not middle:
         raise SimulatorError(
-            f"dma_transpose: gathered {src.shape} {src.dtype}: rows a multiple of 16, at most 128 columns, 2-byte dtype, "
-            f"and one of the middle dimensions 1",
+            f"dma_transpose: gathered {src.shape} {src.dtype}: rows a multiple of 16, at most 128 columns, "
+            f"2-byte dtype, and one of the middle dimensions 1",
             rule=21,
         )
 

@@ -139,7 +139,7 @@ def _check_dtypes(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, doub
         raise SimulatorError("nc_matmul: float8_e4m3fn exists on trn3 only and does not mix with float8_e4m3", rule=23)
     if double and (generation < GEN3 or not pair <= FP8):
         raise SimulatorError(
-            f"nc_matmul: double_row needs trn2 or later and fp8 operands, got {', '.join(sorted(pair))} on {hardware().name}",
+            f"nc_matmul: double_row needs trn2 and fp8 operands, got {', '.join(sorted(pair))} on {hardware().name}",
             rule=23,
         )
     results = {"float32"} if generation < GEN4 else {"float32", "bfloat16"}
@@ -198,7 +198,7 @@ def _check_shapes(
             raise SimulatorError(f"nc_matmul: N = {n} exceeds {MOVING_MAX} on {hardware().name}: {shapes}", rule=23)
         if region.start // PSUM_BANK_BYTES != (region.stop - 1) // PSUM_BANK_BYTES:
             raise SimulatorError(
-                f"nc_matmul: dst covers bytes {region.start} to {region.stop} and crosses a PSUM bank of {PSUM_BANK_BYTES}",
+                f"nc_matmul: dst covers bytes {region.start} to {region.stop}, across PSUM banks of {PSUM_BANK_BYTES}",
                 rule=11,
             )
     elif n > PSUM_BANKS * PSUM_BANK_BYTES // dst.itemsize:

@@ -41,7 +41,9 @@ _NAMES: dict[str, Any] = {
     **{name: name for name in STORAGE},
     **{name: Operator(name) for name in ("average", "prelu", "bypass")},
     **{
-        name: getattr(module, name) for module in (_control, _creation, _elementwise, _reduction) for name in module.__all__
+        name: getattr(module, name)
+        for module in (_control, _creation, _elementwise, _reduction)
+        for name in module.__all__
     },
     "DType": str,
     "MemoryRegion": MemoryRegion,

@@ -68,9 +68,7 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
 def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, address: tuple[int, int] | None) -> int:
     """Limits of one on-chip allocation; the partition it starts at."""
     if shape[0] > PARTITIONS:
-        raise SimulatorError(
-            f"{kind} tensor {shape}: dimension 0 is the partition dimension, at most {PARTITIONS}", rule=12
-        )
+        raise SimulatorError(f"{kind} tensor {shape}: dimension 0 is that of partitions, at most {PARTITIONS}", rule=12)
     row = math.prod(shape[1:]) * STORAGE[dtype].itemsize
     limit = run.hardware.sbuf_bytes_per_partition if kind == "sbuf" else PSUM_BANKS * PSUM_BANK_BYTES
     if row > limit:
@@ -103,7 +101,7 @@ def _storage(
         found = launch.shared.get(key)
         if found is not None and (found.shape, found.dtype) != (shape, dtype):
             raise SimulatorError(
-                f"shared tensor number {key[1]} is {found.shape} {found.dtype} on one core and {shape} {dtype} on this one",
+                f"shared tensor number {key[1]} is {found.shape} {found.dtype} on one core, {shape} {dtype} on this one",
                 rule=37,
             )
         storage = found or launch.allocate(shape, dtype, kind, shared=True, name=name, location=location)
@@ -225,9 +223,9 @@ def rand(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.s
     isa.rng(dst=bits)
     from trnpy._nki.simulator.language import _elementwise
 
-    isa.tensor_scalar(dst=bits, data=bits, op0=_elementwise.right_shift, operand0=32 - RANDOM_BITS)
+    isa.tensor_scalar(dst=bits, data=bits, op0=_elementwise.OPERATORS["right_shift"], operand0=32 - RANDOM_BITS)
     tensor = ndarray(shape, dtype, buffer, name)
-    isa.tensor_scalar(dst=tensor, data=bits, op0=_elementwise.multiply, operand0=2.0**-RANDOM_BITS)
+    isa.tensor_scalar(dst=tensor, data=bits, op0=_elementwise.OPERATORS["multiply"], operand0=2.0**-RANDOM_BITS)
     return tensor
 
 

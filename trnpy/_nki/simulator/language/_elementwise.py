@@ -89,7 +89,7 @@ def _absent(name: str, instead: str) -> Callable[..., Any]:
 globals().update({name: _binary(name) for name in BINARY})
 globals().update({name: _activation(name) for name in ACTIVATION})
 globals().update({name: _absent(name, instead) for name, instead in NO_HARDWARE.items()})
-_op: dict[str, Any] = globals()
+OPERATORS: dict[str, Any] = globals()
 
 
 def power(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
@@ -116,20 +116,20 @@ def rsqrt(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 def negative(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     dst = ndarray(x.shape, dtype or x.dtype)
-    isa.tensor_scalar(dst=dst, data=x, op0=_op["multiply"], operand0=-1.0)
+    isa.tensor_scalar(dst=dst, data=x, op0=OPERATORS["multiply"], operand0=-1.0)
     return dst
 
 
 def invert(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Bitwise not: exclusive or with all ones."""
     dst = ndarray(x.shape, dtype or x.dtype)
-    isa.tensor_scalar(dst=dst, data=x, op0=_op["bitwise_xor"], operand0=2 ** (8 * x.itemsize) - 1)
+    isa.tensor_scalar(dst=dst, data=x, op0=OPERATORS["bitwise_xor"], operand0=2 ** (8 * x.itemsize) - 1)
     return dst
 
 
 def logical_not(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Exclusive or with 1: for zeros and ones."""
-    return _apply(_op["logical_xor"], x, 1.0, dtype)
+    return _apply(OPERATORS["logical_xor"], x, 1.0, dtype)
 
 
 def _nearest(x: NkiTensor) -> NkiTensor:
@@ -143,35 +143,37 @@ def floor(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Largest integer below, for |x| < 2^31: the nearest one, less 1 where that is above."""
     nearest = _nearest(x)
     wide = copy(x, "float32")
-    return _apply(_op["subtract"], nearest, _apply(_op["greater"], nearest, wide, None), dtype or x.dtype)
+    return _apply(OPERATORS["subtract"], nearest, _apply(OPERATORS["greater"], nearest, wide, None), dtype or x.dtype)
 
 
 def ceil(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Smallest integer above, for |x| < 2^31."""
     nearest = _nearest(x)
     wide = copy(x, "float32")
-    return _apply(_op["add"], nearest, _apply(_op["less"], nearest, wide, None), dtype or x.dtype)
+    return _apply(OPERATORS["add"], nearest, _apply(OPERATORS["less"], nearest, wide, None), dtype or x.dtype)
 
 
 def trunc(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """The integer next to x towards zero, for |x| < 2^31."""
     wide = copy(x, "float32")
-    return _apply(_op["multiply"], floor(_op["abs"](wide)), _op["sign"](wide), dtype or x.dtype)
+    return _apply(OPERATORS["multiply"], floor(OPERATORS["abs"](wide)), OPERATORS["sign"](wide), dtype or x.dtype)
 
 
 def _reduced_sine(x: NkiTensor, shift: float, dtype: Any) -> NkiTensor:
     """sin(x + shift) after subtracting the nearest multiple of 2 pi: the table covers [-pi, pi] only."""
     wide = ndarray(x.shape, "float32")
-    isa.tensor_scalar(dst=wide, data=x, op0=_op["add"], operand0=shift)
+    isa.tensor_scalar(dst=wide, data=x, op0=OPERATORS["add"], operand0=shift)
     turns = ndarray(x.shape, "float32")
-    isa.tensor_scalar(dst=turns, data=wide, op0=_op["multiply"], operand0=1 / (2 * math.pi))
+    isa.tensor_scalar(dst=turns, data=wide, op0=OPERATORS["multiply"], operand0=1 / (2 * math.pi))
     turns = _nearest(turns)
     angle = ndarray(x.shape, "float32")
     isa.scalar_tensor_tensor(
-        dst=angle, data=turns, op0=_op["multiply"], operand0=-2 * math.pi, op1=_op["add"], operand1=wide
+        dst=angle, data=turns, op0=OPERATORS["multiply"], operand0=-2 * math.pi, op1=OPERATORS["add"], operand1=wide
     )
     limit = 3.1415925  # the float32 just below pi
-    isa.tensor_scalar(dst=angle, data=angle, op0=_op["minimum"], operand0=limit, op1=_op["maximum"], operand1=-limit)
+    isa.tensor_scalar(
+        dst=angle, data=angle, op0=OPERATORS["minimum"], operand0=limit, op1=OPERATORS["maximum"], operand1=-limit
+    )
     dst = ndarray(x.shape, dtype or x.dtype)
     isa.activation(dst=dst, op=sin, data=angle, bias=full((x.shape[0], 1), 0.0, "float32"))
     return dst
@@ -189,12 +191,12 @@ def cos(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 def tan(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Sine over cosine."""
-    return _apply(_op["multiply"], sin(x, "float32"), reciprocal(cos(x, "float32")), dtype or x.dtype)
+    return _apply(OPERATORS["multiply"], sin(x, "float32"), reciprocal(cos(x, "float32")), dtype or x.dtype)
 
 
 def where(condition: NkiTensor, x: NkiTensor, y: NkiTensor, dtype: Any = None) -> NkiTensor:
     """x where the condition is not zero, else y."""
-    predicate = _apply(_op["not_equal"], condition, 0.0, "uint8")
+    predicate = _apply(OPERATORS["not_equal"], condition, 0.0, "uint8")
     dst = copy(y, dtype or x.dtype)
     isa.tensor_copy_predicated(dst=dst, src=copy(x, dst.dtype), predicate=predicate)
     return dst

@@ -9,11 +9,11 @@ from trnpy._nki.simulator import isa
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.language import _elementwise
 from trnpy._nki.simulator.language._creation import copy, full, ndarray
+from trnpy._nki.simulator.language._elementwise import OPERATORS
 from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["all", "max", "mean", "min", "prod", "rms_norm", "softmax", "sum", "var"]
 
-_op: dict[str, Any] = vars(_elementwise)
 Axis = int | Sequence[int]
 
 
@@ -38,7 +38,7 @@ def _reduction(name: str, operator: str) -> Callable[..., NkiTensor]:
     def function(x: NkiTensor, axis: Axis, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
         axes = _axes(x, axis, name)
         dst = ndarray(_result(x, axes, keepdims), dtype or x.dtype)
-        isa.tensor_reduce(dst=dst, op=_op[operator], data=x, axis=axes, keepdims=keepdims)
+        isa.tensor_reduce(dst=dst, op=OPERATORS[operator], data=x, axis=axes, keepdims=keepdims)
         return dst
 
     function.__name__ = function.__qualname__ = name
@@ -64,7 +64,7 @@ def mean(x: NkiTensor, axis: Axis, dtype: Any = None, keepdims: bool = False) ->
     axes = _axes(x, axis, "mean")
     total = sum(x, axes, "float32", keepdims)
     dst = ndarray(total.shape, dtype or x.dtype)
-    isa.tensor_scalar(dst=dst, data=total, op0=_op["multiply"], operand0=1.0 / _count(x, axes))
+    isa.tensor_scalar(dst=dst, data=total, op0=OPERATORS["multiply"], operand0=1.0 / _count(x, axes))
     return dst
 
 
@@ -81,8 +81,8 @@ def var(x: NkiTensor, axis: Axis, dtype: Any = None, keepdims: bool = False) -> 
     rows = _rows(x, axes, "var")
     centre = mean(rows, 1, "float32", keepdims=True)
     deviation = ndarray(rows.shape, "float32")
-    isa.tensor_scalar(dst=deviation, data=rows, op0=_op["subtract"], operand0=centre)
-    squares = _elementwise._apply(_op["multiply"], deviation, deviation, "float32")
+    isa.tensor_scalar(dst=deviation, data=rows, op0=OPERATORS["subtract"], operand0=centre)
+    squares = _elementwise._apply(OPERATORS["multiply"], deviation, deviation, "float32")
     return mean(squares, 1, dtype or x.dtype, keepdims=True).reshape(_result(x, axes, True))
 
 
@@ -91,11 +91,11 @@ def softmax(x: NkiTensor, axis: Axis = -1, dtype: Any = None) -> NkiTensor:
     rows = _rows(x, _axes(x, axis, "softmax"), "softmax")
     top = max(rows, 1, "float32", keepdims=True)
     shifted = ndarray(rows.shape, "float32")
-    isa.tensor_scalar(dst=shifted, data=rows, op0=_op["subtract"], operand0=top)
-    grown = _op["exp"](shifted)
+    isa.tensor_scalar(dst=shifted, data=rows, op0=OPERATORS["subtract"], operand0=top)
+    grown = OPERATORS["exp"](shifted)
     scale = _elementwise.reciprocal(sum(grown, 1, "float32", keepdims=True))
     dst = ndarray(x.shape, dtype or x.dtype)
-    isa.tensor_scalar(dst=dst.reshape(rows.shape), data=grown, op0=_op["multiply"], operand0=scale)
+    isa.tensor_scalar(dst=dst.reshape(rows.shape), data=grown, op0=OPERATORS["multiply"], operand0=scale)
     return dst
 
 
@@ -105,16 +105,21 @@ def rms_norm(
     """x / sqrt(sum(x^2) / n + epsilon) * w."""
     wide = compute_dtype or "float32"
     rows = _rows(x, _axes(x, axis, "rms_norm"), "rms_norm")
-    squares = _elementwise._apply(_op["multiply"], rows, rows, wide)
+    squares = _elementwise._apply(OPERATORS["multiply"], rows, rows, wide)
     total = sum(squares, 1, "float32", keepdims=True)
     isa.tensor_scalar(
-        dst=total, data=total, op0=_op["multiply"], operand0=1.0 / n, op1=_op["add"], operand1=float(epsilon)
+        dst=total,
+        data=total,
+        op0=OPERATORS["multiply"],
+        operand0=1.0 / n,
+        op1=OPERATORS["add"],
+        operand1=float(epsilon),
     )
     root = ndarray(total.shape, "float32")
-    isa.activation(dst=root, op=_op["sqrt"], data=total, bias=full((x.shape[0], 1), 0.0, "float32"))
+    isa.activation(dst=root, op=OPERATORS["sqrt"], data=total, bias=full((x.shape[0], 1), 0.0, "float32"))
     scaled = ndarray(rows.shape, wide)
-    isa.tensor_scalar(dst=scaled, data=rows, op0=_op["multiply"], operand0=_elementwise.reciprocal(root))
+    isa.tensor_scalar(dst=scaled, data=rows, op0=OPERATORS["multiply"], operand0=_elementwise.reciprocal(root))
     weights = w.reshape(rows.shape) if w.dtype == wide else copy(w, wide).reshape(rows.shape)
     dst = ndarray(x.shape, dtype or x.dtype)
-    isa.tensor_tensor(dst=dst.reshape(rows.shape), data1=scaled, data2=weights, op=_op["multiply"])
+    isa.tensor_tensor(dst=dst.reshape(rows.shape), data1=scaled, data2=weights, op=OPERATORS["multiply"])
     return dst
