@@ -195,20 +195,21 @@ class Ledger:
 
     def _overlap(self, start: float, end: float) -> None:
         """Count what [start, end] adds to the time covered: calls nest, and threads run at once."""
-        recent = self._recent
+        recent, later = self._recent, []
         if len(recent) == OVERLAPS:
             start = max(start, recent[0][0])  # what lies before is forgotten: never count it twice
-        while recent and recent[-1][0] >= start:
+        if start >= end:
+            return
+        while recent and recent[-1][1] >= start:
             first, last = recent.pop()
+            if first > end:  # of a thread that was faster to report
+                later.append((first, last))
+                continue
             self._covered_s -= last - first
-            end = max(end, last)
-        if recent and recent[-1][1] > start:
-            first, last = recent.pop()
-            self._covered_s -= last - first
-            start, end = first, max(end, last)
-        recent.append((start, end))
+            start, end = min(start, first), max(end, last)
         self._covered_s += end - start
-        self._until = end
+        recent.extend([(start, end), *reversed(later)])
+        self._until = recent[-1][1]
 
     def _keep(self, call: Call) -> None:
         self._kept += 1
@@ -246,11 +247,11 @@ class Ledger:
 
     def by_function(self) -> list[Tally]:
         """One tally for each function, place and reason; longest measured time first."""
-        return merged(self.tallies, "op", "ran_on", "reason")
+        return merged(self.tallies, "op", "ran_on", "reason", "machine")
 
     def by_line(self) -> list[Tally]:
         """One tally for each line of the program, function, place and reason; longest measured time first."""
-        return merged(self.tallies, "op", "ran_on", "reason", "file", "line")
+        return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line")
 
     def missed(self) -> list[Tally]:
         """Lines whose host calls a device would have won by HYSTERESIS (modelled), largest gain first."""
@@ -341,12 +342,17 @@ class Ledger:
 
 def write(path: str | os.PathLike[str], text: str) -> None:
     """Replace the file at ``path`` in one step; with the permissions that open() would give it."""
-    temporary = f"{os.fspath(path)}.{os.getpid()}.{get_ident()}"
+    target = os.path.realpath(path)  # through a link, not over it
+    if os.path.exists(target) and not os.path.isfile(target):  # a terminal or a pipe: nothing to replace
+        with open(target, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return
+    temporary = f"{target}.{os.getpid()}.{get_ident()}"
     try:
         # Names of files may hold bytes that are no UTF-8: shown escaped rather than fatal.
         with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)

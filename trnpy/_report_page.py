@@ -12,7 +12,7 @@ from trnpy._nki.hardware import MACHINES
 from trnpy._report import Ledger, WhatIf
 from trnpy._report_style import SCRIPT, STYLE
 from trnpy._report_tally import DEVICE, Call, Tally, beaten_s, merged, ran_on
-from trnpy._report_text import NONE, device_sentences, duration, place, quantity, several
+from trnpy._report_text import NONE, device_sentences, duration, place, quantity, several, where
 
 ROWS = 300  # lines of the program in the table: what a browser sorts at once and a person scrolls
 LANE = 40  # pixels: as the style sheet's
@@ -23,6 +23,7 @@ THINNEST = 1.2  # thousandths of the time axis: a call shorter than that is draw
 MEANING = {
     "faster": "the model says the device is faster, transfers included",
     "forced": "sent down the device path because the policy says so",
+    "route": "another way on the host gives the same result sooner",
     "small": "launching a kernel alone would take longer",
     "memory_bound": "moving the operands to the device and back would take longer",
     "slower": "the engines of the device would take longer",
@@ -165,7 +166,7 @@ def functions(ledger: Ledger) -> str:
 def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], machine: str, full_s: float) -> str:
     def label(parts: list[Part], words: tuple[str, ...]) -> str:
         shown = [f"<b>{duration(p.seconds)}</b> {word}" for p, word in zip(parts, words, strict=True) if p.seconds > 0]
-        return " + ".join(shown) or NONE
+        return " + ".join(shown) or "not modelled"
 
     gain_s, won, calls = sum(t.gain_s for t in ours), sum(t.won for t in ours), sum(t.calls for t in ours)
     taken = sum(t.calls for t in ours if t.ran_on == DEVICE)
@@ -229,7 +230,8 @@ def timeline(ledger: Ledger) -> str:
     return (
         f'<div class="timeline"><div class="lanes">{"".join(f"<span>{n}</span>" for n in names)}</div>'
         f'<div class="track"><svg viewBox="0 0 1000 {height}" style="height:{height}px" preserveAspectRatio="none" '
-        f'role="img" aria-label="When calls ran; the table by line has the figures">{HATCH}{"".join(host)}{device}</svg>{empty}'
+        f'role="img" aria-label="When calls ran; the table by line has the figures">'
+        f"{HATCH}{''.join(host)}{device}</svg>{empty}"
         f'<div class="ticks">{marks}</div></div></div>'
     )
 
@@ -266,20 +268,20 @@ def lines_table(ledger: Ledger) -> str:
     longest_s = max(t.seconds for t in lines)
     rough = "<br>uncalibrated" * any(t.uncalibrated for t in lines)
     heads = (
-        *("line", "function", "ran on", "why", "calls", "seconds<br>measured", f"host<br>predicted{rough}"),
+        *("line", "function", "ran on", "why", "calls", "measured", f"host<br>predicted{rough}"),
         *(f"{ledger.machine}<br>modelled", "gain<br>modelled", "moved", "work"),
     )
     head = "".join(f'<th scope="col"{" class=n" if i > 3 else ""}>{h}</th>' for i, h in enumerate(heads))
     labels = [h.replace("<br>", ", ") for h in heads]
-    body = "".join(_line(t, labels, longest_s) for t in lines[:ROWS])
+    body = "".join(_line(t, labels, longest_s, ledger.machine) for t in lines[:ROWS])
     table = f'<table class="sortable" id="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     more = f"<p>The {ROWS} longest of {len(lines):,}; the JSON report has them all.</p>" if len(lines) > ROWS else ""
     return f'<div class="scroll">{table}</div>{more}'
 
 
-def _line(t: Tally, labels: list[str], longest_s: float) -> str:
+def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
     folder, _, name = place(t.file, t.line).rpartition("/")
-    where = f"<span>{html.escape(folder)}/</span>" if folder else ""
+    above = f"<span>{html.escape(folder)}/</span>" if folder else ""
     name = "<wbr>:".join(html.escape(name).rsplit(":", 1))  # where a long name may break
     figures = (
         (t.calls, f"{t.calls:,}"),
@@ -291,13 +293,13 @@ def _line(t: Tally, labels: list[str], longest_s: float) -> str:
         (t.flops, quantity(t.flops, "flop") if t.modelled else NONE),
     )
     cells = [
-        f'<td class="where" title="{html.escape(t.file)}:{t.line}">{where}<b>{name}</b></td>',
+        f'<td class="where" title="{html.escape(t.file)}:{t.line}">{above}<b>{name}</b></td>',
         f'<td data-k="{labels[1]}"><code>{html.escape(t.op)}</code></td>',
-        f'<td data-k="{labels[2]}">{html.escape(t.ran_on)}</td>',
+        f'<td data-k="{labels[2]}">{html.escape(where(t, machine))}</td>',
         f'<td data-k="{labels[3]}" class="why"><b>{t.reason}</b> <span>{html.escape(t.detail)}</span></td>',
     ]
     for label, (value, text) in zip(labels[4:], figures, strict=True):
-        if label.startswith("seconds") and longest_s:
+        if label == "measured" and longest_s:
             text += f'<i class="share" style="width:{100 * t.seconds / longest_s:.1f}%"></i>'
         cells.append(f'<td class="n" data-k="{label}" data-v="{value!r}">{text}</td>')
     return f"<tr>{''.join(cells)}</tr>"
@@ -312,7 +314,7 @@ def reasons(ledger: Ledger) -> str:
         for t in merged(ledger.tallies, "reason")
     )
     heads = "".join(f"<th>{h}</th>" for h in ("code", "means", "for example"))
-    heads += '<th class="n">calls</th><th class="n">seconds<br>measured</th>'
+    heads += '<th class="n">calls</th><th class="n">measured</th>'
     return f'<div class="scroll"><table id="reasons"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 

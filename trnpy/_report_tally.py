@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
 RETRIED = "host (retried)"
+ROUTED = "host by "
 # Why a priced call stays on the host untried; any other reason was found on the device path.
-UNTRIED = ("no_device", "policy", "not_compiled", "small", "memory_bound", "slower")
+UNTRIED = ("route", "no_device", "policy", "not_compiled", "small", "memory_bound", "slower")
 FAILURES = ("error", "oom", "accuracy")  # what went wrong rather than what is better on the host
 
 
@@ -116,19 +117,22 @@ def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
 
 
 def is_host(where: str) -> bool:
-    """Whether NumPy's or SciPy's own function did all the work."""
-    return where in ("host", "host (null)")
+    """Whether the host did all the work, and did it once."""
+    return where in ("host", "host (null)") or where.startswith(ROUTED)
 
 
 def ran_on(decision: Decision) -> str:
     """Where a call was computed.
 
     host            the reference function, on the host
-    host (null)     the same, although the model would have sent it to a device
-    host (retried)  the same, after the device path had failed or declined: its time is that of both
+    host by …       the same result by another route
+    host (null)     the reference, although the model would have sent it to a device
+    host (retried)  the reference, after the device path had failed or declined: its time is that of both
     neuron          a Trainium
     host engine, …  the device path, on something that is not a device
     """
+    if not decision.on_device and decision.route:
+        return ROUTED + decision.route
     if not decision.on_device:
         return "host" if decision.device_s is None or decision.reason in UNTRIED else RETRIED
     if decision.engine == "host" and decision.reason != "forced":

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from trnpy._report_tally import FAILURES, Tally
+from trnpy._report_tally import FAILURES, ROUTED, Tally, merged
 
 if TYPE_CHECKING:
     from trnpy._report import Ledger
@@ -81,26 +81,35 @@ def sentences(ledger: Ledger) -> list[str]:
 
 
 def device_sentences(tallies: list[Tally]) -> list[str]:
-    """What devices, or doubles of them, did; and what went wrong."""
+    """What devices, doubles of them and other routes did; and what went wrong."""
     said = []
-    for where in sorted({t.ran_on for t in tallies if not t.on_host}):
-        ours = [t for t in tallies if t.ran_on == where]
+    for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
+        ours = [t for t in tallies if t.ran_on == engine]
         calls, took_s, host_s = (sum(getattr(t, name) for t in ours) for name in ("calls", "seconds", "host_s"))
         said.append(
-            f"{where}: {several(calls, 'call')} took {duration(took_s)} (measured), "
+            f"{engine}: {several(calls, 'call')} took {duration(took_s)} (measured), "
             f"the host would have needed {duration(host_s)} (predicted{uncalibrated(ours)})"
         )
         if lost := sum(t.lost for t in ours):
             loss_s = sum(t.lost_s - t.lost_host_s for t in ours)
-            said.append(f"{where}: {several(lost, 'call')} took {duration(loss_s)} longer than on the host (predicted)")
+            said.append(
+                f"{engine}: {several(lost, 'call')} took {duration(loss_s)} longer than on the host (predicted)"
+            )
+    for t in merged((t for t in tallies if t.ran_on.startswith(ROUTED)), "op", "ran_on"):
+        said.append(f"{t.op} {t.ran_on}: {several(t.calls, 'call')}, {duration(t.seconds)} (measured), {t.detail}")
     for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
-        where = f"in {several(t.calls, 'call')} at {place(t.file, t.line)}"
-        said.append(f"{t.op} fell back to the host {where}: {t.reason}: {t.detail}")
+        calls = f"{several(t.calls, 'call')} at {place(t.file, t.line)}"
+        said.append(f"{t.op} fell back to the host in {calls}: {t.reason}: {t.detail}")
     return said
 
 
 def uncalibrated(tallies: list[Tally]) -> str:
     return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
+
+
+def where(t: Tally, machine: str) -> str:
+    """Where calls ran; with the machine their modelled seconds are of, when it is not ``machine``."""
+    return t.ran_on if t.machine in ("", machine) else f"{t.ran_on}, for {t.machine}"
 
 
 def figures(t: Tally) -> tuple[str, ...]:
@@ -116,13 +125,13 @@ def tables(ledger: Ledger) -> list[Table]:
     """By function, and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
-    header = ("calls", "seconds\nmeasured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
+    header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
     total_s: dict[str, float] = {}
     for t in functions:
         total_s[t.op] = total_s.get(t.op, 0.0) + t.seconds
     functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
-    of_functions = [(t.op, f"{t.ran_on}: {t.reason}", *figures(t)) for t in functions]
-    of_lines = [(place(t.file, t.line), t.op, f"{t.ran_on}: {t.reason}", *figures(t)) for t in lines[:LINES]]
+    of_functions = [(t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in functions]
+    of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in lines[:LINES]]
     rest = len(lines) - LINES
     title = f"by line (the {LINES} longest; {rest:,} more in the JSON report)" if rest > 0 else "by line"
     return [

@@ -1,0 +1,432 @@
+"""The ledger: what it adds up, what it says of it, and that it stays small, exact and cheap to keep."""
+
+import importlib.util
+import io
+import json
+import os
+import random
+import re
+import stat
+import sys
+import threading
+import tracemalloc
+
+import ledgers
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._policy import HYSTERESIS, policy
+from trnpy._report import EVENTS, SITES, Ledger, Process, print_report, profile, report
+from trnpy._report_text import duration, place, quantity
+
+GOLDEN = """\
+trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (measured)
+trnpy: a trn2 would make this run 1.3 times faster: 7.50 s instead of 10.0 s (modelled; 1 of 1,503 calls)
+
+by function
+                                                          host      trn2      gain
+function           ran on: why      calls  measured  predicted  modelled  modelled    moved       work
+numpy.einsum       host: no_device      2    5.25 s     5.50 s    4.50 s    2.50 s  1.10 GB  220 Gflop
+scipy.linalg.eigh  host: param          1    250 ms          -         -         -        -          -
+numpy.matmul       host: small      1,500   3.00 ms          -         -         -        -          -
+
+by line
+                                                                                 host      trn2      gain
+line                   function           ran on: why      calls  measured  predicted  modelled  modelled   moved        work
+/home/ada/small.py:12  numpy.einsum       host: no_device      1    4.00 s     4.50 s    1.50 s    2.50 s  900 MB   180 Gflop
+/home/ada/small.py:14  numpy.einsum       host: no_device      1    1.25 s     1.00 s    3.00 s         -  200 MB  40.0 Gflop
+/home/ada/small.py:31  scipy.linalg.eigh  host: param          1    250 ms          -         -         -       -           -
+/home/ada/small.py:20  numpy.matmul       host: small      1,500   3.00 ms          -         -         -       -           -
+
+no_device, for example numpy.einsum at /home/ada/small.py:12: no device
+param, for example scipy.linalg.eigh at /home/ada/small.py:31: driver='evx' has no device path
+small, for example numpy.matmul at /home/ada/small.py:20: at most 4096 elements"""  # noqa: E501
+
+
+@pytest.fixture(autouse=True)
+def nothing_recorded(monkeypatch):
+    monkeypatch.setattr(Process, "ledger", None)
+    monkeypatch.setattr(Process, "last", None)
+
+
+def doubled(x):
+    return 2 * x
+
+
+def make_op(run=lambda problem, engine: 2 * problem.arrays[0], host_flops=1e6):
+    """``doubled`` as a row; ``run`` is its device path, on operands of more than 4 elements."""
+
+    def prepare(x):
+        if x.dtype != np.float64:
+            raise Unsupported(Reason.DTYPE, f"{x.dtype} has no device path")
+        return Problem((x,), x.dtype, Cost("matmul", 100, host_flops, x.nbytes, x.nbytes, products=1e3))
+
+    return Op("test.doubled", doubled, prepare, run, lambda problem, result: 0.0, small=4)
+
+
+def test_text_of_a_small_run():
+    assert repr(ledgers.small()) == GOLDEN
+
+
+def words(text):
+    return sorted(re.sub(r"[^\x20-\x7e\n]", " ", text).split())
+
+
+def test_rich_prints_the_same_words_as_plain_text(monkeypatch):
+    with_rich, without = io.StringIO(), io.StringIO()
+    print_report(ledgers.chemistry(), with_rich)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    print_report(ledgers.chemistry(), without)
+    assert without.getvalue() == repr(ledgers.chemistry()) + "\n"
+    assert with_rich.getvalue() != without.getvalue()
+    assert words(with_rich.getvalue()) == words(without.getvalue())
+
+
+def test_report_goes_to_standard_error_by_default(capsys):
+    print_report(ledgers.small())
+    out, err = capsys.readouterr()
+    assert out == "" and "numpy.einsum" in err
+
+
+def test_rich_does_not_read_markup_in_names():
+    ledger = Ledger("", opened=0.0)
+    ledger.add(ledgers.decision("numpy.einsum", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/[bold]x[/nonsense].py", 3))
+    out = io.StringIO()
+    print_report(ledger, out)
+    assert "/tmp/[bold]x[/nonsense].py:3" in out.getvalue()
+
+
+def test_json_has_every_figure_of_the_ledger(tmp_path):
+    ledger, path, stream = ledgers.chemistry(), tmp_path / "run.json", io.StringIO()
+    ledger.to_json(path)
+    ledger.to_json(stream)
+    read = json.loads(path.read_text())
+    assert read == json.loads(stream.getvalue()) == json.loads(json.dumps(ledger.to_dict()))
+    assert read["schema"] == "trnpy-report/1"
+    assert sum(t["calls"] for t in read["by_line"]) == sum(t["calls"] for t in read["by_function"]) == 16_401
+    assert sum(t["seconds"] for t in read["by_line"]) == pytest.approx(sum(t.seconds for t in ledger.tallies))
+    assert len(read["longest_calls"]) + read["calls_not_listed"] == 16_401
+    assert read["what_if"]["sentence"] == str(ledger.what_if())
+    first = max(read["by_line"], key=lambda t: t["seconds"])
+    assert (first["file"], first["line"]) == ("/home/ada/examples/benzene_dfmp2.py", 24)
+    assert [t["line"] for t in read["missed"]] == [t.line for t in ledger.missed()]
+
+
+def test_missed_are_host_calls_that_the_modelled_device_wins_by_the_hysteresis():
+    ledger, at = Ledger("", opened=0.0), ledgers.frame("x.py", 5)
+    for device_s in (1.0 / HYSTERESIS * 0.999, 1.0 / HYSTERESIS * 1.001, 0.9, 3.0):
+        ledger.add(ledgers.decision("numpy.dot", 9.9, device_s), 0.0, 1.0, at)  # measured 1 s, whatever was predicted
+    (missed,) = ledger.missed()
+    assert (missed.won, missed.calls, missed.won_s) == (1, 4, 1.0)
+    assert missed.gain_s == pytest.approx(1.0 - 0.999 / HYSTERESIS)
+    assert ledger.regret() == []
+
+
+def test_regret_are_device_calls_slower_than_the_predicted_host():
+    ledger = Ledger("", opened=0.0)
+    for line, seconds in ((1, 0.4), (2, 2.0), (3, 5.0)):
+        d = ledgers.decision("numpy.dot", 1.0, 0.3, on_device=True, engine="neuron")
+        ledger.add(d, 10.0 * line, seconds, ledgers.frame("x.py", line))
+    assert [(t.line, t.lost_s, t.lost_host_s) for t in ledger.regret()] == [(3, 5.0, 1.0), (2, 2.0, 1.0)]
+    assert ledger.missed() == []  # the device had them
+    assert "neuron: 2 calls took 5.00 s longer than on the host (predicted)" in repr(ledger)
+
+
+def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
+    what_if = ledgers.small().what_if()
+    assert (what_if.elapsed_s, what_if.host_s) == (10.0, 10.0)
+    assert what_if.accelerated_s == pytest.approx(4.0 + 1.25 + 0.25 + 1500 * 2e-6)
+    assert what_if.device_s == pytest.approx(10.0 - 4.0 + 1.5)
+    assert what_if.device_part_s == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        ([], "no accelerated function was called: there is nothing here for a device to do"),
+        (
+            [(None, None, 0.1)],
+            "a trn2 would not make this run faster: none of its 1 calls has work for a device (modelled)",
+        ),
+        (
+            [(1.0, 0.9, 1.0)] * 3,
+            "a trn2 would not make this run faster: of 3 calls that could go there none would be 1.2 times faster "
+            "than on this host (modelled)",
+        ),
+        (
+            [(0.01, 0.001, 0.01)],
+            "a trn2 would not make this run noticeably faster: 9.99 s instead of 10.0 s (modelled; 1 of 1 calls)",
+        ),
+        (
+            [(5.0, 1.0, 5.0)],
+            "a trn2 would make this run 1.7 times faster: 6.00 s instead of 10.0 s (modelled; 1 of 1 calls)",
+        ),
+    ],
+)
+def test_what_if_sentence(calls, sentence):
+    ledger = Ledger("", opened=0.0)
+    for i, (host_s, device_s, seconds) in enumerate(calls):
+        ledger.add(ledgers.decision("numpy.dot", host_s, device_s), 2.0 * i, seconds, None)
+    ledger.closed = 10.0
+    assert str(ledger.what_if()) == sentence
+
+
+def test_a_device_that_took_part_is_measured_and_the_host_alone_is_predicted():
+    text = repr(ledgers.chemistry("neuron"))
+    assert re.search(
+        r"the trn2 made this run 3\.\d times faster: .* \(measured\), on the host alone .* \(predicted, unc", text
+    )
+
+
+def test_calls_of_the_null_device_ran_on_the_host_and_count_as_what_a_device_would_bring():
+    null, none = ledgers.chemistry("null"), ledgers.chemistry("none")
+    assert {t.ran_on for t in null.tallies} == {"host", "host (null)"}
+    assert null.what_if() == none.what_if()
+    assert null.regret() == []
+
+
+def test_a_failed_device_call_is_a_loss_and_never_a_gain():
+    ledger = Ledger("", opened=0.0)
+    d = ledgers.decision("numpy.dot", 1.0, 0.1, reason=Reason.ERROR, detail="DeviceTimeout: 60 s")
+    ledger.add(d, 0.0, 61.0, ledgers.frame("x.py", 2))
+    assert ledger.missed() == []
+    assert [t.lost_s for t in ledger.regret()] == [61.0]
+    assert "numpy.dot fell back to the host in 1 call at x.py:2: error: DeviceTimeout: 60 s" in repr(ledger)
+
+
+def test_other_host_routes_are_host_calls_and_are_named():
+    ledger = Ledger("", opened=0.0)
+    route, detail = "exact float64 products", "predicted 12.0 times faster than the reference"
+    d = ledgers.decision("numpy.matmul", 1.0, 0.9, reason=Reason.ROUTE, route=route, detail=detail)
+    ledger.add(d, 0.0, 1.5, ledgers.frame("x.py", 2))
+    (tally,) = ledger.missed()
+    assert (tally.ran_on, tally.won_s) == ("host by exact float64 products", 1.5)
+    assert f"numpy.matmul host by {route}: 1 call, 1.50 s (measured), {detail}" in repr(ledger)
+
+
+def test_uncalibrated_predictions_are_marked():
+    assert "uncalibrated" in repr(ledgers.losing())
+    assert "uncalibrated" not in repr(ledgers.small())
+
+
+def test_an_empty_report_says_how_to_record():
+    assert "python -m trnpy" in repr(report()) and "profile()" in repr(report())
+    assert report().missed() == report().regret() == []
+
+
+def test_accelerated_calls_are_recorded_with_place_reason_and_prices():
+    call = accelerated(make_op())
+    with policy(device="none"), profile("here") as ledger:
+        call(np.ones(8))
+        call(np.ones(3))
+        call(np.ones(8, np.float32))
+    line = test_accelerated_calls_are_recorded_with_place_reason_and_prices.__code__.co_firstlineno + 3
+    tallies = {t.line: t for t in ledger.by_line()}
+    assert {n: (t.reason, t.modelled) for n, t in tallies.items()} == {
+        line: ("no_device", 1),
+        line + 1: ("small", 0),
+        line + 2: ("dtype", 0),
+    }
+    assert {t.file for t in tallies.values()} == {__file__}
+    assert all(t.seconds > 0 and t.ran_on == "host" for t in tallies.values())
+    assert tallies[line].flops == 1e6 and tallies[line].machine == "trn2"
+    assert report() is ledger and ledger.closed is not None
+
+
+def test_forced_calls_are_those_of_the_engine_at_hand():
+    with policy(force=True, device="none"), profile() as ledger:
+        accelerated(make_op())(np.ones(8))
+    (tally,) = ledger.tallies
+    assert (tally.ran_on, tally.reason) == ("host engine", "forced")
+
+
+def test_a_call_declined_on_the_device_path_counts_as_retried():
+    def run(problem, engine):
+        raise Unsupported(Reason.VALUE, "not positive definite")
+
+    with policy(force=True, device="none"), profile() as ledger:
+        accelerated(make_op(run))(np.ones(8))
+    (tally,) = ledger.tallies
+    assert (tally.ran_on, tally.reason, tally.won) == ("host (retried)", "value", 0)
+
+
+def test_an_enclosing_ledger_has_the_calls_of_the_inner_one_too():
+    call = accelerated(make_op())
+    with profile() as outer:
+        call(np.ones(8))
+        with profile() as inner:
+            call(np.ones(8))
+        assert Process.ledger is outer
+    assert inner.what_if().calls == 1
+    assert outer.what_if().calls == 2
+    assert outer.what_if().accelerated_s > inner.what_if().accelerated_s > 0
+    assert Process.ledger is None
+
+
+def test_a_call_belongs_to_the_nearest_frame_outside_the_libraries():
+    ledger = Ledger("", opened=0.0)
+    space = {"__name__": "numpy.linalg._linalg", "getframe": sys._getframe}
+    exec("def inside(): return getframe(0)", space)
+    line = sys._getframe(0).f_lineno + 2
+    for _ in range(2):  # resolved, then remembered
+        ledger.add(ledgers.decision("numpy.dot", None, None), 0.0, 1.0, space["inside"]())
+    (tally,) = ledger.tallies
+    assert (tally.file, tally.line, tally.calls) == (__file__, line, 2)
+
+
+def test_memory_stays_bounded_and_the_counts_exact():
+    ledger, tiny = Ledger("", opened=0.0), ledgers.decision("numpy.dot", None, None)
+    frames = [ledgers.frame(f"generated-{i}.py", 1) for i in range(SITES + 2000)]
+    for i, at in enumerate(frames):
+        ledger.add(ledgers.decision("numpy.dot", 1.0, 2.0), float(i), random.Random(i).random(), at)
+    assert len(ledger.tallies) <= SITES + 1
+    assert len(ledger._sites) <= SITES
+    assert len(ledger.calls) == EVENTS
+    assert sum(t.calls for t in ledger.tallies) == len(frames)
+    assert [t.file for t in ledger.tallies].count("") == 1  # the rest, together
+    kept = min(c.seconds for c in ledger.calls)
+    assert sum(random.Random(i).random() > kept for i in range(len(frames))) == EVENTS - 1  # the longest, all of them
+
+    def add(count, at):
+        for i in range(count):
+            ledger.add(tiny, 1e6 + i * 1e-5, 1e-6, at)
+
+    add(10_000, frames[0])
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    add(100_000, frames[0])
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 100_000  # bytes: less than one for each call
+
+
+def test_threads_lose_no_call():
+    ledger, tiny = Ledger("", opened=0.0), ledgers.decision("numpy.dot", None, None)
+    priced = ledgers.decision("numpy.einsum", 1.0, 0.5)
+
+    def work(thread):
+        at = ledgers.frame(f"thread-{thread % 2}.py", 1)
+        for i in range(3000):
+            ledger.add(tiny if i % 3 else priced, float(i), 0.25, at)
+            if i % 500 == 0:
+                ledger.tallies  # noqa: B018 - reading while others write
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sum(t.calls for t in ledger.tallies) == 18_000
+    assert sum(t.seconds for t in ledger.tallies) == 4500.0
+    assert sum(t.won for t in ledger.tallies) == 0  # 0.25 s measured, 0.5 s modelled
+    assert len({c.thread for c in ledger.calls}) >= 1
+
+
+def union(intervals):
+    covered, until = 0, -1
+    for start, end in sorted(intervals):
+        covered += max(0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=40))
+def test_time_in_overlapping_calls_counts_once(calls):
+    ledger = Ledger("", opened=0.0)
+    for start, length in calls:  # in any order: threads report late, and nested calls report first
+        ledger.add(ledgers.decision("numpy.dot", None, None), float(start), float(length), None)
+    ledger.closed = 100.0
+    assert ledger.what_if().accelerated_s == union([(s, s + n) for s, n in calls])
+
+
+def test_files_are_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            ledgers.small().to_json(path)
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["run.json"]
+    link, new = tmp_path / "link.json", tmp_path / "new.json"
+    link.symlink_to(path)
+    ledgers.small().to_json(link)
+    assert link.is_symlink() and json.loads(path.read_text())["schema"]
+    ledgers.small().to_json(new)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o666 & ~mask
+
+
+def test_writing_to_a_device_file_does_not_replace_it():
+    ledgers.small().to_json("/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_names_that_are_no_unicode_do_not_lose_the_report(tmp_path):
+    ledger = Ledger("caf\udce9.py", opened=0.0)
+    ledger.add(ledgers.decision("numpy.dot", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/caf\udce9.py", 3))
+    ledger.to_html(tmp_path / "run.html")
+    ledger.to_json(tmp_path / "run.json")
+    assert r"caf\udce9.py" in (tmp_path / "run.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (1e-10, "0.10 ns"), (1.234e-6, "1.23 µs"), (0.0123, "12.3 ms"), (0.9996, "1.00 s"), (99.96, "100 s"),
+     (119.0, "119 s"), (205.0, "3 min 25 s"), (3900.0, "1 h 05 min")],
+)  # fmt: skip
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (7, "7 B"), (999.7, "1.00 kB"), (123456, "123 kB"), (4.5e9, "4.50 GB"), (1e19, "10000 PB")],
+)
+def test_quantities(value, text):
+    assert quantity(value, "B") == text
+
+
+def test_places_are_short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert place(str(tmp_path / "a" / "b.py"), 3) == "a/b.py:3"
+    assert place("/x/lib/python3.11/site-packages/pyscf/df/df_jk.py", 4) == "pyscf/df/df_jk.py:4"
+    assert place("", 0) == "(other places)"
+
+
+def test_everything_said_of_a_device_is_marked():
+    """Each column, sentence and page label that carries device seconds says whether they are modelled."""
+    for device in ("none", "null", "neuron"):
+        ledger = ledgers.chemistry(device)
+        for sentence in repr(ledger).splitlines():
+            if sentence.startswith("trnpy:") and re.search(r"trn2|neuron", sentence):
+                assert re.search(r"modelled|measured", sentence), sentence
+        assert re.search(r"trn2 .*\n.*modelled", repr(ledger))
+
+
+def test_recording_is_off_unless_asked_for():
+    accelerated(make_op())(np.ones(2))
+    assert Process.ledger is None and report().tallies == []
+
+
+def test_machines_are_never_added_together():
+    call = accelerated(make_op())
+    with profile() as ledger:
+        for machine in ("trn1", "trn2", "trn2"):
+            with policy(device="none", machine=machine):
+                call(np.ones(8))
+    assert sorted((t.machine, t.calls) for t in ledger.by_function()) == [("trn1", 1), ("trn2", 2)]
+    assert ledger.machine == "trn2"
+    assert "host, for trn1: no_device" in repr(ledger)
