@@ -110,9 +110,9 @@ def from_environment(environ: Mapping[str, str]) -> Policy:
 
 
 class _Process:
-    """The policy of threads that set none of their own."""
+    """The policy of threads that set none of their own; None until first asked for."""
 
-    policy: Policy = from_environment(os.environ)
+    policy: Policy | None = None
 
 
 _own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
@@ -120,13 +120,33 @@ _own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
 
 def current_policy() -> Policy:
     """The policy in force here: of the innermost ``with policy(...)``, else of the process."""
-    return _own.get() or _Process.policy
+    return _own.get() or _Process.policy or _read()
+
+
+def _read() -> Policy:
+    # At first use, not at import: a bad variable is then an error of trnpy's, not of the importing program.
+    _Process.policy = from_environment(os.environ)
+    return _Process.policy
+
+
+def process_policy() -> Policy:
+    """The policy of threads that set none of their own."""
+    return _Process.policy or _read()
 
 
 def set_process_policy(policy: Policy) -> Policy:
     """Replace the policy of threads that set none of their own; returns the one it replaces."""
-    previous, _Process.policy = _Process.policy, policy
+    previous, _Process.policy = process_policy(), policy
     return previous
+
+
+def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") -> Policy:
+    """``base`` with some settings replaced; TypeError or ValueError say which is wrong and what is expected."""
+    names = [f.name for f in fields(Policy)]
+    for name in changes:
+        if name not in names:
+            raise TypeError(f"{function}() has no setting {name!r}: expected one of {', '.join(names)}")
+    return replace(base, **changes)
 
 
 @contextlib.contextmanager
@@ -137,11 +157,7 @@ def policy(**changes: Any) -> Iterator[Policy]:
     ...     p.machine
     'trn3'
     """
-    names = [f.name for f in fields(Policy)]
-    for name in changes:
-        if name not in names:
-            raise TypeError(f"policy() has no setting {name!r}: expected one of {', '.join(names)}")
-    new = replace(current_policy(), **changes)
+    new = changed(current_policy(), changes)
     token = _own.set(new)
     try:
         yield new
