@@ -347,6 +347,17 @@ def test_time_in_overlapping_calls_counts_once(calls):
     assert ledger.what_if().accelerated_s == union([(s, s + n) for s, n in calls])
 
 
+def test_a_call_around_thousands_of_others_counts_no_second_twice():
+    ledger, tiny = Ledger("", opened=0.0), ledgers.decision("numpy.dot", None, None)
+    for i in range(5000):
+        ledger.add(tiny, 1.0 + i, 0.5, None)
+    ledger.add(tiny, 0.0, 5100.0, None)  # around them all
+    ledger.add(tiny, 0.5, 5100.0, None)  # on another thread
+    ledger.closed = 5200.0
+    covered = ledger.what_if().accelerated_s
+    assert 5000 * 0.5 + 100 <= covered <= 5100.5
+
+
 def test_files_are_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "run.json"
     path.write_text("old")

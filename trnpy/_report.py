@@ -115,7 +115,7 @@ class Ledger:
 
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
-        *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_until"),
+        *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None) -> None:
@@ -132,7 +132,8 @@ class Ledger:
         self._shortest_kept_s = -math.inf
         self._kept = 0
         self._covered_s = 0.0
-        self._recent: deque[tuple[float, float]] = deque(maxlen=OVERLAPS)  # disjoint (start, end), ascending
+        self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
+        self._forgotten = -math.inf  # the end of the last interval that is no longer among them
         self._until = -math.inf  # the end of the last of them
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
@@ -158,7 +159,7 @@ class Ledger:
                 try:
                     decision, started, seconds, site, thread = self._pending.popleft()
                 except IndexError:
-                    return
+                    break
                 tally = site.tally if site.decision is decision else self._tally(decision, site)
                 tally.calls += 1
                 tally.seconds += seconds
@@ -175,6 +176,8 @@ class Ledger:
                     self._overlap(started, ended)
                 if seconds > self._shortest_kept_s:
                     self._keep(Call(decision, started, seconds, site.file, site.line, thread))
+            while len(self._recent) > OVERLAPS:
+                self._forgotten = self._recent.popleft()[1]
 
     def _resolve(self, frame: FrameType) -> _Site:
         code = frame.f_code
@@ -196,8 +199,7 @@ class Ledger:
     def _overlap(self, start: float, end: float) -> None:
         """Count what [start, end] adds to the time covered: calls nest, and threads run at once."""
         recent, later = self._recent, []
-        if len(recent) == OVERLAPS:
-            start = max(start, recent[0][0])  # what lies before is forgotten: never count it twice
+        start = max(start, self._forgotten)  # nothing counts twice, at the price of gaps that no one remembers
         if start >= end:
             return
         while recent and recent[-1][1] >= start:

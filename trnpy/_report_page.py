@@ -122,12 +122,11 @@ def comparison(w: WhatIf) -> str:
 def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
     """Four figures that say how much of the run this page is about."""
     share = w.accelerated_s / w.elapsed_s if w.elapsed_s else 0.0
-    moved = sum(t.moved_bytes for t in tallies)
     figures = (
         (duration(w.elapsed_s), "run time, measured"),
         (f"{share:.0%}", "of it in accelerated functions, measured"),
         (f"{w.calls:,}", f"calls of {several(len({t.op for t in tallies}), 'function')}"),
-        (f"{w.taken:,}", f"calls taken by the {w.machine}; {quantity(moved, 'B')} of operands priced in all")
+        (f"{w.taken:,}", f"calls the {w.machine} took")
         if w.taken
         else (f"{w.won:,}", f"calls a {w.machine} would take, modelled"),
     )
@@ -180,7 +179,7 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
     return (
         f'<div class="function"><h3>{html.escape(op)} <small>{note}</small></h3>'
         f'<div class="row"><span class="name">host</span>{bar(host, full_s)}'
-        f'<span class="value">{label(host, ("measured", "predicted", "not priced"))}</span></div>'
+        f'<span class="value">{label(host, ("measured", "predicted", "not considered"))}</span></div>'
         f'<div class="row"><span class="name">{machine}</span>{bar(device, full_s)}'
         f'<span class="value">{label(device, ("measured", "modelled"))}</span></div></div>'
     )

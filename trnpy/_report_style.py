@@ -32,7 +32,7 @@ h3 small b { color: var(--ink); font-weight: 600; }
 .row { display: grid; grid-template-columns: 9.5em minmax(0, 1fr) 15em; gap: 14px; align-items: center; }
 .row .name { text-align: right; color: var(--muted); font-size: 13px; }
 .row .value { font-size: 13px; color: var(--muted); white-space: nowrap; }
-.row .value b { color: var(--ink); font-size: 15px; font-weight: 600; }
+.row .value b { color: var(--ink); font-size: 15px; font-weight: 600; white-space: nowrap; }
 .bar { display: flex; height: 14px; }
 .bar i { min-width: 2px; }
 .bar i:first-child { border-radius: 3px 0 0 3px; }
@@ -86,8 +86,9 @@ th[aria-sort=descending]::after { content: " \\2193"; } th[aria-sort=ascending]:
 footer { margin-top: 48px; padding-top: 18px; border-top: 1px solid var(--rule); font-size: 13px; max-width: 68em; }
 @media (max-width: 720px) {
   main { padding: 24px 16px 40px; } .whatif { padding: 16px; } section { margin-top: 34px; }
-  .row, .function .row { grid-template-columns: minmax(0, 1fr) auto; gap: 0 10px; margin-bottom: 8px; }
-  .row .name { text-align: left; } .row .bar { grid-row: 2; grid-column: 1 / -1; } .row .value { grid-column: 2; }
+  .row, .function .row { grid-template-columns: auto minmax(0, 1fr); gap: 2px 10px; margin-bottom: 8px; }
+  .row .name { text-align: left; white-space: nowrap; } .row .value { text-align: right; white-space: normal; }
+  .row .bar { grid-row: 2; grid-column: 1 / -1; } .row .value { grid-column: 2; }
   .facts { grid-template-columns: 1fr 1fr; } h3 small { display: block; margin: 0; }
   .timeline { gap: 6px; } .lanes span { font-size: 11px; line-height: 1.2; max-width: 5.2em; }
   .ticks span:nth-child(even) { display: none; }
