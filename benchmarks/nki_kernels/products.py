@@ -91,7 +91,7 @@ def fully_blocked(at, b, block_m=16, block_n=2, block_k=8):
     out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
     for j in range(n // width):
         sums = []
-        for i in range(m // ROWS):
+        for _ in range(m // ROWS):
             total = nl.ndarray((ROWS, width), dtype=at.dtype, buffer=nl.sbuf)
             nisa.memset(dst=total, value=0.0)
             sums.append(total)
@@ -118,7 +118,7 @@ def fully_blocked(at, b, block_m=16, block_n=2, block_k=8):
 
 @nki.jit
 def transposing(a, b):
-    """a is row-major and every tile of it is transposed when it is needed: profiling example B-V0."""
+    """a is row-major and its tiles are transposed for every tile of the result: profiling example B-V0."""
     m, depth, n = a.shape[0], a.shape[1], b.shape[1]
     steps = depth // ROWS
     out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -126,16 +126,42 @@ def transposing(a, b):
         block = nl.ndarray((ROWS, depth), dtype=a.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=block, src=a[i * ROWS : (i + 1) * ROWS, :])
         for j in range(n // COLUMNS):
-            bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+            left = []
             for k in range(steps):
                 turned = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.psum)
                 nisa.nc_transpose(dst=turned, data=block[:, k * ROWS : (k + 1) * ROWS], engine=nisa.engine.tensor)
-                left = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
-                nisa.tensor_copy(dst=left, src=turned, engine=nisa.engine.vector)
-                right = tile(b, k, j, COLUMNS)
-                nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=k > 0)
-            evict(out, bank, i, j)
+                copied = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
+                nisa.tensor_copy(dst=copied, src=turned, engine=nisa.engine.vector)
+                left.append(copied)
+            column(out, left, b, i, j)
     return out
+
+
+@nki.jit
+def transposed(at, b):
+    """As transposing, with the transpose done beforehand: profiling example B-V1."""
+    depth, m, n = at.shape[0], at.shape[1], b.shape[1]
+    steps = depth // ROWS
+    out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
+    for i in range(m // ROWS):
+        block = nl.ndarray((ROWS, steps, ROWS), dtype=at.dtype, buffer=nl.sbuf)
+        source = at.reshape((steps, ROWS, m))[:, :, i * ROWS : (i + 1) * ROWS]
+        nisa.dma_copy(dst=block, src=source.permute((1, 0, 2)))
+        left = []
+        for k in range(steps):
+            left.append(block[:, k, :])
+        for j in range(n // COLUMNS):
+            column(out, left, b, i, j)
+    return out
+
+
+def column(out, left, b, i, j):
+    """One tile of the result from stationary tiles in SBUF, loading the tiles of b."""
+    bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+    for k in range(b.shape[0] // ROWS):
+        right = tile(b, k, j, COLUMNS)
+        nisa.nc_matmul(dst=bank, stationary=left[k], moving=right, accumulate=k > 0)
+    evict(out, bank, i, j)
 
 
 def tile(source, row, column, width):

@@ -126,7 +126,9 @@ def loop_trace(executions: int | None) -> Trace:
     for _ in range(4):
         script.add("tensor_copy", "vector", (tile.operand("src"),), (tile.operand("dst"),))
     trace = script.trace()
-    return Trace(trace.kernel, "trn2", trace.instructions, trace.allocations, loops=(Loop(1, 3, executions, "k.py", 2),))
+    return Trace(
+        trace.kernel, "trn2", trace.instructions, trace.allocations, loops=(Loop(1, 3, executions, "k.py", 2),)
+    )
 
 
 def test_a_device_loop_costs_its_trips_but_compiles_once():

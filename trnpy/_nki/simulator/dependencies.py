@@ -65,11 +65,7 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
         reuse.touched(instruction.reads, instruction.writes, instruction.engine, index)
         before.discard(-1)
         before.discard(index)
-        if instruction.engine == "tensor":
-            # Products that add to one bank stream through the array in order without waiting for each other.
-            result.append([b for b in before if trace.instructions[b].engine != "tensor"])
-        else:
-            result.append(tuple(before))
+        result.append(tuple(before))
     return result
 
 

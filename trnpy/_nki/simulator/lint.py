@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from trnpy._nki.simulator.lint_trace import lint_trace
-
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import Mode, run
 from trnpy._nki.simulator.lint_source import lint_source
+from trnpy._nki.simulator.lint_trace import from_error, lint_trace
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 
-__all__ = ["DECIDED_ELSEWHERE", "RULES", "Finding", "errors", "lint_file", "lint_source", "lint_trace"]
+__all__ = ["DECIDED_ELSEWHERE", "RULES", "Finding", "errors", "lint_file", "lint_launch", "lint_source", "lint_trace"]
 
 
 def lint_file(path: Path, kernel: str | None = None) -> tuple[Finding, ...]:
     """Findings that the text of ``path`` decides; see lint_source."""
     return lint_source(path.read_text(), str(path), kernel)
+
+
+def lint_launch(
+    kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, target: str = "trn2", mode: Mode = "run"
+) -> tuple[Finding, ...]:
+    """Findings of one simulated launch: what the simulator refused, or the rules on its trace.
+
+    A refusal ends the run, so it is the only finding; correct it and look again.
+    """
+    try:
+        result = run(kernel, args, kwargs, target=target, mode=mode)
+    except SimulatorError as error:
+        return (from_error(error),)
+    return lint_trace(result.traces)
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

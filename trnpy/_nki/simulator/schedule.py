@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trnpy._nki.hardware import Hardware
@@ -39,8 +40,10 @@ class Schedule:
 def schedule(trace: Trace, machine: Hardware) -> Schedule:
     """Run the trace on the model of one NeuronCore; time grows linearly with its length.
 
-    Every engine takes its instructions in program order; of the DMA transfers whose operands are
-    ready, which the compiler spreads over rings, the earliest in the program starts first.
+    Vector, Scalar and GpSimd engines take their instructions in program order. Of the transfers whose
+    operands are ready, which the compiler spreads over rings, and of the matrix products, which it
+    interleaves over banks (published profiles show TensorEngine busy while one bank still waits for
+    its operands), the earliest in the program starts first.
     """
     return _Run(trace, machine).run()
 
@@ -93,9 +96,10 @@ class _Run:
             self.waiting[index] = len(before)
             for earlier in before:
                 self.after[earlier].append(index)
-        self.engine_queues: dict[Engine, deque[int]] = {}
         self.free: dict[str, float] = {"dge": 0.0}
-        self.dma: list[tuple[float, int]] = []
+        self.queued: dict[Engine, deque[int]] = {}  # of engines that keep program order
+        self.coming: dict[Engine, list[tuple[float, int]]] = {"tensor": [], "dma": []}  # by when they are ready
+        self.startable: dict[Engine, list[int]] = {"tensor": [], "dma": []}  # by place in the program
         self.queues = [0.0] * DMA_ENGINES
         self.queue_s = 0.0
         self.throttle = _Throttle(machine)
@@ -106,24 +110,19 @@ class _Run:
 
     def run(self) -> Schedule:
         for index, instruction in enumerate(self.instructions):
-            if instruction.engine == "dma":
-                if not self.waiting[index]:
-                    heapq.heappush(self.dma, (0.0, index))
+            if instruction.engine not in self.coming:
+                self.queued.setdefault(instruction.engine, deque()).append(index)
+            elif not self.waiting[index]:
+                heapq.heappush(self.coming[instruction.engine], (0.0, index))
+        engines: tuple[Engine, ...] = (*self.coming, *self.queued)
+        for _ in self.instructions:
+            now, engine = min((self._opens(engine), engine) for engine in engines)
+            index = self._take(engine, now)
+            if engine == "dma":
+                self._move(index)
             else:
-                self.engine_queues.setdefault(instruction.engine, deque()).append(index)
-                self.free.setdefault(instruction.engine, 0.0)
-        self._advance(list(self.engine_queues))
-        # Compute engines go ahead as far as they can: what is not yet ready waits for a transfer still to come.
-        startable: list[int] = []
-        while self.dma or startable:
-            now = max(self.free["dge"], min(self.queues) - self.machine.timing.dma_start_s)
-            if not startable:
-                now = max(now, self.dma[0][0])
-            while self.dma and self.dma[0][0] <= now:
-                heapq.heappush(startable, heapq.heappop(self.dma)[1])
-            index = heapq.heappop(startable)
-            self._move(index)
-            self._advance(self._release(index))
+                self._compute(index)
+            self._release(index)
         return Schedule(
             tuple(self.start),
             tuple(self.end),
@@ -133,23 +132,35 @@ class _Run:
             self.table_loads,
         )
 
-    def _advance(self, engines: Iterable[Engine]) -> None:
-        pending = list(engines)
-        while pending:
-            queue = self.engine_queues[pending.pop()]
-            while queue and not self.waiting[queue[0]]:
-                index = queue.popleft()
-                self._compute(index)
-                pending += self._release(index)
+    def _opens(self, engine: Engine) -> float:
+        """When the engine can start its next instruction, as far as is known now."""
+        free = self.free.get(engine, 0.0)
+        if engine in self.queued:
+            queue = self.queued[engine]
+            return max(free, self.ready[queue[0]]) if queue and not self.waiting[queue[0]] else math.inf
+        if engine == "dma":
+            free = max(self.free["dge"], min(self.queues) - self.machine.timing.dma_start_s)
+        if self.startable[engine]:
+            return free
+        return max(free, self.coming[engine][0][0]) if self.coming[engine] else math.inf
 
-    def _release(self, index: int) -> list[Engine]:
-        """Tell the instructions that wait for this one; those of a compute engine may now start."""
+    def _take(self, engine: Engine, now: float) -> int:
+        if engine in self.queued:
+            return self.queued[engine].popleft()
+        coming, startable = self.coming[engine], self.startable[engine]
+        while coming and coming[0][0] <= now:
+            heapq.heappush(startable, heapq.heappop(coming)[1])
+        return heapq.heappop(startable)
+
+    def _release(self, index: int) -> None:
+        """Tell the instructions that wait for this one when they may start."""
         timing = self.machine.timing
         instructions, engine, end = self.instructions, self.instructions[index].engine, self.end[index]
-        woken: list[Engine] = []
         for later in self.after[index]:
             other = instructions[later].engine
-            if engine == other or engine == "dma":
+            if engine == other == "tensor":
+                at = self.free[engine]  # products that add to one bank stream through the array
+            elif engine == other or engine == "dma":
                 at = end
             elif other == "dma":
                 at = end + timing.dma_wait_s
@@ -158,12 +169,8 @@ class _Run:
             if at > self.ready[later]:
                 self.ready[later] = at
             self.waiting[later] -= 1
-            if not self.waiting[later]:
-                if other == "dma":
-                    heapq.heappush(self.dma, (self.ready[later], later))
-                elif self.engine_queues[other][0] == later:
-                    woken.append(other)
-        return woken
+            if not self.waiting[later] and other in self.coming:
+                heapq.heappush(self.coming[other], (self.ready[later], later))
 
     def _compute(self, index: int) -> None:
         instruction = self.instructions[index]
@@ -172,7 +179,7 @@ class _Run:
         duration = self.durations.get(key)
         if duration is None:
             duration = self.durations[key] = _duration(instruction, self.machine)
-        start = max(self.free[engine], self.ready[index])
+        start = max(self.free.get(engine, 0.0), self.ready[index])
         busy = duration.busy_s
         if engine == "tensor":
             busy = self.throttle.stretch(start, busy)

@@ -1,0 +1,201 @@
+"""The commands behind ``python -m trnpy lint`` and ``python -m trnpy simulate``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.simulator.cost import Cost, price, rows
+from trnpy._nki.simulator.dtypes import STORAGE, Array
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import MODES, TARGETS, Result, Specification, run
+from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_trace
+from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
+from trnpy._nki.simulator.table import print_table
+from trnpy._nki.simulator.timeline import write_timeline
+
+USAGE_ERROR = 2
+INDEX_RANGE = 128  # integers given to a kernel count up to this: valid row indices of any tile
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m trnpy", description="NKI kernels on any CPU.")
+    commands = top.add_subparsers(dest="command", required=True)
+    lint = commands.add_parser("lint", help="check a kernel against the documented rules")
+    lint.add_argument("file", metavar="FILE[:KERNEL]", nargs="?")
+    lint.add_argument("--rules", action="store_true", help="print the rules and leave")
+    simulate = commands.add_parser("simulate", help="run a kernel on the simulator and price it")
+    simulate.add_argument("file", metavar="FILE:KERNEL")
+    simulate.add_argument("--mode", choices=MODES, default="run", help="trace: price only, without arithmetic")
+    simulate.add_argument("--timeline", type=Path, metavar="OUT.json", help="write a Chrome-trace/Perfetto file")
+    for command in (lint, simulate):
+        command.add_argument("--shape", action="append", default=[], metavar="128x512", help="one per array, in order")
+        command.add_argument("--dtype", action="append", default=[], metavar="float32", help="one for all, or one each")
+        command.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a compile-time argument")
+        command.add_argument("--target", choices=sorted(TARGETS), default="trn2")
+        command.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of the launch")
+        command.add_argument("--seed", type=int, default=0, help="of the random inputs and of reordering")
+        command.add_argument("--json", action="store_true")
+    return top
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 good, 1 an E finding or a refused kernel, 2 a command that makes no sense."""
+    options = parser().parse_args(argv)
+    try:
+        if options.command == "lint":
+            return _lint(options)
+        return _simulate(options)
+    except (SimulatorError, ValueError, OSError) as error:
+        print(f"trnpy {options.command}: {error}", file=sys.stderr)
+        return USAGE_ERROR if not isinstance(error, SimulatorError) else 1
+
+
+def _split(place: str) -> tuple[Path, str | None]:
+    """``file.py:kernel`` -> both parts; the kernel may be missing."""
+    file, colon, name = place.rpartition(":")
+    return (Path(file), name) if colon and name.isidentifier() else (Path(place), None)
+
+
+def _shapes(options: argparse.Namespace) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and dtype of each array argument."""
+    shapes = []
+    for text in options.shape:
+        parts = text.replace("x", ",").split(",")
+        if not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+            raise ValueError(f"--shape {text!r}: expected positive integers as in 128x512")
+        shapes.append(tuple(int(p) for p in parts))
+    dtypes = options.dtype or ["float32"]
+    if len(dtypes) == 1:
+        dtypes = dtypes * len(shapes)
+    if len(dtypes) != len(shapes):
+        raise ValueError(f"{len(dtypes)} --dtype for {len(shapes)} --shape: give one, or one each")
+    for name in dtypes:
+        if name not in STORAGE:
+            raise ValueError(f"--dtype {name!r}: expected one of {', '.join(STORAGE)}")
+    return list(zip(shapes, dtypes, strict=True))
+
+
+def _values(options: argparse.Namespace) -> dict[str, Any]:
+    values = {}
+    for text in options.arg:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"--arg {text!r}: expected NAME=VALUE")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+    return values
+
+
+def _arrays(options: argparse.Namespace) -> tuple[Any, ...]:
+    """Random arrays, integers counting up; specifications in trace mode."""
+    wanted = _shapes(options)
+    if getattr(options, "mode", "run") == "trace":
+        return tuple(Specification(shape, dtype) for shape, dtype in wanted)
+    rng = np.random.default_rng(options.seed)
+    return tuple(_array(shape, dtype, rng) for shape, dtype in wanted)
+
+
+def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
+    storage = STORAGE[dtype]
+    if storage.kind in "iu":
+        return (np.arange(int(np.prod(shape))) % INDEX_RANGE).reshape(shape).astype(storage)
+    return rng.standard_normal(shape).astype(storage)
+
+
+def _lint(options: argparse.Namespace) -> int:
+    if options.rules:
+        lines = [(str(r.number), r.subject, ", ".join(r.passes), r.source) for r in RULES.values()]
+        print_table("rules of the lint", ("rule", "subject", "decided by", "documented in"), lines)
+        elsewhere = [(str(number), why) for number, why in DECIDED_ELSEWHERE.items()]
+        print_table("what of them a run here cannot settle", ("rule", "why, and who answers"), elsewhere)
+        return 0
+    if options.file is None:
+        raise ValueError("lint needs a FILE (or --rules)")
+    file, name = _split(options.file)
+    found = list(lint_file(file, name))
+    if options.shape:
+        kernel = load_kernel(file, name)[options.lnc]
+        found += lint_launch(kernel, _arrays(options), _values(options), options.target)
+    _show(sorted(set(found)), options)
+    if not options.shape and not options.json:
+        print("source rules only: give --shape (and --dtype, --arg) to check a run as well")
+    return 1 if errors(found) else 0
+
+
+def _show(found: Sequence[Finding], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps([_plain(f) for f in found], indent=1))
+        return
+    for finding in found:
+        print(finding)
+    print(f"{len(errors(found))} errors, {len(found) - len(errors(found))} warnings")
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {
+        "file": finding.file,
+        "line": finding.line,
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "message": finding.message,
+        "source": finding.source,
+    }
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    file, name = _split(options.file)
+    kernel = load_kernel(file, name)[options.lnc]
+    arguments = _arrays(options)
+    result = run(kernel, arguments, _values(options), target=options.target, mode=options.mode, seed=options.seed)
+    costs = [price(trace) for trace in result.traces]
+    found = lint_trace(result.traces)
+    if options.timeline:
+        write_timeline(options.timeline, result.traces)
+    if options.json:
+        print(json.dumps(_report(result, costs, found, options.mode), indent=1))
+    else:
+        _print(result, costs, found, options.timeline)
+    return 1 if errors(found) else 0
+
+
+def _report(result: Result, costs: Sequence[Cost], found: Sequence[Finding], mode: str) -> dict[str, Any]:
+    return {
+        "kernel": result.trace.kernel,
+        "target": result.trace.target,
+        "mode": mode,
+        "outputs": _outputs(result),
+        "sbuf_peak_bytes": max(t.sbuf_peak_bytes for t in result.traces),
+        "psum_peak_banks": max(t.psum_peak_banks for t in result.traces),
+        "cores": [cost.as_json() for cost in costs],
+        "findings": [_plain(f) for f in found],
+    }
+
+
+def _outputs(result: Result) -> list[str]:
+    outputs = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
+    return [f"{a.dtype}{list(a.shape)}" for a in outputs if a is not None]
+
+
+def _print(result: Result, costs: Sequence[Cost], found: Sequence[Finding], timeline: Path | None) -> None:
+    for trace, cost in zip(result.traces, costs, strict=True):
+        lines = rows(cost)
+        lines.append(("SBUF at most", f"{trace.sbuf_peak_bytes:,} bytes per partition"))
+        lines.append(("PSUM at most", f"{trace.psum_peak_banks} banks"))
+        lines += [("output", text) for text in _outputs(result)]
+        core = f", core {trace.core}" if len(costs) > 1 else ""
+        print_table(f"{trace.kernel} on {trace.target}{core}: modelled, not measured", ("", ""), lines)
+    for finding in found:
+        print(finding)
+    if timeline:
+        print(f"timeline written to {timeline}: open it in ui.perfetto.dev")
