@@ -1,0 +1,156 @@
+"""Digits: exact round trips, exact sums, certified errors on the families that break fixed schemes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trnpy import _digits
+
+U = 2.0**-53
+
+
+def product(a, b, digits):
+    """The whole scheme with the reference's group sums."""
+    x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
+    return _digits.assemble(_digits.to_planes(_digits.group_sums(x, y)), x, y)
+
+
+def certified(a, b):
+    """(digits, a, b) of the cheaper of the raw and the equilibrated product."""
+    found = []
+    for x, y in ((a, b), _digits.equilibrate(a, b)):
+        (left, row), (right, column) = _digits.scaled_magnitudes(x, 1), _digits.scaled_magnitudes(y, 0)
+        digits = _digits.digits_for(_digits.exponent_span(left @ right, row, column), a.shape[1])
+        if digits is not None:
+            found.append((digits, x, y))
+    return min(found, key=lambda f: f[0], default=None)
+
+
+def error(c, a, b):
+    """Largest error over |A||B|, in u, against long double."""
+    wide, magnitude = a.astype(np.longdouble) @ b, np.abs(a).astype(np.longdouble) @ np.abs(b)
+    difference = np.abs(c - wide)
+    assert not difference[magnitude == 0].any()
+    return float((difference[magnitude > 0] / magnitude[magnitude > 0]).max(initial=0)) / U
+
+
+def family(kind, m, k, n, rng):
+    r, u = rng.standard_normal, rng.uniform
+    inner = 10.0 ** u(-8, 8, k)
+    half = r((m, -(-k // 2)))
+    partner = r((-(-k // 2), n))
+    return {
+        "uniform(-1,1)": lambda: (u(-1, 1, (m, k)), u(-1, 1, (k, n))),
+        "uniform(0,1)": lambda: (u(0, 1, (m, k)), u(0, 1, (k, n))),
+        "normal": lambda: (r((m, k)), r((k, n))),
+        "phi 0.5": lambda: ((u(0, 1, (m, k)) - 0.5) * np.exp(0.5 * r((m, k))), r((k, n))),
+        "phi 2": lambda: (
+            (u(0, 1, (m, k)) - 0.5) * np.exp(2 * r((m, k))),
+            (u(0, 1, (k, n)) - 0.5) * np.exp(2 * r((k, n))),
+        ),
+        "phi 4": lambda: (
+            (u(0, 1, (m, k)) - 0.5) * np.exp(4 * r((m, k))),
+            (u(0, 1, (k, n)) - 0.5) * np.exp(4 * r((k, n))),
+        ),
+        "rows 1e+-30": lambda: (r((m, k)) * 10.0 ** u(-30, 30, (m, 1)), r((k, n)) * 10.0 ** u(-30, 30, (1, n))),
+        "inner 1e+-8": lambda: (r((m, k)) * inner, r((k, n)) / inner[:, np.newaxis]),
+        "entries 1e+-8": lambda: (r((m, k)) * 10.0 ** u(-8, 8, (m, k)), r((k, n)) * 10.0 ** u(-8, 8, (k, n))),
+        "cancelling": lambda: (
+            np.hstack([half, half * (1 + 1e-12 * r(half.shape))])[:, :k],
+            np.vstack([partner, -partner])[:k],
+        ),
+        "orthogonal": lambda: (lambda q: (q.T.copy(), q))(np.linalg.qr(r((k, min(m, n, k))))[0]),
+        "zero rows": lambda: (r((m, k)) * (u(size=(m, 1)) > 0.5), r((k, n)) * (u(size=(1, n)) > 0.5)),
+    }[kind]()
+
+
+FAMILIES = (
+    "uniform(-1,1)", "uniform(0,1)", "normal", "phi 0.5", "phi 2", "phi 4", "rows 1e+-30", "inner 1e+-8", "entries 1e+-8",
+    "cancelling", "orthogonal", "zero rows",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [1, 32, 129, 512])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_certified_product_is_as_good_as_dgemm(kind, k):
+    a, b = family(kind, 30, k, 30, np.random.default_rng(k))
+    choice = certified(a, b)
+    if choice is None:
+        assert kind in ("entries 1e+-8", "phi 4") and k < 128  # the host's: thirteen digits or more
+        return
+    digits, x, y = choice
+    ours = error(product(x, y, digits), a, b)
+    assert ours <= 4.0
+    if k >= 32:  # a single product is exact to one rounding in dgemm, to four in seven digits
+        assert ours <= 2 * max(error(a @ b, a, b), 0.5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 100, 257])
+def test_identity_and_permutations_are_exact(n):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, 7)) * 10.0 ** rng.uniform(-5, 5, (n, 7))
+    for p in (np.eye(n), np.eye(n)[rng.permutation(n)]):
+        digits, a, b = certified(p, x)
+        np.testing.assert_array_equal(product(a, b, digits), p @ x)
+
+
+def test_scales_at_the_ends_of_the_range():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((9, 50)), rng.standard_normal((50, 9))
+    for left, right in ((900, -1000), (-1040, 0), (1000, 0), (-1000, 900)):
+        x, y = np.ldexp(a, left), np.ldexp(b, right)
+        exact = x.astype(np.longdouble) @ y  # dgemm itself rounds fifty products to denormals
+        assert (np.abs(product(x, y, 8) - exact) <= 1e-14 * np.abs(exact) + 2.0**-1074).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99), st.integers(-300, 300))
+def test_digits_say_what_they_stand_for(digits, rows, columns, seed, exponent):
+    """Within half a unit of the last digit; and never outside a byte."""
+    a = np.random.default_rng(seed).standard_normal((rows, columns)) * 10.0**exponent
+    s = _digits.split(a, digits, 1)
+    planes = s.planes()
+    assert planes.shape == (digits, rows, columns) and planes.dtype == np.int8
+    first = min(digits, _digits.WORD)
+    value = sum(planes[i].astype(object) * 256 ** (digits - 1 - i) for i in range(digits))
+    for i in range(rows):
+        # Python integers: neither rounding nor overflow in the check itself.
+        for j in range(columns):
+            exact = int(a[i, j].as_integer_ratio()[0]), int(a[i, j].as_integer_ratio()[1])
+            power = int(s.shift[i, 0]) + 8 * (digits - first)
+            scaled = exact[0] * 2 ** max(power, 0), exact[1] * 2 ** max(-power, 0)
+            assert abs(2 * (value[i, j] * scaled[1] - scaled[0])) <= scaled[1]
+
+
+def test_extreme_words_are_balanced():
+    q = np.array([[127 * (256**7 - 1) // 255, -127 * (256**7 - 1) // 255, 0, 1, -1, 127, 128, -128, -129, 255, 256]])
+    planes = _digits.Split((q.astype(np.int64),), np.zeros((1, 1), int), 7).planes()
+    back = sum(planes[i].astype(object) * 256 ** (6 - i) for i in range(7))
+    np.testing.assert_array_equal(back, q.astype(object))
+
+
+@pytest.mark.parametrize(
+    "bits, blocks", [(8, [1024, 512, 256, 256, 128, 128, 128]), (7, [4096, 2048, 1024, 1024, 512, 512, 512])]
+)
+def test_blocks_keep_float32_sums_exact(bits, blocks):
+    """NUMERICS 1.1, rounded down to powers of two: every digit at its most negative, summed in float32."""
+    assert [_digits.block_k(group, bits) for group in range(len(blocks))] == blocks
+    for group, k in enumerate(blocks):
+        largest = np.float32(4.0 ** (bits - 1))
+        total = np.float32(0)
+        for _ in range(k * (group + 1)):
+            total += largest
+        assert float(total) == k * (group + 1) * 4.0 ** (bits - 1)
+
+
+def test_equilibration_is_exact_and_never_worse_than_needed():
+    a, b = family("inner 1e+-8", 20, 64, 20, np.random.default_rng(0))
+    x, y = _digits.equilibrate(a, b)
+    np.testing.assert_allclose(x @ y, a @ b, rtol=1e-13, atol=1e-13 * np.abs(a @ b).max())
+    assert certified(a, b)[0] <= 8
+
+
+def test_a_number_of_digits_out_of_range():
+    with pytest.raises(ValueError, match="expected 1 to 12"):
+        _digits.split(np.ones((2, 2)), 13, 1)
