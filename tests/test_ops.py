@@ -1,5 +1,8 @@
 """NumPy's products down the forced path: NumPy's own values, shapes, dtypes, errors, on any layout."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from doubles import RecordingEngine
@@ -241,3 +244,17 @@ def test_a_plan_orders_a_transformation():
     decision = trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays, optimize=True)
     assert decision.flops == 4 * 2 * n**5
     assert trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays).flops == 5 * n**8
+
+
+def test_a_ufuncs_stand_in_is_like_one():
+    """It does not bind as a method, has a ufunc's attributes, and pickles by name."""
+
+    class Holder:
+        product = trnpy.matmul
+
+    a = np.ones((2, 2))
+    np.testing.assert_array_equal(Holder().product(a, a), a @ a)
+    assert trnpy.matmul.signature == np.matmul.signature and trnpy.matmul.nin == 2
+    assert pickle.loads(pickle.dumps(trnpy.matmul)) is trnpy.matmul
+    assert pickle.loads(pickle.dumps(trnpy.einsum)) is trnpy.einsum
+    assert copy.copy(trnpy.matmul) is trnpy.matmul

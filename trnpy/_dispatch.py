@@ -335,7 +335,30 @@ def accelerated(op: Op) -> Callable[..., Any]:
         return result
 
     call.__trnpy_op__ = op  # type: ignore[attr-defined]
-    return call
+    return _UfuncLike(call, reference) if isinstance(reference, np.ufunc) else call
+
+
+class _UfuncLike:
+    """An accelerated function that stands for a ufunc: it does not bind as a method and has a ufunc's attributes."""
+
+    def __init__(self, call: Callable[..., Any], ufunc: np.ufunc) -> None:
+        functools.update_wrapper(self, call)
+        self._call = call
+        self._ufunc = ufunc
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_ufunc":  # not built yet: copy looks before __init__ has run
+            raise AttributeError(name)
+        return getattr(self._ufunc, name)
+
+    def __reduce__(self) -> str:
+        return str(self.__name__)  # a global of its module
+
+    def __repr__(self) -> str:
+        return f"<accelerated {self._ufunc!r}>"
 
 
 def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:

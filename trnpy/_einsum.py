@@ -168,7 +168,7 @@ def _steps(
 
 
 def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engine: Engine) -> np.ndarray:
-    """The contraction of ``arrays`` in ``dtype``, C-contiguous, every product by ``engine``."""
+    """The contraction of ``arrays`` in ``dtype``, every product by ``engine``; perhaps a view of the last one."""
     left = []
     for a, labels, kept in zip(arrays, p.inputs, p.reduced, strict=True):
         stretched = tuple(0 if n != p.sizes[c] else slice(None) for c, n in zip(labels, a.shape, strict=True))
@@ -181,8 +181,7 @@ def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engine: Eng
         left = [item for m, item in enumerate(left) if m not in (i, j)]
         left.append((step.result, _product(step, la, a, lb, b, p.sizes, engine)))
     ((labels, c),) = left
-    c = _numpy_einsum(f"{labels}->{p.output}", c) if labels != p.output else c
-    return np.require(c, requirements=["C", "W"])
+    return np.asarray(_numpy_einsum(f"{labels}->{p.output}", c)) if labels != p.output else c
 
 
 def _product(

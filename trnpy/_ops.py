@@ -14,9 +14,10 @@ from numpy import einsum_path, kron, outer, vdot
 
 from trnpy import _einsum, _guards, _integer
 from trnpy._calibration import HostRates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._einsum import LETTERS, Plan
 from trnpy._engine import Engine
+from trnpy._names import rows
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
@@ -37,10 +38,12 @@ def _problem(
     optimize: str | tuple[tuple[int, ...], ...] = GREEDY,
     loops: bool = False,
     scalar: bool = True,
+    ordered: bool = True,
     product: _integer.Product | None = None,
 ) -> Problem:
     """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
 
+    ``ordered``: the result is C-contiguous, as all but einsum promise.
     ``product`` is the reference with all but its two operands bound, for integers.
     """
     arrays = tuple(_guards.array(a) for a in operands)
@@ -69,7 +72,7 @@ def _problem(
     )
     if dtype.kind in "iub" and product is not None:
         return _integer_problem(p, arrays, dtype, cost, product)
-    return Problem(arrays, dtype, cost, (p, out, scalar))
+    return Problem(arrays, dtype, cost, (p, out, scalar, ordered))
 
 
 def _integer_problem(
@@ -87,13 +90,14 @@ def _integer_problem(
         return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
 
     route = Route("exact float64 products", seconds, lambda: _integer.exact(product, arrays[0], arrays[1], k, dtype))
-    return Problem(arrays, dtype, replace(cost, kind="integer"), (p, None, False), route, on_device=False)
+    return Problem(arrays, dtype, replace(cost, kind="integer"), (p,), route, on_device=False)
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
-    p, _, scalar = problem.params
+    p, _, scalar, ordered = problem.params
     _guards.finite(*problem.arrays)
     result = _einsum.contract(p, problem.arrays, problem.dtype, engine)
+    result = np.require(result, requirements=["C", "W"] if ordered else ["W"])
     return result[()] if scalar else result
 
 
@@ -115,10 +119,10 @@ def prepare_einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwa
     if refused:
         raise Unsupported(Reason.PARAM, f"options {', '.join(map(str, refused))}")
     inputs, output, arrays = _einsum.parse(operands)
-    product = functools.partial(_numpy_einsum, f"{','.join(inputs)}->{output}", optimize=True)
-    return _problem(
-        inputs, output, arrays, out, *_search(optimize, len(arrays)), product=product if len(arrays) == 2 else None
-    )
+    search, loops = _search(optimize, len(arrays))
+    subscripts = f"{','.join(inputs)}->{output}"
+    product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 else None
+    return _problem(inputs, output, arrays, out, search, loops, ordered=False, product=product)
 
 
 def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
@@ -227,6 +231,6 @@ OPS = (
     _row("einsum", np.einsum, prepare_einsum),
 )
 
-matmul, dot, inner, tensordot, einsum = (accelerated(op) for op in OPS)
+matmul, dot, inner, tensordot, einsum = rows(OPS, "trnpy").values()
 
 __all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
