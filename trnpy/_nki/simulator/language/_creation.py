@@ -101,7 +101,7 @@ def _storage(
         found = launch.shared.get(key)
         if found is not None and (found.shape, found.dtype) != (shape, dtype):
             raise SimulatorError(
-                f"shared tensor number {key[1]} is {found.shape} {found.dtype} on one core, {shape} {dtype} on this one",
+                f"shared tensor {key[1]} is {found.shape} {found.dtype} on one core, {shape} {dtype} on this one",
                 rule=37,
             )
         storage = found or launch.allocate(shape, dtype, kind, shared=True, name=name, location=location)

@@ -1,0 +1,133 @@
+"""Tests of loading kernel files: unmodified, private, thread-safe, with their own lines in errors."""
+
+import subprocess
+import sys
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+from tests._nki.simulator.kernels import KERNELS
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import Kernel, simulate
+from trnpy._nki.simulator.loader import load, load_kernel
+
+
+def write(tmp_path, source, name="kernel.py"):
+    path = tmp_path / name
+    path.write_text(source)
+    return path
+
+
+def test_a_kernel_file_runs_unmodified():
+    kernel = load_kernel(KERNELS / "matmul.py")
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-8, 8, (256, 128)).astype(np.float32), rng.integers(-8, 8, (256, 512)).astype(np.float32)
+    np.testing.assert_array_equal(simulate(kernel)(a, b), a.T @ b)
+
+
+def test_loading_leaves_nothing_in_sys_modules():
+    before = set(sys.modules)
+    load(KERNELS / "gather.py")
+    added = {name for name in set(sys.modules) - before if not name.startswith("trnpy.")}
+    assert not {name for name in added if name.partition(".")[0] in ("nki", "shapes", "gather")}
+
+
+def test_importing_trnpy_imports_no_simulator():
+    code = "import sys, trnpy; print([m for m in sys.modules if 'simulator' in m or m == 'ml_dtypes'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_form_of_import_gives_the_simulator(tmp_path):
+    path = write(
+        tmp_path,
+        "import nki\nimport nki.isa\nimport nki.language as nl\nfrom nki import isa as nisa\n"
+        "from nki.language import NkiTensor, float32\nfrom nki.isa import nc_matmul\nimport nki.typing as nt\n"
+        "import os.path\nsame = nki.isa.nc_matmul is nc_matmul and nki.language is nl\nx = os.path.join('a', 'b')\n",
+    )
+    module = load(path)
+    assert module.same and module.float32 == "float32" and module.x == "a/b"
+    assert module.nt.tensor is module.NkiTensor
+
+
+def test_kernel_files_import_each_other():
+    module = load(KERNELS / "gather.py")
+    table = np.arange(20, dtype=np.float32).reshape(5, 4)
+    rows = np.array([[3], [0], [3]], np.int32)
+    np.testing.assert_array_equal(simulate(module.gather)(table, rows), table[[3, 0, 3]])
+
+
+def test_a_kernel_loads_in_many_threads_at_once():
+    modules, errors = [], []
+
+    def one():
+        try:
+            modules.append(load(KERNELS / "gather.py"))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not errors and len({id(m) for m in modules}) == 8
+
+
+def test_tracebacks_show_the_lines_of_the_kernel_file(tmp_path):
+    path = write(tmp_path, "import nki\n\n@nki.jit\ndef broken(x):\n    y = x.shape[0]\n    return y / 0\n")
+    with pytest.raises(SimulatorError, match=r"broken \(kernel.py:6\): ZeroDivisionError") as caught:
+        simulate(load(path).broken)(np.ones((2, 2), np.float32))
+    shown = "".join(traceback.format_exception(caught.value.__cause__))
+    assert "return y / 0" in shown and 'kernel.py", line 6' in shown
+
+
+def test_a_helper_in_another_file_is_blamed_on_the_line_that_failed(tmp_path):
+    write(tmp_path, "import nki.language as nl\ndef make():\n    return nl.ndarray((256, 2), nl.float32)\n", "lib.py")
+    path = write(tmp_path, "import nki\nfrom lib import make\n@nki.jit\ndef k(x):\n    return make()\n")
+    with pytest.raises(SimulatorError, match=r"k \(lib.py:3\): .*partitions") as caught:
+        simulate(load(path).k)(np.ones((2, 2), np.float32))
+    assert caught.value.rule == 12
+
+
+def test_jit_is_that_of_0_6(tmp_path):
+    path = write(
+        tmp_path,
+        "import nki\n@nki.jit()\ndef a(x):\n    return x\n@nki.jit\ndef b(x):\n    return a(x)\n",
+    )
+    module = load(path)
+    assert isinstance(module.a, Kernel) and module.a[2].lnc == 2
+    with pytest.raises(SimulatorError, match=r"b \(kernel.py:7\).*decorated with nki.jit"):
+        module.b(np.ones((2, 2), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(:\n", "is not Python"),
+        ("import neuronxcc.nki as nki\n", "neuronxcc"),
+        ("import nki.compiler\n", "nki.compiler is not a module"),
+        ("import nki\n@nki.jit(mode='simulation')\ndef f(x):\n    return x\n", r"jit\(mode"),
+    ],
+)
+def test_a_file_that_cannot_load_says_why(tmp_path, source, message):
+    with pytest.raises(SimulatorError, match=message):
+        load(write(tmp_path, source))
+
+
+def test_a_kernel_is_found_by_name(tmp_path):
+    path = write(tmp_path, "import nki\n@nki.jit\ndef a(x):\n    return x\ndef plain(x):\n    return x\n")
+    assert load_kernel(path).__name__ == "a" and load_kernel(path, "plain").__name__ == "plain"
+    with pytest.raises(SimulatorError, match="no kernel named z"):
+        load_kernel(path, "z")
+    with pytest.raises(SimulatorError, match="3 kernels"):
+        load_kernel(KERNELS / "gather.py")
+    with pytest.raises(SimulatorError, match="cannot read"):
+        load(tmp_path / "absent.py")
+
+
+def test_calling_a_kernel_directly_runs_the_simulator():
+    a = np.ones((128, 128), np.float32)
+    np.testing.assert_array_equal(
+        load_kernel(KERNELS / "matmul.py")(a, np.ones((128, 512), np.float32)), np.full((128, 512), 128)
+    )
