@@ -285,7 +285,7 @@ def _elements(args: tuple[Any, ...]) -> int | None:
     for a in args:
         if type(a) is np.ndarray:
             n += a.size
-        elif not isinstance(a, (str, int, float)):
+        elif a is not None and not isinstance(a, (str, int, float)):
             return None
     return n
 
