@@ -1,0 +1,19 @@
+"""Quantum chemistry: PySCF's own contractions and eigenproblems, accelerated in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["patch_pyscf", "unpatch_pyscf"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'trnpy.chem' has no attribute {name!r}")
+    from trnpy.chem import pyscf_patch  # here, because it imports PySCF, which takes a second and may be missing
+
+    return getattr(pyscf_patch, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,336 @@
+"""PySCF's own funnels of contractions and eigenproblems: one row each, and the patch that puts them in place.
+
+PySCF multiplies through ctypes (``lib.dot`` and its kin never reach NumPy), so that patching NumPy and SciPy
+alone passes most of its work by.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyscf
+import pyscf.lib.numpy_helper as numpy_helper
+import pyscf.scf.hf as hf
+
+from trnpy import _einsum, _ops, _patch
+from trnpy._dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy._hook import LIBRARIES
+from trnpy._policy import current_policy
+from trnpy.linalg import _ops as _linalg_ops
+
+TESTED = ((2, 14), (2, 14))  # first and last release of PySCF that tests/chem passes with
+REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
+GEMM = ("mk", "kn"), "mn"  # the labels of a product of two matrices
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``target := alpha product + beta target``, as BLAS's gemm does it; a new array where there is no target."""
+
+    product: Problem
+    alpha: Any
+    beta: Any = 0
+    target: np.ndarray | None = None
+    returned: Any = None  # what the caller gets: ``target``, or the array that it is a block of
+
+
+def _updated(
+    product: Problem, shape: tuple[int, ...], alpha: Any, beta: Any, target: Any, returned: Any = None
+) -> Problem:
+    """``product``, of ``shape``, and what becomes of it; Unsupported where NumPy would change the dtype on the way."""
+    for factor in (alpha, beta):
+        known = isinstance(factor, (int, float, complex, np.number))
+        if not known or np.result_type(product.dtype, factor) != product.dtype:
+            raise Unsupported(Reason.PARAM, f"factor {factor!r} for a product in {product.dtype}")
+    if not (np.isfinite(alpha) and np.isfinite(beta)) or alpha == 0:
+        raise Unsupported(Reason.VALUE, f"factors {alpha!r} and {beta!r}")
+    update = Update(product, alpha)
+    if target is not None:
+        _require_output(target, shape, product)
+        if beta != 0 and current_policy().verify:
+            raise Unsupported(Reason.POLICY, "a call that adds to its output cannot be repeated to verify it")
+        update = Update(product, alpha, beta, target, target if returned is None else returned)
+    return replace(product, params=(update,))
+
+
+def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> None:
+    if type(target) is not np.ndarray or not target.flags.writeable:
+        raise Unsupported(Reason.SUBCLASS, "output is not a writeable numpy.ndarray")
+    if target.shape != shape or target.dtype != product.dtype:
+        raise Unsupported(Reason.LAYOUT, f"output {target.dtype} {target.shape} for {product.dtype} {shape}")
+    if any(np.may_share_memory(target, a) for a in product.arrays):
+        raise Unsupported(Reason.LAYOUT, "output may overlap an operand")
+
+
+def run(problem: Problem, engine: Engine) -> Any:
+    """alpha times the product, by the engine."""
+    (update,) = problem.params
+    result = _ops._run(update.product, engine)
+    return result if update.alpha == 1 else result * update.alpha
+
+
+def error(problem: Problem, result: Any) -> float:
+    (update,) = problem.params
+    return _ops._error(update.product, result / update.alpha)
+
+
+def deliver(problem: Problem, result: Any) -> Any:
+    """The accepted result, added to the caller's array where there is one."""
+    (update,) = problem.params
+    if update.target is None:
+        return result
+    if update.beta == 0:  # the target may be uninitialised memory
+        np.copyto(update.target, result)
+    else:
+        np.multiply(update.target, update.beta, out=update.target)
+        np.add(update.target, result, out=update.target)
+    return update.returned
+
+
+# --- Products of matrices ---------------------------------------------------------------------------------------------
+
+
+def _plain(a: Any) -> Any:
+    """``a`` without its class: PySCF tags density matrices with their orbitals, and multiplies plain arrays."""
+    return np.asarray(a) if isinstance(a, np.ndarray) else a
+
+
+def _product(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: Any) -> Problem:
+    if c is not None and not (type(c) is np.ndarray and c.flags.c_contiguous):
+        raise Unsupported(Reason.LAYOUT, "output is not a C-contiguous numpy.ndarray")
+    return _updated(_ops._problem(*GEMM, (a, b)), (len(a), b.shape[1]), alpha, beta, c)
+
+
+def _matrices(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _plain(a), _plain(b)
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} and {type(b).__name__} are not both numpy.ndarray")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape}")
+    return a, b
+
+
+def _require(dtype: np.dtype, *arrays: Any) -> None:
+    for a in arrays:
+        if not isinstance(a, np.ndarray) or a.dtype != dtype:
+            raise Unsupported(Reason.DTYPE, f"{getattr(a, 'dtype', type(a).__name__)} is not {dtype}")
+
+
+def prepare_ddot(a: Any, b: Any, alpha: Any = 1, c: Any = None, beta: Any = 0) -> Problem:
+    a, b = _matrices(a, b)
+    _require(REAL, a, b)
+    return _product(a, b, alpha, beta, c)
+
+
+def prepare_zdot(a: Any, b: Any, alpha: Any = 1, c: Any = None, beta: Any = 0) -> Problem:
+    a, b = _matrices(a, b)
+    _require(COMPLEX, a, b)
+    if not all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b)):
+        raise Unsupported(Reason.LAYOUT, "a complex operand is neither C- nor Fortran-contiguous")
+    return _product(a, b, alpha, beta, c)
+
+
+def prepare_dot(a: Any, b: Any, alpha: Any = 1, c: Any = None, beta: Any = 0) -> Problem:
+    a, b = _matrices(a, b)
+    if a.dtype == b.dtype == COMPLEX:
+        return prepare_zdot(a, b, alpha, c, beta)
+    if {a.dtype, b.dtype} == {REAL, COMPLEX} and (c is not None or np.iscomplexobj(alpha)):
+        raise Unsupported(Reason.PARAM, "a real and a complex matrix with an output or a complex factor")
+    return _product(a, b, alpha, beta, c)
+
+
+def prepare_dgemm(
+    trans_a: Any, trans_b: Any, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any, alpha: Any = 1, beta: Any = 0,
+    offseta: Any = 0, offsetb: Any = 0, offsetc: Any = 0,
+) -> Problem:  # fmt: skip
+    """A product of blocks of matrices: an offset counts elements, rows are as long as those of the whole."""
+    _require(REAL, a, b, c)
+    left = _block(_plain(a), (m, k), trans_a, offseta)
+    right = _block(_plain(b), (k, n), trans_b, offsetb)
+    target = _block(c, (m, n), "N", offsetc)
+    return _updated(_ops._problem(*GEMM, (left, right)), (m, n), alpha, beta, target, c)
+
+
+def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -> np.ndarray:
+    """The block of ``shape``, once transposed for "T", of C-contiguous ``whole`` from element ``offset``."""
+    stored = shape if trans == "N" else shape[::-1]
+    if trans not in ("N", "T") or whole.ndim != 2 or not whole.flags.c_contiguous:
+        raise Unsupported(Reason.LAYOUT, f"operand of shape {whole.shape}, transposition {trans!r}")
+    if min(stored) <= 0 or stored[1] > whole.shape[1] or offset < 0:
+        raise Unsupported(Reason.LAYOUT, f"block {stored} at {offset} of a matrix {whole.shape}")
+    size, row = whole.itemsize, whole.strides[0]
+    # ValueError, a refusal like the others, where the block ends outside.
+    view: np.ndarray = np.ndarray(stored, whole.dtype, whole, offset * size, (row, size))
+    return view if trans == "N" else view.T
+
+
+# --- Contractions -----------------------------------------------------------------------------------------------------
+
+
+def _contraction(
+    scripts: Any, tensors: Sequence[Any], alpha: Any = 1, beta: Any = 0, out: Any = None, optimize: Any = None
+) -> Problem:
+    """A contraction of PySCF: by gemm where ``optimize`` is None and two operands allow it, else by NumPy."""
+    if not isinstance(scripts, str):
+        raise Unsupported(Reason.PARAM, f"subscripts {scripts!r}")
+    inputs, output, arrays = _einsum.parse((scripts, *map(_plain, tensors)))
+    sizes: dict[str, int] = {}
+    for labels, a in zip(inputs, arrays, strict=True):
+        if any(sizes.setdefault(label, n) != n for label, n in zip(labels, np.shape(a), strict=True)):
+            raise Unsupported(Reason.LAYOUT, f"an operand {np.shape(a)} stretches: PySCF allows it for small ones only")
+    if optimize is None:
+        gemm = "->" in scripts and _by_gemm(inputs, output, arrays)
+        problem = _ops._problem(inputs, output, arrays, loops=not gemm)
+    else:
+        problem = _ops._problem(inputs, output, arrays, None, *_ops._search(optimize, len(arrays)))
+    return _updated(problem, tuple(sizes[label] for label in output), alpha, beta, out)
+
+
+def _by_gemm(inputs: Sequence[str], output: str, arrays: Sequence[Any]) -> bool:
+    """Whether ``lib.contract`` makes one matrix product of it: each label twice, each operand with some of its own."""
+    a, b = map(set, inputs)
+    labels = "".join(inputs) + output
+    big = min(np.size(x) for x in arrays) >= numpy_helper.EINSUM_MAX_SIZE
+    return big and all(labels.count(c) == 2 for c in labels) and a & b not in (set(), a, b) and not a & b & set(output)
+
+
+def prepare_contract(
+    subscripts: Any, A: Any, B: Any, alpha: Any = 1, beta: Any = 0, out: Any = None, **ignored: Any
+) -> Problem:
+    if ignored.get("DEBUG"):
+        raise Unsupported(Reason.PARAM, "DEBUG prints")
+    return _contraction(subscripts, (A, B), alpha, beta, out)
+
+
+def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
+    stretched = "..." in scripts  # handed to NumPy, options and all
+    if len(tensors) == 2 and not stretched and "_contract" not in kwargs:
+        return prepare_contract(scripts, *tensors, **kwargs)
+    # Of three and more operands PySCF forgets alpha, beta and out: as it pleases.
+    if refused := kwargs.keys() - ({"optimize", "alpha", "beta", "out"} if stretched else {"optimize"}):
+        raise Unsupported(Reason.PARAM, f"options {', '.join(sorted(refused))}")
+    return _contraction(scripts, tensors, **{"optimize": not stretched, **kwargs})
+
+
+# --- Eigenproblems ----------------------------------------------------------------------------------------------------
+
+
+def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
+    return _linalg_ops.prepare_eigh(_plain(h), _plain(s))
+
+
+def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, and eigenvectors with the phases that PySCF gives them."""
+    w, x = result
+    return w, hf._adjust_phase_(np.require(x, requirements="W"))
+
+
+# --- The patch --------------------------------------------------------------------------------------------------------
+
+
+def _row(name: str, prepare: Any) -> Op:
+    return Op(f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _ops.SMALL, deliver)
+
+
+# By the place where PySCF defines the function; what imports it from there by name is found when patching.
+OPS: Mapping[str, Op] = {
+    "pyscf.lib.numpy_helper.einsum": _row("einsum", prepare_einsum),
+    "pyscf.lib.numpy_helper.contract": _row("contract", prepare_contract),
+    "pyscf.lib.numpy_helper.dot": _row("dot", prepare_dot),
+    "pyscf.lib.numpy_helper.ddot": _row("ddot", prepare_ddot),
+    "pyscf.lib.numpy_helper.zdot": _row("zdot", prepare_zdot),
+    "pyscf.lib.numpy_helper._dgemm": _row("_dgemm", prepare_dgemm),
+    "pyscf.scf.hf.eig": Op(
+        "pyscf.scf.hf.eig",
+        hf.eig,
+        prepare_eig,
+        _linalg_ops.run_eigh,
+        _linalg_ops.eigh_error,
+        _linalg_ops.SMALL,
+        deliver_eig,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PyscfPatch:
+    """One ``patch_pyscf()``; leaving its ``with`` block, or ``undo()``, takes it back."""
+
+    patches: tuple[_patch.Patch, ...]
+
+    def __enter__(self) -> PyscfPatch:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.undo()
+
+    def undo(self) -> None:
+        """Take this patch back; RuntimeError when that has been done."""
+        with _patch._here.lock:
+            for p in reversed(self.patches):
+                p.undo()
+            _patches.remove(self)
+            _release()
+
+
+_patches: list[PyscfPatch] = []  # in force, oldest first; changed under the lock of trnpy._patch
+
+
+def patch_pyscf() -> PyscfPatch:
+    """Accelerate PySCF, and the NumPy and SciPy that it calls, in the whole process until undone.
+
+    Patches add up: the original objects are back after the last is undone.  Names that modules
+    imported before or while patched follow.  RuntimeWarning for a PySCF outside TESTED.
+
+    >>> import pyscf, trnpy.chem
+    >>> einsum = pyscf.lib.einsum
+    >>> with trnpy.chem.patch_pyscf():
+    ...     pyscf.lib.einsum is einsum
+    False
+    >>> pyscf.lib.einsum is einsum
+    True
+    """
+    _check_version(pyscf.__version__)
+    with _patch._here.lock:
+        others = _patch.patch()
+        own = _patch.Patch(frozenset(OPS), LIBRARIES, {})
+        _patch._install(OPS, True, LIBRARIES)
+        _patch._here.patches.append(own)
+        _patch._settle(False)
+        new = PyscfPatch((others, own))
+        _patches.append(new)
+    return new
+
+
+def unpatch_pyscf() -> None:
+    """Take back the latest ``patch_pyscf()``; RuntimeError when none is in force."""
+    with _patch._here.lock:
+        if not _patches:
+            raise RuntimeError("unpatch_pyscf(): no patch_pyscf() is in force")
+        _patches[-1].undo()
+
+
+def _check_version(version: str) -> None:
+    release = tuple(int(part) for part in version.split(".")[:2])
+    first, last = TESTED
+    if not first <= release <= last:
+        tested = " to ".join(".".join(map(str, r)) for r in dict.fromkeys(TESTED))
+        message = f"PySCF {version} is not among the versions that trnpy has been tested with ({tested})"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _release() -> None:
+    """Put originals where modules that were imported while patched have a hook that is no longer installed."""
+    hooks = {id(hook): hook for name, hook in _patch._here.hooks.items() if not _patch._here.users[name]}
+    for module in list(sys.modules.values()):
+        if isinstance(module, types.ModuleType):
+            for attribute, value in list(vars(module).items()):
+                if (hook := hooks.get(id(value))) is not None:
+                    setattr(module, attribute, hook._original)
