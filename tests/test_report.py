@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._policy import HYSTERESIS, policy
 from trnpy._report import EVENTS, SITES, Ledger, Process, print_report, profile, report
-from trnpy._report_text import duration, place, quantity
+from trnpy._report_text import duration, place, plain, quantity
 
 GOLDEN = """\
 trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (measured)
@@ -83,6 +83,37 @@ def test_rich_prints_the_same_words_as_plain_text(monkeypatch):
     assert without.getvalue() == repr(ledgers.chemistry()) + "\n"
     assert with_rich.getvalue() != without.getvalue()
     assert words(with_rich.getvalue()) == words(without.getvalue())
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 160])
+def test_a_terminal_gets_what_fits_and_is_told_what_does_not(columns):
+    lines = plain(ledgers.chemistry("neuron"), columns).splitlines()
+    tables = lines[lines.index(next(line for line in lines if line.startswith("by function"))) :]
+    body = tables[: tables.index("", tables.index("") + 1)]
+    assert max(map(len, body)) <= columns
+    text = "\n".join(body)
+    for name in ("host", "moved", "work"):  # a column, or named in the title as left out
+        assert re.search(rf"\b{name}\b", text)
+    assert all(
+        re.search(rf"\b{name}\b", text)
+        for name in ("calls", "measured", "modelled", "memory_bound", "scipy.linalg.eigh")
+    )
+
+
+def test_rich_and_plain_agree_in_a_narrow_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "84")
+    monkeypatch.setenv("TERM", "dumb")
+    with_rich, without = Terminal(), Terminal()
+    print_report(ledgers.chemistry("null"), with_rich)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    print_report(ledgers.chemistry("null"), without)
+    printed = re.sub("\x1b\\[[0-9;]*m", "", with_rich.getvalue())
+    assert words(printed) == words(without.getvalue())
+    assert max(map(len, printed.splitlines())) <= 84
 
 
 def test_report_goes_to_standard_error_by_default(capsys):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 from trnpy._report_tally import FAILURES, ROUTED, Tally, merged
 
 if TYPE_CHECKING:
     from trnpy._report import Ledger
 
-LINES = 20  # of the program in the text; JSON has them all
+LINES = 12  # of the program in the text; JSON has them all
 NONE = "-"  # a figure that nobody has
-WIDE = 400  # columns: no table needs more
+WIDE = 10_000  # columns of a file: no end
+GAP = "  "
 PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
 
 
@@ -124,6 +126,8 @@ def figures(t: Tally) -> tuple[str, ...]:
 def tables(ledger: Ledger) -> list[Table]:
     """By function, and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
+    if not functions:
+        return []
     mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
     header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
     total_s: dict[str, float] = {}
@@ -132,8 +136,7 @@ def tables(ledger: Ledger) -> list[Table]:
     functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
     of_functions = [(t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in functions]
     of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in lines[:LINES]]
-    rest = len(lines) - LINES
-    title = f"by line (the {LINES} longest; {rest:,} more in the JSON report)" if rest > 0 else "by line"
+    title = f"by line, the {LINES} longest of {len(lines):,}" if len(lines) > LINES else "by line"
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),
         Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
@@ -150,51 +153,89 @@ def examples(ledger: Ledger) -> list[str]:
     return [f"{t.reason}, for example {t.op} at {place(t.file, t.line)}: {' '.join(t.detail.split())}" for t in shown]
 
 
-def plain(ledger: Ledger) -> str:
+def width(table: Table) -> list[int]:
+    """Characters that each column takes."""
+    columns = zip(*(table.header, *table.rows), strict=True)
+    return [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
+
+
+def fits(table: Table, columns: int) -> bool:
+    return sum(width(table)) + len(GAP) * (len(table.header) - 1) <= columns
+
+
+def stacked(table: Table, joint: str) -> Table:
+    """The same with its text in one column: the first cell, and below it the others with a ``joint``."""
+
+    def stack(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return f"{cells[0]}\n{GAP}{joint.join(cells[1 : table.left])}", *cells[table.left :]
+
+    return Table(table.title, stack(table.header), [stack(row) for row in table.rows], 1)
+
+
+def without(table: Table, names: tuple[str, ...]) -> Table:
+    """The same without some columns, which the title then names."""
+    keep = [i for i, head in enumerate(table.header) if head.split("\n")[0] not in names]
+
+    def kept(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(cells[i] for i in keep)
+
+    title = f"{table.title} (left out: {', '.join(names)})"
+    return Table(title, kept(table.header), [kept(row) for row in table.rows], table.left)
+
+
+def fitted(table: Table, columns: int) -> Table:
+    """``table`` for a terminal of that many columns: whole, or what is needed most."""
+    flat, deep = stacked(table, ", "), stacked(table, f"\n{GAP}")
+    rare, spare = ("moved", "work"), ("host", "moved", "work")
+    choices = [table, without(table, rare), flat, without(flat, rare), without(deep, rare), without(deep, spare)]
+    return next((choice for choice in choices if fits(choice, columns)), choices[-1])
+
+
+def plain(ledger: Ledger, columns: int = WIDE) -> str:
     """Sentences and aligned tables."""
     out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
-    for table in tables(ledger) if ledger.tallies else ():
-        split = [head.split("\n") for head in table.header]
-        height = max(map(len, split))
-        heads = zip(*([""] * (height - len(head)) + head for head in split), strict=True)
-        rows = [*heads, *table.rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        out += ["", table.title]
-        for row in rows:
-            cells = (
-                c.ljust(w) if i < table.left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-            )
-            out.append("  ".join(cells).rstrip())
+    for table in tables(ledger):
+        shown = fitted(table, columns)
+        out += ["", shown.title]
+        for row in (shown.header, *shown.rows):
+            out += _aligned(row, width(shown), shown.left)
     return "\n".join([*out, *[""][: len(out) > 1], *examples(ledger)])
 
 
+def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
+    """The lines of one row: text left, numbers right, all at the bottom."""
+    split = [cell.split("\n") for cell in cells]
+    height = max(map(len, split))
+    padded = [
+        [line.ljust(w) if i < left else line.rjust(w) for line in [""] * (height - len(lines)) + lines]
+        for i, (lines, w) in enumerate(zip(split, widths, strict=True))
+    ]
+    return [GAP.join(parts).rstrip() for parts in zip(*padded, strict=True)]
+
+
 def show(ledger: Ledger, file: IO[str]) -> None:
-    """The same by rich, where it is installed."""
+    """Print the report to ``file``, by rich where that is installed; a terminal gets what fits its width."""
+    # A file is as wide as its longest line; only a terminal has an edge to wrap at.
+    columns = shutil.get_terminal_size().columns if file.isatty() else WIDE
     if importlib.util.find_spec("rich") is None:
-        print(plain(ledger), file=file)
+        print(plain(ledger, columns), file=file)
         return
-    import rich.box
     import rich.console
     import rich.table
     import rich.text
 
-    # A file is as wide as its longest line; only a terminal has an edge to wrap at.
-    console = rich.console.Console(file=file, width=None if file.isatty() else WIDE, highlight=False, markup=False)
+    console = rich.console.Console(file=file, width=columns, highlight=False, markup=False)
     for sentence in sentences(ledger):
         console.print(rich.text.Text.assemble(("trnpy: ", "bold"), sentence))
-    for table in tables(ledger) if ledger.tallies else ():
-        grid = rich.table.Table(title=table.title, box=rich.box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for i, head in enumerate(table.header):
-            right = i >= table.left
-            grid.add_column(
-                rich.text.Text(head),
-                justify="right" if right else "left",
-                no_wrap=right,
-                overflow="fold",
-                vertical="bottom",
-            )
-        for row in table.rows:
+    for table in tables(ledger):
+        shown = fitted(table, columns)
+        grid = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False)
+        for i, head in enumerate(shown.header):
+            right = i >= shown.left
+            justify: Literal["right", "left"] = "right" if right else "left"
+            heading = rich.text.Text(head, style="dim")
+            grid.add_column(heading, justify=justify, no_wrap=right, overflow="fold", vertical="bottom")
+        for row in shown.rows:
             grid.add_row(*map(rich.text.Text, row))
-        console.print(grid)
-    for example in examples(ledger):
-        console.print(rich.text.Text(example, style="dim"))
+        console.print("", rich.text.Text(shown.title, style="bold"), grid, sep="\n")
+    console.print(*(rich.text.Text(example, style="dim") for example in ["", *examples(ledger)]), sep="\n")
