@@ -218,7 +218,8 @@ def patched(
     (True, False)
     """
     rows, excluded = _select(names), LIBRARIES | _packages(exclude)
-    changed(current_policy(), changes, "patched")  # complain where the block is written, not where it is entered
+    if changes:
+        changed(current_policy(), changes, "patched")  # complain where the block is written, not where it is entered
     return Block(functools.partial(_patched, rows, rebind, excluded, changes))
 
 
@@ -292,7 +293,8 @@ def patch(
     """
     rows, excluded = _select(names), LIBRARIES | _packages(exclude)
     with _here.lock:
-        changed(process_policy(), changes, "patch")
+        if changes:
+            changed(process_policy(), changes, "patch")
         new = Patch(frozenset(rows), excluded, changes)
         _install(rows, rebind, excluded)
         _here.patches.append(new)

@@ -1,0 +1,174 @@
+"""``python -m trnpy doctor`` and ``calibrate``: what is installed, what is set, what is wrong, how fast the host is."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from trnpy import _calibration
+from trnpy._engine import current_engine
+from trnpy._nki.device import detect
+from trnpy._nki.hardware import GIB, MACHINES
+from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._patch import patch_status, patched
+from trnpy._policy import Policy, from_environment, policy
+
+PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
+DAY_S = 86400
+STALE_DAYS = 180  # after which microcode, BLAS and neighbours have probably changed
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's."""
+
+    topic: str
+    text: str
+    wrong: bool = False
+
+
+def version() -> str:
+    """trnpy's own."""
+    return str(sys.modules["trnpy"].__version__)
+
+
+def doctor(argv: list[str]) -> int:
+    """Print what trnpy finds; 1 if anything is wrong.  ``argv`` names modules to import and look into for escapes."""
+    if any(name.startswith("-") for name in argv):
+        print("usage: python -m trnpy doctor [module ...]\n\nmodules are imported and searched for names that a")
+        print("patch made after importing them would not reach; the runner patches before the program imports")
+        return 0 if argv[0] in ("-h", "--help") else 2
+    findings = [*_versions(), *_settings(os.environ), *_devices(os.environ), *_rates(), *_escapes(argv)]
+    topic = ""
+    for f in findings:
+        print(f"{'' if f.topic == topic else f.topic:<14}{'WRONG: ' if f.wrong else ''}{f.text}")
+        topic = f.topic
+    wrong = sum(f.wrong for f in findings)
+    print(f"\n{wrong} of these {'is' if wrong == 1 else 'are'} wrong" if wrong else "\nnothing is wrong")
+    return 1 if wrong else 0
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("trnpy", version())
+    yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
+    for package in PACKAGES:
+        try:
+            yield Finding("packages", f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    for name in ("numpy", "scipy"):
+        build = importlib.import_module(name).show_config(mode="dicts")["Build Dependencies"]
+        blas = build.get("blas", {})
+        yield Finding("BLAS", f"{name}: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
+
+
+def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    known = {f"TRNPY_{f.name.upper()}" for f in fields(Policy)} | {"TRNPY_REQUIRE_NKI"}
+    try:
+        settings = from_environment(environ)
+    except ValueError as why:
+        yield Finding("policy", str(why), True)
+        return
+    for f in fields(Policy):
+        variable, value = f"TRNPY_{f.name.upper()}", getattr(settings, f.name)
+        source = f"from {variable}" if variable in environ else "default"
+        if f.name == "fallback" and from_environment({**environ, "TRNPY_REQUIRE_NKI": "0"}).fallback != value:
+            source = "from TRNPY_REQUIRE_NKI"
+        yield Finding("policy", f"{f.name} = {value} ({source})")
+    for name in sorted(environ):
+        if name.startswith("TRNPY_") and name not in known:
+            yield Finding("policy", f"{name} is not a variable of trnpy's: {', '.join(sorted(known))} are", True)
+
+
+def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
+    found = detect()
+    yield Finding("device", ", ".join(found.nodes) if found.available else f"none: {found.missing}")
+    with contextlib.suppress(ValueError):  # said already
+        settings = from_environment(environ)
+        try:
+            engine = current_engine(settings)
+        except DeviceUnavailable as why:
+            yield Finding("device", str(why), True)
+        else:
+            yield Finding("device", f"calls go to: {engine.name if engine is not None else 'the host'}")
+        machine = MACHINES[settings.machine]
+        yield Finding(
+            "machine",
+            f"{machine.name}: link {machine.link_bytes_per_s / GIB:.3g} GiB/s, "
+            f"HBM {machine.hbm_bytes_per_s / GIB:.4g} GiB/s, launch {machine.launch_s * 1e6:.3g} us (modelled)",
+        )
+
+
+def _rates() -> Iterator[Finding]:
+    machine = _calibration.machine_id()
+    yield Finding("host", machine)
+    path = _calibration._path(machine)
+    try:
+        rates = _calibration.current_rates()
+    except ValueError as why:
+        yield Finding("calibration", str(why), True)
+        return
+    if not rates.calibrated:
+        yield Finding("calibration", f"none, predictions are rough: python -m trnpy calibrate would write {path}")
+        return
+    days = (time.time() - path.stat().st_mtime) / DAY_S
+    stale = ", old: python -m trnpy calibrate renews it" if days > STALE_DAYS else ""
+    yield Finding("calibration", f"{path}, {days:.1f} days old{stale}")
+
+
+def _escapes(modules: list[str]) -> Iterator[Finding]:
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as why:
+            yield Finding("patch", f"{name} does not import: {why}", True)
+    with patched():
+        status = patch_status()
+    yield Finding("patch", f"covers {', '.join(status['installed'])}")
+    for name, function in status["escaped"].items():
+        yield Finding(
+            "patch", f"{name} is {function}: imported before a patch, it escapes it (rebind=True re-points it)"
+        )
+
+
+def calibrate(argv: list[str]) -> int:
+    """Measure this host, save and summarise the rates."""
+    if argv:
+        print("usage: python -m trnpy calibrate\n\nmeasures this host in under a minute, and keeps the rates for it")
+        return 0 if argv[0] in ("-h", "--help") else 2
+    started = time.perf_counter()
+    with _progress() as progress, policy(device="none", force=False):
+        rates = _calibration.calibrate(progress)
+    path = _calibration.save(rates)
+    for kind, curve in rates.curves.items():
+        print(f"{kind:<10}" + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
+    print(f"{'copy':<10}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
+    print(f"measured in {time.perf_counter() - started:.0f} s and saved: {path}")
+    return 0
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar where rich is installed, else a line for each step."""
+    if importlib.util.find_spec("rich") is None:
+        yield lambda what, fraction: print(f"{fraction:4.0%}  {what}", file=sys.stderr)
+        return
+    import rich.console
+    import rich.progress
+
+    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as bar:
+        task = bar.add_task("calibrating", total=1.0)
+
+        def progress(what: str, fraction: float) -> None:
+            bar.update(task, completed=fraction, description=what)
+
+        yield progress
+        bar.update(task, completed=1.0, description="calibrated")

@@ -1,0 +1,136 @@
+"""Run a script, a module or a string as ``__main__``, so that it cannot tell it was not started by python itself."""
+
+from __future__ import annotations
+
+import builtins
+import code
+import importlib.machinery
+import importlib.util
+import os
+import pkgutil
+import sys
+import types
+from collections.abc import Callable
+from typing import NoReturn
+
+
+def run_script(path: str, args: list[str]) -> None:
+    """As ``python path args``: a file, or a directory or zip archive with a ``__main__``; "-" is standard input."""
+    sys.argv = [path, *args]
+    if path == "-":
+        _search("")
+        _run(_standard_input)
+    elif pkgutil.get_importer(path) is not None:
+        _search(os.path.abspath(path))
+        _run(lambda: _load("__main__", f"can't find '__main__' module in {path!r}"))
+    else:
+        _search(os.path.dirname(os.path.realpath(path)))
+        _run(lambda: _read(os.path.abspath(path)))
+
+
+def run_module(name: str, args: list[str]) -> None:
+    """As ``python -m name args``."""
+    sys.argv = ["-m", *args]  # until it is found: python shows the same to a package it imports on the way
+    _search(os.getcwd())
+    _run(lambda: _located(name))
+
+
+def run_code(source: str, args: list[str]) -> None:
+    """As ``python -c source args``."""
+    sys.argv = ["-c", *args]
+    _search("")
+    _run(lambda: (_compile(source.encode(), "<string>"), _main()))
+
+
+def _search(first: str) -> None:
+    """Put ``first`` where ``python -m trnpy`` put the current directory."""
+    if not sys.flags.safe_path:
+        sys.path[0] = first
+
+
+def _run(load: Callable[[], tuple[types.CodeType, types.ModuleType]]) -> None:
+    try:
+        program, main = load()
+        sys.modules["__main__"] = main
+        exec(program, vars(main))
+    except SystemExit:
+        raise
+    except BaseException as why:
+        trace = why.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        why.__traceback__ = trace
+        sys.excepthook(type(why), why, trace)
+        # It has been shown; the exit code, and dying of SIGINT, are best left to python.
+        sys.excepthook = lambda *shown: None
+        raise
+
+
+def _main(file: str | None = None, loader: object = importlib.machinery.BuiltinImporter) -> types.ModuleType:
+    """A module as python makes it for a program: multiprocessing finds the script by its ``__file__``."""
+    main = types.ModuleType("__main__")
+    vars(main).update(__loader__=loader, __annotations__={}, __builtins__=builtins)
+    if file is not None:
+        vars(main).update(__file__=file, __cached__=None)
+    return main
+
+
+def _compile(source: bytes, file: str) -> types.CodeType:
+    return compile(source, file, "exec", dont_inherit=True)
+
+
+def _read(path: str) -> tuple[types.CodeType, types.ModuleType]:
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as why:
+        _refuse(f"can't open file {path!r}: [Errno {why.errno}] {why.strerror}", 2)
+    return _compile(source, path), _main(path, importlib.machinery.SourceFileLoader("__main__", path))
+
+
+def _standard_input() -> tuple[types.CodeType, types.ModuleType]:
+    main = _main("<stdin>")
+    if sys.stdin.isatty():
+        sys.modules["__main__"] = main
+        code.interact(local=vars(main))
+        return _compile(b"", "<stdin>"), main
+    return _compile(sys.stdin.buffer.read(), "<stdin>"), main
+
+
+def _located(name: str) -> tuple[types.CodeType, types.ModuleType]:
+    if name.startswith("."):
+        _refuse("Relative module names not supported")
+    parent = name.rpartition(".")[0]
+    try:
+        if parent:
+            importlib.import_module(parent)
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as why:
+        if why.name is None or not f"{parent}.".startswith(f"{why.name}."):
+            raise  # something that the package itself imports
+        _refuse(f"Error while finding module specification for {name!r} (ModuleNotFoundError: {why})")
+    if spec is not None and spec.submodule_search_locations is not None:
+        main = f"{name}.__main__"
+        return _load(main, f"No module named {main}; {name!r} is a package and cannot be directly executed")
+    return _load(name, f"No module named {name}")
+
+
+def _load(name: str, missing: str) -> tuple[types.CodeType, types.ModuleType]:
+    # What is loaded under __main__ is trnpy's own, with no spec to search by.
+    spec = importlib.machinery.PathFinder.find_spec(name) if name == "__main__" else importlib.util.find_spec(name)
+    if spec is None:
+        _refuse(missing)
+    get_code = getattr(spec.loader, "get_code", None)  # an optional method of loaders
+    program = get_code(spec.name) if get_code is not None else None
+    if program is None:
+        _refuse(f"No code object available for {name}")
+    main = _main(spec.origin, spec.loader)
+    vars(main).update(__cached__=spec.cached, __package__=spec.parent, __spec__=spec)
+    if name != "__main__":
+        sys.argv[0] = spec.origin or name
+    return program, main
+
+
+def _refuse(message: str, status: int = 1) -> NoReturn:
+    print(f"{sys.executable}: {message}", file=sys.stderr)
+    raise SystemExit(status)
