@@ -17,10 +17,9 @@ from trnpy.linalg._ops import OPS as _OPS
 if TYPE_CHECKING:
     from scipy.linalg import *  # noqa: F403
 
-    def __getattr__(name: str) -> _Any: ...  # NumPy's: most of its names are SciPy's, of another type
+_LAZY = ("interpolative",)  # loads half of scipy.sparse
 
-
-_names = _public(_numpy) | _rows(_NUMPY_OPS, __name__) | _public(_scipy) | _rows(_OPS, __name__)
+_names = _public(_numpy) | _rows(_NUMPY_OPS, __name__) | _public(_scipy, _LAZY) | _rows(_OPS, __name__)
 globals().update(_names)
 
 # SciPy's only: NumPy's outer, cross and trace differ from those a star import would hide.
@@ -30,5 +29,11 @@ for _name in ("blas", "lapack"):  # as attributes, too, the modules that an impo
     _importlib.import_module(f"{__name__}.{_name}")
 
 
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def __dir__() -> list[str]:
-    return sorted(_names)
+    return sorted({*_names, *_LAZY})

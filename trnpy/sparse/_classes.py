@@ -13,15 +13,16 @@ from scipy import sparse
 
 from trnpy._names import settled
 
+_ABSTRACT = (sparse.sparray, sparse.spmatrix)
 _BASES = tuple(
     cls
-    for cls in map(sparse.__getattr__, sparse.__all__)
-    if isinstance(cls, type) and issubclass(cls, (sparse.sparray, sparse.spmatrix)) and hasattr(cls, "format")
+    for cls in vars(sparse).values()
+    if isinstance(cls, type) and issubclass(cls, _ABSTRACT) and cls not in _ABSTRACT
 )
 
-# Methods that name one of SciPy's classes where they could ask for ``self``'s: those of n dimensions, and power 0.
+# Methods that name one of SciPy's classes where they could ask for ``self``'s: in n dimensions, and power 0.
 _STRAYING = {
-    "coo_array": (
+    "coo": (
         "__getitem__",
         "_matmul_sparse",
         "_min_or_max_axis_nd",
@@ -93,12 +94,12 @@ def _container(base: type) -> property:
 
 def _subclass(base: type) -> type:
     """trnpy's subclass of ``base``: same name, doc and signature, and conversions to trnpy's classes."""
-    flavour = base.__name__.partition("_")[2]
+    layout, _, flavour = base.__name__.partition("_")
     body: dict[str, Any] = {"__doc__": base.__doc__, "__module__": __name__.rpartition(".")[0]}
     for other in _BASES:
         if other.__name__.endswith(flavour):
             body[f"_{other.__name__.partition('_')[0]}_container"] = _container(other)
-    for name in _STRAYING.get(base.__name__, ()) + _STRAYING.get(flavour, ()):
+    for name in _STRAYING.get(layout, ()) + _STRAYING.get(flavour, ()):
         if hasattr(base, name):
             body[name] = adopting(getattr(base, name))
     return types.new_class(base.__name__, (_Sparse, base), exec_body=lambda namespace: namespace.update(body))

@@ -1,0 +1,188 @@
+"""trnpy has every public name of the installed NumPy and SciPy namespaces it stands for, under the same path."""
+
+import importlib
+import inspect
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+
+import trnpy
+import trnpy.linalg.interpolative
+import trnpy.sparse.csgraph
+import trnpy.sparse.linalg
+from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.sparse import _classes
+
+PATHS = (
+    "linalg",
+    "linalg.blas",
+    "linalg.lapack",
+    "linalg.interpolative",
+    "sparse",
+    "sparse.linalg",
+    "sparse.csgraph",
+)
+PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron")
+ROWS = {op.name.rpartition(".")[2] for op in OPS}
+CLASSES = {cls.__name__ for cls in _classes.SCIPY}
+
+# What trnpy has in place of SciPy's objects; everything else is SciPy's own.
+OURS = {
+    "linalg": ROWS | {"blas", "lapack", "interpolative"},
+    "sparse": CLASSES | set(trnpy.sparse._MAKERS) | {"csgraph", "linalg"},
+    "sparse.linalg": set(trnpy.sparse.linalg._MAKERS),
+    "sparse.csgraph": {*trnpy.sparse.csgraph._MAKERS, "maximum_flow"},
+}
+
+# Functions that never return a sparse array or matrix.  One of a newer SciPy belongs here or to the module's _MAKERS.
+NOT_SPARSE = {
+    "sparse": """find get_index_dtype issparse isspmatrix isspmatrix_bsr isspmatrix_coo isspmatrix_csc isspmatrix_csr
+        isspmatrix_dia isspmatrix_dok isspmatrix_lil safely_cast_index_arrays save_npz""",
+    "sparse.linalg": """aslinearoperator bicg bicgstab cg cgs eigs eigsh expm_multiply factorized funm_multiply_krylov
+        gcrotmk gmres is_sptriangular lgmres lobpcg lsmr lsqr minres norm onenormest qmr spbandwidth spilu splu
+        spsolve_triangular svds tfqmr use_solver""",
+    "sparse.csgraph": """bellman_ford breadth_first_order connected_components construct_dist_matrix
+        csgraph_masked_from_dense csgraph_to_dense csgraph_to_masked depth_first_order dijkstra floyd_warshall johnson
+        maximum_bipartite_matching min_weight_full_bipartite_matching reverse_cuthill_mckee shortest_path
+        structural_rank yen""",
+}
+
+
+def public(module):
+    return [name for name in dir(module) if not name.startswith(("_", "cython_"))]
+
+
+def pair(path):
+    return importlib.import_module(f"scipy.{path}"), importlib.import_module(f"trnpy.{path}")
+
+
+def signature(function):
+    try:
+        return inspect.signature(function)
+    except ValueError:  # of C functions
+        return None
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_public_name_of_scipy_is_there_and_its_own_object_unless_replaced(path):
+    theirs, ours = pair(path)
+    names = public(theirs)
+    assert len(names) >= 9
+    assert set(names) <= set(dir(ours))
+    differ = {name for name in names if getattr(ours, name) is not getattr(theirs, name)}
+    assert differ == OURS.get(path, set()) & set(names)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_replaced_names_have_the_signature_doc_and_kind_of_scipys(path):
+    theirs, ours = pair(path)
+    for name in OURS.get(path, set()) & set(public(theirs)):
+        original, mine = getattr(theirs, name), getattr(ours, name)
+        if isinstance(original, types.ModuleType):
+            assert mine.__name__ == original.__name__.replace("scipy", "trnpy")
+            continue
+        assert mine.__name__ == mine.__qualname__ == name
+        assert inspect.getdoc(mine) == inspect.getdoc(original)
+        assert signature(mine) == signature(original)
+        assert callable(mine) and isinstance(mine, type) == isinstance(original, type)
+
+
+@pytest.mark.parametrize("path", sorted(OURS))
+def test_replaced_names_pickle_as_trnpys_own(path):
+    module = importlib.import_module(f"trnpy.{path}")
+    for name in OURS[path]:
+        mine = getattr(module, name)
+        if not isinstance(mine, types.ModuleType):
+            assert mine.__module__ == f"trnpy.{path}"
+            assert pickle.loads(pickle.dumps(mine)) is mine
+
+
+def test_names_that_only_numpy_linalg_has_are_in_trnpy_linalg_and_scipys_win():
+    rows = {op.name.rpartition(".")[2] for op in NUMPY_OPS}
+    only_numpy = set(public(np.linalg)) - set(public(scipy.linalg))
+    assert {"cond", "multi_dot", "matrix_power", "matrix_rank", "slogdet", "tensorinv", "vecdot"} <= only_numpy
+    assert set(public(np.linalg)) <= set(dir(trnpy.linalg))
+    for name in only_numpy - rows:
+        assert getattr(trnpy.linalg, name) is getattr(np.linalg, name)
+    for name in only_numpy & rows:
+        assert signature(getattr(trnpy.linalg, name)) == signature(getattr(np.linalg, name))
+    assert trnpy.linalg.norm is scipy.linalg.norm
+    assert trnpy.linalg.eigh.__doc__ == scipy.linalg.eigh.__doc__
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_numpys_products_are_there_with_their_signatures(name):
+    ours, theirs = getattr(trnpy, name), getattr(np, name)
+    assert ours.__name__ == name and ours.__doc__ == theirs.__doc__
+    assert signature(ours) == signature(theirs)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_star_import_brings_what_scipys_brings(path):
+    theirs, ours = {}, {}
+    exec(f"from scipy.{path} import *", theirs)
+    exec(f"from trnpy.{path} import *", ours)
+    assert set(ours) == set(theirs)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_submodules_are_attributes_and_import_paths(path):
+    parent, _, name = f"trnpy.{path}".rpartition(".")
+    assert getattr(importlib.import_module(parent), name) is sys.modules[f"trnpy.{path}"]
+
+
+def test_an_unknown_name_is_an_attribute_error_of_trnpys():
+    for path in ("linalg", "sparse", "sparse.linalg", "sparse.csgraph"):
+        with pytest.raises(AttributeError, match=f"'trnpy.{path}' has no attribute 'nonsense'"):
+            _ = importlib.import_module(f"trnpy.{path}").nonsense
+
+
+@pytest.mark.parametrize("path", sorted(NOT_SPARSE))
+def test_functions_of_scipy_sparse_are_known_to_return_sparse_objects_or_not_to(path):
+    theirs, ours = pair(path)
+    functions = {
+        name
+        for name in public(theirs)
+        if name != "test" and callable(getattr(theirs, name)) and not isinstance(getattr(theirs, name), type)
+    }
+    unknown = functions - OURS[path] - set(NOT_SPARSE[path].split())
+    assert not unknown, (
+        f"new in scipy.{path}: does it return sparse arrays?  Then it belongs to {ours.__name__}._MAKERS"
+    )
+    assert not OURS[path] & set(NOT_SPARSE[path].split())
+
+
+def test_importing_trnpy_loads_neither_scipy_nor_what_only_some_calls_need():
+    heavy = "[m for m in ('scipy', 'opt_einsum', 'rich', 'platformdirs', 'pyscf') if m in sys.modules]"
+    assert run(f"import sys, trnpy; dir(trnpy); print(*{heavy})") == []
+
+
+def test_submodules_load_when_they_are_used():
+    loaded = "print(*(m for m in ('scipy.linalg', 'scipy.sparse', 'scipy.sparse.linalg') if m in sys.modules))"
+    assert run(f"import sys, trnpy; trnpy.sparse.eye(2); {loaded}") == ["scipy.sparse"]
+    assert run(f"import sys, trnpy; trnpy.linalg.det; {loaded}") == ["scipy.linalg"]
+    assert "scipy.sparse.linalg" in run(f"import sys, trnpy; trnpy.sparse.linalg.norm; {loaded}")
+
+
+@pytest.mark.slow
+def test_importing_trnpy_takes_at_most_30_ms_more_than_importing_numpy():
+    def seconds(code):
+        started = time.perf_counter()
+        run(code)
+        return time.perf_counter() - started
+
+    extra = [seconds("import numpy, trnpy") - seconds("import numpy") for _ in range(21)]
+    assert statistics.median(extra) <= 0.030
