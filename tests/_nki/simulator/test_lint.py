@@ -1,10 +1,13 @@
 """Tests of the lint: every rule catches the bug planted for it, and correct kernels pass."""
 
+import numpy as np
 import pytest
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
+from tests._nki.simulator.planted_runs import CORRECT, RUNS
 
-from trnpy._nki.simulator.lint import errors, lint_source
-from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES
+from trnpy._nki.simulator.lint import errors, lint_launch, lint_source
+from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 
 
 @pytest.mark.parametrize("planted", SOURCE, ids=lambda p: p.id)
@@ -33,7 +36,7 @@ def test_functions_that_no_kernel_reaches_are_host_code():
 
 
 def test_a_file_without_kernel_is_an_error_that_says_what_is_expected():
-    with pytest.raises(ValueError, match="decorated with nki.jit"):
+    with pytest.raises(ValueError, match=r"decorated with nki\.jit"):
         lint_source("def f(x):\n    return x\n", "kernel.py")
     with pytest.raises(ValueError, match="no function 'g'"):
         lint_source("def f(x):\n    return x\n", "kernel.py", "g")
@@ -43,3 +46,28 @@ def test_there_are_39_rules_each_with_a_source_and_a_pass():
     assert sorted(RULES) == list(range(1, 40))
     assert all(rule.source and rule.passes for rule in RULES.values())
     assert set(DECIDED_ELSEWHERE) <= set(RULES)
+
+
+def launched(text: str, planted: Planted, folder) -> tuple[Finding, ...]:
+    path = folder / "kernel.py"
+    path.write_text(HEAD + text)
+    kernel = load_kernel(path, "kernel")[planted.lnc]
+    arrays = tuple(np.array(a) for a in planted.args or ())
+    return lint_launch(kernel, arrays, target=planted.target)
+
+
+@pytest.mark.parametrize("planted", RUNS, ids=lambda p: p.id)
+def test_a_bug_that_a_launch_shows_is_found_at_its_line(planted: Planted, tmp_path):
+    found = launched(planted.text, planted, tmp_path)
+    assert {(f.rule, f.severity) for f in found} >= {(planted.rule, planted.severity)}, found
+    assert {f.rule for f in errors(found)} <= {planted.rule}
+    assert all(f.file.endswith("kernel.py") and f.line > 0 for f in found if f.rule == planted.rule)
+
+
+@pytest.mark.parametrize(("name", "text", "arrays", "lnc"), CORRECT, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_correct_launch_gives_no_error(name, text, arrays, lnc, tmp_path):
+    assert errors(launched(text, Planted(0, "E", text, arrays, lnc=lnc), tmp_path)) == ()
+
+
+def test_every_rule_has_a_planted_bug():
+    assert {p.rule for p in (*SOURCE, *RUNS)} == set(RULES)

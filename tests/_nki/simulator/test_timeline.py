@@ -1,12 +1,12 @@
 """Tests of the Chrome-trace timeline: what Perfetto needs, in order, without overlaps in a lane."""
 
+import itertools
 import json
 
 from tests._nki.simulator.hand_made import matmul
-
+from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.schedule import schedule
 from trnpy._nki.simulator.timeline import timeline, write_timeline
-from trnpy._nki.hardware import TRN2
 
 
 def test_every_instruction_is_one_complete_event_at_its_modelled_time():
@@ -29,7 +29,7 @@ def test_no_two_events_of_a_dma_lane_overlap_and_every_lane_has_a_name():
             lanes.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
     assert len(lanes) > 1
     for spans in lanes.values():
-        assert all(a[1] <= b[0] + 1e-9 for a, b in zip(sorted(spans), sorted(spans)[1:]))
+        assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(sorted(spans)))
     named = {e["tid"] for e in events if e["name"] == "thread_name"}
     assert named >= {e["tid"] for e in events if e["ph"] == "X"}
 

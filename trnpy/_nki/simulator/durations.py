@@ -143,7 +143,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
     An engine serves eight SBUF partitions; a descriptor is what is contiguous on both sides. Rows
     that also follow each other in HBM make one descriptor for all eight partitions.
     """
-    operands = [o for o in (*instruction.writes, *instruction.reads) if o.role not in ("vector_offset", "index")]
+    operands = [o for o in (*instruction.writes, *instruction.reads) if not o.role.endswith(".index")]
     hbm = [o for o in operands if o.region.buffer == "hbm"]
     chip = [o for o in operands if o.region.buffer != "hbm"]
     payload = max((math.prod(o.shape) * itemsize(o) for o in operands), default=0)

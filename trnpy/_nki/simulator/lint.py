@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trnpy._nki.simulator.context import Mode
 from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Mode, run
+from trnpy._nki.simulator.launch import run
 from trnpy._nki.simulator.lint_source import lint_source
 from trnpy._nki.simulator.lint_trace import from_error, lint_trace
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
@@ -30,7 +33,13 @@ def lint_launch(
     try:
         result = run(kernel, args, kwargs, target=target, mode=mode)
     except SimulatorError as error:
-        return (from_error(error),)
+        found = from_error(error)
+        seen = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+        if found.line and (found.file in seen or error.__cause__):
+            return (found,)
+        # Refused before or after the kernel's own statements ran: name the kernel.
+        own = getattr(kernel, "function", kernel).__code__
+        return (dataclasses.replace(found, file=own.co_filename, line=own.co_firstlineno),)
     return lint_trace(result.traces)
 
 

@@ -58,6 +58,12 @@ def body_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
         yield from ast.walk(statement)
 
 
+def local_names(function: ast.FunctionDef) -> set[str]:
+    """Parameters and names assigned anywhere in the function, nested ones included."""
+    parameters = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
+    return parameters | {n.id for n in body_nodes(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
 def loop_bodies(function: ast.FunctionDef, module: Module) -> dict[str, ast.FunctionDef]:
     """Nested functions that are passed by name to a device loop."""
     nested = {n.name: n for n in body_nodes(function) if isinstance(n, ast.FunctionDef)}

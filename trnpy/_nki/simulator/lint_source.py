@@ -19,6 +19,7 @@ from trnpy._nki.simulator.lint_scope import (
     body_nodes,
     dotted,
     is_jit,
+    local_names,
     loop_bodies,
 )
 from trnpy._nki.simulator.rules import Finding
@@ -124,10 +125,9 @@ def _call_tree(module: Module, kernel: str | None) -> _Calls:
 
 def _names_used(node: ast.FunctionDef, module: Module) -> list[str]:
     """Module-level functions this one refers to: called, or passed on as a value."""
+    local = local_names(node)
     return [
-        n.id
-        for n in body_nodes(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in module.functions
+        n.id for n in body_nodes(node) if isinstance(n, ast.Name) and n.id in module.functions and n.id not in local
     ]
 
 
@@ -244,8 +244,7 @@ def _imports(tree: ast.Module) -> Iterator[Violation]:
 
 def _purity(function: Function, module: Module) -> Iterator[Violation]:
     """Rule 4: compiled kernels are cached by their arguments, so anything else they read goes stale."""
-    local = {a.arg for a in ast.walk(function.node) if isinstance(a, ast.arg)}
-    local |= {n.id for n in body_nodes(function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    local = local_names(function.node)
     for node in body_nodes(function.node):
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             name = dotted(node, module)

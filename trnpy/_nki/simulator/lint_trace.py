@@ -111,7 +111,7 @@ def _descriptors(trace: Trace) -> Iterator[Finding]:
     for index, instruction in enumerate(trace.instructions):
         if instruction.engine != "dma" or (instruction.file, instruction.line) in seen:
             continue
-        operands = (*instruction.writes, *instruction.reads)
+        operands = [o for o in (*instruction.writes, *instruction.reads) if not o.role.endswith(".index")]
         payload = sum(_bytes(o) for o in instruction.writes)
         moved = transfer(instruction, machine)
         if {o.region.buffer for o in operands} == {"sbuf"} and instruction.opcode == "dma_copy":
