@@ -1,0 +1,1 @@
+"""Upstream's own installed tests, run on trnpy's functions: ``python -m conformance``."""

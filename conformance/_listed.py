@@ -1,0 +1,83 @@
+"""The failures we know of: tests, why they fail, under which versions and in which mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.specifiers import SpecifierSet
+
+FOLDER = Path(__file__).parent / "listed"
+MODES = ("baseline", "unforced", "forced")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Tests that fail for one reason; an id without its ``[parameters]`` stands for all of them."""
+
+    reason: str
+    error: re.Pattern[str]  # found in the report of the failure: another failure is not this one
+    modes: tuple[str, ...]  # of MODES: baseline is without trnpy
+    versions: tuple[tuple[str, str], ...]  # distribution, specifier: ("scipy", ">=1.17,<1.18")
+    tests: tuple[str, ...]
+    rounding: bool  # the last bit decides, another processor's BLAS may pass: the one case that is not strict
+
+    def applies(self, mode: str, installed: Callable[[str], str] = version) -> bool:
+        return mode in self.modes and all(
+            SpecifierSet(specifier).contains(installed(package), prereleases=True)
+            for package, specifier in self.versions
+        )
+
+
+def load(path: Path, mode: str) -> list[Entry]:
+    """Entries of ``path`` that apply to ``mode`` and the installed versions; none when there is no such file."""
+    if not path.exists():
+        return []
+    entries = [_entry(path, raw) for raw in yaml.safe_load(path.read_text()) or []]
+    return [entry for entry in entries if entry.applies(mode)]
+
+
+def _entry(path: Path, raw: dict[str, Any]) -> Entry:
+    expected = {"reason", "error", "modes", "versions", "tests"}
+    if set(raw) - {"rounding"} != expected:
+        raise ValueError(f"{path}: an entry has {sorted(raw)}: expected {sorted(expected)}, and perhaps rounding")
+    modes, versions, tests = raw["modes"], raw["versions"], raw["tests"]
+    if not isinstance(modes, list) or not isinstance(versions, dict) or not isinstance(tests, list) or not tests:
+        raise ValueError(f"{path}: {raw['reason']!r}: expected lists of modes and tests, and a mapping of versions")
+    if not versions or not modes or not set(modes) <= set(MODES):
+        raise ValueError(f"{path}: {raw['reason']!r}: expected at least one version condition, and modes of {MODES}")
+    return Entry(
+        reason=raw["reason"],
+        error=re.compile(raw["error"]),
+        modes=tuple(modes),
+        versions=tuple(versions.items()),
+        tests=tuple(tests),
+        rounding=raw.get("rounding", False),
+    )
+
+
+def match(entries: Iterable[Entry], nodeids: Sequence[str], whole: bool) -> tuple[dict[str, Entry], list[str]]:
+    """The entry of each listed id of ``nodeids``, and listed tests that are not there.
+
+    Unless the ``whole`` suite was collected, tests of files that were not are passed over.
+    """
+    ids: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        ids.setdefault(nodeid, []).append(nodeid)
+        if "[" in nodeid:
+            ids.setdefault(nodeid[: nodeid.index("[")], []).append(nodeid)
+    files = {nodeid.partition("::")[0] for nodeid in nodeids}
+    listed: dict[str, Entry] = {}
+    missing = []
+    for entry in entries:
+        for test in entry.tests:
+            if test in ids:
+                listed.update(dict.fromkeys(ids[test], entry))
+            elif whole or test.partition("::")[0] in files:
+                missing.append(test)
+    return listed, missing

@@ -1,0 +1,143 @@
+"""The pytest plugin: redirects test files, knows the listed failures, and counts calls per function."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from conformance._listed import Entry, match
+from conformance._redirect import Redirection
+from trnpy import _report
+from trnpy._dispatch import Decision, Reason
+from trnpy._engine import current_engine
+from trnpy._policy import current_policy
+
+NOTHING_FORCED = 6  # exit code: a forced run that never took the device path; pytest's own end at 5
+FAULTS = (Reason.ERROR, Reason.OOM)  # of an engine that has none: a bug in an algorithm
+CALLS = pytest.StashKey[list[Decision]]()
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The ledger of one test: decisions in their order, of all threads."""
+
+    decisions: list[Decision] = field(default_factory=list)
+
+    def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
+        self.decisions.append(decision)
+
+
+@dataclass(slots=True)
+class Tally:
+    """One function, over all tests; calls are those that returned."""
+
+    calls: int = 0
+    device: int = 0  # of the calls
+    passed: int = 0  # tests
+    passed_device: int = 0  # of them, those with a call on the device path
+    listed: int = 0
+    failed: int = 0
+    host: Counter[str] = field(default_factory=Counter)  # why the other calls stayed on the host
+
+
+class Plugin:
+    def __init__(self, redirection: Redirection, entries: list[Entry], whole: bool, forced: bool) -> None:
+        self.redirection, self.entries, self.whole, self.forced = redirection, entries, whole, forced
+        self.tallies: dict[str, Tally] = {}
+        self.hits = 0  # tests with a call on the device path
+        self.listed = 0
+        self.known: dict[str, Entry] = {}  # by node id
+
+    def pytest_sessionstart(self) -> None:
+        sys.meta_path.insert(0, self.redirection)
+
+    @pytest.hookimpl(tryfirst=True)  # before -k takes tests away: a listed one that is not run is not stale
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if outside := {i.module.__name__ for i in items if not self.redirection.covers(i.module)}:  # type: ignore[attr-defined]
+            raise pytest.UsageError(f"test modules that still import the reference: {', '.join(sorted(outside))}")
+        self.known, missing = match(self.entries, [item.nodeid for item in items], self.whole)
+        if missing:
+            raise pytest.UsageError("listed failures match no test:\n  " + "\n  ".join(missing))
+        for item in items:
+            if entry := self.known.get(item.nodeid):
+                item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=not entry.rounding), append=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        engine = current_engine(current_policy())
+        if engine is not None:
+            engine.health.faults = 0  # of the test before
+        recorder = Recorder()
+        item.stash[CALLS] = recorder.decisions
+        previous, _report.Process.ledger = _report.Process.ledger, recorder
+        try:
+            return (yield)
+        finally:
+            _report.Process.ledger = previous
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.when != "call":
+            return report
+        calls = item.stash[CALLS]
+        faults = [str(c) for c in calls if c.reason in FAULTS]
+        if faults and report.passed:
+            report.outcome, report.longrepr = "failed", "the host's result hid an error:\n" + "\n".join(faults)
+        entry = self.known.get(item.nodeid)
+        if entry is not None and report.skipped and not entry.error.search(str(report.longrepr)):
+            report.outcome, report.longrepr = "failed", f"not the listed {entry.error.pattern!r}:\n{report.longrepr}"
+            del report.wasxfail  # or pytest still takes it for the expected failure
+        self._count(calls, report.outcome, entry is not None)
+        return report
+
+    def _count(self, calls: list[Decision], outcome: str, listed: bool) -> None:
+        on_device = Counter(c.op for c in calls if c.on_device)
+        self.hits += bool(on_device)
+        self.listed += listed
+        for call in calls:
+            tally = self.tallies.setdefault(call.op, Tally())
+            tally.calls += 1
+            if call.on_device:
+                tally.device += 1
+            else:
+                tally.host[call.reason] += 1
+        for op in {c.op for c in calls}:
+            tally = self.tallies[op]
+            tally.passed += outcome == "passed"
+            tally.passed_device += outcome == "passed" and op in on_device
+            tally.failed += outcome == "failed"
+            tally.listed += listed and outcome != "failed"
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK and self.forced and not self.hits:
+            session.exitstatus = NOTHING_FORCED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        write = terminalreporter.write_line
+        fetched = self.redirection.fetched
+        terminalreporter.section("trnpy")
+        write(f"look-ups by test files that went to trnpy: {', '.join(f'{k} {n}' for k, n in fetched.most_common())}")
+        if self.whole and (unseen := sorted(self.redirection.replaced - set(fetched))):
+            write(f"names of trnpy's that no test file looks up: {', '.join(unseen)}")
+        if self.tallies:
+            head = ("function", "calls", "on device path", "tests passed", "of them on device path", "listed", "failed")
+            write(f"{head[0]:28}" + "".join(f"{h:>{len(h) + 2}}" for h in head[1:]))
+        for op, t in sorted(self.tallies.items()):
+            row = (t.calls, t.device, t.passed, t.passed_device, t.listed, t.failed)
+            write(f"{op:28}" + "".join(f"{n:>{len(h) + 2}}" for n, h in zip(row, head[1:], strict=True)))
+            if self.forced and t.host:
+                write("    on the host: " + ", ".join(f"{n} {reason}" for reason, n in t.host.most_common()))
+        if self.forced:
+            proof = "" if self.hits else ": this run proves nothing of the device path"
+            write(f"{self.hits} tests had a call on the device path{proof}")
+        for entry, n in Counter(self.known.values()).items():
+            write(f"listed, {n} tests: {entry.reason}")
+        for report in terminalreporter.getreports("failed"):
+            write(f"not as listed: {report.nodeid}")

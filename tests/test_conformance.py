@@ -1,0 +1,151 @@
+"""The harness that runs upstream's tests: it reaches them, and it notices what it must."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import scipy.linalg
+import scipy.linalg._basic
+
+from conformance import _listed
+from conformance._redirect import Redirection
+from conformance._suites import SUITES, Name
+from trnpy import linalg
+
+ROOT = Path(__file__).parents[1]
+CHOLESKY = "scipy/linalg/tests/test_decomp_cholesky.py"
+SCIPY = '{scipy: ">=1"}'
+
+
+def conformance(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of ``python -m conformance``."""
+    run = subprocess.run(
+        [sys.executable, "-m", "conformance", *arguments],
+        cwd=ROOT, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return run.returncode, run.stdout + run.stderr
+
+
+def listing(folder: Path, test: str, error: str = "") -> str:
+    """A file with one listed failure, as arguments."""
+    path = folder / "listed.yaml"
+    path.write_text(
+        f"- {{reason: a test, error: {error!r}, modes: [baseline, unforced], versions: {SCIPY}, tests: [{test!r}]}}"
+    )
+    return f"--listed={path}"
+
+
+def test_a_function_off_by_a_thousandth_fails_upstreams_tests() -> None:
+    code, output = conformance("scipy.linalg", CHOLESKY, "--break=scipy.linalg.cholesky=1.001")
+    assert code == 1, output
+    assert output.count("not as listed: scipy/linalg/tests/test_decomp_cholesky.py::TestCholesky::") >= 5
+
+
+def test_a_method_off_by_a_thousandth_fails_upstreams_tests() -> None:
+    code, output = conformance(
+        "scipy.sparse", "scipy/sparse/tests/test_csr.py", "--break=scipy.sparse.csr_matrix.toarray=1.001"
+    )
+    assert code == 1, output
+    assert "test_csr_rowslice" in output
+
+
+def test_an_unbroken_function_passes_on_the_device_path() -> None:
+    code, output = conformance("scipy.linalg", CHOLESKY, "--forced")
+    assert code == 0, output
+    row = next(line for line in output.splitlines() if line.startswith("scipy.linalg.cholesky "))
+    calls, device, passed, passed_device, listed, failed = map(int, row.split()[1:])
+    assert calls >= device >= passed_device >= 20
+    assert passed >= passed_device
+    assert (listed, failed) == (0, 0)
+
+
+def test_a_forced_run_that_forces_nothing_is_not_a_success() -> None:
+    code, output = conformance("scipy.linalg", "scipy/linalg/tests/test_procrustes.py", "--forced")
+    assert code == 6, output
+    assert "proves nothing" in output
+
+
+def test_a_listed_test_that_passes_is_an_error(tmp_path: Path) -> None:
+    test = f"{CHOLESKY}::TestCholesky::test_simple"
+    code, output = conformance("scipy.linalg", CHOLESKY, listing(tmp_path, test))
+    assert code == 1, output
+    assert f"not as listed: {test}" in output
+    assert "XPASS(strict)" in output
+
+
+def test_a_listed_test_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    test = f"{CHOLESKY}::TestCholesky::test_gone"
+    code, output = conformance("scipy.linalg", CHOLESKY, listing(tmp_path, test))
+    assert code == 4, output
+    assert test in output
+
+
+@pytest.mark.parametrize(("error", "exit_code"), [("Singular", 1), ("not almost equal", 0)])
+def test_a_listed_test_may_fail_only_as_listed(tmp_path: Path, error: str, exit_code: int) -> None:
+    test = f"{CHOLESKY}::TestCholesky::test_simple"
+    code, output = conformance(
+        "scipy.linalg", test, "--break=scipy.linalg.cholesky=1.001", listing(tmp_path, test, error)
+    )
+    assert code == exit_code, output
+    assert ("not the listed 'Singular'" if exit_code else "1 xfailed") in output
+
+
+def test_a_listed_failure_counts_for_its_versions_and_modes_only() -> None:
+    versions = {"scipy": ">=1.17,<1.18", "numpy": ">=2"}
+    raw = {"reason": "r", "error": "", "modes": ["forced"], "versions": versions, "tests": ["t"]}
+    entry = _listed._entry(Path("listed.yaml"), raw)
+    installed = {"scipy": "1.17.1", "numpy": "2.4.6"}
+    assert entry.applies("forced", installed.__getitem__)
+    assert not entry.applies("unforced", installed.__getitem__)
+    assert not entry.applies("forced", (installed | {"scipy": "1.18.0"}).__getitem__)
+
+
+@pytest.mark.parametrize("missing", ["reason", "error", "modes", "versions", "tests"])
+def test_a_listed_failure_says_everything(missing: str) -> None:
+    entry = {"reason": "r", "error": "", "modes": ["forced"], "versions": {"scipy": ">=1"}, "tests": ["t"]}
+    del entry[missing]
+    with pytest.raises(ValueError, match="expected"):
+        _listed._entry(Path("listed.yaml"), entry)
+
+
+IMPORTS = """
+import scipy
+import scipy.linalg as whole
+from scipy import linalg
+from scipy.linalg import solve
+from scipy.linalg._basic import solve as internal
+from scipy.linalg._basic import *
+def later():
+    from scipy.linalg._basic import solve
+    import scipy.linalg._basic
+    return solve, scipy.linalg._basic.solve
+seen = [scipy.linalg.solve, whole.solve, linalg.solve, solve, internal, *later(), getattr(linalg, "solve")]
+"""
+
+
+def test_every_way_to_import_is_redirected_and_scipy_itself_is_not() -> None:
+    redirection = Redirection([Name("scipy.linalg.solve", scipy.linalg.solve, linalg.solve)], "scipy")
+    before = scipy.linalg._basic.solve
+    namespace: dict[str, object] = {"__builtins__": redirection.builtins}
+    exec(IMPORTS, namespace)
+    assert namespace["seen"] == [linalg.solve] * 8
+    assert scipy.linalg._basic.solve is scipy.linalg.solve is before is not linalg.solve
+
+
+def test_writes_of_test_files_reach_scipys_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, object] = {"__builtins__": Redirection([], "scipy").builtins}
+    exec("import scipy.linalg._basic as module", namespace)
+    monkeypatch.setattr(namespace["module"], "_harness_was_here", 1, raising=False)
+    assert scipy.linalg._basic._harness_was_here == 1
+    monkeypatch.undo()
+    assert not hasattr(scipy.linalg._basic, "_harness_was_here")
+
+
+def test_without_arguments_it_names_the_suites() -> None:
+    code, output = conformance()
+    assert code == 4
+    assert all(suite in output for suite in SUITES)
