@@ -156,6 +156,20 @@ def test_missed_are_host_calls_that_the_modelled_device_wins_by_the_hysteresis()
     assert ledger.regret() == []
 
 
+def test_a_host_slower_than_predicted_is_no_gain_of_a_device_but_said():
+    """trnpy decides by the prediction: a disturbed host must not make a device look good."""
+    ledger = Ledger("", opened=0.0)
+    ledger.add(ledgers.decision("numpy.dot", 0.01, 0.1), 0.0, 4.0, ledgers.frame("x.py", 5))
+    ledger.closed = 10.0
+    (missed,) = ledger.missed()
+    assert (missed.won, missed.doubted, missed.doubted_s, missed.gain_s) == (0, 1, 4.0, 0.0)
+    assert "a trn2 would not make this run faster" in repr(ledger)
+    assert (
+        "not in this what-if: 1 call that took 4.00 s (measured) instead of 10.0 ms (predicted): the host was "
+        "disturbed, or its rates are wrong; on the trn2 100 ms (modelled)"
+    ) in repr(ledger)
+
+
 def test_regret_are_device_calls_slower_than_the_predicted_host():
     ledger = Ledger("", opened=0.0)
     for line, seconds in ((1, 0.4), (2, 2.0), (3, 5.0)):
@@ -184,8 +198,8 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
         ),
         (
             [(1.0, 0.9, 1.0)] * 3,
-            "a trn2 would not make this run faster: of 3 calls that could go there none would be 1.2 times faster "
-            "than on this host (modelled)",
+            "a trn2 would not make this run faster: of 3 calls that could go there none would beat this host 1.2 times, "
+            "as measured and as predicted (modelled)",
         ),
         (
             [(0.01, 0.001, 0.01)],
@@ -231,7 +245,7 @@ def test_a_failed_device_call_is_a_loss_and_never_a_gain():
 def test_other_host_routes_are_host_calls_and_are_named():
     ledger = Ledger("", opened=0.0)
     route, detail = "exact float64 products", "predicted 12.0 times faster than the reference"
-    d = ledgers.decision("numpy.matmul", 1.0, 0.9, reason=Reason.ROUTE, route=route, detail=detail)
+    d = ledgers.decision("numpy.matmul", 1.0, 0.8, reason=Reason.ROUTE, route=route, detail=detail)
     ledger.add(d, 0.0, 1.5, ledgers.frame("x.py", 2))
     (tally,) = ledger.missed()
     assert (tally.ran_on, tally.won_s) == ("host by exact float64 products", 1.5)

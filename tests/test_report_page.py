@@ -156,7 +156,7 @@ def test_every_bar_says_whether_it_is_measured_predicted_or_modelled(name):
     for look, says in bars:
         assert ("hatched" in look) == bool(re.search("modelled|predicted", says)), says
     for value in re.findall(r'<span class="value">(.*?)</span>', text):
-        assert re.search("measured|predicted|modelled|not considered", value), value
+        assert re.search("measured|predicted|modelled|other", value), value
 
 
 def test_every_reason_has_a_meaning():

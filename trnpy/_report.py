@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 from trnpy._calibration import machine_id
 from trnpy._policy import HYSTERESIS, current_policy
 from trnpy._report_tally import DEVICE, Call, Tally, merged, ran_on
-from trnpy._report_text import duration, plain, show, uncalibrated
+from trnpy._report_text import NOTICEABLE, duration, plain, show, uncalibrated
 
 if TYPE_CHECKING:
     from trnpy._dispatch import Decision
@@ -35,7 +35,6 @@ FOLD = 256  # calls that wait to be added up
 EVENTS = 1000  # calls kept one by one, the longest: what a timeline can show, under 1 MB
 SITES = 10_000  # of the program kept apart: far more than people read; generated code shares the rest
 OVERLAPS = 256  # finished calls that a longer one around them is compared with
-NOTICEABLE = 0.01  # of the run time: gains below it drown in the noise of any clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class WhatIf:
         if not self.won:
             return (
                 f"{slower}: of {self.modelled:,} calls that could go there none "
-                f"would be {HYSTERESIS} times faster than on this host (modelled)"
+                f"would beat this host {HYSTERESIS} times, as measured and as predicted (modelled)"
             )
         basis = "modelled" if self.host_basis == "measured" else f"modelled, and the host {self.host_basis}"
         basis = f"{basis}; {self.won:,} of {self.calls:,} calls"
@@ -256,8 +255,13 @@ class Ledger:
         return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line")
 
     def missed(self) -> list[Tally]:
-        """Lines whose host calls a device would have won by HYSTERESIS (modelled), largest gain first."""
-        return sorted((t for t in self.by_line() if t.won), key=lambda t: -t.gain_s)
+        """Lines whose host calls a device would have won by HYSTERESIS (modelled), largest gain first.
+
+        ``won`` counts those whose host time it beats as measured and as predicted; ``doubted`` those
+        that it beats only as measured: the host was disturbed, or its rates are wrong.
+        """
+        lines = (t for t in self.by_line() if t.won or t.doubted)
+        return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)
 
     def regret(self) -> list[Tally]:
         """Lines whose calls on the device path were slower than the host (predicted), largest loss first."""
@@ -278,7 +282,8 @@ class Ledger:
         """This run without a device and with ``machine``.
 
         Measured time outside accelerated functions stays as it is; that inside is scaled by the sum
-        over calls of min(host, device), where the device counts only when it wins by HYSTERESIS.
+        over calls of min(host, device), where the device counts only when it wins by HYSTERESIS, over the
+        host's measured time and over the predicted one: trnpy decides by the latter.
         """
         tallies, elapsed_s, covered_s = self.tallies, self.elapsed_s, self._covered_s
         measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too

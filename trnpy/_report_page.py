@@ -11,14 +11,15 @@ from trnpy._calibration import machine_id
 from trnpy._nki.hardware import MACHINES
 from trnpy._report import Ledger, WhatIf
 from trnpy._report_style import SCRIPT, STYLE
-from trnpy._report_tally import DEVICE, Call, Tally, beaten_s, merged, ran_on
-from trnpy._report_text import NONE, device_sentences, duration, place, quantity, several, where
+from trnpy._report_tally import DEVICE, Call, Tally, merged, ran_on, wins
+from trnpy._report_text import NONE, device_sentences, doubts, duration, place, quantity, several, where
 
 ROWS = 300  # lines of the program in the table: what a browser sorts at once and a person scrolls
 LANE = 40  # pixels: as the style sheet's
 LANES = 6  # threads with a lane of their own; the others share the last
 TICKS = 8  # at most, on the time axis
-THINNEST = 1.2  # thousandths of the time axis: a call shorter than that is drawn so wide, to be seen
+THINNEST = 0.8  # thousandths of the time axis, about a pixel: a shorter call is drawn so wide, but low
+TICK = 7  # pixels: how low
 
 MEANING = {
     "faster": "the model says the device is faster, transfers included",
@@ -52,7 +53,7 @@ HATCH = (
     '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<rect width="6" height="6" class="d2"/><rect width="3" height="6" class="d1"/></pattern></defs>'
 )
-PALE = "<p>Pale: calls too small, or of a kind, for a device to be considered; they have no modelled time.</p>"
+PALE = "<p>Pale: other calls, too small or of a kind that no device is considered for; they have no modelled time.</p>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
     return (
         f'<div class="function"><h3>{html.escape(op)} <small>{note}</small></h3>'
         f'<div class="row"><span class="name">host</span>{bar(host, full_s)}'
-        f'<span class="value">{label(host, ("measured", "predicted", "not considered"))}</span></div>'
+        f'<span class="value">{label(host, ("measured", "predicted", "other"))}</span></div>'
         f'<div class="row"><span class="name">{machine}</span>{bar(device, full_s)}'
         f'<span class="value">{label(device, ("measured", "modelled"))}</span></div></div>'
     )
@@ -218,8 +219,7 @@ def timeline(ledger: Ledger) -> str:
     if taken:
         on_device = [(c, c.seconds, "device") for c in calls if ran_on(c.decision) == DEVICE]
     else:
-        won = [c for c in calls if beaten_s(ran_on(c.decision), c.decision, c.seconds) is not None]
-        on_device = [(c, c.decision.device_s or 0.0, "modelled") for c in won]
+        on_device = [(c, c.decision.device_s or 0.0, "modelled") for c in calls if wins(c)]
     device = "".join(_rect(c, start, elapsed_s, count, seconds, look) for c, seconds, look in on_device)
     names = [f"host{f', thread {i + 1}' if count > 1 else ''}" for i in range(count)]
     names.append(f"{machine}, {'measured' if taken else 'modelled'}")
@@ -244,21 +244,25 @@ def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float
     )
     if look == "modelled":
         says += f"\n{duration(seconds)} on a {d.machine}, modelled"
-    width = max(1000 * seconds / elapsed_s, THINNEST)
+    width = 1000 * seconds / elapsed_s
+    height = LANE - 8 if width >= THINNEST else TICK
     return (
-        f'<rect class="{look}" x="{1000 * start / elapsed_s:.2f}" y="{LANE * lane + 4}" width="{width:.2f}" '
-        f'height="{LANE - 8}"><title>{html.escape(says)}</title></rect>'
+        f'<rect class="{look}" x="{1000 * start / elapsed_s:.2f}" y="{LANE * (lane + 1) - 4 - height}" '
+        f'width="{max(width, THINNEST):.2f}" height="{height}"><title>{html.escape(says)}</title></rect>'
     )
 
 
-def undrawn(ledger: Ledger) -> str:
-    """How many calls the timeline leaves out, and how much of their time it shows."""
+def caption(ledger: Ledger) -> str:
+    """What the timeline leaves out, and what it does not draw to scale."""
     calls, tallies = ledger.calls, ledger.tallies
     count, total_s = sum(t.calls for t in tallies), sum(t.seconds for t in tallies)
-    if count == len(calls) or not total_s:
-        return ""
-    share = sum(c.seconds for c in calls) / total_s
-    return f"<p>The {several(len(calls), 'longest call')} of {count:,}: {share:.1%} of the time of all.</p>"
+    said = []
+    if count > len(calls) and total_s:
+        share = sum(c.seconds for c in calls) / total_s
+        said.append(f"The {several(len(calls), 'longest call')} of {count:,}: {share:.1%} of the time of all.")
+    if any(1000 * c.seconds < THINNEST * ledger.elapsed_s for c in calls):
+        said.append("Low ticks are calls too short to draw to scale.")
+    return f"<p>{' '.join(said)}</p>" if said else ""
 
 
 def lines_table(ledger: Ledger) -> str:
@@ -347,9 +351,12 @@ def page(ledger: Ledger) -> str:
         sections += [
             f'<section class="whatif">{comparison(w)}{LEGEND}'
             f'<dl class="facts">{facts(w, ledger.tallies)}</dl></section>',
-            *(f'<p class="notice">{html.escape(s)}</p>' for s in device_sentences(ledger.tallies)),
+            *(
+                f'<p class="notice">{html.escape(s)}</p>'
+                for s in [*doubts(ledger.tallies, w), *device_sentences(ledger.tallies)]
+            ),
             f"<section><h2>Host against {ledger.machine}, by function</h2>{PALE}{functions(ledger)}</section>",
-            f"<section><h2>When it ran</h2>{timeline(ledger)}{undrawn(ledger)}</section>",
+            f"<section><h2>When it ran</h2>{timeline(ledger)}{caption(ledger)}</section>",
             f"<section><h2>By line of the program</h2>{lines_table(ledger)}</section>",
             f"<section><h2>Why calls ran where they did</h2>{reasons(ledger)}</section>",
         ]

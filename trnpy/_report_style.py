@@ -72,12 +72,12 @@ rect.d1 { fill: var(--device); } rect.d2 { fill: var(--device-2); } svg > rect:h
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; line-height: 1.35; }
 th { text-align: left; white-space: nowrap; vertical-align: bottom; color: var(--muted); font-weight: 500;
-  padding: 6px 8px; }
-td { padding: 8px; border-top: 1px solid var(--rule); vertical-align: top; }
+  padding: 6px; }
+td { padding: 8px 6px; border-top: 1px solid var(--rule); vertical-align: top; }
 th:first-child, td:first-child { padding-left: 0; } th:last-child, td:last-child { padding-right: 0; }
 .n { text-align: right; white-space: nowrap; }
 .share { display: block; height: 3px; margin: 3px 0 0 auto; background: var(--host); border-radius: 2px; }
-td.where { overflow-wrap: break-word; min-width: 13em; max-width: 24em; }
+td.where { overflow-wrap: break-word; min-width: 14em; max-width: 24em; }
 .where span { display: block; color: var(--muted); font-size: 12px; }
 .why span { display: block; color: var(--muted); font-size: 12px; overflow-wrap: anywhere; }
 td b { font-weight: 600; }

@@ -49,9 +49,13 @@ class Tally:
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
-    won: int = 0  # calls that ran on the host and that the modelled device beats by HYSTERESIS
+    won: int = 0  # calls whose host time the modelled device beats by HYSTERESIS, measured and predicted
     won_s: float = 0.0  # host seconds of those: measured, or predicted where a double ran
     won_device_s: float = 0.0  # modelled
+    doubted: int = 0  # calls that it beats as measured, not as predicted: trnpy would leave them on the host
+    doubted_s: float = 0.0  # measured
+    doubted_host_s: float = 0.0  # predicted
+    doubted_device_s: float = 0.0  # modelled
     lost: int = 0  # calls that took the device path and were slower than the predicted host
     lost_s: float = 0.0  # measured
     lost_host_s: float = 0.0  # predicted
@@ -60,7 +64,7 @@ class Tally:
 
     @property
     def gain_s(self) -> float:
-        """Modelled seconds that a device would save."""
+        """Modelled seconds that a device would save in the calls it wins."""
         return self.won_s - self.won_device_s
 
     @property
@@ -90,10 +94,17 @@ class Tally:
             self.lost += 1
             self.lost_s += seconds
             self.lost_host_s += host_s
-        if (alone_s := beaten_s(self.ran_on, decision, seconds)) is not None:
+        if not beats_host(self.ran_on, decision, seconds):
+            return
+        if beats_host(self.ran_on, decision, host_s):
             self.won += 1
-            self.won_s += alone_s
+            self.won_s += seconds if self.on_host else host_s
             self.won_device_s += device_s
+        else:
+            self.doubted += 1
+            self.doubted_s += seconds
+            self.doubted_host_s += host_s
+            self.doubted_device_s += device_s
 
     def absorb(self, other: Tally) -> None:
         """Add the calls of ``other``."""
@@ -140,14 +151,14 @@ def ran_on(decision: Decision) -> str:
     return decision.engine if decision.engine == DEVICE else f"{decision.engine} engine"
 
 
-def beaten_s(where: str, decision: Decision, seconds: float) -> float | None:
-    """What a call took, or would have taken, on a host that the modelled device beats by HYSTERESIS; else None."""
-    alone_s = seconds if is_host(where) else decision.host_s
-    if (
-        where in (DEVICE, RETRIED)
-        or decision.device_s is None
-        or alone_s is None
-        or decision.device_s * HYSTERESIS > alone_s
-    ):
-        return None
-    return alone_s
+def beats_host(where: str, decision: Decision, seconds: float) -> bool:
+    """Whether the modelled device beats by HYSTERESIS a call that took ``seconds``, and no device took part."""
+    if decision.device_s is None or decision.host_s is None or where in (DEVICE, RETRIED):
+        return False
+    return decision.device_s * HYSTERESIS <= (seconds if is_host(where) else decision.host_s)
+
+
+def wins(call: Call) -> bool:
+    """Whether the modelled device beats the host's time for ``call``, measured and predicted."""
+    where, d = ran_on(call.decision), call.decision
+    return beats_host(where, d, call.seconds) and beats_host(where, d, d.host_s or 0.0)

@@ -12,10 +12,11 @@ from typing import IO, TYPE_CHECKING, Literal
 from trnpy._report_tally import FAILURES, ROUTED, Tally, merged
 
 if TYPE_CHECKING:
-    from trnpy._report import Ledger
+    from trnpy._report import Ledger, WhatIf
 
 LINES = 12  # of the program in the text; JSON has them all
 NONE = "-"  # a figure that nobody has
+NOTICEABLE = 0.01  # of the run time: gains below it drown in the noise of any clock
 WIDE = 10_000  # columns of a file: no end
 GAP = "  "
 PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
@@ -75,11 +76,28 @@ def sentences(ledger: Ledger) -> list[str]:
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
         str(what_if),
+        *doubts(tallies, what_if),
         *device_sentences(tallies),
     ]
     if any(t.uncalibrated for t in tallies):
         said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
     return said
+
+
+def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
+    """What the what-if leaves out: calls of a host that was much slower than predicted."""
+    ours = [t for t in tallies if t.doubted]
+    took_s, host_s, device_s = (
+        sum(getattr(t, name) for t in ours) for name in ("doubted_s", "doubted_host_s", "doubted_device_s")
+    )
+    if took_s - device_s < NOTICEABLE * what_if.elapsed_s:
+        return []
+    calls = several(sum(t.doubted for t in ours), "call")
+    return [
+        f"not in this what-if: {calls} that took {duration(took_s)} (measured) instead of {duration(host_s)} "
+        f"(predicted{uncalibrated(ours)}): the host was disturbed, or its rates are wrong; "
+        f"on the {what_if.machine} {duration(device_s)} (modelled)"
+    ]
 
 
 def device_sentences(tallies: list[Tally]) -> list[str]:
