@@ -57,7 +57,7 @@ class Transfer:
     hbm_bytes: int
     descriptors: int
     descriptor_bytes: int
-    indirect: bool
+    software: bool  # GpSimd writes the descriptors
 
 
 def itemsize(operand: Operand) -> int:
@@ -147,17 +147,17 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
     hbm = [o for o in operands if o.region.buffer == "hbm"]
     chip = [o for o in operands if o.region.buffer != "hbm"]
     payload = max((math.prod(o.shape) * itemsize(o) for o in operands), default=0)
-    indirect = bool(instruction.options.get("indirect"))
+    software = instruction.options.get("dge") == "swdge"
     rows = chip[0].shape[0] if chip else PARTITIONS
     first = chip[0].region.partitions[0] if chip else 0
     last = first + rows - 1
     engines = tuple(range(first // PARTITIONS_PER_DMA_ENGINE, last // PARTITIONS_PER_DMA_ENGINE + 1))
     per_engine = payload / len(engines)
     run = min((_run_bytes(o) for o in hbm), default=payload)
-    if indirect and chip:
+    if software and chip:
         run = min(run, payload // rows)
     if chip:
-        run = min(run, *(_run_bytes(o, partitioned=True) for o in chip)) if run < payload or indirect else run
+        run = min(run, *(_run_bytes(o, partitioned=True) for o in chip)) if run < payload or software else run
     piece = max(1, min(run, math.ceil(per_engine)))
     pieces = max(1, math.ceil(per_engine / piece))
     rate = machine.hbm_bytes_per_s / DMA_ENGINES
@@ -168,7 +168,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
         sum(math.prod(o.shape) * itemsize(o) for o in hbm),
         pieces * len(engines),
         piece,
-        indirect,
+        software,
     )
 
 

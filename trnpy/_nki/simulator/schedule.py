@@ -200,15 +200,15 @@ class _Run:
         if moved is None:
             moved = self.moved[key] = transfer(instruction, self.machine)
         self.transfers[index] = moved
-        generator = "gpsimd" if moved.indirect else "dge"
+        generator = "gpsimd" if moved.software else "dge"
         generation = (
             timing.software_dge_s + moved.descriptors * timing.software_descriptor_s
-            if moved.indirect
-            else timing.descriptor_generation_s
+            if moved.software
+            else (0.0 if instruction.options.get("dge") == "none" else timing.descriptor_generation_s)
         )
         trigger = max(self.ready[index], self.free.get(generator, 0.0))
         self.free[generator] = trigger + generation
-        opens = trigger + timing.dma_start_s + (generation if moved.indirect else 0.0)
+        opens = trigger + timing.dma_start_s + (generation if moved.software else 0.0)
         queues, first, last = self.queues, float("inf"), 0.0
         for engine in moved.engines:
             begins = queues[engine] if queues[engine] > opens else opens
@@ -245,7 +245,7 @@ def _signature(instruction: Instruction) -> object:
         str(options.get("perf_mode", "")),
         bool(options.get("is_transpose")),
         bool(options.get("is_stationary_onezero")) or bool(options.get("is_moving_onezero")),
-        bool(options.get("indirect")),
+        options.get("dge"),
         bool(options.get("reduce_res")),
         options.get("hops"),
     )

@@ -1,0 +1,114 @@
+"""Tests of the two commands: what they print, what they return, and what they say of a bad command."""
+
+import json
+
+import pytest
+from tests._nki.simulator.planted import CLEAN, HEAD
+
+from trnpy._nki.simulator import table
+from trnpy._nki.simulator.cli import main
+
+SHAPES = ["--shape", "256x128", "--shape", "256,512"]
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    path = tmp_path / "clean.py"
+    path.write_text(HEAD + CLEAN)
+    return str(path)
+
+
+def test_simulate_prints_a_modelled_table(kernel, capsys):
+    assert main(["simulate", f"{kernel}:kernel", *SHAPES]) == 0
+    shown = capsys.readouterr().out
+    for words in ("modelled", "tensor engine", "HBM traffic", "SBUF at most", "float32[128, 512]"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("mode", ["run", "trace", "reorder"])
+def test_simulate_as_json_is_the_same_price_in_every_mode(kernel, capsys, mode):
+    assert main(["simulate", kernel, *SHAPES, "--mode", mode, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (cost,) = report["cores"]
+    assert report["mode"] == mode
+    assert cost["modelled"] is True
+    assert cost["flops"] == 2 * 256 * 128 * 512
+    assert cost["hbm_bytes"] == 4 * (256 * 128 + 256 * 512 + 128 * 512)
+    assert report["psum_peak_banks"] == 1
+    assert report["findings"] == []
+
+
+def test_simulate_writes_a_timeline(kernel, tmp_path, capsys):
+    out = tmp_path / "timeline.json"
+    assert main(["simulate", kernel, *SHAPES, "--target", "trn3", "--timeline", str(out)]) == 0
+    events = json.loads(out.read_text())["traceEvents"]
+    assert sum(e["ph"] == "X" and e["name"] == "nc_matmul" for e in events) == 2
+    assert "ui.perfetto.dev" in capsys.readouterr().out
+
+
+def test_lint_of_the_source_says_that_a_launch_was_not_checked(kernel, capsys):
+    assert main(["lint", kernel]) == 0
+    shown = capsys.readouterr().out
+    assert "0 errors, 0 warnings" in shown
+    assert "--shape" in shown
+
+
+def test_lint_with_shapes_checks_the_launch_too(kernel, capsys):
+    assert main(["lint", kernel, *SHAPES]) == 0
+    assert "--shape" not in capsys.readouterr().out
+    assert main(["lint", kernel, "--shape", "256x128", "--shape", "256x600"]) == 1
+    assert ": E23 " in capsys.readouterr().out
+
+
+def test_lint_returns_one_for_an_error_and_shows_it_as_json(kernel, tmp_path, capsys):
+    path = tmp_path / "bad.py"
+    path.write_text(HEAD + CLEAN.replace("    return out", "    v = math.pi\n    return out"))
+    assert main(["lint", str(path), "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert (finding["rule"], finding["severity"]) == (3, "E")
+    assert finding["source"].startswith("nki/")
+
+
+def test_lint_lists_its_rules_and_who_decides_them(capsys):
+    assert main(["lint", "--rules"]) == 0
+    shown = capsys.readouterr().out
+    assert "doctor" in shown
+    assert "39" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lint"], "needs a FILE"),
+        (["lint", "missing.py"], "missing.py"),
+        (["simulate", "KERNEL", "--shape", "0x5"], "--shape '0x5'"),
+        (["simulate", "KERNEL", "--shape", "4x5", "--dtype", "float64"], "--dtype 'float64'"),
+        (["simulate", "KERNEL", "--shape", "4x5", "--dtype", "int8", "--dtype", "int8"], "2 --dtype for 1 --shape"),
+        (["simulate", "KERNEL", "--arg", "novalue"], "expected NAME=VALUE"),
+        (["simulate", "KERNEL:nothing", *SHAPES], "no kernel named nothing"),
+        (["simulate", "KERNEL:kernel", "--shape", "256x128"], "clean.py"),
+        (["simulate", "KERNEL:kernel", "--shape", "256x128", "--shape", "256x600"], "kernel (clean.py:"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_no_traceback(kernel, capsys, arguments, words):
+    assert main([a.replace("KERNEL", kernel) for a in arguments]) in (1, 2)
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_compile_time_arguments_reach_the_kernel(tmp_path, capsys):
+    path = tmp_path / "repeated.py"
+    text = HEAD + CLEAN.replace("kernel(at, b)", "kernel(at, b, times=1)")
+    path.write_text(text.replace("    done =", "    for _ in range(times):\n        left = fetch(at, 0)\n    done ="))
+    counts = []
+    for times in (1, 5):
+        assert main(["simulate", str(path), *SHAPES, "--arg", f"times={times}", "--json", "--mode", "trace"]) == 0
+        counts.append(json.loads(capsys.readouterr().out)["cores"][0]["instructions"])
+    assert counts[1] - counts[0] == 4
+
+
+def test_tables_are_plain_columns_without_rich(monkeypatch, capsys):
+    monkeypatch.setattr(table.importlib.util, "find_spec", lambda name: None)
+    table.print_table("title", ("a", "b"), [("1", "x"), ("22", "yy")])
+    assert capsys.readouterr().out == "title\na   b\n1   x\n22  yy\n"

@@ -1,0 +1,86 @@
+"""Tests of the cost model against AWS's published measurements, through the benchmark that prints them."""
+
+import pytest
+from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
+
+from trnpy._nki.simulator.lint import errors, lint_file
+
+# Gates of NKI.md 6a that the model misses, and why; a gate that begins to hold must leave this table.
+MISSED = {
+    ("A-V0", "total µs"): "the source loads lhsT 8 times where the measured program did 3 times",
+    ("A-V1", "total µs"): "the model finds less time lost to throttling than the profile shows",
+    ("B-V0", "total µs"): "source unpublished, loop order inferred",
+    ("B-V1", "total µs"): "source unpublished, loop order inferred",
+    ("K-2", "first to last descriptor, ns"): "the model ends a transfer when its consumer may start",
+}
+
+
+def gates(heavy: bool):
+    return [f for f in FIGURES if f.gate is not None and f.launch.heavy is heavy]
+
+
+@pytest.mark.parametrize("figure", gates(False), ids=lambda f: f"{f.launch.case} {f.quantity}")
+def test_a_published_figure_is_met_within_its_gate(figure):
+    verdict = judge(figure)
+    missed = (figure.launch.case, figure.quantity) in MISSED
+    assert verdict.passed is not missed, f"modelled {verdict.predicted:.6g}, published {figure.published:.6g}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", gates(True), ids=lambda f: f"{f.launch.case} {f.quantity}")
+def test_a_large_published_figure_is_met_within_its_gate(figure):
+    assert judge(figure).passed
+
+
+def test_a_missed_gate_is_missed_by_less_than_a_factor_of_two():
+    for figure in gates(False):
+        if (figure.launch.case, figure.quantity) in MISSED:
+            assert 0.5 < judge(figure).ratio < 2
+
+
+@pytest.fixture(scope="module")
+def variants():
+    """The tutorial's five, in float32 as measured, a quarter of the published size in each direction."""
+    size = (1024, 2048, 2048)
+    named = {
+        "tiled": matmul("tiled", "tiled", *size, "float32"),
+        "hoisted": matmul("hoisted", "hoisted", *size, "float32"),
+        "blocked": matmul("blocked", "blocked", *size, "float32"),
+        "fully": matmul("fully", "fully_blocked", *size, "float32", block_m=8),
+        "single": Launch("single", "products.py", "single", "trn2", ((128, 64), (128, 512)), "float32"),
+    }
+    return {name: traced(launch)[1] for name, launch in named.items()}
+
+
+def test_the_five_tutorial_variants_order_themselves_as_published(variants):
+    per_flop = {name: cost.device_s / cost.flops for name, cost in variants.items()}
+    assert per_flop["single"] > per_flop["tiled"] > 1.2 * per_flop["hoisted"]
+    # Published: 28.20, 28.41 and 28.30 ms, one per cent apart, all bound by TensorEngine.
+    bound = sorted(per_flop[name] for name in ("hoisted", "blocked", "fully"))
+    assert bound[-1] < 1.15 * bound[0]
+
+
+def test_the_tutorial_variants_lower_dma_time_step_by_step_as_published(variants):
+    dma = [variants[name].busy_s["dma"] for name in ("tiled", "hoisted", "blocked", "fully")]
+    assert dma == sorted(dma, reverse=True)
+    assert dma[3] < dma[0] / 2
+
+
+def test_what_is_moved_is_what_was_measured():
+    exact = {("A-V1", 201.3), ("A-V2", 201.3)}
+    for figure in FIGURES:
+        if figure.quantity == "HBM MB" and (figure.launch.case, figure.published) in exact:
+            assert judge(figure).ratio == pytest.approx(1, abs=0.005)
+
+
+@pytest.mark.parametrize("file", sorted(KERNELS.glob("[a-z]*.py")), ids=lambda p: p.name)
+def test_the_rebuilt_kernels_pass_the_lint(file):
+    assert errors(lint_file(file)) == ()
+
+
+def test_the_command_prints_every_quick_figure_and_counts_the_misses(capsys):
+    assert main(["--quick"]) == len(MISSED)
+    shown = capsys.readouterr().out
+    assert "modelled" in shown.lower()
+    assert shown.count("MISSED") == len(MISSED)
+    assert f"{len(gates(False)) - len(MISSED)} of {len(gates(False))} gates held" in shown
