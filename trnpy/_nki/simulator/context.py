@@ -39,6 +39,7 @@ from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
 from trnpy._nki.simulator.record import Allocation, Buffer, Engine, Instruction, Loop, Note, Operand, Trace
 from trnpy._nki.simulator.registers import VirtualRegister
 from trnpy._nki.simulator.reorder import Pending, Scheduler
+from trnpy._nki.simulator.sharing import MEETINGS
 from trnpy._nki.simulator.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Run:
     scopes: list[Scope] = field(default_factory=list)
     repetitions: int | None = 1  # device executions that one run of the current code stands for (trace mode)
     recording: bool = True  # False in the iterations of a device loop after its first
+    meetings: int = 0  # with the other core, so far
     shared_allocations: int = 0  # so far: matches nl.shared_hbm tensors of several cores
     ordered: int = 0  # depth of nl.no_reorder blocks
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
@@ -206,11 +208,13 @@ def issue(
         if engine != "dma" and tensor.storage.buffer != "hbm" and not tensor.checked:
             _check_access(opcode, role, tensor)
             tensor.checked = True
-    if run.scheduler is not None and (keeps or _needs_values(sources, targets)):
+    if run.scheduler is not None and (keeps or _needs_values(run, sources, targets)):
         run.scheduler.flush()
     for role, tensor in sources:
         if not tensor.storage.written.full:
             _check_initialised(run, opcode, role, tensor, skip)
+    if run.launch.cores.size > 1 and run.mode != "trace":
+        _check_sharing(run, opcode, sources, targets, skip)
     for role, tensor in targets:
         if tensor.storage.readonly:
             raise SimulatorError(f"{opcode}: {role} is a constant or a read-only input array and cannot be written")
@@ -224,7 +228,26 @@ def issue(
             pending = run.scheduler.add(lambda: _execute(opcode, compute), *regions, state, bool(run.ordered))
     for role, tensor in targets:
         _mark(run, role, tensor, keeps, skip)
+    if opcode in MEETINGS:
+        run.meetings += 1
     return NkiInstruction(run, position, pending)
+
+
+def _check_sharing(
+    run: Run,
+    opcode: str,
+    sources: list[tuple[str, NkiTensor]],
+    targets: list[tuple[str, NkiTensor]],
+    skip: bool,
+) -> None:
+    """Refuse what two cores do to shared HBM without an order between them."""
+    ownership = run.launch.ownership
+    for role, tensor in sources:
+        if tensor.storage.shared:
+            ownership.check(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
+    for role, tensor in targets:
+        if tensor.storage.shared and opcode not in MEETINGS:
+            ownership.claim(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
 
 
 def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
@@ -307,9 +330,10 @@ def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
             )
 
 
-def _needs_values(sources: list[tuple[str, NkiTensor]], targets: list[tuple[str, NkiTensor]]) -> bool:
-    """True when an indirect operand's storage is only partly initialised, so its indices decide."""
-    return any(t.index is not None and not t.storage.written.full for _, t in (*sources, *targets))
+def _needs_values(run: Run, sources: list[tuple[str, NkiTensor]], targets: list[tuple[str, NkiTensor]]) -> bool:
+    """True when a check depends on run-time indices, which must have been computed by then."""
+    indirect = [t for _, t in (*sources, *targets) if t.index is not None]
+    return any(run.launch.cores.size > 1 or not t.storage.written.full for t in indirect)
 
 
 def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip: bool) -> None:

@@ -18,6 +18,7 @@ from trnpy._nki.simulator.errors import KERNEL, SimulatorError
 from trnpy._nki.simulator.memory import Storage, check_capacity, fresh
 from trnpy._nki.simulator.record import Buffer, Trace
 from trnpy._nki.simulator.reorder import Scheduler
+from trnpy._nki.simulator.sharing import Ownership
 from trnpy._nki.simulator.tensor import NkiTensor
 
 TARGETS = {
@@ -83,6 +84,7 @@ class Launch:
     mode: Mode
     cores: CoreGroup
     grid: bool = False
+    ownership: Ownership = field(default_factory=Ownership)
     idents: Any = field(default_factory=itertools.count)
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
     inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory

@@ -23,6 +23,11 @@ class DynamicSlice:
     size: int
 
 
+def _off_partitions(tensor: NkiTensor, dim: int) -> None:
+    if tensor.on_chip and dim == 0:
+        raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
+
+
 def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     """``tensor[key]`` for integers, slices, ``...`` and nl.ds (nki-language-guide.rst, "Tensor Indexing").
 
@@ -53,6 +58,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
                     raise SimulatorError("more than one run-time index in a view", rule=19)
                 if not 0 < k.size <= shape[dim]:
                     raise SimulatorError(f"nl.ds of {k.size} elements of dimension {dim} of {tensor.shape}", rule=12)
+                _off_partitions(tensor, dim)
                 dynamic = (k.start, strides[dim], shape[dim] - k.size + 1)
                 shape[dim] = k.size
                 continue
@@ -60,6 +66,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
         if isinstance(k, VirtualRegister):
             if dynamic is not None or tensor.index is not None:
                 raise SimulatorError("more than one run-time index in a view", rule=19)
+            _off_partitions(tensor, dim)
             dynamic = (k, strides[dim], shape[dim])
             shape[dim] = 1
             drop.append(dim)
@@ -86,8 +93,6 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     kept = [dim for dim in range(tensor.ndim) if dim not in drop]
     view = tensor._view([shape[d] for d in kept], [strides[d] for d in kept], offset)
     if dynamic is not None:
-        if tensor.on_chip and dynamic[1] == tensor.strides[0] and tensor.ndim > 1 and dynamic[1] == tensor.row_elements:
-            raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
         from trnpy._nki.simulator.indirect import Index
 
         view.index = Index("scalar", dynamic[0], dynamic[1], dynamic[2], None)
