@@ -32,6 +32,10 @@ class VirtualRegister:
             rule=6,
         )
 
+    def __eq__(self, other: object) -> bool:
+        return self is other if other is None or isinstance(other, VirtualRegister) else self._refuse()
+
+    __hash__ = object.__hash__
     __bool__ = __int__ = __index__ = __float__ = __len__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _refuse
     __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _refuse
