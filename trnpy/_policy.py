@@ -89,8 +89,15 @@ def _parse(name: str, text: str) -> Any:
     if name == "device_memory":
         for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):
             if text.endswith(suffix):
-                return float(text.removesuffix(suffix)) * factor
-    return text if name in CHOICES else float(text)
+                return _number(text.removesuffix(suffix), "a fraction, a percentage, MiB, GiB or bytes") * factor
+    return text if name in CHOICES else _number(text, "a number")
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected {expected}") from None
 
 
 def from_environment(environ: Mapping[str, str]) -> Policy:

@@ -1,0 +1,55 @@
+"""What tests of patches share: the names, their originals, and the demand that nothing stays behind."""
+
+import copyreg
+import sys
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy._dispatch import Reason
+from trnpy._patch import _select
+from trnpy._policy import process_policy
+
+NAMES = sorted(_select(None))
+A = np.array([[2.0, 1.0], [1.0, 3.0]])
+LARGE = np.eye(200) + np.arange(200)  # beyond ``small`` of every row
+
+
+def place(name):
+    module, _, attribute = name.rpartition(".")
+    return sys.modules[module], attribute
+
+
+def standing(name):
+    return getattr(*place(name))
+
+
+ORIGINALS = {name: standing(name) for name in NAMES}
+
+
+@pytest.fixture(autouse=True)
+def pristine():
+    """Every test leaves every name, pickle's table and the policy as it found them."""
+    kinds = {type(original) for original in ORIGINALS.values()}
+    reducers, settings = {k: copyreg.dispatch_table.get(k) for k in kinds}, process_policy()
+    yield
+    assert {name: standing(name) for name in NAMES if standing(name) is not ORIGINALS[name]} == {}
+    assert {k: copyreg.dispatch_table.get(k) for k in kinds} == reducers
+    assert process_policy() == settings
+    assert not trnpy.is_patched()
+    assert trnpy.patch_status() == {"active": [], "installed": [], "escaped": {}, "rebound": {}, "covered": {}}
+
+
+def routed(call):
+    """(op, reason) of the calls that trnpy saw during ``call()``."""
+    with trnpy.trace() as decisions:
+        call()
+    return [(d.op, d.reason) for d in decisions]
+
+
+SMALL_EINSUM = [("numpy.einsum", Reason.SMALL)]
+
+
+def einsum():
+    return np.einsum("ij,jk->ik", A, A)

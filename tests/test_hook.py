@@ -1,0 +1,191 @@
+"""What others see of a hook, and what it costs: its face, its pickle, its errors, microseconds."""
+
+import copy
+import gc
+import inspect
+import pickle
+import pydoc
+import subprocess
+import sys
+import time
+import timeit
+
+import numpy as np
+import pytest
+import scipy.linalg
+from patching import LARGE, NAMES, ORIGINALS, A, einsum, place, pristine, standing  # noqa: F401
+
+import trnpy
+
+# --- What others see of a hook ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hook_has_the_face_of_its_original(name):
+    original = ORIGINALS[name]
+    with trnpy.patched(name):
+        hook = standing(name)
+        assert inspect.signature(hook) == inspect.signature(original)
+        assert hook.__doc__ == original.__doc__
+        assert (hook.__name__, hook.__qualname__) == (original.__name__, original.__qualname__)
+        assert hook.__module__ == name.rpartition(".")[0]
+        assert isinstance(hook, type(original))
+        assert inspect.isfunction(hook) == inspect.isfunction(original)
+        assert callable(hook)
+        assert hash(hook) == hash(original)
+        assert hook == original
+        assert original == hook
+        assert hook != einsum
+        assert repr(hook) == f"<{name} patched by trnpy>"
+        assert hook.__name__ in pydoc.render_doc(hook)
+
+
+def test_attributes_are_the_originals():
+    with trnpy.patched():
+        assert np.matmul.types == ORIGINALS["numpy.matmul"].types
+        assert (np.matmul.nin, np.matmul.nout, np.matmul.signature) == (2, 1, "(n?,k),(k,m?)->(n?,m?)")
+        with pytest.raises(RuntimeError, match="Reduction not defined on ufunc with signature"):
+            np.matmul.reduce(A)
+        with pytest.raises(AttributeError, match="no_such_attribute"):
+            np.matmul.no_such_attribute  # noqa: B018
+
+
+def test_tables_of_overrides_filled_while_patched_are_found_by_numpy():
+    class Mine:
+        handled = {}  # noqa: RUF012
+
+        def __array_function__(self, function, types, args, kwargs):
+            return self.handled[function]
+
+        def __array_ufunc__(self, function, method, *args, **kwargs):
+            return self.handled[function]
+
+    with trnpy.patched():
+        Mine.handled.update({np.einsum: "einsum", np.matmul: "matmul"})
+        assert np.einsum("i->", Mine()) == "einsum"
+        assert np.matmul(Mine(), A) == "matmul"
+    assert np.einsum("i->", Mine()) == "einsum"
+
+
+def test_a_hook_binds_where_its_original_does():
+    with trnpy.patched():
+
+        class Binds(np.ndarray):
+            times = np.dot
+            product = np.matmul  # noqa: RUF100  # a ufunc: never a method
+
+        b = A.view(Binds)
+        np.testing.assert_array_equal(b.times(A), A @ A)
+        np.testing.assert_array_equal(b.product(A, A), A @ A)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("pickler", [pickle.dumps, pickle._dumps], ids=["C", "Python"])
+def test_hooks_and_originals_pickle_while_patched_and_after(protocol, pickler):
+    with trnpy.patched():
+        hooks = [standing(name) for name in NAMES]
+        inside = pickler((hooks, [ORIGINALS[name] for name in NAMES]), protocol)
+        assert all(a is b for a, b in zip(pickle.loads(inside)[0], hooks, strict=True))
+    outside = pickler(hooks, protocol)
+    for loaded in (*pickle.loads(inside), pickle.loads(outside)):
+        assert all(a is ORIGINALS[name] for a, name in zip(loaded, NAMES, strict=True))
+
+
+def test_a_pickled_hook_loads_where_trnpy_is_not_installed():
+    with trnpy.patched():
+        hooks = [np.einsum, np.matmul, scipy.linalg.eigh]
+        inside = pickle.dumps((hooks, ORIGINALS["numpy.einsum"]))
+    leaked = pickle.dumps(hooks)
+    code = (
+        "import pickle, sys; sys.modules['trnpy'] = None\n"
+        "inside, leaked = pickle.loads(sys.stdin.buffer.read())\n"
+        "import numpy as np, scipy.linalg\n"
+        "good = [np.einsum, np.matmul, scipy.linalg.eigh]\n"
+        "for got in (pickle.loads(inside)[0], pickle.loads(leaked)):\n"
+        "    assert all(a is b for a, b in zip(got, good)), got\n"
+        "assert pickle.loads(inside)[1] is np.einsum\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], input=pickle.dumps((inside, leaked)), capture_output=True)
+    assert not ran.stderr
+
+
+def test_hooks_copy_as_functions_do():
+    with trnpy.patched():
+        assert copy.copy(np.einsum) is np.einsum
+        assert copy.deepcopy([np.matmul])[0] is np.matmul
+
+
+def test_explain_takes_a_patched_function():
+    with trnpy.patched("numpy.einsum"):
+        assert trnpy.explain(np.einsum, "ij,jk->ik", LARGE, LARGE).op == "numpy.einsum"
+
+
+def test_every_row_gives_the_originals_result_through_its_hook():
+    operands = {"numpy.einsum": ("ij,jk->ik", A, A)}
+    for name in NAMES:
+        takes_one = any(word in name for word in ("eigh", "eigvalsh", "cholesky"))
+        args = operands.get(name, (A,) if takes_one else (A, A))
+        expected = ORIGINALS[name](*args)
+        with trnpy.patched(name), trnpy.trace() as decisions:
+            got = standing(name)(*args)
+        assert [d.op for d in decisions] == [name]
+        assert type(got) is type(expected)
+        pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+        for x, y in pairs:
+            np.testing.assert_array_equal(x, y)
+
+
+def test_errors_are_the_originals():
+    with trnpy.patched():
+        with pytest.raises(ValueError, match="matmul: Input operand 1 has a mismatch in its core dimension 0"):
+            np.matmul(LARGE, A)
+        with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+            np.linalg.cholesky(-LARGE)
+        with pytest.raises(TypeError):
+            np.dot(A)
+
+
+# --- What it costs ----------------------------------------------------------------------------------------------------
+
+INACTIVE_US, ACTIVE_US = 1.0, 3.0  # more than the original may take, of a small call: the promise of issue 2
+RUN_S, ROUNDS, PATIENCE_S = 0.0005, 50, 10.0  # of one run; at least; until a failure is believed
+CALLS = {
+    "numpy.einsum": ("ij,jk->ik", np.eye(4), np.eye(4)),
+    "numpy.matmul": (np.eye(4), np.eye(4)),
+    "scipy.linalg.eigh": (np.eye(4),),
+}
+
+
+def extra_us(name, promise):
+    """Microseconds that the hook adds to the original: the fastest of interleaved short runs of each.
+
+    The fastest, because whatever else goes on on a machine only ever adds; and more of them while
+    the promise does not seem to be kept.
+    """
+    scope = {"a": CALLS[name], "original": ORIGINALS[name], "module": place(name)[0]}
+    plain, hooked = (timeit.Timer(f"{f}(*a)", globals=scope) for f in ("original", f"module.{place(name)[1]}"))
+    number = max(int(RUN_S / (plain.timeit(20) / 20)), 20)
+    gc.collect()
+    best, rounds, end = [np.inf, np.inf], 0, time.monotonic() + PATIENCE_S
+    while rounds < ROUNDS or ((best[1] - best[0]) * 1e6 >= promise and time.monotonic() < end):
+        best = [min(b, timer.timeit(number) / number) for b, timer in zip(best, (plain, hooked), strict=True)]
+        rounds += 1
+    return (best[1] - best[0]) * 1e6
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_inactive_hook_costs_less_than_a_microsecond(name):
+    with trnpy.patched(), trnpy.original():
+        assert extra_us(name, INACTIVE_US) < INACTIVE_US
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["", "ledger"])
+@pytest.mark.parametrize("device", ["none", "null"])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_active_hook_costs_less_than_three_on_a_small_call(name, device, recording):
+    with trnpy.patched(device=device):
+        if recording:
+            with trnpy.profile():
+                assert extra_us(name, ACTIVE_US) < ACTIVE_US
+        else:
+            assert extra_us(name, ACTIVE_US) < ACTIVE_US
