@@ -1,0 +1,244 @@
+"""PySCF under the patch: the same energies wherever calls go, the same results call by call, undone exactly."""
+
+import pickle
+import sys
+import threading
+import types
+from collections import Counter
+
+import numpy as np
+import pyscf
+import pytest
+from doubles import FaultyEngine
+from pyscf import cc, gto, lib, mcscf, mp, scf
+from pyscf.lib import numpy_helper
+
+import trnpy
+import trnpy.chem
+from trnpy import FallbackError, NkiFallbackWarning, Reason, policy, trace
+from trnpy._engine import engine
+from trnpy.chem import pyscf_patch
+from trnpy.chem.pyscf_patch import OPS, patch_pyscf, unpatch_pyscf
+
+# PySCF leaves its scratch files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed file:ResourceWarning",
+    "ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning",
+)
+
+HARTREE = 1e-9  # what energies may differ by
+POLICIES = {"none": {"device": "none"}, "null": {"device": "null"}, "forced": {"device": "none", "force": True}}
+WATER = "O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692"
+
+
+@pytest.fixture
+def patched():
+    with patch_pyscf() as handle:
+        yield handle
+
+
+def water(basis="sto-3g"):
+    return gto.M(atom=WATER, basis=basis, verbose=0)
+
+
+def rhf(mol):
+    return scf.RHF(mol).run(conv_tol=1e-11).e_tot
+
+
+def rhf_by_einsum(mol):
+    """An SCF whose Coulomb and exchange matrices are a user's own contractions of tagged density matrices."""
+    mf = scf.RHF(mol)
+    eri, mf.direct_scf = mol.intor("int2e"), False
+    mf.get_jk = lambda mol, dm, *_, **__: [lib.einsum(s, eri, dm) for s in ("pqrs,rs->pq", "prqs,rs->pq")]
+    return mf.run(conv_tol=1e-11).e_tot
+
+
+def dfmp2(mol):
+    return mp.dfmp2.DFMP2(scf.RHF(mol).density_fit().run(conv_tol=1e-11)).run().e_tot
+
+
+def ccsd(mol):
+    return cc.CCSD(scf.RHF(mol).run(conv_tol=1e-11)).run(conv_tol=1e-10, conv_tol_normt=1e-8).e_tot
+
+
+def casci(mol):
+    return mcscf.CASCI(scf.RHF(mol).run(conv_tol=1e-11), 4, 4).run().e_tot
+
+
+JOBS = {  # job -> molecule, and the rows that its forced run must have taken
+    rhf: ("6-31g", {"scipy.linalg.eigh"}),
+    rhf_by_einsum: ("sto-3g", {"scipy.linalg.eigh", "pyscf.lib.einsum"}),
+    dfmp2: ("6-31g", {"scipy.linalg.eigh", "pyscf.lib.dot"}),
+    ccsd: ("6-31g", {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.lib.ddot", "pyscf.lib._dgemm"}),
+    casci: ("sto-3g", {"pyscf.scf.hf.eig", "scipy.linalg.eigh"}),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_energies_are_those_of_plain_pyscf(job):
+    basis, rows = JOBS[job]
+    expected = job(water(basis))
+    for name, changes in POLICIES.items():
+        with patch_pyscf(), policy(**changes), trace() as decisions:
+            assert abs(job(water(basis)) - expected) < HARTREE, name
+        taken = Counter(d.op for d in decisions if d.on_device)
+        assert rows <= {d.op for d in decisions}
+        if name == "forced":
+            assert rows <= taken.keys()
+            # Every call of PySCF's own rows is supported: none of them is refused.
+            assert not [d for d in decisions if d.op.startswith("pyscf") and not d.on_device]
+        else:
+            assert not taken
+
+
+@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
+def test_an_energy_survives_a_faulty_engine(fault, patched):
+    with trnpy.original():
+        expected = rhf(water())
+    threads = threading.active_count()
+    faulty = FaultyEngine(fault)
+    failing = fault in ("raises", "hangs", "oom")
+    with engine(faulty), policy(force=True, fallback="log", time_limit=0.02), trace() as decisions:
+        assert abs(rhf(water()) - expected) < HARTREE
+    reasons = {d.reason for d in decisions}
+    assert faulty.products and reasons & ({Reason.ERROR, Reason.OOM} if failing else {Reason.ACCURACY})
+    assert faulty.health.open == failing
+    assert threading.active_count() == threads
+
+
+def test_a_fault_is_warned_of_once_and_raised_where_asked(patched):
+    a = np.ones((30, 30))
+    with engine(FaultyEngine("raises")), policy(force=True):
+        with pytest.warns(NkiFallbackWarning, match=r"pyscf\.lib\.dot ran on the host") as caught:
+            np.testing.assert_array_equal(lib.dot(a, a), np.full((30, 30), 30.0))
+        assert len(caught) == 1 and caught[0].filename == __file__
+        c = np.full((30, 30), 7.0)
+        with policy(fallback="raise"), pytest.raises(FallbackError, match=r"pyscf\.lib\.dot"):
+            lib.dot(a, a, 1, c, 1)
+        assert (c == 7).all()
+
+
+# --- Putting in place and undoing -------------------------------------------------------------------------------------
+
+
+def snapshot():
+    """Every global of every module of PySCF, by identity."""
+    return {
+        (name, attribute): id(value)
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "pyscf" and isinstance(module, types.ModuleType)
+        for attribute, value in vars(module).items()
+    }
+
+
+def test_the_patch_reaches_re_exports_and_names_imported_before_and_is_undone_exactly():
+    import pyscf.gw.gw_ac as by_name
+    import pyscf.gw.rpa as by_assignment
+
+    before = snapshot()
+    originals = {name: op.reference for name, op in OPS.items()}
+    with patch_pyscf():
+        hook = numpy_helper.einsum
+        assert hook is not originals["pyscf.lib.numpy_helper.einsum"]
+        assert hook is lib.einsum is by_name.einsum is by_assignment.einsum
+        assert lib.dot is numpy_helper.dot and lib.dot is not originals["pyscf.lib.numpy_helper.dot"]
+        assert lib.contract.__trnpy_op__.reference is originals["pyscf.lib.numpy_helper.contract"]
+        with patch_pyscf():
+            assert lib.einsum is hook
+        assert lib.einsum is hook
+    assert snapshot() == before
+    assert all(numpy_helper.__dict__.get(name.rpartition(".")[2], scf.hf.eig) is f for name, f in originals.items())
+
+
+def test_a_module_imported_while_patched_is_put_back_too():
+    late = types.ModuleType("late")
+    sys.modules["late"] = late
+    try:
+        with patch_pyscf():
+            exec("from pyscf.lib import einsum\nfrom numpy import dot", vars(late))
+            assert late.einsum is lib.einsum and late.dot is np.dot
+        assert late.einsum is lib.einsum is OPS["pyscf.lib.numpy_helper.einsum"].reference
+        assert late.dot is np.dot
+    finally:
+        del sys.modules["late"]
+
+
+def test_handles_and_names_undo_the_same_patch():
+    handle = patch_pyscf()
+    assert trnpy.is_patched("numpy.einsum")
+    unpatch_pyscf()
+    assert not trnpy.is_patched()
+    with pytest.raises(RuntimeError, match="undone already"):
+        handle.undo()
+    with pytest.raises(RuntimeError, match=r"no patch_pyscf\(\) is in force"):
+        unpatch_pyscf()
+
+
+def test_the_patch_is_undone_when_the_block_raises():
+    with pytest.raises(KeyError), patch_pyscf():
+        raise KeyError
+    assert lib.dot is OPS["pyscf.lib.numpy_helper.dot"].reference
+
+
+def test_calls_from_inside_pyscf_are_its_own_lines_in_the_report(patched):
+    with trnpy.profile() as ledger:
+        rhf(water())
+    files = {t.file for t in ledger.by_line() if t.op == "scipy.linalg.eigh"}
+    assert any(file.endswith("pyscf/scf/hf.py") for file in files)
+    assert not [file for file in files if "trnpy/" in file.partition("site-packages")[0] and "tests" not in file]
+
+
+def test_other_threads_see_the_patch_and_original_blocks_hide_it(patched):
+    seen = []
+
+    def work():
+        with trace() as decisions:
+            lib.dot(np.eye(3), np.eye(3))
+        seen.extend(d.op for d in decisions)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == ["pyscf.lib.dot"]
+    with trnpy.original():
+        work()
+    assert seen == ["pyscf.lib.dot"]
+
+
+def test_explain_knows_pyscf(patched):
+    a = np.ones((500, 500))
+    with policy(device="null"):
+        decision = trnpy.explain(lib.dot, a, a)
+    assert decision.op == "pyscf.lib.dot" and decision.machine == "trn2" and decision.flops == 2 * 500**3
+
+
+def test_the_host_cost_of_a_contraction_is_that_of_the_way_pyscf_takes(patched):
+    def kind(subscripts, *shapes, **options):
+        op = lib.einsum.__trnpy_op__
+        return op.prepare(subscripts, *(np.ones(s) for s in shapes), **options).cost.kind
+
+    assert kind("ij,jk->ik", (30, 30), (30, 30)) == "matmul"
+    assert kind("ij,jk->ik", (20, 20), (20, 20)) == "einsum"  # fewer elements than EINSUM_MAX_SIZE
+    assert kind("ij,jk", (30, 30), (30, 30)) == "einsum"  # no arrow
+    assert kind("bij,bjk->bik", (30, 9, 9), (30, 9, 9)) == "einsum"
+    assert kind("ijkl,kl->ij", (30, 30, 30, 30), (30, 30)) == "einsum"  # the second is all summed
+    assert kind("ij,jk,kl->il", (30, 30), (30, 30), (30, 30)) == "matmul"
+    assert kind("ij,jk,kl->il", (30, 30), (30, 30), (30, 30), optimize=False) == "einsum"
+
+
+def test_pickles_of_hooks_are_pickles_of_pyscf():
+    with patch_pyscf():
+        stored = pickle.dumps(lib.einsum)
+    assert pickle.loads(stored) is OPS["pyscf.lib.numpy_helper.einsum"].reference
+
+
+def test_an_untested_pyscf_is_warned_of(monkeypatch):
+    monkeypatch.setattr(pyscf, "__version__", "1.7.6")
+    with pytest.warns(RuntimeWarning, match=r"PySCF 1\.7\.6 is not among .* \(2\.14\)") as caught, patch_pyscf():
+        pass
+    assert caught[0].filename == __file__
+
+
+def test_this_pyscf_is_a_tested_one():
+    release = tuple(int(part) for part in pyscf.__version__.split(".")[:2])
+    assert pyscf_patch.TESTED[0] <= release <= pyscf_patch.TESTED[1]

@@ -1,0 +1,67 @@
+"""The example scripts, run as a user runs them: the same energies with and without trnpy, wherever calls go."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+HARTREE = 1e-9  # what energies may differ by; ten digits are printed
+RUNS = {"none": ["--device", "none"], "null": ["--device", "null"], "forced": ["--device", "none", "--force"]}
+REQUIRED = {  # rows that a run must have come through
+    "benzene_dfmp2": {"numpy.einsum", "scipy.linalg.eigh", "scipy.linalg.cholesky", "pyscf.lib.dot"},
+    "water_clusters": {"scipy.linalg.eigh", "numpy.dot"},
+    "glycine_mp2": {"scipy.linalg.eigh", "numpy.dot"},
+    "water_ccsd": {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.lib._dgemm", "scipy.linalg.eigh"},
+}
+
+
+def run(arguments, tmp_path):
+    """Standard output and error of python with ``arguments``, in a directory of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def energies(text):
+    found = {name: float(value) for name, value in re.findall(r"^(E\(.*?\)) *= (-\d+\.\d{10})\b", text, re.MULTILINE)}
+    assert found
+    return found
+
+
+def check(script, arguments, tmp_path):
+    """Plain Python against the runner, for every place that calls can go to."""
+    plain = energies(run([script, *arguments], tmp_path)[0])
+    for name, options in RUNS.items():
+        report = tmp_path / f"{name}.json"
+        out, err = run(["-m", "trnpy", *options, "--report", report, script, *arguments], tmp_path)
+        assert energies(out) == pytest.approx(plain, rel=0, abs=HARTREE)
+        assert "(modelled" in err and "trn2" in err
+        rows = json.loads(report.read_text())["by_function"]
+        assert REQUIRED[script.stem] <= {row["op"] for row in rows}
+        taken = {row["op"] for row in rows if row["ran_on"] == "host engine" and row["calls"]}
+        assert REQUIRED[script.stem] <= taken if name == "forced" else not taken
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_never_heard_of_trnpy(script):
+    assert "trnpy" not in script.read_text()
+    assert script.stem in REQUIRED
+
+
+def test_one_water_molecule_through_the_runner(tmp_path):
+    check(ROOT / "examples" / "water_clusters.py", ["1"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_energies_of_an_example_through_the_runner(script, tmp_path):
+    check(script, [], tmp_path)
