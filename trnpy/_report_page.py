@@ -169,13 +169,16 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
         return " + ".join(shown) or "not modelled"
 
     gain_s, won, calls = sum(t.gain_s for t in ours), sum(t.won for t in ours), sum(t.calls for t in ours)
+    doubted = sum(t.doubted for t in ours)
     taken = sum(t.calls for t in ours if t.ran_on == DEVICE)
     note = several(calls, "call")
     if taken:
         note += f", {taken:,} on the {machine}"
     if won:
         note += f" &middot; {won:,} would gain <b>{duration(gain_s)}</b> on a {machine}, modelled"
-    elif not taken:
+    if doubted:
+        note += f" &middot; {doubted:,} in doubt: this host took longer than predicted"
+    if not (won or taken or doubted):
         note += " &middot; all best on the host" + ", modelled" * any(t.modelled for t in ours)
     return (
         f'<div class="function"><h3>{html.escape(op)} <small>{note}</small></h3>'
@@ -191,7 +194,7 @@ def ticks(elapsed_s: float) -> list[float]:
     step = 1e-6
     while elapsed_s / step > TICKS:
         step *= 2.5 if f"{step:e}".startswith("2") else 2
-    return [i * step for i in range(int(0.96 * elapsed_s / step) + 1)]  # the last needs room
+    return [i * step for i in range(int(0.9 * elapsed_s / step) + 1)]  # the last needs room
 
 
 def tick(seconds: float) -> str:

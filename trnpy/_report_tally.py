@@ -51,6 +51,7 @@ class Tally:
     uncalibrated: int = 0
     won: int = 0  # calls whose host time the modelled device beats by HYSTERESIS, measured and predicted
     won_s: float = 0.0  # host seconds of those: measured, or predicted where a double ran
+    won_host_s: float = 0.0  # predicted
     won_device_s: float = 0.0  # modelled
     doubted: int = 0  # calls that it beats as measured, not as predicted: trnpy would leave them on the host
     doubted_s: float = 0.0  # measured
@@ -99,6 +100,7 @@ class Tally:
         if beats_host(self.ran_on, decision, host_s):
             self.won += 1
             self.won_s += seconds if self.on_host else host_s
+            self.won_host_s += host_s
             self.won_device_s += device_s
         else:
             self.doubted += 1

@@ -85,19 +85,30 @@ def sentences(ledger: Ledger) -> list[str]:
 
 
 def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
-    """What the what-if leaves out: calls of a host that was much slower than predicted."""
-    ours = [t for t in tallies if t.doubted]
-    took_s, host_s, device_s = (
-        sum(getattr(t, name) for t in ours) for name in ("doubted_s", "doubted_host_s", "doubted_device_s")
-    )
-    if took_s - device_s < NOTICEABLE * what_if.elapsed_s:
-        return []
-    calls = several(sum(t.doubted for t in ours), "call")
-    return [
-        f"not in this what-if: {calls} that took {duration(took_s)} (measured) instead of {duration(host_s)} "
-        f"(predicted{uncalibrated(ours)}): the host was disturbed, or its rates are wrong; "
-        f"on the {what_if.machine} {duration(device_s)} (modelled)"
-    ]
+    """What to hold against a what-if: a host that was much slower than predicted."""
+    if what_if.taken:
+        return []  # nothing is imagined then
+
+    def total(name: str) -> float:
+        return float(sum(getattr(t, name) for t in tallies))
+
+    said, noticeable_s, mark = [], NOTICEABLE * what_if.elapsed_s, f"predicted{uncalibrated(tallies)}"
+    if total("won_s") - total("won_host_s") > max(noticeable_s, total("gain_s") / 2):
+        said.append(
+            f"most of this gain is a host slower than it should be: {duration(total('won_s'))} (measured) "
+            f"instead of {duration(total('won_host_s'))} ({mark})"
+        )
+    if total("doubted_s") - total("doubted_device_s") > noticeable_s:
+        said.append(
+            f"not in this what-if: {several(round(total('doubted')), 'call')} that took {duration(total('doubted_s'))} "
+            f"(measured) instead of {duration(total('doubted_host_s'))} ({mark}); "
+            f"on the {what_if.machine} {duration(total('doubted_device_s'))} (modelled)"
+        )
+    if said:
+        said.append(
+            "the host was busy, or its rates are wrong: run again when it is idle, after python -m trnpy calibrate"
+        )
+    return said
 
 
 def device_sentences(tallies: list[Tally]) -> list[str]:
