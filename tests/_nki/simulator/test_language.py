@@ -438,6 +438,25 @@ def test_a_register_selects_slices_of_a_tile_on_chip():
     np.testing.assert_array_equal(run(kernel, x), x)
 
 
+def test_a_register_indexes_any_free_dimension():
+    def kernel(x):
+        register = nisa.register_alloc(2)
+        first, second = nl.ndarray((4, 5), nl.float32), nl.ndarray((4, 2, 5), nl.float32)
+        nisa.tensor_copy(dst=first, src=on_chip(x)[:, register, :])
+        nisa.tensor_copy(dst=second, src=on_chip(x)[:, nl.ds(register, 2)])
+        return to_hbm(first), to_hbm(second)
+
+    x = values((4, 6, 5))
+    first, second = run(kernel, x)
+    np.testing.assert_array_equal(first, x[:, 2])
+    np.testing.assert_array_equal(second, x[:, 2:4])
+    refusal(partition_by_register, rule=12)
+
+
+def partition_by_register():
+    nl.zeros((4, 6), nl.float32)[nl.ds(nisa.register_alloc(1), 2)]
+
+
 def test_the_deprecated_dynamic_range_works_and_is_noted():
     def kernel(x):
         out, part = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.ndarray((2, 3), nl.float32)

@@ -108,7 +108,7 @@ class Run:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     instructions: list[Instruction] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
+    notes: dict[Note, None] = field(default_factory=dict)  # a set in order of discovery
     dependencies: list[tuple[int, int]] = field(default_factory=list)
     loops: list[LoopRecord] = field(default_factory=list)
     loop_stack: list[LoopRecord] = field(default_factory=list)
@@ -152,10 +152,7 @@ def hardware() -> Hardware:
 def note(rule: int, message: str) -> None:
     """Add a doubt about the kernel's current line to the trace."""
     file, line = source_location()
-    run = current()
-    found = Note(file, line, rule, message)
-    if found not in run.notes[-1:]:
-        run.notes.append(found)
+    current().notes[Note(file, line, rule, message)] = None
 
 
 class NkiInstruction:

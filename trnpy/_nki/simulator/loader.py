@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from trnpy._nki.simulator import isa, language
+from trnpy._nki.simulator import collectives, isa, language
 from trnpy._nki.simulator.context import DEFAULT_TARGET
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, simulate
@@ -41,9 +41,13 @@ def jit(function: Any = None, **options: Any) -> Any:
 def nki_modules() -> dict[str, ModuleType]:
     """The simulator under the names of the nki package; built once, registered nowhere."""
     nki, typing = ModuleType("nki"), ModuleType("nki.typing")
-    modules: dict[str, ModuleType] = {"nki": nki, "nki.language": language, "nki.isa": isa, "nki.typing": typing}
-    if importlib.util.find_spec("trnpy._nki.simulator.collectives") is not None:
-        modules["nki.collectives"] = importlib.import_module("trnpy._nki.simulator.collectives")
+    modules: dict[str, ModuleType] = {
+        "nki": nki,
+        "nki.language": language,
+        "nki.isa": isa,
+        "nki.collectives": collectives,
+        "nki.typing": typing,
+    }
     typing.tensor = language.NkiTensor  # type: ignore[attr-defined]
     for name, module in modules.items():
         if name != "nki":

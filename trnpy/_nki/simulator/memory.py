@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trnpy._nki.simulator.tensor import NkiTensor
 
 Mask = npt.NDArray[np.bool_]
+CACHE_RATIO = 4  # float32 copies of an 8-bit tile
 HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory; read only when the shadow mask allows it
 
 
@@ -183,6 +184,12 @@ class Storage:
     @property
     def nbytes(self) -> int:
         return self.partitions * self.row_bytes
+
+    def remember(self, key: Any, copy: Array) -> None:
+        """Keep a float32 copy of a view, as long as all copies together stay near the size of the tile."""
+        if sum(c.nbytes for c in self.cache.values()) + copy.nbytes > CACHE_RATIO * self.nbytes:
+            self.cache.clear()
+        self.cache[key] = copy
 
 
 def fresh(shape: tuple[int, ...], dtype: str) -> Array:

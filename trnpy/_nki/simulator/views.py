@@ -24,6 +24,7 @@ class DynamicSlice:
 
 
 def _off_partitions(tensor: NkiTensor, dim: int) -> None:
+    """Partitions are wired to lanes: a run-time index moves along the free dimensions only."""
     if tensor.on_chip and dim == 0:
         raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
 
