@@ -176,8 +176,10 @@ def _record(options: argparse.Namespace, title: str) -> None:
                     write(path)
             except OSError as why:
                 print(f"trnpy: the report was not written: {why}", file=sys.stderr)
-        if not options.no_report:
+        if not options.no_report and ledger.tallies:
             _report.print_report(ledger, sys.stderr)
+        elif not options.no_report:
+            print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
         if options.verbose:
             for name, function in patch_status()["escaped"].items():
                 print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)

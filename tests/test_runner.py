@@ -1,0 +1,400 @@
+"""``python -m trnpy``: a program cannot tell that it is run, and its user is told what happened."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import trnpy
+from trnpy import _calibration, _doctor, _runner
+from trnpy._calibration import machine_id
+from trnpy._patch import _select
+
+TRNPY = ["-m", "trnpy", "--no-report"]
+FACE = """
+import sys
+names = {k: v for k, v in vars(sys.modules["__main__"]).items() if not k.startswith("_") or k.startswith("__")}
+names.pop("__builtins__")
+print(names, sys.argv, repr(sys.path[0]), sys.modules["__main__"].__dict__ is globals(), __name__)
+"""
+FAILS = FACE + "def f():\n    raise ValueError('x') from KeyError('y')\nf()\n"
+SPAWNS = """
+import multiprocessing
+import numpy as np
+def f(n):
+    return float(np.einsum("ij,ij->", np.ones((n, n)), np.ones((n, n))))
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))
+"""
+INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+PROGRAM = """
+import atexit
+import numpy as np
+import scipy.linalg
+atexit.register(print, "goodbye")
+a = np.add.outer(np.arange(300.0), np.arange(300.0) ** 2) + 300 * np.eye(300)
+np.einsum("ij,jk->ik", a, a)
+scipy.linalg.eigh(a + a.T)
+np.dot(np.eye(3), np.eye(3))
+print("hello")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "fails.py").write_text(FAILS)
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "__main__.py").write_text(FAILS)
+    (tmp_path / "package" / "sub").mkdir(parents=True)
+    (tmp_path / "package" / "__init__.py").write_text("import sys; print('package sees', sys.argv)")
+    (tmp_path / "package" / "sub" / "__main__.py").write_text(FACE)
+    (tmp_path / "package" / "sub" / "__init__.py").write_text("")
+    (tmp_path / "package" / "needs.py").write_text("import no_such_module")
+    (tmp_path / "link.py").symlink_to("directory/__main__.py")
+    return tmp_path
+
+
+def run(folder, *argv, stdin="", **variables):
+    """(exit status, stdout, stderr) of ``python argv`` in ``folder``."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TRNPY_")}
+    environ = {**kept, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__)), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run(
+        [sys.executable, *argv], cwd=folder, env=environ | variables, input=stdin, capture_output=True, text=True
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def face(text):
+    """Without addresses, and without the frames of runpy that ``python -m`` itself shows."""
+    return re.sub(r'  File "<frozen runpy>".*\n|0x[0-9a-f]+', "", text)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["fails.py", "-v", "--device", "x"],
+        ["link.py"],
+        ["directory", "1"],
+        ["-m", "fails", "-m"],
+        ["-m", "package.sub", "--help"],
+        ["-m", "package.needs"],
+        ["-m", "package"],
+        ["-m", "absent.sub"],
+        ["-c", FAILS, "-c"],
+        ["-", "1"],
+        ["absent.py"],
+        ["broken.py"],
+        ["interrupted.py"],
+        ["spawns.py"],
+        ["-c", "raise SystemExit('said')"],
+        ["-c", "import sys; sys.exit(7)"],
+        ["-c", "import sys; sys.excepthook = lambda *a: print('mine', a[2].tb_frame.f_code.co_name); 1/0"],
+        ["-c", "import threading as t, time; t.Thread(target=lambda: (time.sleep(.1), print('thread'))).start(); 1/0"],
+    ],
+    ids=lambda argv: " ".join(argv).splitlines()[0][:40],
+)
+def test_a_program_behaves_as_under_python(folder, argv):
+    stdin = FAILS if argv[0] == "-" else ""
+    with ThreadPoolExecutor(2) as pool:
+        theirs, ours = (pool.submit(run, folder, *start, *argv, stdin=stdin) for start in ([], TRNPY))
+    theirs, ours = theirs.result(), ours.result()
+    assert ours[0] == theirs[0]
+    assert face(ours[1]) == face(theirs[1])
+    assert face(ours[2]) == face(theirs[2])
+
+
+def test_an_interrupt_kills_as_it_kills_python(folder):
+    assert run(folder, "-m", "trnpy", "interrupted.py")[0] == -2
+
+
+def test_the_report_comes_after_all_that_the_program_prints(folder):
+    both = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'trnpy', 'program.py'], stderr=1)"
+    status, out, err = run(folder, "-c", both)
+    assert (status, err) == (0, "")
+    assert out.startswith("hello\ngoodbye\ntrnpy: ")
+    assert "modelled" in out
+    for line in ("program.py:7", "program.py:8", "program.py:9"):
+        assert line in out
+
+
+def test_report_and_page_are_written_and_the_table_is_not_printed(folder):
+    argv = ["--device", "null", "--machine=trn3", "--no-report", "--report", "r.json", "--html", "r.html", "program.py"]
+    assert run(folder, "-m", "trnpy", *argv) == (0, "hello\ngoodbye\n", "")
+    report = json.loads((folder / "r.json").read_text())
+    assert report["title"] == "program.py"
+    assert report["what_if"]["machine"] == "trn3"
+    calls = {t["op"]: (t["calls"], t["ran_on"], t["reason"]) for t in report["by_function"]}
+    assert calls["numpy.einsum"] == (1, "host (null)", "faster")
+    assert calls["numpy.dot"] == (1, "host", "small")
+    assert calls["scipy.linalg.eigh"][0] == 1
+    assert "numpy.einsum" in (folder / "r.html").read_text()
+
+
+def test_a_program_that_fails_is_reported_all_the_same(folder):
+    code = "import numpy as np; np.dot(np.eye(2), np.eye(2)); raise SystemExit(5)"
+    status, _, err = run(folder, "-m", "trnpy", "--report", "r.json", "-c", code)
+    assert (status, json.loads((folder / "r.json").read_text())["what_if"]["calls"]) == (5, 1)
+    assert "numpy.dot" in err
+
+
+def test_a_fork_leaves_the_report_to_its_parent(folder):
+    code = "import os, sys\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n"
+    status, _, err = run(folder, "-m", "trnpy", "-c", code)
+    assert (status, err.count("trnpy: no accelerated function was called")) == (0, 1)
+
+
+def test_strict_makes_a_fallback_an_error_and_force_makes_a_device_call(folder):
+    status, _, err = run(folder, "-m", "trnpy", "--no-report", "--strict", "program.py")
+    assert status == 1
+    assert re.search(r"FallbackError: numpy.einsum: host: no_device .*trn2 \S+ s modelled\)\n$", err)
+    status, out, _ = run(folder, "-m", "trnpy", "--force", "--no-report", "--report", "r.json", "program.py")
+    assert (status, out) == (0, "hello\ngoodbye\n")
+    report = json.loads((folder / "r.json").read_text())
+    assert {(t["op"], t["reason"]) for t in report["by_function"]} >= {
+        ("numpy.dot", "forced"),
+        ("numpy.einsum", "forced"),
+    }
+
+
+def test_options_win_over_variables(folder):
+    code = "import trnpy; p = trnpy.current_policy(); print(p.device, p.machine, p.precision, p.verify)"
+    options = ["--device", "null", "--precision", "fp32", "--no-report"]
+    variables = {"TRNPY_DEVICE": "none", "TRNPY_MACHINE": "trn1", "TRNPY_VERIFY": "0.5"}
+    assert run(folder, "-m", "trnpy", *options, "-c", code, **variables)[1] == "null trn1 fp32 0.5\n"
+
+
+def test_verbose_says_what_is_patched_and_what_escapes(folder):
+    code = "import numpy; e = numpy.einsum.__wrapped__"
+    _, _, err = run(folder, "-m", "trnpy", "-v", "-c", code)
+    assert re.search(r"^trnpy: device auto: no Neuron device.* modelled on trn2$", err, re.M)
+    assert re.search(r"^trnpy: patched numpy.dot, numpy.einsum", err, re.M)
+    assert "trnpy: __main__.e is numpy.einsum from before the patch" in err
+
+
+def test_a_variable_that_makes_no_sense_is_one_line(folder):
+    status, out, err = run(folder, "-m", "trnpy", "program.py", TRNPY_DEVICE="gpu")
+    assert (status, out) == (2, "")
+    assert err == (
+        "trnpy: environment variable TRNPY_DEVICE='gpu': device='gpu': "
+        "expected one of auto, neuron, simulator, null, none\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ([], "nothing to run: expected script.py, -m module, -c code or -; python -m trnpy --help says more"),
+        (["-m"], "nothing to run"),
+        (["--device", "gpu", "x.py"], "--device='gpu': expected one of auto, neuron, simulator, null, none"),
+        (["--device=gpu", "x.py"], "--device='gpu': expected one of"),
+        (["--machine", "trn9", "x.py"], "--machine='trn9': expected one of trn1, trn2, trn3"),
+        (["--precision", "tf32", "x.py"], "--precision='tf32': expected one of matched, fp32, bf16"),
+        (["--device", "neuron", "x.py"], "TRNPY_DEVICE=neuron: no Neuron device"),
+        (["--devise", "null", "x.py"], "unrecognized arguments: --devise"),
+        (["--dev", "null", "x.py"], "unrecognized arguments: --dev"),
+        (["--report", "/no/such/directory/r.json", "x.py"], "expected a file in a directory that exists"),
+        (["--html", "/", "x.py"], "--html /: expected a file"),
+        (["--report"], "argument --report: expected one argument"),
+    ],
+)
+def test_bad_options_are_one_line(argv, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        _runner.main(argv)
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("trnpy: ")
+    assert said.count("\n") == 1
+
+
+def test_help_offers_what_there_is_and_nothing_else(capsys):
+    with pytest.raises(SystemExit) as left:
+        _runner.main(["--help"])
+    said = capsys.readouterr().out
+    assert left.value.code == 0
+    assert len(said.splitlines()) < 40
+    for word in ("--device", "--machine", "--strict", "--report", "--html", "doctor", "calibrate", "modelled"):
+        assert word in said
+    offered = {line.split()[0] for line in said.partition("commands:\n")[2].partition("\n\n")[0].splitlines()}
+    assert offered == {"doctor", "calibrate"} | {
+        n for n, (module, _) in _runner.DELEGATED.items() if _runner._exists(module)
+    }
+    assert all(_runner._command(name) is not None for name in offered)
+
+
+def test_commands_of_other_parts_get_their_arguments(monkeypatch):
+    asked = []
+    cli = types.ModuleType("trnpy._nki.simulator.cli")
+    cli.main = lambda argv: asked.append(argv) or 3
+    chem = types.ModuleType("trnpy.chem.cli")
+    chem.main = lambda argv: asked.append(argv)
+    for module in (cli, chem):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(_runner, "_exists", lambda module: True)
+    assert _runner.main(["lint", "kernel.py", "--json"]) == 3
+    assert _runner.main(["chem", "--help"]) == 0
+    assert asked == [["lint", "kernel.py", "--json"], ["--help"]]
+    monkeypatch.setattr(_runner, "_exists", lambda module: False)
+    assert _runner._command("lint") is None
+
+
+# --- After an import --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def importable(tmp_path, monkeypatch):
+    """A package that can be imported, and whose import is undone."""
+    (tmp_path / "imported_once").mkdir()
+    (tmp_path / "imported_once" / "__init__.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "imported_once"
+    sys.modules.pop("imported_once", None)
+
+
+def test_an_action_follows_the_import_once_and_leaves_nothing(importable):
+    finders, seen = list(sys.meta_path), []
+    _runner.after_import(importable, lambda: seen.append(sys.modules[importable].value))
+    assert len(sys.meta_path) == len(finders) + 1
+    module = __import__(importable)
+    assert seen == [1]
+    assert sys.meta_path == finders
+    assert vars(module.__loader__).keys() == {"name", "path"}
+    assert module.__spec__.loader is module.__loader__
+    del sys.modules[importable]
+    __import__(importable)
+    assert seen == [1]
+
+
+def test_an_action_on_what_is_imported_happens_now():
+    seen = []
+    finders = list(sys.meta_path)
+    _runner.after_import("json", lambda: seen.append(1))
+    assert (seen, sys.meta_path) == ([1], finders)
+
+
+def test_a_package_that_is_not_there_is_still_not_there(importable, tmp_path):
+    seen = []
+    (tmp_path / "imported_once" / "__init__.py").rename(tmp_path / "away.py")
+    (tmp_path / "imported_once").rmdir()
+    _runner.after_import(importable, lambda: seen.append(1))
+    try:
+        with pytest.raises(ModuleNotFoundError, match="No module named 'imported_once'"):
+            __import__(importable)
+        assert not seen
+        (tmp_path / "imported_once.py").write_text("")
+        sys.path_importer_cache.clear()
+        __import__(importable)  # found later, as by a program that installs it
+        assert seen == [1]
+    finally:
+        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _runner._Once)]
+
+
+# --- Doctor and calibration -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    for name in [n for n in os.environ if n.startswith("TRNPY_")]:
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_the_doctor_names_everything_and_is_content(variables, capsys):
+    variables.setenv("TRNPY_MACHINE", "trn3")
+    variables.setenv("TRNPY_REQUIRE_NKI", "1")
+    assert _runner.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for pattern in (
+        rf"^trnpy +{re.escape(trnpy.__version__)}$",
+        rf"^python +{sys.version.split()[0]}",
+        r"numpy 2\.\d",
+        r"scipy 1\.\d",
+        r"numpy: \S*blas",
+        r"^policy +device = auto \(default\)$",
+        r"machine = trn3 \(from TRNPY_MACHINE\)",
+        r"fallback = raise \(from TRNPY_REQUIRE_NKI\)",
+        r"^device +none: no Neuron device: /dev/neuron0 is missing$",
+        r"^machine +trn3: .*\(modelled\)$",
+        r"^calibration +none, predictions are rough: python -m trnpy calibrate would write .*\.json$",
+        r"^nothing is wrong$",
+    ):
+        assert re.search(pattern, said, re.M), pattern
+    assert machine_id() in said
+    assert all(name in said for name in _select(None))
+
+
+@pytest.mark.parametrize(
+    "name, value, complaint",
+    [
+        ("TRNPY_VERIFY", "2", "TRNPY_VERIFY='2': verify=2.0: expected a number from 0 to 1"),
+        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: TRNPY_DEVICE, "),
+        ("TRNPY_DEVICE", "neuron", "TRNPY_DEVICE=neuron: no Neuron device"),
+    ],
+)
+def test_the_doctor_finds_what_is_wrong(variables, capsys, name, value, complaint):
+    variables.setenv(name, value)
+    assert _doctor.doctor([]) == 1
+    said = capsys.readouterr().out
+    assert re.search(rf"WRONG: .*{re.escape(complaint)}", said)
+    assert "1 of these is wrong" in said
+
+
+def test_the_doctor_reads_the_calibration(variables, capsys):
+    path = _calibration.save(
+        _calibration.HostRates(dict.fromkeys(_calibration.KINDS, ((32.0, 1e10),)), 1e10, True, machine_id())
+    )
+    assert _doctor.doctor([]) == 0
+    assert f"{path}, 0.0 days old\n" in capsys.readouterr().out
+    path.write_text("{}")
+    _calibration.current_rates.cache_clear()
+    assert _doctor.doctor([]) == 1
+    assert re.search(rf"WRONG: {re.escape(str(path))} is not a calibration", capsys.readouterr().out)
+
+
+def test_the_doctor_looks_for_escapes_in_the_modules_named(variables, capsys, importable, tmp_path):
+    (tmp_path / "imported_once" / "__init__.py").write_text("from numpy import einsum\n")
+    assert _doctor.doctor([importable]) == 0
+    assert "imported_once.einsum is numpy.einsum: imported before a patch, it escapes it" in capsys.readouterr().out
+    assert _doctor.doctor(["no_such_module"]) == 1
+
+
+@pytest.mark.parametrize("command", [_doctor.doctor, _doctor.calibrate])
+def test_commands_explain_themselves(command, capsys):
+    assert command(["--help"]) == 0
+    assert command(["--bogus"]) == 2
+    assert "usage: python -m trnpy " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_calibration_shows_progress_and_is_saved(monkeypatch, capsys, rich):
+    """The real measurement, of the smallest sizes only."""
+    small = [work for work in _calibration._workloads() if work[1] == 32]
+    monkeypatch.setattr(_calibration, "_workloads", lambda: iter(small))
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setattr(_doctor.importlib.util, "find_spec", lambda name: None)
+    assert not _calibration.current_rates().calibrated
+    assert _runner.main(["calibrate"]) == 0
+    said = capsys.readouterr()
+    assert ("calibrated" if rich else "matmul n=32\n") in said.err
+    assert re.search(r"^matmul +n=32: \S+ Gflop/s$", said.out, re.M)
+    path = re.search(r"measured in \d+ s and saved: (.*\.json)$", said.out, re.M).group(1)
+    assert os.path.exists(path)
+    assert _calibration.current_rates().calibrated
+
+
+@pytest.mark.slow
+def test_calibration_takes_less_than_a_minute(folder):
+    status, out, _ = run(folder, "-m", "trnpy", "calibrate", XDG_CACHE_HOME=str(folder))
+    assert status == 0
+    assert int(re.search(r"measured in (\d+) s", out).group(1)) < 60
