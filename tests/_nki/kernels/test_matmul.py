@@ -1,0 +1,91 @@
+"""kernels/matmul.py against its twin: sizes around every tile edge, layouts, dtypes, limits, lint, model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.kernels import matmul_reference
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+
+FILE = Path(trnpy._nki.kernels.__file__).parent / "matmul.py"
+KERNEL = load_kernel(FILE, "matmul")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+SMALL_TILES = {"m_tiles": 2, "n_tiles": 1, "k_tiles": 2}  # so that small operands have several blocks and chunks
+
+
+def operands(m, k, n, dtype, a_rows, b_rows, seed=0):
+    rng = np.random.default_rng([seed, m, k, n])
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    return (a if a_rows else a.T.copy()), (b if b_rows else b.T.copy())
+
+
+def agree(ours, theirs, k):
+    """Within k eps of float32, of the sums of magnitudes: products are exact, sums are not."""
+    assert (ours.dtype, ours.shape) == (np.float32, theirs.shape)
+    assert np.abs(ours - theirs).max() <= 2 * k * 2.0**-23 * max(np.abs(theirs).max(), np.sqrt(k))
+
+
+SHAPES = [(1, 1, 1), (5, 7, 9), (127, 128, 511), (128, 127, 512), (129, 257, 513), (256, 512, 512), (300, 1300, 700)]
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16, "f2"], ids=str)
+@pytest.mark.parametrize("a_rows", [True, False])
+@pytest.mark.parametrize("b_rows", [True, False])
+@pytest.mark.parametrize("m, k, n", SHAPES)
+def test_every_edge_and_layout(m, k, n, dtype, a_rows, b_rows):
+    a, b = operands(m, k, n, dtype, a_rows, b_rows)
+    ours = run(KERNEL, (a, b), {"a_rows": a_rows, "b_rows": b_rows, **SMALL_TILES}).outputs
+    agree(ours, matmul_reference.matmul(a, b, a_rows=a_rows, b_rows=b_rows), k)
+
+
+def test_alpha_and_beta():
+    a, b = operands(200, 300, 600, "f4", True, True)
+    c0 = np.random.default_rng(1).standard_normal((200, 600)).astype("f4")
+    alpha, beta = np.array([[1.5]], "f4"), np.array([[-0.25]], "f4")
+    ours = run(KERNEL, (a, b, alpha, c0, beta), SMALL_TILES).outputs
+    agree(ours, matmul_reference.matmul(a, b, alpha, c0, beta), 300)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_legal_order_gives_the_same(seed):
+    a, b = operands(260, 600, 530, "f4", True, True)
+    straight = run(KERNEL, (a, b), SMALL_TILES).outputs
+    np.testing.assert_array_equal(run(KERNEL, (a, b), SMALL_TILES, mode="reorder", seed=seed).outputs, straight)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("a_rows", [True, False])
+def test_lint_finds_no_error(target, a_rows):
+    a, b = operands(260, 600, 530, "f4", a_rows, True)
+    findings = lint_launch(KERNEL, (a, b), {"a_rows": a_rows, **SMALL_TILES}, target=target)
+    assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
+
+
+@pytest.mark.parametrize("n", [512, 4096, 16384, 40000])
+def test_the_program_does_not_grow_with_the_operands(n):
+    s = Specification((n, n), BF16)
+    trace = run(KERNEL, (s, s), {}, mode="trace").trace
+    assert len(trace.instructions) < 2000 and trace.psum_peak_banks <= 8
+
+
+@pytest.mark.parametrize("dtype, tiles", [("f4", {}), (BF16, {"k_tiles": 16})], ids=["float32", "bfloat16"])
+def test_modelled_utilisation_on_trn2(dtype, tiles):
+    """At least 90 % of TensorEngine's peak at 4096^3 when A arrives with K on its rows, by the model."""
+    s = Specification((4096, 4096), np.dtype(dtype))
+    cost = price(run(KERNEL, (s, s), {"a_rows": False, **tiles}, mode="trace").trace)
+    assert cost.tensor_utilisation >= 0.90
+    block = 1024  # rows and columns of a block: every operand is read once for each block it meets
+    assert cost.hbm_bytes <= 1.3 * (2 * 4096**3 / block * s.dtype.itemsize + 4 * 4096**2)
+
+
+def test_what_it_refuses():
+    a = np.ones((4, 4), "f4")
+    for bad in ((a, np.ones((5, 4), "f4")), (a, a.astype("f8")), (a.astype("i4"), a.astype("i4")), (a[:0], a)):
+        with pytest.raises(ValueError, match="expected"):
+            matmul_reference.check(*bad, True, True)
