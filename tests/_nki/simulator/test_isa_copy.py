@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests._nki.simulator.tiles import INT_TYPES, TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough, views
+from tests._nki.simulator.tiles import (
+    INT_TYPES,
+    TYPES,
+    cast,
+    execute,
+    f32,
+    filled,
+    refused,
+    same,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
+)
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.errors import SimulatorError
@@ -74,7 +88,7 @@ def test_tensor_copy_refuses(body, match, rule, target):
     refused(body, match, rule, target)
 
 
-# --- tensor_copy_predicated -----------------------------------------------------------------------------------------
+# --- tensor_copy_predicated -----------------------------------------------------------------------------
 
 
 @thorough
@@ -114,15 +128,23 @@ def predicated(dst="float32", src="float32", predicate="uint8", buffer=None):
         (predicated(predicate="int8"), "predicate is int8", 36),
         (predicated(src="bfloat16"), "the same dtype is needed", 36),
         (predicated(buffer=nl.psum), "src and predicate are both in PSUM", 27),
-        (lambda: nisa.tensor_copy_predicated(dst=filled((4, 8)), src="1", predicate=filled((4, 8), "uint8")), "a number or", 28),
-        (lambda: nisa.tensor_copy_predicated(dst=filled((4, 8)), src=1.0, predicate=filled((4, 4), "uint8")), "does not match", 28),
+        (
+            lambda: nisa.tensor_copy_predicated(dst=filled((4, 8)), src="1", predicate=filled((4, 8), "uint8")),
+            "a number or",
+            28,
+        ),
+        (
+            lambda: nisa.tensor_copy_predicated(dst=filled((4, 8)), src=1.0, predicate=filled((4, 4), "uint8")),
+            "does not match",
+            28,
+        ),
     ],
 )
 def test_predicated_copy_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- memset --------------------------------------------------------------------------------------------------------
+# --- memset ---------------------------------------------------------------------------------------------
 
 
 @thorough
@@ -134,7 +156,9 @@ def test_memset_fills(shape, dtype, view, value):
 
 
 def memset(dtype, value, **options):
-    return lambda: nisa.memset(dst=nl.ndarray((4, 8), dtype, buffer=options.pop("buffer", nl.sbuf)), value=value, **options)
+    return lambda: nisa.memset(
+        dst=nl.ndarray((4, 8), dtype, buffer=options.pop("buffer", nl.sbuf)), value=value, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +186,7 @@ def test_memset_takes_infinities_and_whole_numbers_for_floats(value):
     same(found, np.full((2, 2), value).astype(ml_dtypes.bfloat16))
 
 
-# --- nc_stream_shuffle ---------------------------------------------------------------------------------------------
+# --- nc_stream_shuffle ----------------------------------------------------------------------------------
 
 
 @thorough
@@ -180,7 +204,10 @@ def test_shuffle_permutes_inside_quadrants(partitions, dtype, view, seed):
 
 def test_shuffle_broadcasts_one_partition_and_works_in_place():
     x = np.arange(4, dtype=np.float32)[None]
-    same(execute(nisa.nc_stream_shuffle, {"src": x}, {"dst": ((32, 4), np.float32)}, shuffle_mask=[0] * 32), np.repeat(x, 32, 0))
+    same(
+        execute(nisa.nc_stream_shuffle, {"src": x}, {"dst": ((32, 4), np.float32)}, shuffle_mask=[0] * 32),
+        np.repeat(x, 32, 0),
+    )
     x = np.arange(32, dtype=np.int32)[:, None]
 
     def rotate(data):
@@ -192,7 +219,9 @@ def test_shuffle_broadcasts_one_partition_and_works_in_place():
 def shuffle(dst=(32, 8), src=(32, 8), dtype="float32", mask=None):
     def body():
         made = [filled(t) if isinstance(t, tuple) else t() for t in (dst, src)]
-        nisa.nc_stream_shuffle(dst=made[0], src=made[1] if dtype == "float32" else filled(src, dtype), shuffle_mask=mask or [0] * 32)
+        nisa.nc_stream_shuffle(
+            dst=made[0], src=made[1] if dtype == "float32" else filled(src, dtype), shuffle_mask=mask or [0] * 32
+        )
 
     return body
 

@@ -45,7 +45,7 @@ def test_cores_run_one_at_a_time_so_a_run_is_reproducible():
 def test_waiting_for_each_other_on_different_pipes_is_a_deadlock():
     group = CoreGroup(2)
     bodies = [lambda rank=rank: group.exchange(rank, (0, 1), "sendrecv", None, pipe=rank) for rank in range(2)]
-    with pytest.raises(CoreDeadlock, match="deadlock: core 0 waits in sendrecv .*; core 1 waits in sendrecv"):
+    with pytest.raises(CoreDeadlock, match=r"deadlock: core 0 waits in sendrecv .*; core 1 waits in sendrecv"):
         group.run(bodies)
 
 
@@ -67,11 +67,15 @@ def test_the_error_of_a_core_is_not_hidden_by_those_who_wait_for_it():
 
 def test_different_instructions_do_not_meet():
     group = CoreGroup(2)
-    with pytest.raises(SimulatorError, match="meet in different instructions: all_reduce on core 0, all_gather on core 1"):
-        group.run([lambda: group.exchange(0, (0, 1), "all_reduce", 1), lambda: group.exchange(1, (0, 1), "all_gather", 1)])
+    with pytest.raises(
+        SimulatorError, match="meet in different instructions: all_reduce on core 0, all_gather on core 1"
+    ):
+        group.run(
+            [lambda: group.exchange(0, (0, 1), "all_reduce", 1), lambda: group.exchange(1, (0, 1), "all_gather", 1)]
+        )
 
 
-# --- sendrecv and core_barrier ------------------------------------------------------------------------------------
+# --- sendrecv and core_barrier --------------------------------------------------------------------------
 
 
 def swap(x):

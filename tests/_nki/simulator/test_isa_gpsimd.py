@@ -49,8 +49,9 @@ def test_affine_select(pattern, op, multiplier, view, dtype, out, seed):
     values = affine(pattern, -1, multiplier, 5)
     x = sample(values.shape, dtype, seed)
     found = execute(
-        nisa.affine_select, {"on_true_tile": x}, {"dst": (x.shape, out)}, view, pattern=[list(pair) for pair in pattern],
-        channel_multiplier=multiplier, on_false_value=-3.0, cmp_op=getattr(nl, op), offset=-1,
+        nisa.affine_select, {"on_true_tile": x}, {"dst": (x.shape, out)}, view,
+        pattern=[list(pair) for pair in pattern], channel_multiplier=multiplier,
+        on_false_value=-3.0, cmp_op=getattr(nl, op), offset=-1,
     )  # fmt: skip
     same(found, cast(np.where(COMPARE[op](values, 0), f32(x), np.float32(-3)), out))
 
@@ -109,7 +110,7 @@ def test_affine_instructions_refuse(body, match, rule):
     refused(body, match, rule)
 
 
-# --- gathers -----------------------------------------------------------------------------------------------------------
+# --- gathers --------------------------------------------------------------------------------------------
 
 
 @thorough
@@ -181,7 +182,7 @@ def test_local_gather_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- nonzero_with_count, sequence_bounds ---------------------------------------------------------------------------------
+# --- nonzero_with_count, sequence_bounds ----------------------------------------------------------------
 
 
 def test_nonzero_of_the_documentation():

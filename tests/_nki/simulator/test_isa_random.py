@@ -140,10 +140,20 @@ def with_engine(name):
     [
         (lambda: nisa.rng(dst=filled((4, 8))), "dst is float32", None, "trn2"),
         (lambda: nisa.rng(dst=filled((4, 8), "int32"), **with_engine("gpsimd")), "engine=gpsimd", 30, "trn1"),
-        (lambda: nisa.rng(dst=filled((4, 8), "int32", nl.psum), **with_engine("gpsimd")), "GpSimd Engine reaches", 27, "trn2"),
+        (
+            lambda: nisa.rng(dst=filled((4, 8), "int32", nl.psum), **with_engine("gpsimd")),
+            "GpSimd Engine reaches",
+            27,
+            "trn2",
+        ),
         (lambda: nisa.rng(dst=filled((4, 8), "int32"), **with_engine("scalar")), "engine=scalar", 30, "trn2"),
         (lambda: nisa.rand2(dst=filled((4, 8)), min=0.0, max=1.0), "needs NeuronCore-v4", 30, "trn2"),
-        (lambda: nisa.rand2(dst=filled((4, 8), "float8_e4m3fn"), min=0.0, max=1.0), "dst is float8_e4m3fn", None, "trn3"),
+        (
+            lambda: nisa.rand2(dst=filled((4, 8), "float8_e4m3fn"), min=0.0, max=1.0),
+            "dst is float8_e4m3fn",
+            None,
+            "trn3",
+        ),
         (lambda: nisa.rand2(dst=filled((4, 8)), min=None, max=1.0), "a number or a", 28, "trn3"),
         (dropout(dst="bfloat16"), "the same dtype", None, "trn2"),
         (dropout("int32", "int32", lambda: filled((4, 1), "bfloat16")), "prob is bfloat16", 28, "trn2"),
@@ -153,9 +163,24 @@ def with_engine(name):
         (lambda: nisa.rand_set_state(src_seeds=filled((4, 6), "uint32")), "needs NeuronCore-v3", 30, "trn1"),
         (lambda: nisa.rand_set_state(src_seeds=filled((4, 24), "uint32")), r"\(P, 6\) is needed", None, "trn2"),
         (lambda: nisa.rand_set_state(src_seeds=filled((4, 6), "int32")), "src_seeds is int32", None, "trn2"),
-        (lambda: nisa.rand_set_state(src_seeds=filled((4, 24), "uint32"), **with_engine("vector")), "gpsimd is needed", 30, "trn2"),
-        (lambda: nisa.rand_set_state(src_seeds=filled((4, 6), "uint32"), **with_engine("vector")), r"\(P, 24\)", None, "trn3"),
-        (lambda: nisa.rand_get_state(dst=filled((4, 6), "uint32", nl.psum)), "GpSimd Engine reaches SBUF only", 27, "trn2"),
+        (
+            lambda: nisa.rand_set_state(src_seeds=filled((4, 24), "uint32"), **with_engine("vector")),
+            "gpsimd is needed",
+            30,
+            "trn2",
+        ),
+        (
+            lambda: nisa.rand_set_state(src_seeds=filled((4, 6), "uint32"), **with_engine("vector")),
+            r"\(P, 24\)",
+            None,
+            "trn3",
+        ),
+        (
+            lambda: nisa.rand_get_state(dst=filled((4, 6), "uint32", nl.psum)),
+            "GpSimd Engine reaches SBUF only",
+            27,
+            "trn2",
+        ),
     ],
 )
 def test_random_instructions_refuse(body, match, rule, target):

@@ -5,7 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests._nki.simulator.tiles import FLOAT_TYPES, TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough, views
+from tests._nki.simulator.tiles import (
+    FLOAT_TYPES,
+    TYPES,
+    cast,
+    execute,
+    f32,
+    filled,
+    refused,
+    same,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
+)
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.errors import SimulatorError
@@ -16,7 +30,9 @@ EXACT = {  # reductions whose value does not depend on the order of small intege
     "add": np.add, "subtract": np.subtract, "maximum": np.maximum, "minimum": np.minimum,
     "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
 }  # fmt: skip
-RESET, REDUCE, LOAD, IDLE = (getattr(nisa.reduce_cmd, name) for name in ("reset_reduce", "reduce", "load_reduce", "idle"))
+RESET, REDUCE, LOAD, IDLE = (
+    getattr(nisa.reduce_cmd, name) for name in ("reset_reduce", "reduce", "load_reduce", "idle")
+)
 
 
 @thorough
@@ -48,7 +64,11 @@ def test_tensor_reduce_axes_are_those_of_the_tensor(axis, keepdims):
 
 def test_bit_reductions():
     x = np.array([[1, 2, 4], [7, 3, 1]], np.uint8)
-    for op, meaning in (("bitwise_or", np.bitwise_or), ("bitwise_and", np.bitwise_and), ("bitwise_xor", np.bitwise_xor)):
+    for op, meaning in (
+        ("bitwise_or", np.bitwise_or),
+        ("bitwise_and", np.bitwise_and),
+        ("bitwise_xor", np.bitwise_xor),
+    ):
         found = execute(nisa.tensor_reduce, {"data": x}, {"dst": ((2, 1), np.uint8)}, op=getattr(nl, op), axis=1)
         same(found, meaning.reduce(x, axis=1, keepdims=True))
 
@@ -77,10 +97,14 @@ def test_tensor_reduce_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-@pytest.mark.parametrize(("op", "meaning"), [("add", np.sum), ("average", np.mean), ("maximum", np.max), ("max", np.max)])
+@pytest.mark.parametrize(
+    ("op", "meaning"), [("add", np.sum), ("average", np.mean), ("maximum", np.max), ("max", np.max)]
+)
 def test_tensor_partition_reduce(op, meaning):
     x = np.arange(128 * 6, dtype=np.float32).reshape(128, 6)
-    result = execute(nisa.tensor_partition_reduce, {"data": x}, {"dst": ((1, 6), np.float32)}, full=True, op=getattr(nl, op))
+    result = execute(
+        nisa.tensor_partition_reduce, {"data": x}, {"dst": ((1, 6), np.float32)}, full=True, op=getattr(nl, op)
+    )
     same(result.outputs[0], meaning(x, axis=0, keepdims=True).astype(np.float32))
     assert result.trace.instructions[-2].engine == "gpsimd"
 
@@ -92,7 +116,9 @@ def test_tensor_partition_reduce_of_bits():
 
 
 def partition_reduce(dst=(1, 8), op=None, buffer=None, dtype="float32"):
-    return lambda: nisa.tensor_partition_reduce(dst=filled(dst, dtype), op=op or nl.add, data=filled((4, 8), dtype, buffer))
+    return lambda: nisa.tensor_partition_reduce(
+        dst=filled(dst, dtype), op=op or nl.add, data=filled((4, 8), dtype, buffer)
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +135,7 @@ def test_tensor_partition_reduce_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- tensor_scalar_reduce -------------------------------------------------------------------------------------------
+# --- tensor_scalar_reduce -------------------------------------------------------------------------------
 
 MEANING = {"add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min}
 
@@ -120,7 +146,8 @@ def test_tensor_scalar_reduce(shape, dtype, op, view, negate, seed):
     x = sample(shape, dtype, seed, 1, 2)
     dst, res = execute(
         nisa.tensor_scalar_reduce, {"data": x}, {"dst": (shape, np.float32), "reduce_res": ((shape[0], 1), np.float32)},
-        {"data": view, "dst": view}, op0=nl.multiply, operand0=0.75, reduce_op=getattr(nl, op), reduce_res_negate=negate,
+        {"data": view, "dst": view}, op0=nl.multiply, operand0=0.75, reduce_op=getattr(nl, op),
+        reduce_res_negate=negate,
     )  # fmt: skip
     same(dst, f32(x) * np.float32(0.75))
     expected = MEANING[op](dst.astype(np.float64), axis=1, keepdims=True)
@@ -128,7 +155,7 @@ def test_tensor_scalar_reduce(shape, dtype, op, view, negate, seed):
 
 
 def chain(steps, target="trn2"):
-    """tensor_scalar_reduce instructions on x * 1, by (reduce_op, reduce_cmd, reduce_init); the last one's reduce_res."""
+    """tensor_scalar_reduce on x * 1, by (reduce_op, reduce_cmd, reduce_init); the last one's reduce_res."""
 
     def kernel(x):
         data, res = nl.load(x), nl.ndarray((x.shape[0], 1), nl.float32)
@@ -202,7 +229,7 @@ def test_tensor_scalar_reduce_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- exponential ------------------------------------------------------------------------------------------------------
+# --- exponential ----------------------------------------------------------------------------------------
 
 
 @thorough
@@ -210,7 +237,8 @@ def test_tensor_scalar_reduce_refuses(body, match, rule):
 def test_exponential_subtracts_and_sums(shape, dtype, view, seed):
     x, top = sample(shape, dtype, seed), sample((shape[0], 1), np.float32, seed + 1)
     dst, res = execute(
-        nisa.exponential, {"src": x, "max_value": top}, {"dst": (shape, np.float32), "reduce_res": ((shape[0], 1), np.float32)},
+        nisa.exponential, {"src": x, "max_value": top},
+        {"dst": (shape, np.float32), "reduce_res": ((shape[0], 1), np.float32)},
         {"src": view, "dst": view}, target="trn3", reduce_cmd=RESET,
     )  # fmt: skip
     same(dst, np.exp(f32(x) - top))

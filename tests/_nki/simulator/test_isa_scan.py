@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._nki.simulator.tiles import (
-    FLOAT_TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough, views,
+    FLOAT_TYPES,
+    cast,
+    execute,
+    f32,
+    filled,
+    refused,
+    same,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
@@ -75,19 +86,27 @@ def test_tensor_tensor_scan_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- tensor_scalar_cumulative ---------------------------------------------------------------------------------------
+# --- tensor_scalar_cumulative ---------------------------------------------------------------------------
 
 
 @thorough
-@given(shapes, floats, st.sampled_from(["add", "subtract", "multiply", "maximum", "minimum"]), views, st.booleans(), seeds)
+@given(
+    shapes, floats, st.sampled_from(["add", "subtract", "multiply", "maximum", "minimum"]), views, st.booleans(), seeds
+)
 def test_cumulative_follows_the_pseudocode(shape, dtype, op1, view, loaded, seed):
     x, imm0 = sample(shape, dtype, seed, 0.5, 1.5), sample((shape[0], 1), np.float32, seed + 1, 0.9, 1.1)
     options = {"imm1": 0.5, "reduce_cmd": nisa.reduce_cmd.load_reduce} if loaded else {}
     found = execute(
-        nisa.tensor_scalar_cumulative, {"src": x, "imm0": imm0}, {"dst": (shape, np.float32)}, {"src": view, "dst": view},
-        op0=nl.multiply, op1=getattr(nl, op1), **options,
+        nisa.tensor_scalar_cumulative, {"src": x, "imm0": imm0}, {"dst": (shape, np.float32)},
+        {"src": view, "dst": view}, op0=nl.multiply, op1=getattr(nl, op1), **options,
     )  # fmt: skip
-    numpy = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}[op1]
+    numpy = {
+        "add": np.add,
+        "subtract": np.subtract,
+        "multiply": np.multiply,
+        "maximum": np.maximum,
+        "minimum": np.minimum,
+    }[op1]
     start = 0.5 if loaded else {"multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(op1, 0.0)
     state, expected = np.full(shape[0], start, np.float32), np.empty(shape, np.float32)
     for i in range(shape[1]):

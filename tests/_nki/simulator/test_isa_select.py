@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._nki.simulator.tiles import (
-    FLOAT_TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough, views,
+    FLOAT_TYPES,
+    cast,
+    execute,
+    f32,
+    filled,
+    refused,
+    same,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
@@ -21,7 +32,11 @@ RESET = nisa.reduce_cmd.reset_reduce
 @thorough
 @given(shapes, floats, floats, st.sampled_from([np.int8, np.uint8, np.int16, np.uint16]), views, st.booleans(), seeds)
 def test_select_reduce_is_where_with_a_maximum(shape, dtype, out, mask_type, view, reverse, seed):
-    x, p, y = sample(shape, dtype, seed), sample(shape, mask_type, seed + 1, 0, 1), sample((shape[0], 1), np.float32, seed)
+    x, p, y = (
+        sample(shape, dtype, seed),
+        sample(shape, mask_type, seed + 1, 0, 1),
+        sample((shape[0], 1), np.float32, seed),
+    )
     dst, res = execute(
         nisa.select_reduce, {"on_true": x, "predicate": p, "on_false": y},
         {"dst": (shape, out), "reduce_res": ((shape[0], 1), np.float32)},
@@ -50,7 +65,11 @@ def select(dst=None, predicate=None, on_true=None, on_false=0.0, **options):
         (select(predicate=lambda: filled((4, 8))), "predicate is float32", 36),
         (select(on_true=lambda s: filled(s, "int32")), "on_true is int32", 36),
         (select(on_true=lambda s: filled(s, "tfloat32")), "on_true is tfloat32", 36),
-        (select(predicate=lambda: filled((4, 8), "uint8", nl.psum), on_true=lambda s: filled(s, buffer=nl.psum)), "both in PSUM", 27),
+        (
+            select(predicate=lambda: filled((4, 8), "uint8", nl.psum), on_true=lambda s: filled(s, buffer=nl.psum)),
+            "both in PSUM",
+            27,
+        ),
         (select(on_false=lambda: filled((4, 2))), "on_false has shape", 28),
         (select(reduce_op=nl.add), "reduce_op=nl.add", 29),
         (select(reduce_cmd=nisa.reduce_cmd.load_reduce), "is needed", 29),
@@ -83,7 +102,11 @@ def test_range_select_compares_positions_with_bounds(shape, dtype, op0, op1, vie
 def ranged(data="float32", bound="float32", **options):
     settings = {"comp_op0": nl.greater_equal, "comp_op1": nl.less} | options
     return lambda: nisa.range_select(
-        dst=filled((4, 8)), on_true_tile=filled((4, 8), data), bound0=filled((4, 1), bound), bound1=filled((4, 1)), **settings
+        dst=filled((4, 8)),
+        on_true_tile=filled((4, 8), data),
+        bound0=filled((4, 1), bound),
+        bound1=filled((4, 1)),
+        **settings,
     )
 
 

@@ -45,7 +45,8 @@ def test_match_replace8_pairs_repeated_values_in_descending_order(shape, index, 
     x = rng.integers(0, distinct, shape).astype(np.float32)
     wanted = rng.integers(-1, distinct, (shape[0], 8)).astype(np.float32)
     dst, positions = execute(
-        nisa.nc_match_replace8, {"data": x, "vals": wanted}, {"dst": (shape, np.float32), "dst_idx": ((shape[0], 8), index)},
+        nisa.nc_match_replace8, {"data": x, "vals": wanted},
+        {"dst": (shape, np.float32), "dst_idx": ((shape[0], 8), index)},
         {"data": view, "dst": view}, imm=float("-inf"),
     )  # fmt: skip
     for line, values, result, places in zip(x, wanted, dst, positions, strict=True):
@@ -61,7 +62,10 @@ def test_match_replace8_of_the_documentation():
     x = np.array([[1, 2, 3, 4, 8, 8, 8, 8, 8, 8, 8]], np.float32)
     wanted = np.array([[3, 8, 8, 8, 8, 8, 8, 8]], np.float32)
     _, positions = execute(
-        nisa.nc_match_replace8, {"data": x, "vals": wanted}, {"dst": (x.shape, np.float32), "dst_idx": ((1, 8), np.uint32)}, imm=0.0
+        nisa.nc_match_replace8,
+        {"data": x, "vals": wanted},
+        {"dst": (x.shape, np.float32), "dst_idx": ((1, 8), np.uint32)},
+        imm=0.0,
     )
     assert positions.tolist() == [[2, 10, 9, 8, 7, 6, 5, 4]]
     found = execute(nisa.nc_find_index8, {"data": x, "vals": wanted}, {"dst": ((1, 8), np.uint32)})
@@ -115,7 +119,7 @@ def test_max8_family_refuses(body, match, rule):
     refused(body, match, rule)
 
 
-# --- topk -------------------------------------------------------------------------------------------------------------
+# --- topk -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("partitions", "n", "k"), [(16, 42, 8), (32, 8, 8), (128, 100, 1), (16, 48, 48)])
@@ -125,7 +129,10 @@ def test_topk_selects_from_each_group_of_16_partitions(partitions, n, k):
     x = np.stack([rng.permutation(16 * columns) for _ in range(partitions // 16)])  # distinct, exact in bfloat16
     x = x.reshape(-1, columns, 16).transpose(0, 2, 1).reshape(partitions, columns).astype(ml_dtypes.bfloat16)
     values, places = execute(
-        nisa.topk, {"src": x}, {"val_dst": ((partitions, k), ml_dtypes.bfloat16), "idx_dst": ((partitions, k), np.uint32)}, n=n
+        nisa.topk,
+        {"src": x},
+        {"val_dst": ((partitions, k), ml_dtypes.bfloat16), "idx_dst": ((partitions, k), np.uint32)},
+        n=n,
     )
     for p in range(partitions):
         group = f32(x[p // 16 * 16 : p // 16 * 16 + 16])

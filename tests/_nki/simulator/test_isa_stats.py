@@ -5,7 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests._nki.simulator.tiles import FLOAT_TYPES, execute, f32, filled, refused, sample, seeds, shapes, thorough, views
+from tests._nki.simulator.tiles import (
+    FLOAT_TYPES,
+    execute,
+    f32,
+    filled,
+    refused,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
+)
 from trnpy._nki.simulator import isa as nisa
 
 

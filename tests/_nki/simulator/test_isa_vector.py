@@ -6,7 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._nki.simulator.tiles import (
-    FLOAT_TYPES, INT_TYPES, TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough, views,
+    FLOAT_TYPES,
+    INT_TYPES,
+    TYPES,
+    cast,
+    execute,
+    f32,
+    filled,
+    refused,
+    same,
+    sample,
+    seeds,
+    shapes,
+    thorough,
+    views,
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
@@ -31,8 +44,8 @@ def test_tensor_tensor_is_float32_arithmetic_with_casts(shape, type1, type2, out
         view = view2 = "lower"
     a, b = sample(shape, type1, seed), sample(shape, type2, seed + 1)
     found = execute(
-        nisa.tensor_tensor, {"data1": a, "data2": b}, {"dst": (shape, out)}, {"data1": view, "data2": view2, "dst": view},
-        op=getattr(nl, op), engine=nisa.engine.vector,
+        nisa.tensor_tensor, {"data1": a, "data2": b}, {"dst": (shape, out)},
+        {"data1": view, "data2": view2, "dst": view}, op=getattr(nl, op), engine=nisa.engine.vector,
     )  # fmt: skip
     same(found, cast(ARITHMETIC[op](f32(a), f32(b)).astype(np.float32), out))
 
@@ -63,7 +76,12 @@ def test_int32_tensors_on_vector_engine_lose_their_low_digits_and_say_so():
 def test_int32_tensors_fall_back_to_vector_engine_in_psum(in_psum):
     a = np.arange(8, dtype=np.int32).reshape(2, 4)
     result = execute(
-        nisa.tensor_tensor, {"data1": a, "data2": a}, {"dst": (a.shape, np.int32)}, {in_psum: "psum"}, full=True, op=nl.add
+        nisa.tensor_tensor,
+        {"data1": a, "data2": a},
+        {"dst": (a.shape, np.int32)},
+        {in_psum: "psum"},
+        full=True,
+        op=nl.add,
     )
     issued = [i for i in result.trace.instructions if i.opcode == "tensor_tensor"]
     assert issued[0].engine == "vector" and np.array_equal(result.outputs[0], 2 * a)
@@ -92,7 +110,9 @@ def test_right_shift_is_logical_and_left_shift_drops_high_bits():
 
 def test_power_runs_on_gpsimd():
     a, b = np.full((3, 4), 2, np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
-    result = execute(nisa.tensor_tensor, {"data1": a, "data2": b}, {"dst": (a.shape, np.float32)}, full=True, op=nl.power)
+    result = execute(
+        nisa.tensor_tensor, {"data1": a, "data2": b}, {"dst": (a.shape, np.float32)}, full=True, op=nl.power
+    )
     same(result.outputs[0], a**b)
     assert result.trace.instructions[-2].engine == "gpsimd"
 
@@ -106,12 +126,16 @@ def test_abs_max_and_abs_min_keep_the_sign_and_give_ties_to_the_second(op, expec
     assert found.tolist() == [expected]
 
 
-# --- refusals of tensor_tensor --------------------------------------------------------------------------------
+# --- refusals of tensor_tensor --------------------------------------------------------------------------
 
 
 def tensor_tensor(a=None, b=None, dst=None, op=None, **options):
     return lambda: nisa.tensor_tensor(
-        dst=(dst or filled)((4, 8)), data1=(a or filled)((4, 8)), data2=(b or filled)((4, 8)), op=op or nl.add, **options
+        dst=(dst or filled)((4, 8)),
+        data1=(a or filled)((4, 8)),
+        data2=(b or filled)((4, 8)),
+        op=op or nl.add,
+        **options,
     )
 
 
@@ -141,7 +165,11 @@ def reshaped(p, n):
         (tensor_tensor(engine="vector"), "a member of nisa.engine", 10),
         (tensor_tensor(op=nl.bitwise_and), "data1 is float32|dst is float32", 28),
         (tensor_tensor(op=nl.bitwise_and, a=of("int8"), b=of("int8"), dst=of("int32")), "different widths", 28),
-        (tensor_tensor(op=nl.bitwise_and, a=of("int8"), b=of("int8"), dst=of("int8"), engine=nisa.engine.gpsimd), "vector is", 30),
+        (
+            tensor_tensor(op=nl.bitwise_and, a=of("int8"), b=of("int8"), dst=of("int8"), engine=nisa.engine.gpsimd),
+            "vector is",
+            30,
+        ),
         (tensor_tensor(op=nl.abs), "takes one operand", 28),
         (tensor_tensor(op=nl.abs_max), "needs trn3; the target is trn2", 30),
         (tensor_tensor(op=nl.divide), "no engine has it", 34),
@@ -170,7 +198,7 @@ def test_shifts_by_the_width_are_refused():
         execute(nisa.tensor_tensor, {"data1": a, "data2": a}, {"dst": (a.shape, np.uint8)}, op=nl.left_shift)
 
 
-# --- tensor_scalar ----------------------------------------------------------------------------------------------
+# --- tensor_scalar --------------------------------------------------------------------------------------
 
 
 @thorough
@@ -207,7 +235,9 @@ def test_tensor_scalar_bit_operators(shape, dtype, seed):
 
 def test_tensor_scalar_rsqrt_runs_on_gpsimd_and_abs_on_vector():
     a = np.array([[4.0, 16.0]], np.float32)
-    result = execute(nisa.tensor_scalar, {"data": a}, {"dst": (a.shape, np.float32)}, full=True, op0=nl.rsqrt, operand0=0.0)
+    result = execute(
+        nisa.tensor_scalar, {"data": a}, {"dst": (a.shape, np.float32)}, full=True, op0=nl.rsqrt, operand0=0.0
+    )
     assert result.outputs[0].tolist() == [[0.5, 0.25]] and result.trace.instructions[-2].engine == "gpsimd"
     found = execute(nisa.tensor_scalar, {"data": -a}, {"dst": (a.shape, np.float32)}, op0=nl.abs, operand0=None)
     same(found, a)
@@ -234,9 +264,9 @@ def tensor_scalar(data=None, dst=None, op0=None, operand0=1.0, **options):
 @pytest.mark.parametrize(
     ("body", "match", "rule", "target"),
     [
-        (tensor_scalar(operand0=lambda: filled((4, 2))), r"operand0 has shape \(4, 2\); \(4, 1\) is needed", 28, "trn2"),
+        (tensor_scalar(operand0=lambda: filled((4, 2))), r"operand0 has shape \(4, 2\)", 28, "trn2"),
         (tensor_scalar(operand0=lambda: filled((3, 1))), r"\(4, 1\) is needed", 28, "trn2"),
-        (tensor_scalar(operand0=lambda: filled((4, 1), "bfloat16")), "operand0 is bfloat16; float32 is needed", 28, "trn2"),
+        (tensor_scalar(operand0=lambda: filled((4, 1), "bfloat16")), "operand0 is bfloat16", 28, "trn2"),
         (tensor_scalar(operand0="1"), "a number or a", 28, "trn2"),
         (tensor_scalar(op1=nl.add), "give both or neither", 28, "trn2"),
         (tensor_scalar(operand1=1.0), "give both or neither", 28, "trn2"),
@@ -251,7 +281,7 @@ def tensor_scalar(data=None, dst=None, op0=None, operand0=1.0, **options):
         (tensor_scalar(engine=nisa.engine.scalar), "NeuronCore-v3", 30, "trn1"),
         (tensor_scalar(op0=nl.subtract, engine=nisa.engine.scalar), "multiply-add", 30, "trn2"),
         (tensor_scalar(op0=nl.bitwise_and, operand0=1), "is float32", 28, "trn2"),
-        (tensor_scalar(op0=nl.bitwise_and, data=of("int8"), dst=of("int8"), operand0=1.5), "an integer from", None, "trn2"),
+        (tensor_scalar(op0=nl.bitwise_and, data=of("int8"), dst=of("int8"), operand0=1.5), "an integer", None, "trn2"),
         (tensor_scalar(op0=nl.bitwise_and, data=of("int8"), dst=of("int8"), operand0=1, engine=nisa.engine.scalar),
          "vector is needed", 30, "trn2"),
         (tensor_scalar(data=reshaped(4, 9)), "does not match", 28, "trn2"),
@@ -261,7 +291,7 @@ def test_tensor_scalar_refuses(body, match, rule, target):
     refused(body, match, rule, target)
 
 
-# --- scalar_tensor_tensor, reciprocal -----------------------------------------------------------------------------
+# --- scalar_tensor_tensor, reciprocal -------------------------------------------------------------------
 
 
 @thorough
@@ -319,5 +349,7 @@ def test_reciprocal_refuses_another_size():
 @pytest.mark.parametrize("mode", ["run", "reorder"])
 def test_reordering_independent_instructions_gives_the_same_result(mode):
     a = sample((128, 64), np.float32, 3)
-    found = execute(nisa.tensor_scalar, {"data": a}, {"dst": (a.shape, np.float32)}, mode=mode, op0=nl.add, operand0=1.0)
+    found = execute(
+        nisa.tensor_scalar, {"data": a}, {"dst": (a.shape, np.float32)}, mode=mode, op0=nl.add, operand0=1.0
+    )
     same(found, a + np.float32(1))

@@ -3,7 +3,6 @@
 The meanings use ``f32`` and ``cast`` below, written from nki.api.shared.rst and not from the simulator.
 """
 
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -117,13 +116,14 @@ def execute(instruction, inputs, outputs, view="whole", target="trn2", mode="run
             else:
                 found[name] = tile(output[0], output[1], view_of(name))
         instruction(**tiles, **{k: v for k, v in found.items() if k not in tiles}, **options)
-        return tuple(drain(v, outputs[k][0] if not isinstance(outputs[k], str) else inputs[k].shape) for k, v in found.items())
+        return tuple(
+            drain(v, outputs[k][0] if not isinstance(outputs[k], str) else inputs[k].shape) for k, v in found.items()
+        )
 
     result = launch(Kernel(kernel), tuple(inputs.values()), target=target, mode=mode)
     if full:
         return result
     return result.outputs[0] if len(result.outputs) == 1 else result.outputs
-
 
 
 def refused(body, match, rule=None, target="trn2", lnc=1):

@@ -1,7 +1,9 @@
 """nki.collectives: data exchange between the ranks of a replica group, from inside a kernel.
 
 Every rank of a group issues the same collective; the instruction completes when all have. Ranks are
-those of ``replicas.run_ranks``. Source: nki/api/nki/collectives/__init__.py.
+those of ``replicas.run_ranks``. With two cores per rank (LNC 2), core c meets core c of the other ranks
+and moves its own data: what both cores do with one shared tensor is undocumented.
+Source: nki/api/nki/collectives/__init__.py.
 """
 
 from __future__ import annotations
