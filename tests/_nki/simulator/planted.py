@@ -81,7 +81,7 @@ SOURCE = (
     Planted(5, "E", "@nki.jit\ndef inner(v):\n    return v\n" + body("n = inner(t)"), note="kernel calls kernel"),
     Planted(5, "W", body("nisa.tensor_copy(t, t)"), note="positional"),
     Planted(6, "W", body("for i in nl.affine_range(2):", "    n = i"), note="affine range"),
-    Planted(6, "E", body("for i in nl.dynamic_range(2):", "    n = i"), note="dynamic range"),
+    Planted(6, "W", body("for i in nl.dynamic_range(2):", "    n = i"), note="dynamic range"),
     Planted(6, "E", body("r = nisa.register_alloc(3)", "while r:", "    n = 1"), note="while register"),
     Planted(6, "E", body("r = nisa.register_alloc(3)", "for i in range(r):", "    n = 1"), note="range register"),
     Planted(6, "E", body("r = nisa.register_alloc(3)", "n = r + 1"), note="register arithmetic"),
@@ -114,7 +114,7 @@ SOURCE = (
     Planted(37, "W", body("if nl.program_id(0) == 0:", "    nisa.core_barrier(t, (0, 1))"), note="barrier in a branch"),
     Planted(37, "E", body() + "\nkernel[3](np.ones((8, 8), np.float32))\n", note="grid"),
     Planted(38, "W", body() + "\nnki.simulate(kernel)(np.ones((8, 8), np.float32))\n", note="default target"),
-    Planted(39, "W", body() + "\nfor _ in range(9):\n    kernel(np.ones((8, 8), np.float32))\n", note="launch in a loop"),
+    Planted(39, "W", body() + "\nfor _ in range(9):\n    kernel(np.ones((8, 8), np.float32))\n", note="in a loop"),
     Planted(39, "W", "import torch_xla\n" + body() + "\nkernel(torch_xla.ones())\n", note="auto-cast"),
 )  # fmt: skip
 

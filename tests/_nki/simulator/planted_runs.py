@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from tests._nki.simulator.planted import Planted, body, normal
 
 X = (normal(128, 512),)

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests._nki.simulator.planted import CLEAN, HEAD
 
+from tests._nki.simulator.planted import CLEAN, HEAD
 from trnpy._nki.simulator import table
 from trnpy._nki.simulator.cli import main
 

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from tests._nki.simulator.hand_made import Script, matmul
 
+from tests._nki.simulator.hand_made import Script, matmul
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION, price, rows
 from trnpy._nki.simulator.durations import transfer

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
 from tests._nki.simulator.planted_runs import CORRECT, RUNS
-
 from trnpy._nki.simulator.lint import errors, lint_launch, lint_source
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding

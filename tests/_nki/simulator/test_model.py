@@ -1,8 +1,8 @@
 """Tests of the cost model against AWS's published measurements, through the benchmark that prints them."""
 
 import pytest
-from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 
+from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 from trnpy._nki.simulator.lint import errors, lint_file
 
 # Gates of NKI.md 6a that the model misses, and why; a gate that begins to hold must leave this table.

@@ -118,7 +118,12 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
             if name in STATIC_LOOPS:
                 yield node, 6, "W", f"{name} is range under a deprecated name"
             elif name == DYNAMIC_RANGE:
-                yield node, 6, "E", "nl.dynamic_range is deprecated and refused by the tracer; use nl.fori_loop"
+                yield (
+                    node,
+                    6,
+                    "W",
+                    "nl.dynamic_range is deprecated, and the tracing front end refuses it; use nl.fori_loop",
+                )
             elif name in ("range", "int", "float", "bool"):
                 register = next((r for a in node.args if (r := holds_register(a))), None)
                 if register:
@@ -143,6 +148,13 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
 
 def _loop_bodies(function: Function, module: Module) -> Iterator[Violation]:
     """Rule 7: tensors of a device loop stay inside it, its counter is read-only, no_reorder excludes it."""
+    counted = {
+        argument.id
+        for node in body_nodes(function.node)
+        if isinstance(node, ast.Call) and dotted(node.func, module) == LOOPS[0]
+        for argument in (*node.args, *(k.value for k in node.keywords))
+        if isinstance(argument, ast.Name)
+    }
     for body in function.loop_bodies.values():
         local = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         tensors = {
@@ -154,7 +166,7 @@ def _loop_bodies(function: Function, module: Module) -> Iterator[Violation]:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        counters = {a.arg for a in body.args.args[:1]}
+        counters = {a.arg for a in body.args.args[:1]} if body.name in counted else set()
         for node in ast.walk(body):
             if isinstance(node, ast.Call):
                 yield from _escapes(node, local, tensors)

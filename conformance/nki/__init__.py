@@ -1,0 +1,69 @@
+"""python -m conformance nki FOLDER: NKI kernels written by others, unmodified, on the simulator.
+
+FOLDER is a checkout of the public documentation repository aws-neuron/aws-neuron-sdk, or its ``nki``
+folder; none of its code is in this repository. Every runnable kernel of ``nki/examples``, every
+docstring example of ``nki.isa`` and ``nki.language``, and the view and stride statements of the guides
+are run and compared with NumPy references that are ours. Kernels that the documentation shows as wrong
+must be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from conformance.nki._examples import examples
+from conformance.nki._outcome import Outcome
+from conformance.nki._snippets import docstrings, guides
+from trnpy._nki.simulator.table import print_table
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the last line and the exit code are made of."""
+
+    good: int
+    bad: int
+    left_out: int
+
+
+def outcomes(folder: Path) -> Iterator[Outcome]:
+    """Run everything below ``folder``; it is only read."""
+    root = folder / "nki" if (folder / "nki").is_dir() else folder
+    if not (root / "examples").is_dir():
+        raise FileNotFoundError(f"{folder} has no nki/examples: a checkout of aws-neuron/aws-neuron-sdk is needed")
+    with tempfile.TemporaryDirectory(prefix="trnpy-conformance-") as scratch:
+        yield from examples(root)
+        yield from docstrings(root, Path(scratch))
+        yield from guides(root, Path(scratch))
+
+
+def summary(found: Sequence[Outcome]) -> Summary:
+    good = sum(o.good for o in found)
+    left_out = sum(o.left_out for o in found)
+    return Summary(good, len(found) - good - left_out, left_out)
+
+
+def main(argv: list[str]) -> int:
+    """Print the table; 0 when everything that can run runs and matches, 1 otherwise, 2 without a checkout."""
+    parser = argparse.ArgumentParser(prog="python -m conformance nki", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    try:
+        found = list(outcomes(options.folder))
+    except FileNotFoundError as error:
+        print(f"conformance nki: {error}")
+        return 2
+    total = summary(found)
+    if options.json:
+        print(json.dumps({"summary": asdict(total), "kernels": [asdict(o) for o in found]}, indent=1))
+    else:
+        heads = ("kernel", "runs", "matches", "lint", "remark")
+        print_table("NKI kernels of the public documentation on the simulator", heads, [o.row() for o in found])
+        print(f"{total.good} as documented, {total.bad} not, {total.left_out} left out with the reason given")
+    return 1 if total.bad else 0

@@ -1,0 +1,97 @@
+"""One line of the conformance table: how a kernel written by others fared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import run
+from trnpy._nki.simulator.lint import errors, lint_trace
+from trnpy._nki.simulator.rules import Finding
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``matches`` is None where there is nothing to compare; ``left_out`` explains itself in ``remark``."""
+
+    kernel: str
+    runs: bool
+    matches: bool | None
+    lint_errors: int
+    lint_warnings: int
+    remark: str = ""
+    expected_refusal: bool = False
+    left_out: bool = False
+
+    @property
+    def good(self) -> bool:
+        """As documented: ran and matched, or was refused where the documentation says it is wrong."""
+        if self.left_out:
+            return False
+        return not self.runs if self.expected_refusal else self.runs and self.matches is not False
+
+    def row(self) -> tuple[str, ...]:
+        runs = "refused, as documented" if self.expected_refusal and not self.runs else _word(self.runs)
+        if self.left_out:
+            runs = "left out"
+        lint = f"{self.lint_errors} E, {self.lint_warnings} W"
+        return self.kernel, runs, _word(self.matches), lint, self.remark
+
+
+def _word(value: bool | None) -> str:
+    return {True: "yes", False: "NO", None: ""}[value]
+
+
+def launch(
+    name: str,
+    kernel: Any,
+    arguments: Sequence[Any],
+    reference: Callable[..., Any] | None,
+    *,
+    target: str = "trn2",
+    options: dict[str, Any] | None = None,
+    tolerance: float = 1e-5,
+    refused: bool = False,
+    findings: Sequence[Finding] = (),
+) -> Outcome:
+    """Run a kernel on copies of ``arguments`` and compare its outputs with ``reference(*arguments)``."""
+    copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+    try:
+        result = run(kernel, copies, options or {}, target=target)
+    except SimulatorError as error:
+        return _outcome(name, False, None, findings, str(error), refused)
+    found = (*findings, *lint_trace(result.traces))
+    if reference is None:
+        return _outcome(name, True, None, found, "", refused)
+    wanted = reference(*arguments)
+    matches, remark = compare(result.outputs, wanted, tolerance)
+    return _outcome(name, True, matches, found, remark, refused)
+
+
+def compare(got: Any, wanted: Any, tolerance: float) -> tuple[bool, str]:
+    """Whether outputs agree in number, shape and value; and the largest difference where they do not."""
+    some = got if isinstance(got, tuple) else (got,)
+    others = wanted if isinstance(wanted, tuple) else (wanted,)
+    if len(some) != len(others):
+        return False, f"{len(some)} outputs, {len(others)} are documented"
+    for here, there in zip(some, others, strict=True):
+        if here.shape != there.shape:
+            return False, f"shape {here.shape}, {there.shape} is documented"
+        a, b = here.astype(np.float64), np.asarray(there).astype(np.float64)
+        if not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
+            return False, f"differs by {np.nanmax(np.abs(a - b)):.3g}"
+    return True, ""
+
+
+def _outcome(
+    name: str, runs: bool, matches: bool | None, found: Sequence[Finding], remark: str, refused: bool
+) -> Outcome:
+    unique = set(found)
+    serious = len(errors(unique))
+    return Outcome(name, runs, matches, serious, len(unique) - serious, remark, refused)
