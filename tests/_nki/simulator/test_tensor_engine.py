@@ -9,6 +9,7 @@ from tests._nki.simulator.kernels import FLOATS, on_chip, refusal, run, to_hbm, 
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.dtypes import STORAGE
+from trnpy._nki.simulator.launch import simulate
 
 DOUBLE = nisa.matmul_perf_mode.double_row
 
@@ -329,3 +330,32 @@ def test_a_memset_between_products_is_refused_too():
         nisa.nc_matmul(dst=dst, stationary=sb(16, 8), moving=sb(16, 8), accumulate=True)
 
     refusal(kernel, rule=24)
+
+
+def test_an_inferred_flag_must_not_change_between_iterations_of_a_device_loop():
+    def kernel(a, b, before):
+        dst, left, right = psum(8, 16), on_chip(a), on_chip(b)
+        if before:
+            nisa.nc_matmul(dst=dst, stationary=left, moving=right)
+
+        def body(i):
+            nisa.nc_matmul(dst=dst, stationary=left, moving=right)
+
+        nl.fori_loop(0, 3, body)
+        return to_hbm(dst)
+
+    a, b = values((128, 8)), values((128, 16), seed=1)
+    np.testing.assert_array_equal(run(kernel, a, b, True), 4 * (a.T @ b))
+    refusal(kernel, a, b, False, rule=24)
+
+
+def test_operands_on_different_partitions_are_noted():
+    def kernel(a, b):
+        dst = psum(8, 16)
+        nisa.nc_matmul(dst=dst, stationary=on_chip(a)[64:128], moving=on_chip(b))
+        return to_hbm(dst)
+
+    a, b = values((128, 8)), values((64, 16), seed=1)
+    result = simulate(kernel).run(a, b)
+    np.testing.assert_array_equal(result.outputs, a[64:].T @ b)
+    assert [n.rule for n in result.trace.notes] == [13]

@@ -143,8 +143,8 @@ class Storage:
     """
 
     __slots__ = (
-        "buffer", "cache", "constant", "data", "dtype", "file", "ident", "line", "name",
-        "partition_start", "partitions", "products", "readonly", "row_bytes", "scope", "shape", "shared", "written",
+        "buffer", "cache", "data", "dtype", "file", "ident", "line", "name", "partition_start",
+        "partitions", "products", "readonly", "row_bytes", "scope", "shape", "shared", "started", "written",
     )  # fmt: skip
 
     def __init__(
@@ -174,10 +174,10 @@ class Storage:
         self.row_bytes = _product(shape) * itemsize // self.partitions
         self.data = data
         self.readonly = False
-        self.constant: Array | None = None  # what shared_constant holds, also in trace-only mode
         self.scope: Any = None  # the iteration of a device loop that it was made in
         nbytes = self.partitions * self.row_bytes
         self.written = Marks(nbytes, itemsize, written)
+        self.started: Any = None  # the device loop and iteration in which a product last overwrote it
         self.products = Marks(nbytes, itemsize, False) if buffer == "psum" else None
         self.cache: dict[Any, Array] = {}  # float32 copies of tiles; emptied by every write
 

@@ -29,12 +29,8 @@ def _off_partitions(tensor: NkiTensor, dim: int) -> None:
         raise SimulatorError("a run-time index on the partition dimension of an on-chip tensor", rule=12)
 
 
-def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
-    """``tensor[key]`` for integers, slices, ``...`` and nl.ds (nki-language-guide.rst, "Tensor Indexing").
-
-    On chip an integer keeps the partition dimension at size 1 and never leaves fewer than two
-    dimensions; in HBM it drops its dimension, down to one.
-    """
+def _complete(tensor: NkiTensor, key: Any) -> list[Any]:
+    """One entry per dimension: ``...`` and missing ones become full slices."""
     keys = list(key) if isinstance(key, tuple) else [key]
     ellipses = sum(1 for k in keys if k is Ellipsis)
     if ellipses > 1 or len(keys) - ellipses > tensor.ndim:
@@ -42,9 +38,17 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     if ellipses:
         at = next(i for i, k in enumerate(keys) if k is Ellipsis)
         keys[at : at + 1] = [slice(None)] * (tensor.ndim - len(keys) + 1)
-    keys += [slice(None)] * (tensor.ndim - len(keys))
+    return keys + [slice(None)] * (tensor.ndim - len(keys))
+
+
+def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
+    """``tensor[key]`` for integers, slices, ``...`` and nl.ds (nki-language-guide.rst, "Tensor Indexing").
+
+    On chip an integer keeps the partition dimension at size 1 and never leaves fewer than two
+    dimensions; in HBM it drops its dimension, down to one.
+    """
+    keys = _complete(tensor, key)
     drop: list[int] = []
-    view = tensor
     shape, strides, offset = list(tensor.shape), list(tensor.strides), tensor.offset
     dynamic: tuple[Any, int, int] | None = None  # register, stride, extent
     fixed = -1 if tensor.index is None or tensor.index.dim is None else tensor.index.dim

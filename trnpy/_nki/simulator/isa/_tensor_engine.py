@@ -57,27 +57,23 @@ def nc_matmul(
     _check_dtypes(dst, stationary, moving, double, is_transpose)
     tile = _check_tiling(tuple(tile_position), tuple(tile_size), double)
     _check_shapes(dst, stationary, moving, double, is_transpose, tile)
-    if is_transpose and accumulate:
-        raise SimulatorError("nc_matmul: a transpose does not accumulate", rule=24)
-    added = False if is_transpose else _added(dst, accumulate)
+    added = _added(dst, accumulate, is_transpose)
     run = current()
     position = len(run.instructions)
     # A factor of 0 or 1 loses nothing, whatever the array does with the other one.
-    exact_is_wrong = (
-        run.perturb_fp32 and stationary.dtype == "float32" and not is_stationary_onezero | is_moving_onezero
-    )
+    onezero = is_stationary_onezero or is_moving_onezero
+    perturbed = run.perturb_fp32 and stationary.dtype == "float32" and not onezero
 
     def compute() -> None:
         a, b = _rows(stationary), _rows(moving)
-        for role, hinted, values in (("stationary", is_stationary_onezero, a), ("moving", is_moving_onezero, b)):
-            if hinted and not np.isin(values, (0.0, 1.0)).all():
-                raise SimulatorError(
-                    f"nc_matmul: is_{role}_onezero, but {role} holds other values than 0 and 1", rule=26
-                )
+        if is_stationary_onezero:
+            _check_onezero("stationary", a)
+        if is_moving_onezero:
+            _check_onezero("moving", b)
         if is_transpose:
             _transpose_by_identity(dst, a, b)
             return
-        if exact_is_wrong:
+        if perturbed:
             a, b = _perturbed(a, b, position)
         if double:  # contract over the two halves of the columns as well
             a, b = a.reshape(2 * a.shape[0], -1), b.reshape(2 * b.shape[0], -1)
@@ -182,6 +178,11 @@ def _check_shapes(
         raise SimulatorError(f"nc_matmul: double_row takes [K, 2, M] and [K, 2, N] and no transpose: {shapes}", rule=23)
     split = 2 if double else 1
     k, m, n = stationary.shape[0], stationary.free_size // split, moving.free_size // split
+    starts = stationary.partitions[0], moving.partitions[0]
+    if starts[0] != starts[1]:
+        note(
+            13, f"nc_matmul: operands start at partitions {starts[0]} and {starts[1]}; rows of the array are partitions"
+        )
     if moving.shape[0] != k or dst.shape[0] != m or dst.free_size != n:
         raise SimulatorError(
             f"nc_matmul: dst [M, N] = stationary [K, M]^T @ moving [K, N] does not fit: {shapes}", rule=23
@@ -205,13 +206,24 @@ def _check_shapes(
         raise SimulatorError(f"nc_matmul: N = {n} exceeds all of PSUM: {shapes}", rule=23)
 
 
-def _added(dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
+def _added(dst: NkiTensor, accumulate: bool | None, transpose: bool) -> bool | Mask:
     """Whether the product is added to dst or overwrites it, or a mask of where it is added.
 
     accumulate=None overwrites what no product has written and adds to what one has.
     """
-    if accumulate is False:
+    if transpose and accumulate:
+        raise SimulatorError("nc_matmul: a transpose does not accumulate", rule=24)
+    if transpose or accumulate is False:
         return False
+    if accumulate is not None:
+        return _inferred(dst, accumulate)
+    added = _inferred(dst, None)
+    _check_one_flag(dst, added)
+    return added
+
+
+def _inferred(dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
+    """The flag for what dst holds now; accumulate=True must be right everywhere."""
     products, written = dst.storage.products, dst.storage.written
     assert products is not None
     if products.covers(dst):
@@ -227,6 +239,31 @@ def _added(dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
             f"nc_matmul: accumulation onto PSUM {found} is undefined; start with accumulate=False", rule=24
         )
     return products.mask(dst)
+
+
+def _check_one_flag(dst: NkiTensor, added: bool | Mask) -> None:
+    """Refuse an inferred flag that would have to change between iterations of a device loop.
+
+    The loop's body is one instruction: it cannot overwrite in the first iteration and add in the next.
+    """
+    run = current()
+    if not run.loop_stack:
+        return
+    loop, iteration = run.loop_stack[-1], run.scopes[-1]
+    started = dst.storage.started
+    if added is False:
+        dst.storage.started = (loop, iteration)
+    elif started is not None and started[0] is loop and started[1] is not iteration:
+        raise SimulatorError(
+            "nc_matmul: accumulate is inferred to overwrite in the first iteration of a device loop and to add in "
+            "later ones, but the body is one instruction: start the accumulation before the loop",
+            rule=24,
+        )
+
+
+def _check_onezero(role: str, values: Array) -> None:
+    if not np.isin(values, (0.0, 1.0)).all():
+        raise SimulatorError(f"nc_matmul: is_{role}_onezero, but {role} holds other values than 0 and 1", rule=26)
 
 
 def _rows(tensor: NkiTensor) -> Array:
