@@ -9,6 +9,7 @@ import threading
 import timeit
 import types
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, einsum, pristine,
 
 import trnpy
 from trnpy._dispatch import Reason
-from trnpy._hook import Hook
-from trnpy._patch import ROWS
+from trnpy._hook import LIBRARIES, Hook
+from trnpy._patch import ROWS, _here, _select, patch_rows
 from trnpy._policy import current_policy
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
@@ -360,8 +361,9 @@ def test_callers_can_be_excluded_by_the_user():
             assert routed(calling("third")) == [("numpy.einsum", Reason.EXCLUDED_CALLER)]
 
 
-def test_a_caller_without_a_name_is_not_excluded():
-    scope = {"np": np, "A": A}
+@pytest.mark.parametrize("name", [{}, {"__name__": None}, {"__name__": ""}])
+def test_a_caller_without_a_name_is_not_excluded(name):
+    scope = {"np": np, "A": A, **name}
     exec("def call(): return np.einsum('ij,jk->ik', A, A)", scope)
     with trnpy.patched():
         assert routed(scope["call"]) == SMALL_EINSUM
@@ -461,6 +463,23 @@ def test_a_rebound_module_that_goes_away_is_no_trouble():
         del sys.modules["passing"]
         assert module.e is np.einsum
     assert module.e is ORIGINALS["numpy.einsum"]
+
+
+def test_rows_that_are_not_numpys_can_be_patched_too():
+    module = types.ModuleType("foreign")
+    module.times = times = lambda a, b: a @ b
+    sys.modules["foreign"] = module
+    row = replace(_select("numpy.matmul")["numpy.matmul"], name="foreign.times", reference=times)
+    try:
+        patch = patch_rows({row.name: row}, False, LIBRARIES, {})
+        assert trnpy.is_patched("foreign.times")
+        assert routed(lambda: module.times(A, A)) == [("foreign.times", Reason.SMALL)]
+        patch.undo()
+        assert module.times is times
+        assert not trnpy.is_patched("foreign.times")
+    finally:
+        del sys.modules["foreign"]
+        _here.hooks.pop("foreign.times")
 
 
 def test_an_escape_scan_takes_milliseconds():

@@ -299,6 +299,18 @@ def test_a_package_that_is_not_there_is_still_not_there(importable, tmp_path):
         sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _runner._Once)]
 
 
+def test_pyscf_is_patched_when_the_program_imports_it_and_not_before(folder):
+    code = (
+        "import sys\n"
+        "print('pyscf' in sys.modules)\n"
+        "from pyscf.lib import einsum\n"
+        "import pyscf\n"
+        "print(type(einsum).__name__, einsum is pyscf.lib.einsum, sorted(vars(pyscf.__loader__)))\n"
+    )
+    status, out, err = run(folder, *TRNPY, "-c", code)
+    assert (status, out, err) == (0, "False\nHook True ['name', 'path']\n", "")
+
+
 # --- Doctor and calibration -------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ class Activation:
 
     def excludes(self, caller: str) -> bool:
         """Whether calls from module ``caller`` stay original."""
-        parts = caller.split(".")
+        parts = str(caller).split(".")  # a namespace of exec may hold anything
         prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
         verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] == "trnpy"
         return verdict

@@ -291,12 +291,16 @@ def patch(
     >>> np.einsum is einsum
     True
     """
-    rows, excluded = _select(names), LIBRARIES | _packages(exclude)
+    return patch_rows(_select(names), rebind, LIBRARIES | _packages(exclude), changes)
+
+
+def patch_rows(rows: Mapping[str, Op], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]) -> Patch:
+    """``patch`` with rows by name, which need not be NumPy's or SciPy's."""
     with _here.lock:
         if changes:
             changed(process_policy(), changes, "patch")
-        new = Patch(frozenset(rows), excluded, changes)
-        _install(rows, rebind, excluded)
+        new = Patch(frozenset(rows), exclude, changes)
+        _install(rows, rebind, exclude)
         _here.patches.append(new)
         _settle(bool(changes))
     return new
@@ -327,7 +331,8 @@ def is_patched(name: str | None = None) -> bool:
     names = active().names
     if name is None:
         return bool(names)
-    _select(name)
+    if name not in _here.hooks:
+        _select(name)  # ValueError: not the name of anything that can be patched
     return name in names
 
 
