@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from trnpy._nki.simulator.launch import Launch
 
 Mode = Literal["run", "trace", "reorder"]
+Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
 HARDWARE_FREE_DIMS = 4  # of one access pattern, per partition (nki-aps.rst, "Hardware Capability")
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
@@ -119,7 +120,7 @@ class Run:
     shared_allocations: int = 0  # so far: matches nl.shared_hbm tensors of several cores
     ordered: int = 0  # depth of nl.no_reorder blocks
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
-    domains: Literal["refuse", "warn"] = "refuse"  # what an activation outside its documented range does
+    domains: Domains = "refuse"  # what an activation outside its documented range does
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, Mode, Run
+from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, Domains, Mode, Run
 from trnpy._nki.simulator.cores import CoreGroup
 from trnpy._nki.simulator.dtypes import STORAGE, Array, dtype_name
 from trnpy._nki.simulator.errors import KERNEL, SimulatorError
@@ -205,6 +205,7 @@ class Simulation:
     mode: Mode = "run"
     perturb_fp32: bool = False
     seed: int = 0
+    domains: Domains = "refuse"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs: an array, or a tuple of them."""
@@ -247,7 +248,8 @@ class Simulation:
         rng = np.random.default_rng([self.seed, rank])
         scheduler = Scheduler(rng) if self.mode == "reorder" else None
         return Run(
-            kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng, scheduler=scheduler
+            kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng, scheduler=scheduler,
+            domains=self.domains,
         )  # fmt: skip
 
 
@@ -287,16 +289,22 @@ def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> An
 
 
 def simulate(
-    kernel: Any, target: str = DEFAULT_TARGET, mode: Mode = "run", perturb_fp32: bool = False, seed: int = 0
+    kernel: Any,
+    target: str = DEFAULT_TARGET,
+    mode: Mode = "run",
+    perturb_fp32: bool = False,
+    seed: int = 0,
+    domains: Domains = "refuse",
 ) -> Simulation:
     """``simulate(kernel)(*arrays)``.
 
     target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
     no memory for HBM, "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
-    perturbs float32 matrix products at 2^-16.
+    perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
+    documented range in the trace instead of refusing it.
     """
     machine(target)
-    return Simulation(kernel, target, mode, perturb_fp32, seed)
+    return Simulation(kernel, target, mode, perturb_fp32, seed, domains)
 
 
 def run(kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any) -> Result:
