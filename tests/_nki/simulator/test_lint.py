@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
-from tests._nki.simulator.planted_runs import CORRECT, RUNS
+from tests._nki.simulator.planted_engines import ENGINES
+from tests._nki.simulator.planted_runs import CORRECT, MEMORY
 from trnpy._nki.simulator.lint import errors, lint_launch, lint_source
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
@@ -54,6 +55,9 @@ def launched(text: str, planted: Planted, folder) -> tuple[Finding, ...]:
     kernel = load_kernel(path, "kernel")[planted.lnc]
     arrays = tuple(np.array(a) for a in planted.args or ())
     return lint_launch(kernel, arrays, target=planted.target)
+
+
+RUNS = (*MEMORY, *ENGINES)
 
 
 @pytest.mark.parametrize("planted", RUNS, ids=lambda p: p.id)

@@ -122,7 +122,7 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
                     node,
                     6,
                     "W",
-                    "nl.dynamic_range is deprecated, and the tracing front end refuses it; use nl.fori_loop",
+                    "nl.dynamic_range is deprecated and refused by the tracing front end; use nl.fori_loop",
                 )
             elif name in ("range", "int", "float", "bool"):
                 register = next((r for a in node.args if (r := holds_register(a))), None)
