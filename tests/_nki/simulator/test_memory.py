@@ -228,6 +228,31 @@ def test_a_bad_address_is_refused():
     refusal(outside, rule=11)
 
 
+@pytest.mark.parametrize(
+    ("second", "together", "legal"),
+    [
+        ((0, 0), True, False), ((0, 0), False, True), ((0, 60), True, False), ((0, 64), True, True),
+        ((32, 0), True, True), ((31, 0), True, False),
+    ],
+)  # fmt: skip
+def test_tensors_placed_by_hand_do_not_share_bytes_while_live(second, together, legal):
+    def kernel():
+        tiles = []
+        for address in ((0, 0), second):
+            tile = nl.ndarray((32, 16), nl.float32, nl.sbuf, address=address)
+            nisa.dma_copy(dst=tile, src=nl.shared_constant(np.zeros((32, 16), np.float32)))
+            tiles.append(tile)
+            if not together:
+                to_hbm(tile)
+        if together:
+            [to_hbm(tile) for tile in tiles]
+
+    if legal:
+        run(kernel)
+    else:
+        refusal(kernel, rule=11, match="overlaps")
+
+
 def test_the_trace_tells_the_peaks_and_the_lives():
     def kernel(x):
         tile = on_chip(x)

@@ -66,13 +66,14 @@ class Life:
     row_bytes: int
     file: str
     line: int
+    address: tuple[int, int] | None
     first: int
     last: int
 
     def allocation(self, ident: int) -> Allocation:
         return Allocation(
             ident, self.name, self.buffer, self.dtype, self.shape, self.row_bytes, self.file, self.line,
-            self.first, self.last,
+            self.first, self.last, self.address,
         )  # fmt: skip
 
 
@@ -290,7 +291,7 @@ def _record(
         if life is None:
             lives[storage.ident] = Life(
                 storage.name, storage.buffer, storage.dtype, storage.shape, storage.row_bytes,
-                storage.file, storage.line, position, position,
+                storage.file, storage.line, storage.address, position, position,
             )  # fmt: skip
         else:
             life.last = position

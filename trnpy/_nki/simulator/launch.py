@@ -92,7 +92,7 @@ class Launch:
 
     def allocate(
         self, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, shared: bool = False, name: str = "",
-        location: tuple[str, int] = ("", 0), partition_start: int = 0,
+        location: tuple[str, int] = ("", 0), address: tuple[int, int] | None = None,
     ) -> Storage:  # fmt: skip
         """Fresh, hostile memory; none at all in trace-only mode."""
         tracing = self.mode == "trace"
@@ -100,7 +100,7 @@ class Launch:
         # Without data there is nothing to protect in HBM, and its shadow masks would be large.
         return Storage(
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
-            written=tracing and buffer == "hbm", location=location, partition_start=partition_start,
+            written=tracing and buffer == "hbm", location=location, address=address,
         )  # fmt: skip
 
     def argument(self, value: Any, name: str) -> Any:

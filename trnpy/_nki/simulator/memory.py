@@ -143,7 +143,7 @@ class Storage:
     """
 
     __slots__ = (
-        "buffer", "cache", "data", "dtype", "file", "ident", "line", "name", "partition_start",
+        "address", "buffer", "cache", "data", "dtype", "file", "ident", "line", "name", "partition_start",
         "partitions", "products", "readonly", "row_bytes", "scope", "shape", "shared", "started", "written",
     )  # fmt: skip
 
@@ -159,7 +159,7 @@ class Storage:
         data: Array | None = None,
         written: bool = False,
         location: tuple[str, int] = ("", 0),
-        partition_start: int = 0,
+        address: tuple[int, int] | None = None,
     ) -> None:
         self.ident = ident
         self.shape = shape
@@ -168,7 +168,8 @@ class Storage:
         self.name = name
         self.shared = shared
         self.file, self.line = location
-        self.partition_start = partition_start
+        self.address = address
+        self.partition_start = 0 if address is None else address[0]
         itemsize = STORAGE[dtype].itemsize
         self.partitions = 1 if buffer == "hbm" else shape[0]
         self.row_bytes = _product(shape) * itemsize // self.partitions
@@ -215,6 +216,7 @@ def check_capacity(allocations: Sequence[Allocation], hardware: Hardware) -> tup
     its bytes in all partitions (the compiler does not pack narrow tensors side by side) and whole
     PSUM banks. Raises SimulatorError beyond the target's limits.
     """
+    _refuse_overlaps([a for a in allocations if a.address is not None and a.first >= 0])
     sbuf, where = _peak([a for a in allocations if a.buffer == "sbuf"], lambda a: a.bytes_per_partition)
     limit = hardware.sbuf_bytes_per_partition
     if sbuf > limit:
@@ -231,6 +233,31 @@ def check_capacity(allocations: Sequence[Allocation], hardware: Hardware) -> tup
             rule=11, file=where[-1].file, line=where[-1].line,
         )  # fmt: skip
     return sbuf, banks
+
+
+def _refuse_overlaps(placed: Sequence[Allocation]) -> None:
+    """Two tensors placed by hand on the same bytes must not be live at the same time."""
+    order = sorted(placed, key=lambda a: a.first)
+    for position, a in enumerate(order):
+        for b in order[position + 1 :]:
+            if b.first > a.last:
+                break
+            assert a.address is not None and b.address is not None
+            apart = (
+                a.buffer != b.buffer
+                or a.address[0] + a.shape[0] <= b.address[0]
+                or b.address[0] + b.shape[0] <= a.address[0]
+                or a.address[1] + a.bytes_per_partition <= b.address[1]
+                or b.address[1] + b.bytes_per_partition <= a.address[1]
+            )
+            if not apart:
+                raise SimulatorError(
+                    f"{b.name or 'tensor'} {b.shape} at address {b.address} overlaps {a.name or 'tensor'} {a.shape} of "
+                    f"line {a.line} at {a.address}, and both are live at instruction {b.first}",
+                    rule=11,
+                    file=b.file,
+                    line=b.line,
+                )
 
 
 def psum_banks(nbytes: int) -> int:

@@ -66,6 +66,7 @@ class Allocation:
     line: int
     first: int  # index of the first instruction that touches it
     last: int  # index of the last one
+    address: tuple[int, int] | None = None  # (partition, byte) where the kernel placed it by hand
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,9 @@ def ndarray(
         raise SimulatorError(f"buffer {buffer!r}: expected nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm", rule=10)
     extents = _shape(shape)
     kind, device_dtype = BUFFERS[buffer], dtype_name(dtype)
-    start = _check_on_chip(run, extents, device_dtype, kind, address) if kind != "hbm" else 0
-    storage = _storage(run, extents, device_dtype, kind, buffer == MemoryRegion.shared_hbm, name, start)
+    if kind != "hbm":
+        _check_on_chip(run, extents, device_dtype, kind, address)
+    storage = _storage(run, extents, device_dtype, kind, buffer == MemoryRegion.shared_hbm, name, address)
     return whole(storage)
 
 
@@ -65,8 +66,8 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
     return extents
 
 
-def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, address: tuple[int, int] | None) -> int:
-    """Limits of one on-chip allocation; the partition it starts at."""
+def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, address: tuple[int, int] | None) -> None:
+    """Limits of one on-chip allocation."""
     if shape[0] > PARTITIONS:
         raise SimulatorError(f"{kind} tensor {shape}: dimension 0 is that of partitions, at most {PARTITIONS}", rule=12)
     row = math.prod(shape[1:]) * STORAGE[dtype].itemsize
@@ -76,25 +77,28 @@ def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, a
             f"{kind} tensor {shape} {dtype} takes {row} bytes per partition, there are {limit}", rule=11
         )
     if address is None:
-        return 0
+        return
     start, byte = address
     if not 0 <= start <= PARTITIONS - shape[0] or not 0 <= byte <= limit - row:
         raise SimulatorError(f"address {address} places {kind} tensor {shape} outside the memory", rule=11)
     if kind == "psum" and byte % PSUM_BANK_BYTES:
         raise SimulatorError(f"address {address}: a PSUM tensor starts at a bank of {PSUM_BANK_BYTES} bytes", rule=11)
-    return start
 
 
 def _storage(
-    run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, shared: bool, name: str, start: int
+    run: Run,
+    shape: tuple[int, ...],
+    dtype: str,
+    kind: Buffer,
+    shared: bool,
+    name: str,
+    address: tuple[int, int] | None,
 ) -> Storage:
     """Fresh storage; nl.shared_hbm is one allocation for all cores, matched by order."""
     location = source_location()
     launch = run.launch
     if not shared or launch.cores.size == 1:
-        storage = launch.allocate(
-            shape, dtype, kind, shared=shared, name=name, location=location, partition_start=start
-        )
+        storage = launch.allocate(shape, dtype, kind, shared=shared, name=name, location=location, address=address)
     else:
         key = ("ndarray", run.shared_allocations)
         run.shared_allocations += 1
