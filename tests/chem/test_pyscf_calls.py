@@ -171,6 +171,7 @@ REFUSED = {
     "a word for a factor": lambda: (lib.ddot, (real(4, 3), real(3, 2), "1"), {}),
     "strided complex": lambda: (numpy_helper.zdot, (compl(8, 6)[::2, ::2], compl(3, 2)), {}),
     "stretching, large": lambda: (lib.contract, ("ijk,kl->ijl", real(30, 20, 1), real(5, 100)), {}),
+    "stretching, the other": lambda: (lib.contract, ("ijk,kl->ijl", real(30, 20, 5), real(1, 500)), {}),
     "sizes": lambda: (lib.contract, ("ij,jk->ik", real(30, 40), real(41, 20)), {}),
     "subscripts": lambda: (lib.einsum, ("ij,jk->il", real(3, 4), real(4, 2)), {}),
     "subscripts of no sense": lambda: (lib.einsum, (7, real(3, 4), real(4, 2)), {}),
@@ -221,6 +222,11 @@ UNUSUAL = {  # what PySCF allows and the device path leaves alone: (reason, call
         Reason.LAYOUT,
         lambda: (lib.dot, (real(3, 4), real(4, 5)), {"c": compl(3, 5), "beta": 1}),
     ),
+    "an output of three operands, which PySCF forgets": (
+        Reason.PARAM,
+        lambda: (lib.einsum, ("ij,jk,kl->il", real(3, 3), real(3, 3), real(3, 3)), {"out": np.ones((3, 3))}),
+    ),
+    "printing": (Reason.PARAM, lambda: (lib.contract, ("ij,jk->ik", real(30, 40), real(40, 20)), {"DEBUG": True})),
     "an output of mixed matrices": (Reason.PARAM, lambda: (lib.dot, (real(3, 4), compl(4, 5)), {"c": compl(3, 5)})),
 }
 
@@ -309,6 +315,16 @@ def test_any_product_is_what_it_is_without_a_patch(make, patched):
     for after, before in zip(ours, theirs, strict=True):
         if after is not result:
             np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int64])
+def test_memory_that_pyscf_would_take_for_doubles_is_left_to_it(dtype, patched):
+    a = np.ones((9, 9), dtype)
+    decisions = [
+        trnpy.explain(lib.ddot, a, np.ones((9, 9))),
+        trnpy.explain(numpy_helper._dgemm, "N", "N", 9, 9, 9, np.ones((9, 9)), np.ones((9, 9)), a),
+    ]
+    assert [d.reason for d in decisions] == [Reason.DTYPE, Reason.DTYPE]
 
 
 def test_a_view_stays_a_view(patched):
