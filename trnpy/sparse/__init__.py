@@ -9,7 +9,8 @@ from typing import Any as _Any
 from scipy import sparse as _scipy
 
 from trnpy._names import public as _public
-from trnpy.sparse import _classes
+from trnpy.sparse._classes import SCIPY as _SCIPY
+from trnpy.sparse._classes import makers as _makers
 
 if TYPE_CHECKING:
     from scipy.sparse import *  # noqa: F403
@@ -42,9 +43,8 @@ _MAKERS = (
 
 __all__ = _scipy.__all__
 
-globals().update(_public(_scipy, lazy=_SUBMODULES))
-globals().update({cls.__name__: cls for cls in _classes.SCIPY})
-globals().update(_classes.makers(_scipy, _MAKERS, __name__))
+_names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _MAKERS, __name__)
+globals().update(_names)
 
 
 def __getattr__(name: str) -> _Any:
@@ -54,4 +54,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*_names, *_SUBMODULES})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
+from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -63,7 +64,7 @@ def makers(module: ModuleType, names: Iterable[str], home: str) -> dict[str, Cal
     return settled([adopting(getattr(module, name)) for name in names if hasattr(module, name)], home)
 
 
-class _Sparse:
+class _Sparse(metaclass=ABCMeta):  # for the hook: SciPy's classes are not ABCs before 1.16
     """What trnpy's sparse classes have that SciPy's have not."""
 
     @classmethod
