@@ -19,7 +19,7 @@ from trnpy._nki.device import detect
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import patch_status, patched
-from trnpy._policy import Policy, from_environment, policy
+from trnpy._policy import Policy, from_environment
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
 DAY_S = 86400
@@ -59,11 +59,14 @@ def doctor(argv: list[str]) -> int:
 def _versions() -> Iterator[Finding]:
     yield Finding("trnpy", version())
     yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
+    missing = []
     for package in PACKAGES:
         try:
             yield Finding("packages", f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
-            continue
+            missing.append(package)
+    if missing:
+        yield Finding("packages", f"not installed: {', '.join(missing)}")
     for name in ("numpy", "scipy"):
         build = importlib.import_module(name).show_config(mode="dicts")["Build Dependencies"]
         blas = build.get("blas", {})
@@ -145,7 +148,7 @@ def calibrate(argv: list[str]) -> int:
         print("usage: python -m trnpy calibrate\n\nmeasures this host in under a minute, and keeps the rates for it")
         return 0 if argv[0] in ("-h", "--help") else 2
     started = time.perf_counter()
-    with _progress() as progress, policy(device="none", force=False):
+    with _progress() as progress:
         rates = _calibration.calibrate(progress)
     path = _calibration.save(rates)
     for kind, curve in rates.curves.items():
