@@ -47,7 +47,7 @@ def call_findings(function: Function, module: Module) -> Iterator[Violation]:
     yield from _loops(function, module, registers)
     yield from _loop_bodies(function, module)
     yield from _views(function, module)
-    yield from _scalars(function)
+    yield from _scalars(function, module)
     yield from _two_cores(function, module)
 
 
@@ -216,13 +216,15 @@ def _views(function: Function, module: Module) -> Iterator[Violation]:
                 yield node, 14, "W", ".ap() on a view: only the offset of the view survives; call it on the tensor"
 
 
-def _scalars(function: Function) -> Iterator[Violation]:
+def _scalars(function: Function, module: Module) -> Iterator[Violation]:
     """Rule 9: a Python number given at launch and used as an operand compiles once per value."""
     if not function.kernel:
         return
     unreported = {a.arg for a in function.node.args.args}
     for node in body_nodes(function.node):
-        for keyword in node.keywords if isinstance(node, ast.Call) else ():
+        if not isinstance(node, ast.Call) or not (dotted(node.func, module) or "").startswith("nki."):
+            continue
+        for keyword in node.keywords:
             value = keyword.value
             if keyword.arg in SCALAR_OPERANDS and isinstance(value, ast.Name) and value.id in unreported:
                 unreported.remove(value.id)
