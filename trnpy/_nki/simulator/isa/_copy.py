@@ -122,22 +122,7 @@ def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: s
     if src.free_size != dst.free_size:
         check.refuse(this, f"src {src.shape} and dst {dst.shape}; the same elements per partition are needed", 28)
     _check_shuffle_start(this, dst, src)
-    mask = list(shuffle_mask) if isinstance(shuffle_mask, (list, tuple)) else []
-    if len(mask) != QUADRANT:
-        check.refuse(this, f"shuffle_mask={shuffle_mask!r}; a list of {QUADRANT} integers is needed")
-    pairs: list[tuple[int, int]] = []
-    for partition in range(dst.shape[0]):
-        quadrant, lane = divmod(partition, QUADRANT)
-        wanted = check.whole_number(this, f"shuffle_mask[{lane}]", mask[lane], 0, UNMODIFIED)
-        if wanted == UNMODIFIED:
-            continue
-        source = QUADRANT * quadrant + wanted
-        if wanted >= QUADRANT or source >= src.shape[0]:
-            check.refuse(
-                this, f"shuffle_mask[{lane}]={wanted} reads partition {source} of a src of {src.shape[0]} partitions"
-            )
-        pairs.append((partition, source))
-    targets, sources = [p for p, _ in pairs], [s for _, s in pairs]
+    targets, sources = _shuffle_pairs(this, shuffle_mask, dst.shape[0], src.shape[0])
 
     def compute() -> None:
         result = raw_rows(dst).copy()
@@ -150,6 +135,25 @@ def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: s
 
     keeps = partly_written("dst") if len(targets) < dst.shape[0] else ()
     return issue(this, "vector", {"src": src}, {"dst": dst}, compute, {}, name, keeps=keeps)
+
+
+def _shuffle_pairs(this: str, shuffle_mask: Any, written: int, read: int) -> tuple[list[int], list[int]]:
+    """Partitions of dst that change, and the partitions of src that they are copied from."""
+    mask = list(shuffle_mask) if isinstance(shuffle_mask, (list, tuple)) else []
+    if len(mask) != QUADRANT:
+        check.refuse(this, f"shuffle_mask={shuffle_mask!r}; a list of {QUADRANT} integers is needed")
+    for lane, wanted in enumerate(mask):
+        check.whole_number(this, f"shuffle_mask[{lane}]", wanted, 0, UNMODIFIED)
+    targets = [partition for partition in range(written) if mask[partition % QUADRANT] != UNMODIFIED]
+    sources = [partition - partition % QUADRANT + mask[partition % QUADRANT] for partition in targets]
+    for target, source in zip(targets, sources, strict=True):
+        wanted = mask[target % QUADRANT]
+        if wanted >= QUADRANT or source >= read:
+            check.refuse(
+                this,
+                f"shuffle_mask[{target % QUADRANT}]={wanted} reads partition {source} of a src of {read} partitions",
+            )
+    return targets, sources
 
 
 def _check_shuffle_start(this: str, dst: NkiTensor, src: NkiTensor) -> None:

@@ -41,27 +41,33 @@ def _mix(z: Array) -> Array:
 class Generator:
     """State of one engine's generator: ``words`` uint32 (128, words per lane), the last a counter."""
 
-    __slots__ = ("words",)
+    __slots__ = ("keys", "words")
 
     def __init__(self, engine: str, seed: int) -> None:
         self.words = np.empty((PARTITIONS, STATE_WORDS[engine]), np.uint32)
+        self.keys = np.empty((PARTITIONS, 1), np.uint64)  # of the lanes, a hash of all words but the counter
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
         """All lanes from one 32-bit seed, each differently."""
         lane = np.arange(self.words.size, dtype=np.uint64).reshape(self.words.shape)
-        self.words[...] = _mix(np.uint64(seed & 0xFFFFFFFF) * GOLDEN + lane) >> np.uint64(32)
-        self.words[:, -1] = 0
+        words = (_mix(np.uint64(seed & 0xFFFFFFFF) * GOLDEN + lane) >> np.uint64(32)).astype(np.uint32)
+        words[:, -1] = 0
+        self.restore((0, PARTITIONS), words)
+
+    def restore(self, lanes: tuple[int, int], words: Array) -> None:
+        """Continue the lanes from a state."""
+        keys = np.zeros((len(words), 1), np.uint64)
+        for word in words[:, :-1].T:
+            keys = _mix(keys * GOLDEN + word[:, None])
+        self.words[slice(*lanes)], self.keys[slice(*lanes)] = words, keys
 
     def bits(self, lanes: tuple[int, int], n: int) -> Array:
         """The next n 32-bit words of each of the lanes, uint32 (P, n)."""
         words = self.words[slice(*lanes)]
-        key = np.zeros((len(words), 1), np.uint64)
-        for word in words[:, :-1].T:
-            key = _mix(key * GOLDEN + word[:, None])
         count = words[:, -1:] + np.arange(n, dtype=np.uint32)
         words[:, -1] += np.uint32(n)
-        result: Array = (_mix(key + count * GOLDEN) >> np.uint64(32)).astype(np.uint32)
+        result: Array = (_mix(self.keys[slice(*lanes)] + count * GOLDEN) >> np.uint64(32)).astype(np.uint32)
         return result
 
     def uniform(self, lanes: tuple[int, int], n: int) -> Array:
@@ -170,7 +176,7 @@ def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.gpsimd, name: s
     generator, state = _generator(where)
 
     def compute() -> None:
-        generator.words[slice(*src_seeds.partitions)] = src_seeds.read()
+        generator.restore(src_seeds.partitions, src_seeds.read())
 
     return issue(this, where, {"src_seeds": src_seeds}, {}, compute, {}, name, state=state)
 
