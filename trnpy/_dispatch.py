@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import random
 import sys
 import time
@@ -22,7 +23,7 @@ import numpy as np
 
 from trnpy import _report
 from trnpy._calibration import HostRates, current_rates
-from trnpy._engine import Engine, current_engine
+from trnpy._engine import Engine, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._policy import HYSTERESIS, Policy, current_policy
@@ -279,14 +280,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     return _plan(op, args, kwargs, current_policy())[1]
 
 
-def _elements(args: tuple[Any, ...]) -> int | None:
-    """Elements of the array arguments; None when there is anything to look at more closely."""
-    n = 0
+def _elements(args: tuple[Any, ...]) -> float:
+    """Elements of the array arguments; infinite when there is anything to look at more closely."""
+    n = 0.0
     for a in args:
         if type(a) is np.ndarray:
             n += a.size
         elif a is not None and not isinstance(a, (str, int, float)):
-            return None
+            return math.inf
     return n
 
 
@@ -309,22 +310,20 @@ def _plan(
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     reference = op.reference
+    routed = op.routed
     small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
 
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
+        plain = routed is None or not routed(args)
         if ledger is None and log is None:
-            if op.routed is None or not op.routed(args):
-                if current_engine(policy) is None:
-                    return reference(*args, **kwargs)
-                if not policy.force and (n := _elements(args)) is not None and n <= op.small:
-                    return reference(*args, **kwargs)
+            if plain and (at_rest(policy) or (not policy.force and _elements(args) <= op.small)):
+                return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
         started = time.perf_counter()
-        routed = op.routed is not None and op.routed(args)
-        if not routed and not policy.force and (n := _elements(args)) is not None and n <= op.small:
+        if plain and not policy.force and _elements(args) <= op.small:
             result, decision = reference(*args, **kwargs), small
         else:
             result, decision = dispatch(op, args, kwargs, policy)

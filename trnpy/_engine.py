@@ -90,10 +90,14 @@ def _null_engine(machine: str) -> Engine:
     return DeviceEngine(NullRuntime(MACHINES[machine]))
 
 
-@functools.cache
-def _missing() -> str:
-    """Why this machine has no Neuron device; devices do not come and go while a process lives."""
-    return detect().missing
+# Why this machine has no Neuron device, "" if it has one; devices do not come and go while a process lives.
+MISSING = detect().missing
+RESTING = frozenset({"none", "auto"} if MISSING else {"none"})  # values of policy.device that need no engine
+
+
+def at_rest(policy: Policy) -> bool:
+    """Whether there is no engine at hand: the first question of every call, so the shortest answer."""
+    return policy.device in RESTING and not policy.force and _override.get() is None
 
 
 def current_engine(policy: Policy) -> Engine | None:
@@ -106,7 +110,7 @@ def current_engine(policy: Policy) -> Engine | None:
     if policy.device == "null":
         return _null_engine(policy.machine)
     if policy.device == "neuron":
-        raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {_missing()}")
+        raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {MISSING}")
     if policy.device == "simulator":
         raise DeviceUnavailable("TRNPY_DEVICE=simulator: this version of trnpy has no kernels to simulate yet")
     if policy.force:
@@ -116,5 +120,4 @@ def current_engine(policy: Policy) -> Engine | None:
 
 def available() -> tuple[bool, str]:
     """Whether calls can go to a Neuron device, and the reason when they cannot."""
-    missing = _missing()
-    return not missing, missing
+    return not MISSING, MISSING

@@ -211,16 +211,16 @@ def _sum_of_products(
     return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, product=product)
 
 
-def _of_integers(args: tuple[Any, ...]) -> bool:
-    """Whether the last two arguments are integer arrays worth a look: the call may have an exact BLAS route."""
-    for a in args[-2:]:
-        if type(a) is not np.ndarray or a.dtype.kind not in "iub" or a.size <= INTEGER_SMALL:
+def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
+    """A row; argument ``second`` is the second operand, which says whether the call may be one of integers."""
+
+    def of_integers(args: tuple[Any, ...]) -> bool:
+        if len(args) <= second:
             return False
-    return len(args) > 1
+        b = args[second]
+        return type(b) is np.ndarray and b.dtype.kind in "iub" and b.size > INTEGER_SMALL
 
-
-def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, _of_integers)
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, of_integers)
 
 
 OPS = (
@@ -228,7 +228,7 @@ OPS = (
     _row("dot", np.dot, prepare_dot),
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
-    _row("einsum", np.einsum, prepare_einsum),
+    _row("einsum", np.einsum, prepare_einsum, second=2),
 )
 
 matmul, dot, inner, tensordot, einsum = rows(OPS, "trnpy").values()
