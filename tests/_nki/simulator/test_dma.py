@@ -75,6 +75,36 @@ def test_elements_move_in_row_major_order_between_views(rows, columns, row_step,
     np.testing.assert_array_equal(run(kernel, x), x[::row_step, ::column_step].reshape(columns, rows))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(FLOATS + INTEGERS), st.integers(1, 40), st.integers(1, 128), st.integers(1, 9), st.integers(0, 3),
+    st.sampled_from(["int32", "uint32"]), st.integers(0, 99),
+)  # fmt: skip
+def test_gathers_of_any_table_are_numpy_indexing(dtype, rows, count, width, offset, index_dtype, seed):
+    table = values((rows, width + offset), dtype, seed)
+    index = np.random.default_rng(seed).integers(0, rows, (count, 1)).astype(index_dtype)
+
+    def kernel(table, index):
+        dst = nl.ndarray((count, width), dtype)
+        pattern = [[width + offset, count], [1, width]]
+        nisa.dma_copy(dst=dst, src=table.ap(pattern, offset=offset, vector_offset=on_chip(index)))
+        return to_hbm(dst)
+
+    result = run(kernel, table, index)
+    assert result.tobytes() == np.ascontiguousarray(table[index[:, 0], offset:]).tobytes()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(FLOATS + INTEGERS), st.integers(1, 60), st.integers(1, 9), st.data())
+def test_scatters_of_distinct_rows_are_numpy_assignment(dtype, rows, width, data):
+    order = data.draw(st.permutations(range(rows)))[: data.draw(st.integers(1, rows))]
+    moved, out = values((len(order), width), dtype), values((rows, width), dtype, 1)
+    expected = out.copy()
+    expected[order] = moved
+    run(gather.scatter, moved, np.array(order, np.int32).reshape(-1, 1), out)
+    assert out.tobytes() == expected.tobytes()
+
+
 def test_gather_and_scatter_move_rows():
     rng = np.random.default_rng(0)
     table = rng.standard_normal((300, 40)).astype(np.float32)

@@ -49,6 +49,54 @@ def test_a_product_is_exact_where_float32_is(shape, left, right, seed):
     np.testing.assert_array_equal(run(product, a, b), expected)
 
 
+# A view of a tile in SBUF, and the same elements in NumPy: (rows, columns) out of (rows, 2 * columns).
+VIEWS = {
+    "first half": (lambda t: t[:, 0 : t.shape[1] // 2], lambda x: x[:, : x.shape[1] // 2]),
+    "every other": (lambda t: t[:, ::2], lambda x: x[:, ::2]),
+    "permuted": (
+        lambda t: t.reshape_dim(1, (2, -1)).permute((0, 2, 1)).reshape_dim(1, (-1, 1))[:, :, 0, 1],
+        lambda x: x[:, x.shape[1] // 2 :],
+    ),
+    "repeated": (
+        lambda t: t[:, 0:1].broadcast(1, t.shape[1] // 2),
+        lambda x: np.repeat(x[:, 0:1], x.shape[1] // 2, 1),
+    ),
+    "access pattern": (
+        lambda t: t.ap([[t.shape[1], t.shape[0]], [2, t.shape[1] // 2]], offset=1),
+        lambda x: x[:, 1::2],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
+@pytest.mark.parametrize("left", VIEWS)
+@pytest.mark.parametrize("right", VIEWS)
+def test_products_of_views_are_products_of_their_elements(left, right, dtype):
+    a, b = values((96, 2 * 40), dtype), values((96, 2 * 56), dtype, seed=1)
+
+    def kernel(a, b):
+        dst = psum(80, 64)
+        where = dst[0:40, 4:60]
+        nisa.nc_matmul(dst=where, stationary=VIEWS[left][0](on_chip(a)), moving=VIEWS[right][0](on_chip(b)))
+        return to_hbm(where)
+
+    expected = VIEWS[left][1](a).astype(np.float32).T @ VIEWS[right][1](b).astype(np.float32)
+    np.testing.assert_array_equal(run(kernel, a, b), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_transposes_of_views_are_transposes_of_their_elements(view, dtype):
+    x = values((48, 2 * 40), dtype)
+
+    def kernel(x):
+        dst = nl.ndarray((40, 48), dtype, nl.psum)
+        nisa.nc_transpose(dst=dst, data=VIEWS[view][0](on_chip(x)))
+        return to_hbm(dst)
+
+    np.testing.assert_array_equal(run(kernel, x), VIEWS[view][1](x).T)
+
+
 def test_float32_products_have_float32_errors():
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((128, 128)).astype(np.float32), rng.standard_normal((128, 512)).astype(np.float32)
