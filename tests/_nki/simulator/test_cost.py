@@ -182,5 +182,19 @@ def test_every_target_has_a_price_and_the_word_modelled(target):
     assert any("modelled" in label for label, _ in rows(cost))
 
 
+def test_a_collective_adds_the_hops_of_its_ring():
+    def end(opcode, **options):
+        script = Script()
+        a, b = script.tile((1024,), "float32", "hbm"), script.tile((1024,), "float32", "hbm")
+        script.add(opcode, "dma", (a.operand("src"),), (b.operand("dst"),), **options)
+        return schedule(script.trace(), TRN2).total_s
+
+    alone, hop = end("dma_copy"), TRN2.timing.hop_s
+    assert end("all_reduce", ranks=4) == pytest.approx(alone + 6 * hop)
+    assert end("all_gather", ranks=4) == pytest.approx(alone + 3 * hop)
+    assert end("collective_permute", ranks=4) == pytest.approx(alone + hop)
+    assert end("all_reduce", ranks=1) == pytest.approx(alone)
+
+
 def test_covered_counts_overlaps_once():
     assert covered([(0, 2), (1, 3), (5, 6), (5, 5.5)]) == 4

@@ -35,6 +35,10 @@ PER_ELEMENT: Mapping[str, float] = MappingProxyType(
         "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core walks its partitions
     }
 )
+# Times that a collective goes round the ring of its ranks; permutations make one hop.
+RING_ROUNDS: Mapping[str, int] = MappingProxyType(
+    {"all_reduce": 2, "all_gather": 1, "all_gather_v": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
+)
 TWO_INPUTS = frozenset({"tensor_tensor", "scalar_tensor_tensor", "tensor_copy_predicated"})
 FAST_COPIES = frozenset({"tensor_copy", "tensor_scalar"})
 REGISTER_READERS = frozenset({"activation_reduce", "tensor_scalar_reduce", "tensor_scalar_cumulative"})
@@ -58,6 +62,15 @@ class Transfer:
     descriptors: int
     descriptor_bytes: int
     software: bool  # GpSimd writes the descriptors
+
+
+def hops_s(instruction: Instruction, machine: Hardware) -> float:
+    """Seconds a collective spends on links between cores, beyond its own transfers."""
+    ranks = int(instruction.options.get("ranks", 1))
+    if ranks < 2:
+        return 0.0
+    hops = RING_ROUNDS[instruction.opcode] * (ranks - 1) if instruction.opcode in RING_ROUNDS else 1
+    return hops * machine.timing.hop_s
 
 
 def itemsize(operand: Operand) -> int:

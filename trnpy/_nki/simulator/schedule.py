@@ -15,6 +15,7 @@ from trnpy._nki.simulator.durations import (
     Duration,
     Transfer,
     compute_duration,
+    hops_s,
     tensor_duration,
     transfer,
 )
@@ -220,15 +221,14 @@ class _Run:
                 last = finishes
         self.queue_s += moved.engine_s * len(moved.engines)
         self.start[index] = first
-        self.end[index] = max(last, first + timing.dma_floor_s)
+        self.end[index] = max(last, first + timing.dma_floor_s) + hops_s(instruction, self.machine)
 
 
 def _duration(instruction: Instruction, machine: Hardware) -> Duration:
     if instruction.engine == "tensor":
         return tensor_duration(instruction, machine)
     if instruction.engine == "sync" or not (instruction.reads or instruction.writes):
-        steps = int(instruction.options.get("hops", 0))
-        return Duration(machine.timing.semaphore_s + steps * machine.timing.hop_s, 0.0)
+        return Duration(machine.timing.semaphore_s, 0.0)
     return compute_duration(instruction, machine)
 
 
@@ -247,7 +247,6 @@ def _signature(instruction: Instruction) -> object:
         bool(options.get("is_stationary_onezero")) or bool(options.get("is_moving_onezero")),
         options.get("dge"),
         bool(options.get("reduce_res")),
-        options.get("hops"),
     )
 
 
