@@ -64,7 +64,7 @@ def makers(module: ModuleType, names: Iterable[str], home: str) -> dict[str, Cal
     return settled([adopting(getattr(module, name)) for name in names if hasattr(module, name)], home)
 
 
-class _Sparse(metaclass=ABCMeta):  # for the hook: SciPy's classes are not ABCs before 1.16
+class _Sparse:
     """What trnpy's sparse classes have that SciPy's have not."""
 
     @classmethod
@@ -103,7 +103,8 @@ def _subclass(base: type) -> type:
     for name in _STRAYING.get(layout, ()) + _STRAYING.get(flavour, ()):
         if hasattr(base, name):
             body[name] = adopting(getattr(base, name))
-    return types.new_class(base.__name__, (_Sparse, base), exec_body=lambda namespace: namespace.update(body))
+    kind = {"metaclass": ABCMeta}  # SciPy's own from 1.16 on; __subclasshook__ needs it
+    return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 
 
 OURS = {base: _subclass(base) for base in _BASES}
