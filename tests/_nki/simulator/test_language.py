@@ -282,13 +282,13 @@ def test_device_print_prints_values_at_once(capsys):
     assert capsys.readouterr().out.startswith("tile [[7 7]")
 
 
-def test_kernel_classes_take_keywords():
+def test_kernel_classes_take_their_fields_in_order():
     class Options(nl.NKIObject):
         width: int
         scale: float = 2.0
 
-    options = Options(width=3)
-    assert (options.width, options.scale) == (3, 2.0)
+    assert vars(Options(3)) == vars(Options(width=3)) == {"width": 3, "scale": 2.0}
+    assert vars(Options(scale=1.0)) == {"width": None, "scale": 1.0}
 
 
 def test_tile_sizes_are_those_of_the_machine():

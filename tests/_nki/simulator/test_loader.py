@@ -131,3 +131,52 @@ def test_calling_a_kernel_directly_runs_the_simulator():
     np.testing.assert_array_equal(
         load_kernel(KERNELS / "matmul.py")(a, np.ones((128, 512), np.float32)), np.full((128, 512), 128)
     )
+
+
+def test_classes_of_a_kernel_file_carry_tensors_and_settings(tmp_path):
+    path = write(
+        tmp_path,
+        """from __future__ import annotations
+from dataclasses import dataclass
+from enum import Enum
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+class Side(Enum):
+    left = 1
+    right = 2
+
+class Pair(nl.NKIObject):
+    first: object
+    second: object
+    side: Side = Side.left
+
+    def chosen(self):
+        return self.first if self.side == Side.left else self.second
+
+@dataclass
+class Wrapped(nl.NKIObject):
+    pair: Pair
+    scale: float = 3.0
+
+@nki.jit
+def scaled(wrapped):
+    source = wrapped.pair.chosen()
+    tile = nl.ndarray(source.shape, source.dtype)
+    nisa.dma_copy(dst=tile, src=source)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=wrapped.scale)
+    out = nl.ndarray(source.shape, source.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+""",
+    )
+    module = load(path)
+    a, b = np.ones((2, 3), np.float32), np.full((2, 3), 5, np.float32)
+    for side, expected in ((module.Side.left, a), (module.Side.right, b)):
+        pair = module.Pair(a, b, side=side)
+        np.testing.assert_array_equal(simulate(module.scaled)(module.Wrapped(pair)), 3 * expected)
+        assert pair.first is a  # the caller's object keeps its arrays
+    assert module.Pair(a, b).side == module.Side.left
+    with pytest.raises(TypeError, match="Pair"):
+        module.Pair(a, b, third=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from trnpy._nki.simulator.cores import CoreGroup
 from trnpy._nki.simulator.dtypes import STORAGE, Array, dtype_name
 from trnpy._nki.simulator.errors import KERNEL, SimulatorError
 from trnpy._nki.simulator.memory import Storage, check_capacity, fresh
+from trnpy._nki.simulator.objects import NKIObject
 from trnpy._nki.simulator.record import Buffer, Trace
 from trnpy._nki.simulator.reorder import Scheduler
 from trnpy._nki.simulator.sharing import Ownership
@@ -104,7 +106,7 @@ class Launch:
         )  # fmt: skip
 
     def argument(self, value: Any, name: str) -> Any:
-        """A kernel argument: arrays become HBM tensors on the caller's own memory, tuples element by element."""
+        """A kernel argument: arrays become HBM tensors on the caller's own memory, also inside containers."""
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return tuple(self.argument(v, f"{name}[{i}]") for i, v in enumerate(value))
         if isinstance(value, list):
@@ -113,6 +115,13 @@ class Launch:
             return self._specified(value.shape, value.dtype, name)
         if isinstance(value, np.ndarray):
             return self._array(value, name)
+        if isinstance(value, dict):
+            return {key: self.argument(v, f"{name}[{key!r}]") for key, v in value.items()}
+        if isinstance(value, NKIObject):
+            # The device gets a copy of the object's dictionary (nki-language-guide.rst, "Class Support").
+            twin = copy.copy(value)
+            vars(twin).update({key: self.argument(v, f"{name}.{key}") for key, v in vars(value).items()})
+            return twin
         return value
 
     def _specified(self, shape: tuple[int, ...], dtype: Any, name: str) -> NkiTensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import itertools
 import re
 import sys
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from trnpy._nki.simulator.launch import Kernel, simulate
 
 NKI_VERSION = "0.6.0"
 REMOVED_JIT_OPTIONS = ("mode", "platform_target", "debug_kernel")
+_SERIAL = itertools.count()
 IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc)\b", re.MULTILINE)
 
 
@@ -77,12 +79,17 @@ class Loader:
             raise SimulatorError(
                 f"{path.name} is not Python: {error.msg}", file=str(path), line=error.lineno or 0
             ) from None
-        module = ModuleType(name)
+        module = ModuleType(f"{name}@{next(_SERIAL)}")
         module.__file__ = str(path)
         module.__package__ = name.rpartition(".")[0]
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
         self.loaded[name] = module
-        exec(code, vars(module))
+        # dataclasses looks its class's module up while it decorates; the name is this load's own.
+        sys.modules[module.__name__] = module
+        try:
+            exec(code, vars(module))
+        finally:
+            del sys.modules[module.__name__]
         return module
 
     def _import(

@@ -9,22 +9,8 @@ from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.language import _control, _creation, _elementwise, _reduction
 from trnpy._nki.simulator.language._tile_size import TileSize
 from trnpy._nki.simulator.names import MemoryRegion
+from trnpy._nki.simulator.objects import NKIObject
 from trnpy._nki.simulator.tensor import NkiTensor
-
-
-class NKIObject:
-    """Base of classes used inside kernels: keyword arguments become attributes, then __post_init__ runs."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        for name in getattr(type(self), "__annotations__", {}):
-            if hasattr(type(self), name):
-                setattr(self, name, getattr(type(self), name))
-        for name, value in kwargs.items():
-            setattr(self, name, value)
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        pass
 
 
 class Operator:
