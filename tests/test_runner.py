@@ -1,5 +1,6 @@
 """``python -m trnpy``: a program cannot tell that it is run, and its user is told what happened."""
 
+import importlib.util
 import json
 import os
 import re
@@ -266,6 +267,7 @@ def test_an_action_follows_the_import_once_and_leaves_nothing(importable):
     finders, seen = list(sys.meta_path), []
     _runner.after_import(importable, lambda: seen.append(sys.modules[importable].value))
     assert len(sys.meta_path) == len(finders) + 1
+    assert importlib.util.find_spec(importable).name == importable  # as programs do for optional packages
     module = __import__(importable)
     assert seen == [1]
     assert sys.meta_path == finders

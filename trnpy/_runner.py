@@ -211,10 +211,9 @@ class _Once(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != self.name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # not installed, or not yet
             return spec
         loader: Any = spec.loader
         execute = loader.exec_module
@@ -222,6 +221,7 @@ class _Once(importlib.abc.MetaPathFinder):
         def then_act(module: types.ModuleType) -> None:
             del loader.exec_module  # of this instance: the module keeps the loader it would have had
             execute(module)
+            sys.meta_path.remove(self)  # now, not when asked: programs look for a spec without importing
             self.action()
 
         loader.exec_module = then_act
