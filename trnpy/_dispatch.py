@@ -309,15 +309,21 @@ def _plan(
 
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
+    call = routed(op)
+    return _UfuncLike(call, op.reference) if isinstance(op.reference, np.ufunc) else call
+
+
+def routed(op: Op) -> Callable[..., Any]:
+    """The function that routes calls of ``op``, whatever the reference is."""
     reference = op.reference
-    routed = op.routed
+    may_route = op.routed
     small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
 
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
-        plain = routed is None or not routed(args)
+        plain = may_route is None or not may_route(args)
         if ledger is None and log is None:
             if plain and (at_rest(policy) or (not policy.force and _elements(args) <= op.small)):
                 return reference(*args, **kwargs)
@@ -334,7 +340,7 @@ def accelerated(op: Op) -> Callable[..., Any]:
         return result
 
     call.__trnpy_op__ = op  # type: ignore[attr-defined]
-    return _UfuncLike(call, reference) if isinstance(reference, np.ufunc) else call
+    return call
 
 
 class _UfuncLike:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trnpy import _report
-from trnpy._dispatch import Decision, Op, Reason, _trace, accelerated
+from trnpy._dispatch import Decision, Op, Reason, _trace, routed
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # their calls of their own public names stay original
 
@@ -66,7 +66,7 @@ class Hook:
         self.__trnpy_op__ = op
         self._name = name
         self._original = original
-        self._accelerated = accelerated(op)
+        self._accelerated = routed(op)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         here = own.get() or Process.activation
