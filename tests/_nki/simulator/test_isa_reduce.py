@@ -210,9 +210,9 @@ def test_an_idle_instruction_of_the_family_ends_the_chain():
     refused(body, "none is open", 29)
 
 
-def scalar_reduce(**options):
+def scalar_reduce(data=(4, 8), **options):
     settings = {"op0": nl.add, "operand0": 1.0, "reduce_op": nl.add} | options
-    return lambda: nisa.tensor_scalar_reduce(dst=filled((4, 8)), data=filled((4, 8)), **settings)
+    return lambda: nisa.tensor_scalar_reduce(dst=filled((4, 8)), data=filled(data), **settings)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,7 @@ def scalar_reduce(**options):
         (scalar_reduce(op0=nl.abs), "None or 0 is needed", 28),
         (scalar_reduce(op0=nl.rsqrt, operand0=0.0), "GpSimd Engine only", 28),
         (scalar_reduce(operand0=None), "a number or a", 28),
+        (scalar_reduce((4, 9)), "does not match", 28),
     ],
 )
 def test_tensor_scalar_reduce_refuses(body, match, rule):

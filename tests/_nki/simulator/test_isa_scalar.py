@@ -336,11 +336,11 @@ def test_activate2_prelu_uses_its_parameter():
     assert found.tolist() == [[-0.5, 3.0]]
 
 
-def activate2(**options):
+def activate2(data=(4, 8), **options):
     def body():
         settings = {"op": nl.copy, "imm0": 1.0, "imm1": 1.0, "op0": nl.multiply, "op1": nl.add} | options
         made = {key: value() if key.startswith("imm") and callable(value) else value for key, value in settings.items()}
-        nisa.activate2(dst=filled((4, 8)), data=filled((4, 8)), **made)
+        nisa.activate2(dst=filled((4, 8)), data=filled(data), **made)
 
     return body
 
@@ -354,6 +354,9 @@ def activate2(**options):
         (activate2(op1=nl.bypass, reverse1=True), "reverse1=True needs op1", 28, "trn3"),
         (activate2(imm0=lambda: filled((4, 1)), imm1=lambda: filled((4, 1), "bfloat16")), "same dtype", 28, "trn3"),
         (activate2(reduce_op=nl.multiply), "reduce_op=nl.multiply", 29, "trn3"),
+        (activate2(reduce_cmd=nisa.reduce_cmd.load_reduce), "is needed", 29, "trn3"),
+        (activate2(reduce_cmd=nisa.reduce_cmd.reset_reduce), "without reduce_op", 29, "trn3"),
+        (activate2(data=(4, 9)), "does not match", 28, "trn3"),
     ],
 )
 def test_activate2_refuses(body, match, rule, target):

@@ -239,10 +239,10 @@ def nonzero_with_count(
         written[::CORE_PARTITIONS] = True
         dst.mark(written)
 
-    # Each core reads its first partition only, so the others may be uninitialised; one access reads
-    # all of them, so the rule for start partitions applies to src and not to its rows.
+    # Each core reads its first partition only, so the others may be uninitialised. One access reads
+    # all of them, so the rule for start partitions applies to the first.
     heads = {f"src[{p}]": src[p : p + 1] for p in range(0, src.shape[0], CORE_PARTITIONS)}
-    for head in heads.values():
+    for head in list(heads.values())[1:]:
         head.checked = True
     return issue(this, "gpsimd", heads, {"dst": dst}, compute, {}, name, keeps=partly_written("dst"))
 
