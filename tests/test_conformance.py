@@ -23,8 +23,12 @@ SCIPY = '{scipy: ">=1"}'
 
 def conformance(*arguments: str) -> tuple[int, str]:
     """Exit code and output of ``python -m conformance``."""
+    return launch("-m", "conformance", *arguments)
+
+
+def launch(*arguments: str) -> tuple[int, str]:
     run = subprocess.run(
-        [sys.executable, "-m", "conformance", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     return run.returncode, run.stdout + run.stderr
@@ -67,6 +71,14 @@ def test_a_forced_run_that_forces_nothing_is_not_a_success() -> None:
     code, output = conformance("scipy.linalg", "scipy/linalg/tests/test_procrustes.py", "--forced")
     assert code == 6, output
     assert "proves nothing" in output
+
+
+def test_a_hosts_result_does_not_hide_an_error_of_the_device_path() -> None:
+    start = "import sys; from trnpy import _engine; from conformance.__main__ import main; "
+    broken = start + "_engine.HOST.matmul = None; sys.exit(main(sys.argv[1:]))"
+    test = "scipy/linalg/tests/test_decomp.py::TestEigh::test_eigvalsh_new_args"
+    for code, message in ((start + "sys.exit(main(sys.argv[1:]))", "1 passed"), (broken, "hid an error")):
+        assert message in launch("-c", code, "scipy.linalg", test, "--forced")[1]
 
 
 def test_a_listed_test_that_passes_is_an_error(tmp_path: Path) -> None:
