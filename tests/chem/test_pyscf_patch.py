@@ -18,7 +18,7 @@ import trnpy.chem
 from trnpy import FallbackError, NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine import engine
 from trnpy.chem import pyscf_patch
-from trnpy.chem.pyscf_patch import OPS, patch_pyscf, unpatch_pyscf
+from trnpy.chem.pyscf_patch import patch_pyscf, unpatch_pyscf
 
 # PySCF leaves its scratch files to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 HARTREE = 1e-9  # what energies may differ by
 POLICIES = {"none": {"device": "none"}, "null": {"device": "null"}, "forced": {"device": "none", "force": True}}
+ROWS = pyscf_patch.rows()
 WATER = "O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692"
 
 
@@ -136,7 +137,7 @@ def test_the_patch_reaches_re_exports_and_names_imported_before_and_is_undone_ex
     import pyscf.gw.rpa as by_assignment
 
     before = snapshot()
-    originals = {name: op.reference for name, op in OPS.items()}
+    originals = {name: op.reference for name, op in ROWS.items()}
     with patch_pyscf():
         hook = numpy_helper.einsum
         assert hook is not originals["pyscf.lib.numpy_helper.einsum"]
@@ -157,7 +158,7 @@ def test_a_module_imported_while_patched_is_put_back_too():
         with patch_pyscf():
             exec("from pyscf.lib import einsum\nfrom numpy import dot", vars(late))
             assert late.einsum is lib.einsum and late.dot is np.dot
-        assert late.einsum is lib.einsum is OPS["pyscf.lib.numpy_helper.einsum"].reference
+        assert late.einsum is lib.einsum is ROWS["pyscf.lib.numpy_helper.einsum"].reference
         assert late.dot is np.dot
     finally:
         del sys.modules["late"]
@@ -177,7 +178,7 @@ def test_handles_and_names_undo_the_same_patch():
 def test_the_patch_is_undone_when_the_block_raises():
     with pytest.raises(KeyError), patch_pyscf():
         raise KeyError
-    assert lib.dot is OPS["pyscf.lib.numpy_helper.dot"].reference
+    assert lib.dot is ROWS["pyscf.lib.numpy_helper.dot"].reference
 
 
 def test_calls_from_inside_pyscf_are_its_own_lines_in_the_report(patched):
@@ -229,14 +230,21 @@ def test_the_host_cost_of_a_contraction_is_that_of_the_way_pyscf_takes(patched):
 def test_pickles_of_hooks_are_pickles_of_pyscf():
     with patch_pyscf():
         stored = pickle.dumps(lib.einsum)
-    assert pickle.loads(stored) is OPS["pyscf.lib.numpy_helper.einsum"].reference
+    assert pickle.loads(stored) is ROWS["pyscf.lib.numpy_helper.einsum"].reference
 
 
-def test_an_untested_pyscf_is_warned_of(monkeypatch):
-    monkeypatch.setattr(pyscf, "__version__", "1.7.6")
-    with pytest.warns(RuntimeWarning, match=r"PySCF 1\.7\.6 is not among .* \(2\.14\)") as caught, patch_pyscf():
-        pass
+@pytest.mark.parametrize("version", ["2.12.1", "3.0"])
+def test_an_untested_pyscf_is_warned_of_and_left_alone(version, monkeypatch):
+    einsum = np.einsum
+    monkeypatch.setattr(pyscf, "__version__", version)
+    with (
+        pytest.warns(RuntimeWarning, match=rf"PySCF {version} is not among .* 2\.13 to 2\.14") as caught,
+        patch_pyscf(),
+    ):
+        assert lib.dot is ROWS["pyscf.lib.numpy_helper.dot"].reference
+        assert np.einsum is not einsum
     assert caught[0].filename == __file__
+    assert np.einsum is einsum
 
 
 def test_this_pyscf_is_a_tested_one():

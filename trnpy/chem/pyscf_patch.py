@@ -6,10 +6,11 @@ alone passes most of its work by.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from trnpy._hook import LIBRARIES
 from trnpy._policy import current_policy
 from trnpy.linalg import _ops as _linalg_ops
 
-TESTED = ((2, 14), (2, 14))  # first and last release of PySCF that tests/chem passes with
+TESTED = ((2, 13), (2, 14))  # first and last release of PySCF that tests/chem passes with; 2.12 has other phases
 REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
 GEMM = ("mk", "kn"), "mn"  # the labels of a product of two matrices
 
@@ -235,28 +236,24 @@ def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
 # --- The patch --------------------------------------------------------------------------------------------------------
 
 
-def _row(name: str, prepare: Any) -> Op:
+def _row(name: str, prepare: Callable[..., Problem]) -> Op:
     return Op(f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _ops.SMALL, deliver)
 
 
-# By the place where PySCF defines the function; what imports it from there by name is found when patching.
-OPS: Mapping[str, Op] = {
-    "pyscf.lib.numpy_helper.einsum": _row("einsum", prepare_einsum),
-    "pyscf.lib.numpy_helper.contract": _row("contract", prepare_contract),
-    "pyscf.lib.numpy_helper.dot": _row("dot", prepare_dot),
-    "pyscf.lib.numpy_helper.ddot": _row("ddot", prepare_ddot),
-    "pyscf.lib.numpy_helper.zdot": _row("zdot", prepare_zdot),
-    "pyscf.lib.numpy_helper._dgemm": _row("_dgemm", prepare_dgemm),
-    "pyscf.scf.hf.eig": Op(
-        "pyscf.scf.hf.eig",
-        hf.eig,
-        prepare_eig,
-        _linalg_ops.run_eigh,
-        _linalg_ops.eigh_error,
-        _linalg_ops.SMALL,
-        deliver_eig,
-    ),
-}
+@functools.cache
+def rows() -> Mapping[str, Op]:
+    """By the place where PySCF defines the function; what imports it from there by name is found when patching."""
+    helper = "pyscf.lib.numpy_helper"
+    eigh = _linalg_ops.run_eigh, _linalg_ops.eigh_error, _linalg_ops.SMALL
+    return {
+        f"{helper}.einsum": _row("einsum", prepare_einsum),
+        f"{helper}.contract": _row("contract", prepare_contract),
+        f"{helper}.dot": _row("dot", prepare_dot),
+        f"{helper}.ddot": _row("ddot", prepare_ddot),
+        f"{helper}.zdot": _row("zdot", prepare_zdot),
+        f"{helper}._dgemm": _row("_dgemm", prepare_dgemm),
+        "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, *eigh, deliver_eig),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -287,7 +284,8 @@ def patch_pyscf() -> PyscfPatch:
     """Accelerate PySCF, and the NumPy and SciPy that it calls, in the whole process until undone.
 
     Patches add up: the original objects are back after the last is undone.  Names that modules
-    imported before or while patched follow.  RuntimeWarning for a PySCF outside TESTED.
+    imported before or while patched follow.  Of a PySCF outside TESTED only the NumPy and SciPy calls
+    are accelerated, with a RuntimeWarning.
 
     >>> import pyscf, trnpy.chem
     >>> einsum = pyscf.lib.einsum
@@ -297,11 +295,11 @@ def patch_pyscf() -> PyscfPatch:
     >>> pyscf.lib.einsum is einsum
     True
     """
-    _check_version(pyscf.__version__)
+    ops = rows() if _is_tested(pyscf.__version__) else {}
     with _patch._here.lock:
         others = _patch.patch()
-        own = _patch.Patch(frozenset(OPS), LIBRARIES, {})
-        _patch._install(OPS, True, LIBRARIES)
+        own = _patch.Patch(frozenset(ops), LIBRARIES, {})
+        _patch._install(ops, True, LIBRARIES)
         _patch._here.patches.append(own)
         _patch._settle(False)
         new = PyscfPatch((others, own))
@@ -317,13 +315,19 @@ def unpatch_pyscf() -> None:
         _patches[-1].undo()
 
 
-def _check_version(version: str) -> None:
+def _is_tested(version: str) -> bool:
     release = tuple(int(part) for part in version.split(".")[:2])
     first, last = TESTED
-    if not first <= release <= last:
-        tested = " to ".join(".".join(map(str, r)) for r in dict.fromkeys(TESTED))
-        message = f"PySCF {version} is not among the versions that trnpy has been tested with ({tested})"
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    if first <= release <= last:
+        return True
+    tested = " to ".join(".".join(map(str, release)) for release in TESTED)
+    warnings.warn(
+        f"PySCF {version} is not among the versions that trnpy has been tested with, {tested}: its own functions "
+        "stay as they are, only its calls of NumPy and SciPy are accelerated",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return False
 
 
 def _release() -> None:
