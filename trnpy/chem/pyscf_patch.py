@@ -166,9 +166,9 @@ def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -
         raise Unsupported(Reason.LAYOUT, f"operand of shape {whole.shape}, transposition {trans!r}")
     if min(stored) <= 0 or stored[1] > whole.shape[1] or offset < 0:
         raise Unsupported(Reason.LAYOUT, f"block {stored} at {offset} of a matrix {whole.shape}")
-    size, row = whole.itemsize, whole.strides[0]
+    size = whole.itemsize
     # ValueError, a refusal like the others, where the block ends outside.
-    view: np.ndarray = np.ndarray(stored, whole.dtype, whole, offset * size, (row, size))
+    view: np.ndarray = np.ndarray(stored, whole.dtype, whole, offset * size, (whole.shape[1] * size, size))
     return view if trans == "N" else view.T
 
 
