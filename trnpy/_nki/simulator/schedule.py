@@ -22,6 +22,10 @@ from trnpy._nki.simulator.durations import (
 from trnpy._nki.simulator.record import Engine, Instruction, Trace
 
 
+RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
+REORDERED = RINGS | {"tensor"}  # where the compiler's order is not the program's
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Start and end of every instruction in modelled seconds, and what was moved and lost on the way."""
@@ -97,10 +101,12 @@ class _Run:
             self.waiting[index] = len(before)
             for earlier in before:
                 self.after[earlier].append(index)
-        self.free: dict[str, float] = {"dge": 0.0}
-        self.queued: dict[Engine, deque[int]] = {}  # of engines that keep program order
-        self.coming: dict[Engine, list[tuple[float, int]]] = {"tensor": [], "dma": []}  # by when they are ready
-        self.startable: dict[Engine, list[int]] = {"tensor": [], "dma": []}  # by place in the program
+        self.free: dict[str, float] = {}
+        self.lanes = [_lane(i) for i in self.instructions]
+        lanes = set(self.lanes)
+        self.queued: dict[str, deque[int]] = {lane: deque() for lane in lanes - REORDERED}
+        self.coming: dict[str, list[tuple[float, int]]] = {lane: [] for lane in lanes & REORDERED}  # by when ready
+        self.startable: dict[str, list[int]] = {lane: [] for lane in lanes & REORDERED}  # by place in the program
         self.queues = [0.0] * DMA_ENGINES
         self.queue_s = 0.0
         self.throttle = _Throttle(machine)
@@ -110,16 +116,16 @@ class _Run:
         self.moved: dict[object, Transfer] = {}
 
     def run(self) -> Schedule:
-        for index, instruction in enumerate(self.instructions):
-            if instruction.engine not in self.coming:
-                self.queued.setdefault(instruction.engine, deque()).append(index)
+        for index, lane in enumerate(self.lanes):
+            if lane in self.queued:
+                self.queued[lane].append(index)
             elif not self.waiting[index]:
-                heapq.heappush(self.coming[instruction.engine], (0.0, index))
-        engines: tuple[Engine, ...] = (*self.coming, *self.queued)
+                heapq.heappush(self.coming[lane], (0.0, index))
+        lanes = (*self.coming, *self.queued)
         for _ in self.instructions:
-            now, engine = min((self._opens(engine), engine) for engine in engines)
-            index = self._take(engine, now)
-            if engine == "dma":
+            now, lane = min((self._opens(lane), lane) for lane in lanes)
+            index = self._take(lane, now)
+            if self.instructions[index].engine == "dma":
                 self._move(index)
             else:
                 self._compute(index)
@@ -133,22 +139,22 @@ class _Run:
             self.table_loads,
         )
 
-    def _opens(self, engine: Engine) -> float:
-        """When the engine can start its next instruction, as far as is known now."""
-        free = self.free.get(engine, 0.0)
-        if engine in self.queued:
-            queue = self.queued[engine]
+    def _opens(self, lane: str) -> float:
+        """When the engine or ring can start its next instruction, as far as is known now."""
+        free = self.free.get(lane, 0.0)
+        if lane in self.queued:
+            queue = self.queued[lane]
             return max(free, self.ready[queue[0]]) if queue and not self.waiting[queue[0]] else math.inf
-        if engine == "dma":
-            free = max(self.free["dge"], min(self.queues) - self.machine.timing.dma_start_s)
-        if self.startable[engine]:
+        if lane in RINGS:
+            free = max(free, min(self.queues) - self.machine.timing.dma_start_s)
+        if self.startable[lane]:
             return free
-        return max(free, self.coming[engine][0][0]) if self.coming[engine] else math.inf
+        return max(free, self.coming[lane][0][0]) if self.coming[lane] else math.inf
 
-    def _take(self, engine: Engine, now: float) -> int:
-        if engine in self.queued:
-            return self.queued[engine].popleft()
-        coming, startable = self.coming[engine], self.startable[engine]
+    def _take(self, lane: str, now: float) -> int:
+        if lane in self.queued:
+            return self.queued[lane].popleft()
+        coming, startable = self.coming[lane], self.startable[lane]
         while coming and coming[0][0] <= now:
             heapq.heappush(startable, heapq.heappop(coming)[1])
         return heapq.heappop(startable)
@@ -170,8 +176,8 @@ class _Run:
             if at > self.ready[later]:
                 self.ready[later] = at
             self.waiting[later] -= 1
-            if not self.waiting[later] and other in self.coming:
-                heapq.heappush(self.coming[other], (self.ready[later], later))
+            if not self.waiting[later] and self.lanes[later] in self.coming:
+                heapq.heappush(self.coming[self.lanes[later]], (self.ready[later], later))
 
     def _compute(self, index: int) -> None:
         instruction = self.instructions[index]
@@ -201,7 +207,7 @@ class _Run:
         if moved is None:
             moved = self.moved[key] = transfer(instruction, self.machine)
         self.transfers[index] = moved
-        generator = "gpsimd" if moved.software else "dge"
+        generator = "gpsimd" if moved.software else self.lanes[index]
         generation = (
             timing.software_dge_s + moved.descriptors * timing.software_descriptor_s
             if moved.software
@@ -222,6 +228,21 @@ class _Run:
         self.queue_s += moved.engine_s * len(moved.engines)
         self.start[index] = first
         self.end[index] = max(last, first + timing.dma_floor_s) + hops_s(instruction, self.machine)
+
+
+def _lane(instruction: Instruction) -> str:
+    """What takes the instruction in turn: its engine, or the ring of a transfer.
+
+    A NeuronCore has two descriptor generators, behind SyncE and ScalarE (trainium2_arch.rst). Which one
+    the compiler picks is not documented; here loads get one and stores the other.
+    """
+    if instruction.engine != "dma":
+        return instruction.engine
+    if instruction.options.get("dge") == "swdge":
+        return "software ring"
+    engine = instruction.options.get("engine")
+    stores = any(o.region.buffer == "hbm" for o in instruction.writes)
+    return "scalar ring" if engine == "scalar" or (engine is None and stores) else "sync ring"
 
 
 def _duration(instruction: Instruction, machine: Hardware) -> Duration:
