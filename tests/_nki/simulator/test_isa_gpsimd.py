@@ -65,6 +65,11 @@ def test_affine_select_keeps_int32_exactly_and_makes_a_causal_mask():
     same(found, np.tril(x))
 
 
+def test_iota_beyond_what_float32_holds_is_noted():
+    result = execute(nisa.iota, {}, {"dst": ((1, 2), np.float32)}, full=True, pattern=[[1, 2]], offset=2**24)
+    assert result.outputs[0].tolist() == [[2.0**24, 2.0**24]] and [note.rule for note in result.trace.notes] == [32]
+
+
 def test_offsets_may_be_registers():
     def kernel():
         tile, register = nl.ndarray((2, 3), nl.int32), nisa.register_alloc(7)

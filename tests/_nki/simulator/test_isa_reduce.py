@@ -84,6 +84,7 @@ def tensor_reduce(dst=(4, 1), data=(4, 8), dtype="float32", **options):
         (tensor_reduce(axis=0), "partitions never do", 29),
         (tensor_reduce(data=(4, 2, 8), dst=(4, 8), axis=1), "only the last free dimensions", 29),
         (tensor_reduce(data=(4, 2, 8), dst=(4, 1), axis=(0, 1, 2)), "partitions never do", 29),
+        (tensor_reduce(axis=-1), "only the last free dimensions", 29),
         (tensor_reduce(axis=None), "an integer or a tuple", 29),
         (tensor_reduce(dst=(4, 2)), "is needed", 29),
         (tensor_reduce(dst=(3, 1)), "is needed", 29),
@@ -260,6 +261,12 @@ def exponential(src="float32", dst="float32", shape=(4, 8), **options):
         (exponential(reduce_init=1.0), "load_reduce, and only it", 29, "trn3"),
         (exponential(reduce_cmd=nisa.reduce_cmd.reset), "is needed", 29, "trn3"),
         (exponential(max_value="0"), "a number or a", 28, "trn3"),
+        (
+            lambda: exponential(reduce_cmd=RESET, reduce_res=filled((4, 1), "int32"))(),
+            "reduce_res is int32",
+            None,
+            "trn3",
+        ),
     ],
 )
 def test_exponential_refuses(body, match, rule, target):

@@ -6,6 +6,7 @@ import pytest
 from tests._nki.simulator.tiles import filled, refused
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
+from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, run
 
 TILE, COLUMN = ((16, 8), "float32"), ((16, 1), "float32")
@@ -161,3 +162,35 @@ SAME_START = {
     }.items()
     for role in roles
 }
+
+
+# Operands whose elements per partition, or whose partitions, no other operand fixes.
+ANY_ELEMENTS = {
+    ("tensor_reduce", "data"), ("memset", "dst"), ("nc_n_gather", "data"), ("max8", "src"), ("nc_find_index8", "data"),
+    ("topk", "src"), ("bn_stats", "data"), ("rng", "dst"), ("rand2", "dst"), ("local_gather", "src_buffer"),
+    ("local_gather", "index"),
+}  # fmt: skip
+ANY_PARTITIONS = {
+    ("tensor_partition_reduce", "data"), ("memset", "dst"), ("iota", "dst"), ("rng", "dst"),
+    ("nc_stream_shuffle", "dst"), ("nc_stream_shuffle", "src"), ("rand_set_state", "src_seeds"), ("rand_get_state", "dst"),
+}  # fmt: skip
+
+
+def wider(shape, dtype):
+    return filled((*shape[:-1], shape[-1] + 1), dtype)
+
+
+def taller(shape, dtype):
+    return filled((2 * shape[0], *shape[1:]), dtype)
+
+
+@pytest.mark.parametrize(("name", "role"), [pair for pair in READS + WRITES if pair not in ANY_ELEMENTS])
+def test_one_element_too_many_is_refused(name, role):
+    with pytest.raises(SimulatorError, match=f"{name}: "):
+        run(Kernel(lambda: issue(name, **{role: wider})), target=CALLS[name][4])
+
+
+@pytest.mark.parametrize(("name", "role"), [pair for pair in READS + WRITES if pair not in ANY_PARTITIONS])
+def test_other_partitions_are_refused(name, role):
+    with pytest.raises(SimulatorError, match=f"{name}: "):
+        run(Kernel(lambda: issue(name, **{role: taller})), target=CALLS[name][4])

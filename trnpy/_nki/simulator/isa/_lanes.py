@@ -67,6 +67,8 @@ def write_integers(instruction: str, dst: NkiTensor, values: Array) -> None:
             )
         dst.write(values.astype(STORAGE[dst.dtype]))
     else:
+        if inexact(values):
+            note(32, f"integers beyond 2^24 lose their low digits in dst of {dst.dtype}")
         dst.write(values)
 
 

@@ -68,7 +68,7 @@ def _trailing_axes(this: str, axis: Any, data: NkiTensor) -> tuple[int, ...]:
     axes = (axis,) if isinstance(axis, (int, np.integer)) else axis
     if not isinstance(axes, (tuple, list)) or not axes or not all(isinstance(a, (int, np.integer)) for a in axes):
         check.refuse(this, f"axis={axis!r}; an integer or a tuple of integers is needed", 29)
-    found = tuple(sorted(int(a) + data.ndim if a < 0 else int(a) for a in axes))
+    found = tuple(sorted(int(a) for a in axes))  # negative axes are not documented
     if 0 in found or found != tuple(range(data.ndim - len(found), data.ndim)):
         check.refuse(
             this,

@@ -27,7 +27,7 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> Any:
     this = "max8"
     check.on_chip(this, dst=dst, src=src)
     _check_searched(this, "src", src)
-    _check_eight(this, dst.shape[0], src.shape[0], dst=dst)
+    _check_eight(this, src, dst=dst)
 
     def compute() -> None:
         x = rows(src)
@@ -45,7 +45,7 @@ def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str |
     this = "nc_find_index8"
     check.on_chip(this, dst=dst, data=data, vals=vals)
     _check_searched(this, "data", data)
-    _check_eight(this, data.shape[0], dst.shape[0], dst=dst, vals=vals)
+    _check_eight(this, data, dst=dst, vals=vals)
     check.dtype_in(this, INDEX_DTYPES, None, dst=dst)
 
     def compute() -> None:
@@ -74,9 +74,9 @@ def nc_match_replace8(
     if dst_idx is not None:
         check.on_chip(this, dst_idx=dst_idx)
         check.dtype_in(this, INDEX_DTYPES, None, dst_idx=dst_idx)
-        _check_eight(this, data.shape[0], dst_idx.shape[0], dst_idx=dst_idx)
+        _check_eight(this, data, dst_idx=dst_idx)
         writes["dst_idx"] = dst_idx
-    _check_eight(this, data.shape[0], vals.shape[0], vals=vals)
+    _check_eight(this, data, vals=vals)
     if isinstance(imm, NkiTensor) or check.scalar_operand(this, "imm", imm, data.shape[0]):
         check.refuse(this, "imm is a tile; a float constant is needed", 28)
 
@@ -104,13 +104,12 @@ def _check_searched(this: str, role: str, tile: NkiTensor) -> None:
         )
 
 
-def _check_eight(this: str, partitions: int, others: int, **tiles: NkiTensor) -> None:
-    """Tiles of (partitions, 8)."""
-    if partitions != others:
-        check.refuse(this, f"operands of {partitions} and {others} partitions; the same number is needed", 28)
+def _check_eight(this: str, searched: NkiTensor, **tiles: NkiTensor) -> None:
+    """Tiles of (P, 8): results of two dimensions, vals of up to three."""
     for role, tile in tiles.items():
-        if tile.shape[0] != partitions or tile.free_size != EIGHT:
-            check.refuse(this, f"{role} has shape {tile.shape}; ({partitions}, {EIGHT}) is needed", 36)
+        dims = MAX_DIMS if role == "vals" else 2
+        if tile.shape[0] != searched.shape[0] or tile.free_size != EIGHT or tile.ndim > dims:
+            check.refuse(this, f"{role} has shape {tile.shape}; ({searched.shape[0]}, {EIGHT}) is needed", 36)
 
 
 def _match(data: Array, vals: Array, order: range, dtype: np.dtype[Any]) -> Array:
