@@ -52,6 +52,18 @@ def test_outputs_are_arrays_or_tuples_of_them():
     np.testing.assert_array_equal(second, 2 * x)
 
 
+def test_arguments_are_hbm_on_one_core_and_shared_on_two():
+    seen = []
+
+    def kernel(x):
+        seen.append(x.buffer)
+
+    x = values((4, 4))
+    run(kernel, x)
+    run(Kernel(kernel)[2], x)
+    assert seen == [nl.hbm, nl.shared_hbm, nl.shared_hbm]
+
+
 def test_a_returned_input_is_a_copy():
     x = values((4, 6))
     result = run(lambda x: x, x)

@@ -92,6 +92,11 @@ class Launch:
     inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
     copies: list[tuple[Array, Array]] = field(default_factory=list)  # (caller's array, contiguous stand-in)
 
+    @property
+    def many(self) -> bool:
+        """Arguments are nl.hbm on one core and nl.shared_hbm on two (nki_simulator.rst, "Execution")."""
+        return self.cores.size > 1
+
     def allocate(
         self, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, shared: bool = False, name: str = "",
         location: tuple[str, int] = ("", 0), address: tuple[int, int] | None = None,
@@ -128,7 +133,9 @@ class Launch:
         if self.mode != "trace":
             raise SimulatorError(f"argument {name} has no data: only mode='trace' takes specifications")
         device_dtype = _argument_dtype(dtype, name)
-        storage = Storage(next(self.idents), tuple(shape), device_dtype, "hbm", name=name, shared=True, written=True)
+        storage = Storage(
+            next(self.idents), tuple(shape), device_dtype, "hbm", name=name, shared=self.many, written=True
+        )
         return whole(storage)
 
     def _array(self, array: Array, name: str) -> NkiTensor:
@@ -146,7 +153,9 @@ class Launch:
                 flat = np.ascontiguousarray(array)
                 self.copies.append((array, flat))
             data = flat.reshape(-1).view(np.uint8)
-            storage = Storage(next(self.idents), shape, dtype, "hbm", name=name, shared=True, data=data, written=True)
+            storage = Storage(
+                next(self.idents), shape, dtype, "hbm", name=name, shared=self.many, data=data, written=True
+            )
             storage.readonly = not array.flags.writeable
             self.inputs[key] = storage
         return whole(storage)

@@ -8,12 +8,6 @@ from typing import Any
 
 from trnpy._nki.simulator.errors import SimulatorError
 
-NOT_IMPLEMENTED = {
-    "nc_matmul_mx": "MX formats exist on trn3 only",
-    "quantize_mx": "MX formats exist on trn3 only",
-}
-"""Documented instructions that the simulator does not execute, with the reason."""
-
 
 def _gather() -> dict[str, Any]:
     """Public names of the files of this package: those in their ``__all__``."""
@@ -27,8 +21,6 @@ def _gather() -> dict[str, Any]:
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    if name in NOT_IMPLEMENTED:
-        raise SimulatorError(f"nisa.{name} is not implemented by this simulator: {NOT_IMPLEMENTED[name]}")
     if not _NAMES:
         _NAMES.update(_gather())
         globals().update(_NAMES)

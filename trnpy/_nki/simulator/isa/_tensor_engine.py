@@ -19,7 +19,7 @@ from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, note
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.memory import Mask
+from trnpy._nki.simulator.isa._psum import added, check_places, store_product
 from trnpy._nki.simulator.names import engine as Engine
 from trnpy._nki.simulator.names import matmul_perf_mode
 from trnpy._nki.simulator.tensor import NkiTensor
@@ -53,11 +53,11 @@ def nc_matmul(
     Source: nki.isa.nc_matmul.
     """
     double = perf_mode == matmul_perf_mode.double_row
-    _check_places("nc_matmul", dst, stationary=stationary, moving=moving)
+    check_places("nc_matmul", dst, stationary=stationary, moving=moving)
     _check_dtypes(dst, stationary, moving, double, is_transpose)
     tile = _check_tiling(tuple(tile_position), tuple(tile_size), double)
     _check_shapes(dst, stationary, moving, double, is_transpose, tile)
-    added = _added(dst, accumulate, is_transpose)
+    addition = added("nc_matmul", dst, accumulate, is_transpose)
     run = current()
     position = len(run.instructions)
     # A factor of 0 or 1 loses nothing, whatever the array does with the other one.
@@ -77,10 +77,10 @@ def nc_matmul(
             a, b = _perturbed(a, b, position)
         if double:  # contract over the two halves of the columns as well
             a, b = a.reshape(2 * a.shape[0], -1), b.reshape(2 * b.shape[0], -1)
-        _store_product(dst, a, b, added)
+        store_product(dst, a, b, addition)
 
     options = {
-        "accumulate": added is not False,
+        "accumulate": addition is not False,
         "is_transpose": is_transpose,
         "is_stationary_onezero": is_stationary_onezero,
         "is_moving_onezero": is_moving_onezero,
@@ -89,7 +89,7 @@ def nc_matmul(
         "tile_size": tile.size,
     }
     reads = {"stationary": stationary, "moving": moving}
-    if added is True:
+    if addition is True:
         reads["dst"] = dst
     handle = issue("nc_matmul", "tensor", reads, {"dst": dst}, compute, options, name)
     if not is_transpose and dst.storage.products is not None:
@@ -103,19 +103,6 @@ class Tile:
 
     position: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (PARTITIONS, PARTITIONS)
-
-
-def _check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
-    """TensorEngine reads SBUF and writes PSUM."""
-    for role, tensor in {"dst": dst, **sources}.items():
-        if not isinstance(tensor, NkiTensor):
-            raise SimulatorError(f"{opcode}: {role} is {type(tensor).__name__}; a tile is needed", rule=23)
-        wanted = "psum" if role == "dst" else "sbuf"
-        if tensor.storage.buffer != wanted:
-            raise SimulatorError(
-                f"{opcode}: {role} is in {tensor.storage.buffer.upper()}; TensorEngine needs it in {wanted.upper()}",
-                rule=23,
-            )
 
 
 def _check_dtypes(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, double: bool, transpose: bool) -> None:
@@ -206,61 +193,6 @@ def _check_shapes(
         raise SimulatorError(f"nc_matmul: N = {n} exceeds all of PSUM: {shapes}", rule=23)
 
 
-def _added(dst: NkiTensor, accumulate: bool | None, transpose: bool) -> bool | Mask:
-    """Whether the product is added to dst or overwrites it, or a mask of where it is added.
-
-    accumulate=None overwrites what no product has written and adds to what one has.
-    """
-    if transpose and accumulate:
-        raise SimulatorError("nc_matmul: a transpose does not accumulate", rule=24)
-    if transpose or accumulate is False:
-        return False
-    if accumulate is not None:
-        return _inferred(dst, accumulate)
-    added = _inferred(dst, None)
-    _check_one_flag(dst, added)
-    return added
-
-
-def _inferred(dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
-    """The flag for what dst holds now; accumulate=True must be right everywhere."""
-    products, written = dst.storage.products, dst.storage.written
-    assert products is not None
-    if products.covers(dst):
-        return True
-    if accumulate is None and not written.touches(dst):
-        return False
-    foreign = written.touches(dst) and not products.touches(dst)
-    if foreign and hardware().generation >= GEN4 and written.covers(dst):
-        return True
-    if accumulate or foreign:
-        found = "that another instruction than nc_matmul wrote" if foreign else "that no matrix product has started"
-        raise SimulatorError(
-            f"nc_matmul: accumulation onto PSUM {found} is undefined; start with accumulate=False", rule=24
-        )
-    return products.mask(dst)
-
-
-def _check_one_flag(dst: NkiTensor, added: bool | Mask) -> None:
-    """Refuse an inferred flag that would have to change between iterations of a device loop.
-
-    The loop's body is one instruction: it cannot overwrite in the first iteration and add in the next.
-    """
-    run = current()
-    if not run.loop_stack:
-        return
-    loop, iteration = run.loop_stack[-1], run.scopes[-1]
-    started = dst.storage.started
-    if added is False:
-        dst.storage.started = (loop, iteration)
-    elif started is not None and started[0] is loop and started[1] is not iteration:
-        raise SimulatorError(
-            "nc_matmul: accumulate is inferred to overwrite in the first iteration of a device loop and to add in "
-            "later ones, but the body is one instruction: start the accumulation before the loop",
-            rule=24,
-        )
-
-
 def _check_onezero(role: str, values: Array) -> None:
     if not np.isin(values, (0.0, 1.0)).all():
         raise SimulatorError(f"nc_matmul: is_{role}_onezero, but {role} holds other values than 0 and 1", rule=26)
@@ -282,24 +214,6 @@ def _perturbed(a: Array, b: Array, position: int) -> tuple[Array, Array]:
         a * noise.uniform(low, high, a.shape).astype(np.float32),
         b * noise.uniform(low, high, b.shape).astype(np.float32),
     )
-
-
-def _store_product(dst: NkiTensor, a: Array, b: Array, added: bool | Mask) -> None:
-    """dst = or += a^T b."""
-    if dst.dtype == "float32" and dst.ndim == 2 and not isinstance(added, np.ndarray):
-        out = dst.array()
-        dst.storage.cache.clear()
-        if added:
-            out += a.T @ b
-        else:
-            np.matmul(a.T, b, out=out)
-        return
-    product = (a.T @ b).reshape(dst.shape)
-    if isinstance(added, np.ndarray):
-        product = np.where(added, dst.float32() + product, product)
-    elif added:
-        product = dst.float32() + product
-    dst.write(product)
 
 
 def _transpose_by_identity(dst: NkiTensor, a: Array, b: Array) -> None:

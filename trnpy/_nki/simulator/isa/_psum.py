@@ -1,0 +1,99 @@
+"""What products do with PSUM: where operands must lie, when a product is added, and how it is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trnpy._nki.simulator.context import current, hardware
+from trnpy._nki.simulator.dtypes import Array
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.memory import Mask
+from trnpy._nki.simulator.tensor import NkiTensor
+
+GEN4 = 4  # from trn3 on a product may be added to what another instruction wrote
+
+
+def check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
+    """TensorEngine reads SBUF and writes PSUM."""
+    for role, tensor in {"dst": dst, **sources}.items():
+        if not isinstance(tensor, NkiTensor):
+            raise SimulatorError(f"{opcode}: {role} is {type(tensor).__name__}; a tile is needed", rule=23)
+        wanted = "psum" if role == "dst" else "sbuf"
+        if tensor.storage.buffer != wanted:
+            raise SimulatorError(
+                f"{opcode}: {role} is in {tensor.storage.buffer.upper()}; TensorEngine needs it in {wanted.upper()}",
+                rule=23,
+            )
+
+
+def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool) -> bool | Mask:
+    """Whether the product is added to dst or overwrites it, or a mask of where it is added.
+
+    accumulate=None overwrites what no product has written and adds to what one has.
+    """
+    if transpose and accumulate:
+        raise SimulatorError(f"{opcode}: a transpose does not accumulate", rule=24)
+    if transpose or accumulate is False:
+        return False
+    if accumulate is not None:
+        return _inferred(opcode, dst, accumulate)
+    flag = _inferred(opcode, dst, None)
+    _check_one_flag(opcode, dst, flag)
+    return flag
+
+
+def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
+    """The flag for what dst holds now; accumulate=True must be right everywhere."""
+    products, written = dst.storage.products, dst.storage.written
+    assert products is not None
+    if products.covers(dst):
+        return True
+    if accumulate is None and not written.touches(dst):
+        return False
+    foreign = written.touches(dst) and not products.touches(dst)
+    if foreign and hardware().generation >= GEN4 and written.covers(dst):
+        return True
+    if accumulate or foreign:
+        found = "that another instruction than nc_matmul wrote" if foreign else "that no matrix product has started"
+        raise SimulatorError(
+            f"{opcode}: accumulation onto PSUM {found} is undefined; start with accumulate=False", rule=24
+        )
+    return products.mask(dst)
+
+
+def _check_one_flag(opcode: str, dst: NkiTensor, added: bool | Mask) -> None:
+    """Refuse an inferred flag that would have to change between iterations of a device loop.
+
+    The loop's body is one instruction: it cannot overwrite in the first iteration and add in the next.
+    """
+    run = current()
+    if not run.loop_stack:
+        return
+    loop, iteration = run.loop_stack[-1], run.scopes[-1]
+    started = dst.storage.started
+    if added is False:
+        dst.storage.started = (loop, iteration)
+    elif started is not None and started[0] is loop and started[1] is not iteration:
+        raise SimulatorError(
+            f"{opcode}: accumulate is inferred to overwrite in the first iteration of a device loop and to add in "
+            "later ones, but the body is one instruction: start the accumulation before the loop",
+            rule=24,
+        )
+
+
+def store_product(dst: NkiTensor, a: Array, b: Array, added: bool | Mask) -> None:
+    """dst = or += a^T b."""
+    if dst.dtype == "float32" and dst.ndim == 2 and not isinstance(added, np.ndarray):
+        out = dst.array()
+        dst.storage.cache.clear()
+        if added:
+            out += a.T @ b
+        else:
+            np.matmul(a.T, b, out=out)
+        return
+    product = (a.T @ b).reshape(dst.shape)
+    if isinstance(added, np.ndarray):
+        product = np.where(added, dst.float32() + product, product)
+    elif added:
+        product = dst.float32() + product
+    dst.write(product)
