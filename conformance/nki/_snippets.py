@@ -41,7 +41,7 @@ def column_major(idx: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + special.erf(x / np.sqrt(2)))
+    return np.asarray(0.5 * x * (1 + special.erf(x / np.sqrt(2))))
 
 
 def scattered(values: Array, idx: Array, output: Array) -> Array:

@@ -106,6 +106,7 @@ SOURCE = (
     Planted(10, "E", body("nisa.tensor_copy(dst=t, src=t, engine=5)"), note="integer enum"),
     Planted(10, "E", body().replace("@nki.jit", "@nki.jit(mode='trace')"), note="jit mode"),
     Planted(14, "W", body("u = t[:, 0:4].ap([[8, 8], [1, 4]])"), note="ap on a view"),
+    Planted(15, "E", body().replace("return out", "return out, out"), note="returned twice"),
     Planted(34, "E", body("u = nl.divide(t, t)"), note="divide"),
     Planted(34, "E", body("u = nl.fmod(t, t)"), note="fmod"),
     Planted(34, "E", body("u = nl.power(t, 3)"), note="power"),

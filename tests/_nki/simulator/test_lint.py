@@ -73,5 +73,16 @@ def test_a_correct_launch_gives_no_error(name, text, arrays, lnc, tmp_path):
     assert errors(launched(text, Planted(0, "E", text, arrays, lnc=lnc), tmp_path)) == ()
 
 
-def test_every_rule_has_a_planted_bug():
-    assert {p.rule for p in (*SOURCE, *RUNS)} == set(RULES)
+def test_a_bank_taken_by_the_compiler_is_missed_by_a_kernel_that_needs_all_eight(tmp_path, monkeypatch):
+    nine = next(p for p in RUNS if p.note == "psum banks")
+    eight = nine.text.replace("range(9)", "range(8)").replace("bank = psum((a.shape[1], b.shape[1]), nl.float32)", "")
+    assert errors(launched(eight, nine, tmp_path)) == ()
+    monkeypatch.setenv("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "1")
+    assert {f.rule for f in errors(launched(eight, nine, tmp_path))} == {11}
+
+
+def test_every_rule_has_a_planted_bug_for_the_pass_that_decides_it():
+    by_source, by_launch = {p.rule for p in SOURCE}, {p.rule for p in RUNS}
+    assert by_source | by_launch == set(RULES)
+    assert by_source == {n for n, rule in RULES.items() if "source" in rule.passes}
+    assert by_launch <= {n for n, rule in RULES.items() if {"run", "trace"} & set(rule.passes)}

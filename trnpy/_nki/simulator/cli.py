@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -126,7 +127,9 @@ def _lint(options: argparse.Namespace) -> int:
     found = list(lint_file(file, name))
     if options.shape:
         kernel = load_kernel(file, name)[options.lnc]
-        found += lint_launch(kernel, _arrays(options), _values(options), options.target)
+        launched = lint_launch(kernel, _arrays(options), _values(options), options.target)
+        same = str(file.resolve())
+        found += [dataclasses.replace(f, file=str(file)) if f.file == same else f for f in launched]
     _show(sorted(set(found)), options)
     if not options.shape and not options.json:
         print("source rules only: give --shape (and --dtype, --arg) to check a run as well")

@@ -69,7 +69,7 @@ def lint_source(text: str, file: str, kernel: str | None = None) -> tuple[Findin
     found: dict[Finding, None] = {}
     for name, node in calls.reached.items():
         function = Function(name, node, name in calls.kernels, loop_bodies(node, module))
-        for check in (_subset, _signature, _host_library, _purity, _nested_kernels, _values, call_findings):
+        for check in (_subset, _signature, _host_library, _purity, _nested_kernels, _values, _outputs, call_findings):
             for violation in check(function, module):
                 found.setdefault(_finding(file, violation))
     for violation in (*_recursion(calls, module), *_imports(tree), *host_findings(tree, module, calls.kernels)):
@@ -227,6 +227,16 @@ def _host_library(function: Function, module: Module) -> Iterator[Violation]:
         name = dotted(node, module)
         if name and name.split(".")[0] in HOST_LIBRARIES and isinstance(node.ctx, ast.Load):
             yield node, 3, "E", f"{name} inside the call tree of a kernel; compute it at module level as a plain number"
+
+
+def _outputs(function: Function, module: Module) -> Iterator[Violation]:
+    """Rule 15: every returned tensor is one buffer of the launch, so none can be returned twice."""
+    for node in body_nodes(function.node):
+        if function.kernel and isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            names = [n.id for n in node.value.elts if isinstance(n, ast.Name)]
+            twice = next((n for n in names if names.count(n) > 1), None)
+            if twice:
+                yield node, 15, "E", f"{twice} is returned twice; outputs are separate buffers"
 
 
 def _imports(tree: ast.Module) -> Iterator[Violation]:

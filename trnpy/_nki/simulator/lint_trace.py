@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,7 @@ SMALL_DESCRIPTOR = 512  # bytes; below, HBM writes become read-modify-write (dma
 TINY_DESCRIPTOR = 64
 FEW_PARTITIONS = 16  # fewer leave DMA engines idle
 SMALL_TRANSFER = 16 * 1024  # bytes; what is smaller in all costs its latency, whatever its layout
+BANK_TAKER = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"  # of the compiler, not a setting of trnpy
 TABLE_SWITCHES = 8  # loads of an activation table from one line before it counts as a loop that switches
 
 
@@ -25,7 +27,7 @@ def lint_trace(traces: Sequence[Trace]) -> tuple[Finding, ...]:
     """Findings of one launch, ordered by line, each line and rule once; one trace per core."""
     found: dict[tuple[str, int, int], Finding] = {}
     for trace in traces:
-        for check in (_size, _memory, _overlaps, _descriptors, _accumulation, _tables, _notes):
+        for check in (_size, _banks, _overlaps, _descriptors, _accumulation, _tables, _notes):
             for finding in check(trace):
                 found.setdefault((finding.file, finding.line, finding.rule), finding)
     for finding in _shared_writes(traces):
@@ -57,16 +59,12 @@ def _size(trace: Trace) -> Iterator[Finding]:
         yield Finding(*line, 9, severity, message)
 
 
-def _memory(trace: Trace) -> Iterator[Finding]:
-    """Rule 11: a launch that fits, with nothing left for what the compiler adds."""
-    limit = MACHINES[trace.target].sbuf_bytes_per_partition
-    largest = max(
-        (a for a in trace.allocations if a.buffer == "sbuf"), key=lambda a: a.bytes_per_partition, default=None
-    )
-    if trace.sbuf_peak_bytes > limit or trace.psum_peak_banks > PSUM_BANKS:
-        file, line = (largest.file, largest.line) if largest else (trace.instructions[0].file, 1)
-        used = f"{trace.sbuf_peak_bytes} bytes of SBUF per partition and {trace.psum_peak_banks} PSUM banks are live"
-        yield Finding(file, line, 11, "E", f"{used} at once; {trace.target} has {limit} and {PSUM_BANKS}")
+def _banks(trace: Trace) -> Iterator[Finding]:
+    """Rule 11: with this variable set, DMA transposes run on TensorEngine and take a bank for themselves."""
+    if BANK_TAKER in os.environ and trace.psum_peak_banks == PSUM_BANKS:
+        where = next(a for a in trace.allocations if a.buffer == "psum")
+        message = f"{PSUM_BANKS} PSUM banks are live at once and {BANK_TAKER} takes one of them"
+        yield Finding(where.file, where.line, 11, "E", message)
 
 
 def _overlaps(trace: Trace) -> Iterator[Finding]:
