@@ -172,7 +172,8 @@ ANY_ELEMENTS = {
 }  # fmt: skip
 ANY_PARTITIONS = {
     ("tensor_partition_reduce", "data"), ("memset", "dst"), ("iota", "dst"), ("rng", "dst"),
-    ("nc_stream_shuffle", "dst"), ("nc_stream_shuffle", "src"), ("rand_set_state", "src_seeds"), ("rand_get_state", "dst"),
+    ("nc_stream_shuffle", "dst"), ("nc_stream_shuffle", "src"),
+    ("rand_set_state", "src_seeds"), ("rand_get_state", "dst"),
 }  # fmt: skip
 
 
