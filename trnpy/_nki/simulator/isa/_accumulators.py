@@ -8,7 +8,7 @@ other use of the registers ends it (nki.isa.exponential, nki.isa.activation).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import scalar
 from trnpy._nki.simulator.ops import AluOp
 from trnpy._nki.simulator.tensor import NkiTensor
-
-VECTOR, SCALAR = "vector accumulators", "scalar accumulators"
 
 Lanes = tuple[int, int]  # first partition, one past the last
 
@@ -74,12 +72,12 @@ class Accumulators:
         held[...] = op.compute(np.asarray(before, np.float32), reduce_rows(op, values))
 
 
-def accumulators(engine: str) -> Accumulators:
-    """The registers of VECTOR or SCALAR engine on this core."""
-    state = current().engine_state
-    if engine not in state:
-        state[engine] = Accumulators(idle_clobbers=engine == VECTOR)
-    held: Accumulators = state[engine]
+def accumulators(engine: Literal["vector", "scalar"]) -> Accumulators:
+    """The registers of an engine of this core."""
+    state, name = current().engine_state, f"{engine} accumulators"
+    if name not in state:
+        state[name] = Accumulators(idle_clobbers=engine == "vector")
+    held: Accumulators = state[name]
     return held
 
 
@@ -102,25 +100,30 @@ def reduce_rows(op: AluOp, values: Array) -> Array:
 
 
 def issue_running(
+    engine: Literal["vector", "scalar"],
     this: str,
     dst: NkiTensor,
     data: NkiTensor,
     evaluate: Callable[[], Array],
     reduction: AluOp,
     cmd: Command,
-    init: Any,
     reduce_res: NkiTensor | None,
-    reads: dict[str, NkiTensor],
+    reads: dict[str, Any],
     options: dict[str, Any],
     name: str | None,
+    *,
+    init: Any = None,
     negate: bool = False,
 ) -> Any:
-    """Issue ``dst = evaluate()`` with its reduction into VectorEngine's accumulator registers."""
+    """Issue ``dst = evaluate()``, float32 rows, and its reduction into the registers of the engine.
+
+    init is what load_reduce loads; reduce_res receives the registers, negated if asked.
+    """
     if (cmd is Command.load_reduce) != (init is not None):
         refuse(this, f"reduce_cmd.{cmd.name} with an initial value {init!r}; load_reduce, and only it, needs one", 29)
-    if init is not None and scalar_operand(this, "reduce_init", init, data.shape[0]):
-        reads["reduce_init"] = init
-    registers, lanes = accumulators(VECTOR), data.partitions
+    if init is not None:
+        scalar_operand(this, "reduce_init", init, data.shape[0])
+    registers, lanes = accumulators(engine), data.partitions
     registers.begin(this, cmd, reduction, data)
     writes = {"dst": dst}
     if reduce_res is not None:
@@ -128,15 +131,19 @@ def issue_running(
         registers.check_read(this, data)
         writes["reduce_res"] = reduce_res
         options["reduce_res"] = True
+    used = registers.idle_clobbers or cmd is not Command.idle or reduce_res is not None
 
     def compute() -> None:
         start = 0.0 if init is None else scalar(init)
         values = evaluate()
         dst.write(values)
-        if cmd is not Command.idle:
+        held = registers.values[slice(*lanes)]
+        if cmd is Command.reset:
+            held[...] = reduction.identity
+        elif cmd is not Command.idle:
             registers.accumulate(cmd, reduction, values, start, lanes)
         if reduce_res is not None:
-            result = registers.values[slice(*lanes)]
-            reduce_res.write(-result if negate else result)
+            reduce_res.write(-held if negate else held)
 
-    return issue(this, "vector", reads, writes, compute, options, name, state=VECTOR)
+    state = f"{engine} accumulators" if used else None
+    return issue(this, engine, {**reads, "reduce_init": init}, writes, compute, options, name, state=state)

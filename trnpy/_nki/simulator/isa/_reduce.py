@@ -143,19 +143,9 @@ def tensor_scalar_reduce(
 
     options = {"op0": alu.name, "op": reduction.name}
     return issue_running(
-        this,
-        dst,
-        data,
-        evaluate,
-        reduction,
-        reduce_cmd,
-        reduce_init,
-        reduce_res,
-        reads,
-        options,
-        name,
-        reduce_res_negate,
-    )
+        "vector", this, dst, data, evaluate, reduction, reduce_cmd, reduce_res, reads, options, name,
+        init=reduce_init, negate=reduce_res_negate,
+    )  # fmt: skip
 
 
 def exponential(
@@ -191,4 +181,7 @@ def exponential(
         result: Array = np.exp(rows(src) - scalar(max_value))
         return result
 
-    return issue_running(this, dst, src, evaluate, ALU["add"], reduce_cmd, init, reduce_res, reads, {"op": "exp"}, name)
+    add = ALU["add"]
+    return issue_running(
+        "vector", this, dst, src, evaluate, add, reduce_cmd, reduce_res, reads, {"op": "exp"}, name, init=init
+    )

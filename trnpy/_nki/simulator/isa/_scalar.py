@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware, issue, note
+from trnpy._nki.simulator.context import current, hardware, note
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.isa import _checks as check
-from trnpy._nki.simulator.isa._accumulators import SCALAR, accumulators, check_command
+from trnpy._nki.simulator.isa._accumulators import check_command, issue_running
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import rows, scalar
-from trnpy._nki.simulator.ops import ALU, Activation, AluOp
+from trnpy._nki.simulator.ops import ALU, Activation
 from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["activate2", "activation", "activation_reduce"]
@@ -96,16 +96,16 @@ def _activation(
     if cmd in REDUCING and reduce_op is None:
         check.refuse(this, f"reduce_cmd.{cmd.name} without reduce_op; reduce_op=nl.add is needed", 29)
 
-    def scaled() -> Array:
+    warn = current().domains == "warn"
+
+    def evaluate() -> Array:
         x = rows(data)
         if isinstance(scale, NkiTensor) or scale != 1.0:
             x = x * scalar(scale)
-        return x if bias is None else x + scalar(bias)
+        return apply(this, function, x if bias is None else x + scalar(bias), function.compute, warn)
 
     options = {"op": function.name, "table": function.table}
-    return _issue(
-        this, dst, data, function, scaled, function.compute, ALU["add"], reduce_res, cmd, reads, options, name
-    )
+    return issue_running("scalar", this, dst, data, evaluate, ALU["add"], cmd, reduce_res, reads, options, name)
 
 
 def _function(this: str, op: Any) -> Activation:
@@ -125,47 +125,13 @@ def _check_bias(this: str, function: Activation, bias: Any, data: NkiTensor) -> 
         check.refuse(this, "op=nl.reciprocal takes no bias on trn1", 30)
 
 
-def _issue(
-    this: str,
-    dst: NkiTensor,
-    data: NkiTensor,
-    function: Activation,
-    argument: Callable[[], Array],
-    evaluate: Callable[[Array], Array],
-    reduction: AluOp,
-    reduce_res: NkiTensor | None,
-    cmd: Command,
-    reads: dict[str, NkiTensor],
-    options: dict[str, Any],
-    name: str | None,
-) -> Any:
-    """Issue ``dst = evaluate(argument())`` with its domain check and its use of the registers."""
-    writes = {"dst": dst}
-    registers, lanes = accumulators(SCALAR), data.partitions
-    registers.begin(this, cmd, reduction, data)
-    if reduce_res is not None:
-        check.per_partition(this, "reduce_res", reduce_res, data.shape[0])
-        registers.check_read(this, data)
-        writes["reduce_res"] = reduce_res
-        options["reduce_res"] = True
-    uses_registers = reduce_res is not None or cmd is not Command.idle
-    warn = current().domains == "warn"
-
-    def compute() -> None:
-        x = argument()
-        outside = check_domain(this, function, x, warn) if function.bounded else None
-        y = evaluate(x)
-        if outside is not None and function.extrapolate is not None:
-            y = np.where(outside, function.extrapolate(x), y)
-        dst.write(y)
-        if cmd in REDUCING:
-            registers.accumulate(cmd, reduction, y, lanes=lanes)
-        elif cmd is Command.reset:
-            registers.values[slice(*lanes)] = reduction.identity
-        if reduce_res is not None:
-            reduce_res.write(registers.values[slice(*lanes)])
-
-    return issue(this, "scalar", reads, writes, compute, options, name, state=SCALAR if uses_registers else None)
+def apply(this: str, function: Activation, x: Array, compute: Callable[[Array], Array], warn: bool) -> Array:
+    """``compute(x)``, where the function is fitted; outside what the hardware documents, if only a note is wanted."""
+    outside = check_domain(this, function, x, warn) if function.bounded else None
+    y = compute(x)
+    if outside is None or function.extrapolate is None:
+        return y
+    return np.where(outside, function.extrapolate(x), y)
 
 
 def check_domain(this: str, function: Activation, x: Array, warn: bool = False) -> Array | None:
@@ -233,20 +199,18 @@ def activate2(
     if reduce_cmd in REDUCING and reduce_op is None:
         check.refuse(this, f"reduce_cmd.{reduce_cmd.name} without reduce_op", 29)
 
-    def argument() -> Array:
+    warn = current().domains == "warn"
+
+    def compute(x: Array) -> Array:
+        return np.where(x >= 0, x, scalar(relu_param) * x) if function.name == "prelu" else function.compute(x)
+
+    def evaluate() -> Array:
         x = rows(data)
         for step, value, reverse in ((pair[0], imm0, reverse0), (pair[1], imm1, reverse1)):
             if step != "bypass":
                 alu = ALU[step]
                 x = alu.compute(scalar(value), x) if reverse else alu.compute(x, scalar(value))
-        return x
-
-    def evaluate(x: Array) -> Array:
-        if function.name == "prelu":
-            return np.where(x >= 0, x, scalar(relu_param) * x)
-        return function.compute(x)
+        return apply(this, function, x, compute, warn)
 
     options = {"op": function.name, "op0": pair[0], "op1": pair[1], "table": function.table}
-    return _issue(
-        this, dst, data, function, argument, evaluate, reduction, reduce_res, reduce_cmd, reads, options, name
-    )
+    return issue_running("scalar", this, dst, data, evaluate, reduction, reduce_cmd, reduce_res, reads, options, name)

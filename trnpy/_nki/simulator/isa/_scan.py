@@ -9,7 +9,7 @@ import numpy as np
 from trnpy._nki.simulator.context import issue
 from trnpy._nki.simulator.dtypes import Array
 from trnpy._nki.simulator.isa import _checks as check
-from trnpy._nki.simulator.isa._accumulators import VECTOR, accumulators, check_command
+from trnpy._nki.simulator.isa._accumulators import accumulators, check_command
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import rows, scalar
 from trnpy._nki.simulator.isa._reduce import RUNNING
@@ -116,7 +116,7 @@ def tensor_scalar_cumulative(
     check_command(this, reduce_cmd, RUNNING)
     if (reduce_cmd is Command.load_reduce) != (imm1 is not None):
         check.refuse(this, f"reduce_cmd.{reduce_cmd.name} with imm1={imm1!r}; load_reduce, and only it, needs imm1", 29)
-    registers, lanes = accumulators(VECTOR), src.partitions
+    registers, lanes = accumulators("vector"), src.partitions
     registers.begin(this, reduce_cmd, running, src)
 
     def compute() -> None:
@@ -128,7 +128,7 @@ def tensor_scalar_cumulative(
         held[...] = result[:, -1:]
 
     options = {"op0": alu.name, "op1": running.name}
-    return issue(this, "vector", reads, {"dst": dst}, compute, options, name, state=VECTOR)
+    return issue(this, "vector", reads, {"dst": dst}, compute, options, name, state="vector accumulators")
 
 
 def cumulate(op: AluOp, values: Array, start: Any) -> Array:

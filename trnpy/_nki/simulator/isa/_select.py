@@ -56,7 +56,8 @@ def select_reduce(
         chosen = raw_rows(predicate) == 0 if reverse_pred else raw_rows(predicate) != 0
         return np.where(chosen, rows(on_true), scalar(on_false))
 
-    return issue_running(this, dst, on_true, evaluate, ALU["maximum"], reduce_cmd, None, reduce_res, reads, {}, name)
+    maximum = ALU["maximum"]
+    return issue_running("vector", this, dst, on_true, evaluate, maximum, reduce_cmd, reduce_res, reads, {}, name)
 
 
 def range_select(
@@ -101,7 +102,9 @@ def range_select(
 
     options = {"op0": first.name, "op1": second.name}
     maximum = ALU["maximum"]
-    return issue_running(this, dst, on_true_tile, evaluate, maximum, reduce_cmd, None, reduce_res, reads, options, name)
+    return issue_running(
+        "vector", this, dst, on_true_tile, evaluate, maximum, reduce_cmd, reduce_res, reads, options, name
+    )
 
 
 def _check_maximum(this: str, reduce_op: Any, cmd: Command) -> None:
