@@ -24,6 +24,7 @@ from tests._nki.simulator.tiles import (
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.launch import Kernel, run
 
 types = st.sampled_from([*TYPES.values(), ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
 
@@ -108,6 +109,22 @@ def test_predicated_copy_of_a_number():
     y, p = np.zeros((2, 3), np.float16), np.array([[1, 0, 1], [0, 0, 9]], np.uint8)
     found = execute(nisa.tensor_copy_predicated, {"dst": y, "predicate": p}, {"dst": "dst"}, src=-1.5)
     same(found, np.where(p != 0, np.float16(-1.5), y))
+
+
+@pytest.mark.parametrize("mode", ["run", "reorder"])
+def test_a_comparison_of_the_host_is_a_predicate(mode):
+    x = sample((4, 8), np.float32, 1)
+
+    def kernel(x, mask):
+        tile = nl.load(x)
+        nisa.tensor_copy_predicated(dst=tile, src=0.0, predicate=nl.load(mask))
+        nisa.select_reduce(dst=tile, predicate=nl.load(mask), on_true=tile, on_false=tile[:, 0:1])
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    first = np.where(x < 0, 0, x)
+    same(run(Kernel(kernel), (x, x < 0), mode=mode).outputs, np.where(x < 0, first, first[:, :1]))
 
 
 def test_predicated_copy_initialises_only_what_it_writes():

@@ -101,7 +101,7 @@ def select(on_true=None, **options):
         (iota(pattern=[8]), r"a list of \[step, count\]", None),
         (iota(pattern=[[0.5, 8]]), "step is 0.5", None),
         (iota(offset=2**31), "offset is", None),
-        (iota(offset=2**31 - 1), "outside int32", 32),
+        (iota(offset=2**31 - 1), "values reach 2147483654, outside int32", 32),
         (iota(dtype="uint8", pattern=[[100, 8]]), "outside uint8", 32),
         (iota(buffer=nl.psum), "GpSimd Engine reaches SBUF only", 27),
         (select(lambda s: filled(s, buffer=nl.psum)), "GpSimd Engine reaches SBUF only", 27),
@@ -165,9 +165,9 @@ def test_local_gather_shares_indices_in_groups_of_16(per_index, partitions):
     same(found, expected.reshape(partitions, -1))
 
 
-def local_gather(dst=(16, 16), src=(16, 8), index=((16, 1), "uint16"), **options):
+def local_gather(dst=(16, 16), src=(16, 8), index=((16, 1), "uint16"), dtype="float32", **options):
     settings = {"num_elem_per_idx": 1, "num_valid_indices": 16} | options
-    return lambda: nisa.local_gather(dst=filled(dst), src_buffer=filled(src), index=filled(*index), **settings)
+    return lambda: nisa.local_gather(dst=filled(dst, dtype), src_buffer=filled(src), index=filled(*index), **settings)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,7 @@ def local_gather(dst=(16, 16), src=(16, 8), index=((16, 1), "uint16"), **options
     [
         (local_gather(index=((16, 1), "uint32")), "index is uint32", None),
         (local_gather(dst=(8, 16), src=(8, 8), index=((8, 1), "uint16")), "multiple of 16", None),
+        (local_gather(dtype="bfloat16"), "the same dtype", None),
         (local_gather(src=(32, 8)), "multiple of 16", None),
         (local_gather(num_elem_per_idx=3), "num_elem_per_idx=3", None),
         (local_gather(num_valid_indices=None), "pass both", 36),

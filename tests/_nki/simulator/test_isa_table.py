@@ -195,3 +195,12 @@ def test_one_element_too_many_is_refused(name, role):
 def test_other_partitions_are_refused(name, role):
     with pytest.raises(SimulatorError, match=f"{name}: "):
         run(Kernel(lambda: issue(name, **{role: taller})), target=CALLS[name][4])
+
+
+def in_psum(shape, dtype):
+    return filled(shape, dtype, nl.psum)
+
+
+@pytest.mark.parametrize(("name", "role"), [pair for pair in READS + WRITES if CALLS[pair[0]][3] == "gpsimd"])
+def test_gpsimd_engine_reaches_no_psum(name, role):
+    refused(lambda: issue(name, **{role: in_psum}), f"{role} is in PSUM; GpSimd", 27, CALLS[name][4])

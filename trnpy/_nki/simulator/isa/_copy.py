@@ -16,7 +16,7 @@ from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["memset", "nc_stream_shuffle", "tensor_copy", "tensor_copy_predicated"]
 
-PREDICATES = frozenset({"uint8", "uint16", "uint32"})
+PREDICATES = frozenset({"uint8", "uint16", "uint32", "bool_"})  # a bool_ is stored as uint8
 QUADRANT = 32  # partitions among which nc_stream_shuffle moves data
 UNMODIFIED = 255  # in a shuffle mask: leave the output partition as it is
 

@@ -17,7 +17,7 @@ from trnpy._nki.simulator.tensor import NkiTensor
 __all__ = ["range_select", "select_reduce"]
 
 FP32_MIN = np.finfo(np.float32).min
-PREDICATES = frozenset({"int8", "uint8", "int16", "uint16"})
+PREDICATES = frozenset({"int8", "uint8", "int16", "uint16", "bool_"})  # a bool_ is stored as uint8
 ON_TRUE = frozenset(STORAGE) - {"tfloat32", "int32", "uint32"}
 COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 COMMANDS = (Command.idle, Command.reset_reduce, Command.reduce)
