@@ -106,6 +106,7 @@ def select(on_true=None, **options):
         (iota(buffer=nl.psum), "GpSimd Engine reaches SBUF only", 27),
         (select(lambda s: filled(s, buffer=nl.psum)), "GpSimd Engine reaches SBUF only", 27),
         (select(lambda s: filled((4, 9))), "does not match", 28),
+        (select(offset=2**31 - 1), "values reach 2147483654, outside int32", 32),
         (select(cmp_op=nl.add), "cmp_op=nl.add", 28),
         (select(on_false_value=None), "a number or a", 28),
         (lambda: select(on_false_value=filled((4, 1)))(), "a float32 constant is needed", 28),
