@@ -40,10 +40,19 @@ GUIDE = """
 
    v = u[0:64, :]
    assert v.shape == (64, 8)
+
+.. code-block:: python
+
+   def gather_rows(table):
+      tile = nl.ndarray((64, 512), dtype=table.dtype, buffer=nl.sbuf)
+      nisa.dma_copy(dst=tile, src=table[{first}:128:2, :])
+      out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+      nisa.dma_copy(dst=out, src=tile)
+      return out
 """
 
 
-def checkout(folder, value="6.0", shape="128, 8, 4", width="8", violation=256):
+def checkout(folder, value="6.0", shape="128, 8, 4", width="8", first="0", violation=256):
     """A folder with the parts that the runner reads; all text in it is this test's."""
     for module in ("isa", "language"):
         (folder / "nki" / "api" / "nki" / module).mkdir(parents=True)
@@ -51,7 +60,7 @@ def checkout(folder, value="6.0", shape="128, 8, 4", width="8", violation=256):
     (folder / "nki/api/nki/language/__init__.py").write_text(ISA.format(value=value, shape=shape))
     for guide in ("get-started/nki-language-guide.rst", "deep-dives/nki-aps.rst"):
         (folder / "nki" / guide).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "nki" / guide).write_text(GUIDE.format(width=width))
+        (folder / "nki" / guide).write_text(GUIDE.format(width=width, first=first))
     (folder / "nki/examples").mkdir()
     (folder / "nki/examples/layout-violation.py").write_text(
         "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\ndef tensor_exp_kernel_(x):\n"
@@ -72,7 +81,9 @@ def test_what_is_documented_passes_and_what_is_missing_is_left_out(tmp_path, cap
     code, summary, kernels = table(checkout(tmp_path), capsys)
     assert code == 0
     assert summary["bad"] == 0
-    assert summary["good"] == 1 + 2 + 4  # the refusal, two docstring blocks, two blocks in each of two guides
+    assert (
+        summary["good"] == 1 + 2 + 4 + 1
+    )  # the refusal, two docstring blocks, two blocks in each of two guides, a kernel in one
     assert kernels["layout-violation.py:tensor_exp_kernel_"]["runs"] is False
 
 
@@ -82,6 +93,7 @@ def test_what_is_documented_passes_and_what_is_missing_is_left_out(tmp_path, cap
         ({"value": "7.0"}, "nki.language.twice, line 6"),
         ({"shape": "128, 4, 8"}, "nki.language.twice, line 13"),
         ({"width": "9"}, "nki-aps.rst, line 3"),
+        ({"first": "1"}, "nki-aps.rst, line 14: gather_rows"),
         ({"violation": 128}, "layout-violation.py:tensor_exp_kernel_"),
     ],
 )

@@ -1,10 +1,10 @@
 """python -m conformance nki FOLDER: NKI kernels written by others, unmodified, on the simulator.
 
 FOLDER is a checkout of the public documentation repository aws-neuron/aws-neuron-sdk, or its ``nki``
-folder; none of its code is in this repository. Every runnable kernel of ``nki/examples``, every
-docstring example of ``nki.isa`` and ``nki.language``, and the view and stride statements of the guides
-are run and compared with NumPy references that are ours. Kernels that the documentation shows as wrong
-must be refused.
+folder; none of its code is in this repository. Every runnable kernel of ``nki/examples``, every docstring
+example of ``nki.isa`` and ``nki.language``, the kernels that guides print, and their statements on views
+and strides are run and compared with NumPy references that are ours. Kernels that the documentation
+shows as wrong must be refused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from conformance.nki._examples import examples
+from conformance.nki._guides import guide_kernels
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
 from trnpy._nki.simulator.table import print_table
@@ -40,6 +41,7 @@ def outcomes(folder: Path) -> Iterator[Outcome]:
         yield from examples(root)
         yield from docstrings(root, Path(scratch))
         yield from guides(root, Path(scratch))
+        yield from guide_kernels(root, Path(scratch))
 
 
 def summary(found: Sequence[Outcome]) -> Summary:

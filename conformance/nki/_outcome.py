@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import run
-from trnpy._nki.simulator.lint import errors, lint_trace
+from trnpy._nki.simulator.lint import errors, lint_source, lint_trace
+from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import Finding
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +50,39 @@ def _word(value: bool | None) -> str:
     return {True: "yes", False: "NO", None: ""}[value]
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A printed kernel that is complete, with our inputs and our reference."""
+
+    arguments: tuple[Any, ...]
+    reference: Callable[..., Any] | None  # None: it has no output
+    target: str = "trn2"
+    tolerance: float = 1e-5
+    driver: str = ""  # our kernel around one that is only a helper
+    options: dict[str, Any] = field(default_factory=dict)
+    changed: int | None = None  # the argument that is written instead of an output
+
+
+def whole(name: str, kernel: str, text: str, case: Whole, file: Path) -> Outcome:
+    """Write the kernel to ``file``, lint it, run it and compare."""
+    file.write_text(text + case.driver)
+    try:
+        loaded = load_kernel(file, "driver" if case.driver else kernel)
+    except Exception as error:  # whatever the printed file raises while it is loaded
+        return Outcome(name, False, None, 0, 0, f"{type(error).__name__}: {error}")
+    return launch(
+        name,
+        loaded,
+        case.arguments,
+        case.reference,
+        target=case.target,
+        options=case.options,
+        tolerance=case.tolerance,
+        changed=case.changed,
+        findings=lint_source(text, file.name, kernel),
+    )
+
+
 def launch(
     name: str,
     kernel: Any,
@@ -58,6 +93,7 @@ def launch(
     options: dict[str, Any] | None = None,
     tolerance: float = 1e-5,
     refused: bool = False,
+    changed: int | None = None,
     findings: Sequence[Finding] = (),
 ) -> Outcome:
     """Run a kernel on copies of ``arguments`` and compare its outputs with ``reference(*arguments)``."""
@@ -70,7 +106,7 @@ def launch(
     if reference is None:
         return _outcome(name, True, None, found, "", refused)
     wanted = reference(*arguments)
-    matches, remark = compare(result.outputs, wanted, tolerance)
+    matches, remark = compare(result.outputs if changed is None else copies[changed], wanted, tolerance)
     return _outcome(name, True, matches, found, remark, refused)
 
 

@@ -14,22 +14,11 @@ from scipy import special
 
 from conformance.nki._blocks import HEADER, Block, as_kernel, blocks, claims, free_names, parsed
 from conformance.nki._examples import normal, product
-from conformance.nki._outcome import Array, Outcome, compare, launch
+from conformance.nki._outcome import Array, Outcome, Whole, compare, whole
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import run
 from trnpy._nki.simulator.lint import errors, lint_source, lint_trace
 from trnpy._nki.simulator.loader import load_kernel
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A docstring block that is a complete kernel."""
-
-    arguments: tuple[Any, ...]
-    reference: Callable[..., Any]
-    target: str = "trn2"
-    tolerance: float = 1e-5
-    driver: str = ""  # our kernel around a block that is only a helper
 
 
 def indices(count: int, below: int, columns: int = 1) -> Array:
@@ -173,18 +162,7 @@ def _whole(name: str, block: Block, scratch: Path) -> Outcome:
     if known is None:
         return Outcome(name, False, None, 0, 0, "new here: it has no reference yet")
     lines = (line for line in block.text.split("\n") if line.strip() != "import pytest")
-    text = HEADER + "\n" + "\n".join(lines) + known.driver
-    path = scratch / f"{kernel}.py"
-    path.write_text(text)
-    return launch(
-        name,
-        load_kernel(path, "driver" if known.driver else kernel),
-        known.arguments,
-        known.reference,
-        target=known.target,
-        tolerance=known.tolerance,
-        findings=lint_source(text, kernel, kernel),
-    )
+    return whole(name, kernel, HEADER + "\n" + "\n".join(lines), known, scratch / f"{kernel}.py")
 
 
 def _open(name: str, block: Block, scratch: Path) -> Outcome:
