@@ -10,6 +10,7 @@ from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.memory import Mask
 from trnpy._nki.simulator.tensor import NkiTensor
 
+ONE_THREAD_PRODUCTS = 2**19  # multiplications; OpenBLAS uses threads beyond (measured with 0.3.31)
 GEN4 = 4  # from trn3 on a product may be added to what another instruction wrote
 
 
@@ -81,19 +82,37 @@ def _check_one_flag(opcode: str, dst: NkiTensor, added: bool | Mask) -> None:
         )
 
 
-def store_product(dst: NkiTensor, a: Array, b: Array, added: bool | Mask) -> None:
-    """dst = or += a^T b."""
-    if dst.dtype == "float32" and dst.ndim == 2 and not isinstance(added, np.ndarray):
-        out = dst.array()
+def store_product(dst: NkiTensor, a: Array, b: Array, addition: bool | Mask) -> None:
+    """dst = or += a^T b, of a (K, M) and b (K, N) float32."""
+    if dst.dtype == "float32" and dst.ndim == 2 and addition is False:
         dst.storage.cache.clear()
-        if added:
-            out += a.T @ b
-        else:
-            np.matmul(a.T, b, out=out)
+        _product(a, b, dst.array())
         return
-    product = (a.T @ b).reshape(dst.shape)
-    if isinstance(added, np.ndarray):
-        product = np.where(added, dst.float32() + product, product)
-    elif added:
+    product = _product(a, b, np.empty((a.shape[1], b.shape[1]), np.float32)).reshape(dst.shape)
+    if dst.dtype == "float32" and addition is True:
+        dst.storage.cache.clear()
+        np.add(dst.array(), product, out=dst.array())
+        return
+    if isinstance(addition, np.ndarray):
+        product = np.where(addition, dst.float32() + product, product)
+    elif addition:
         product = dst.float32() + product
     dst.write(product)
+
+
+def _product(a: Array, b: Array, out: Array) -> Array:
+    """a^T b into out, in column blocks that BLAS computes with one thread.
+
+    Waking threads for a tile of 128 x 128 x 512 costs more than the product, and many times more when
+    other processes want the cores.
+    """
+    (k, m), n = a.shape, b.shape[1]
+    width = max(1, ONE_THREAD_PRODUCTS // (k * m))
+    count = n // width
+    if count:
+        # Splitting the last dimension of any strided array is a view, so the products land in out.
+        blocks = b[:, : count * width].reshape(k, count, width).transpose(1, 0, 2)
+        np.matmul(a.T, blocks, out=out[:, : count * width].reshape(m, count, width).transpose(1, 0, 2))
+    if n > count * width:
+        np.matmul(a.T, b[:, count * width :], out=out[:, count * width :])
+    return out
