@@ -247,6 +247,14 @@ def test_an_untested_pyscf_is_warned_of_and_left_alone(version, monkeypatch):
     assert np.einsum is einsum
 
 
+def test_without_pyscf_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyscf", None)
+    monkeypatch.delitem(sys.modules, "trnpy.chem.pyscf_patch")
+    monkeypatch.delattr(trnpy.chem, "pyscf_patch")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'trnpy\[pyscf\]'"):
+        _ = trnpy.chem.patch_pyscf
+
+
 def test_this_pyscf_is_a_tested_one():
     release = tuple(int(part) for part in pyscf.__version__.split(".")[:2])
     assert pyscf_patch.TESTED[0] <= release <= pyscf_patch.TESTED[1]
