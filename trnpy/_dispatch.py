@@ -329,10 +329,14 @@ def routed(op: Op) -> Callable[..., Any]:
                 return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
         started = time.perf_counter()
-        if plain and not policy.force and _elements(args) <= op.small:
-            result, decision = reference(*args, **kwargs), small
-        else:
-            result, decision = dispatch(op, args, kwargs, policy)
+        try:
+            if plain and not policy.force and _elements(args) <= op.small:
+                result, decision = reference(*args, **kwargs), small
+            else:
+                result, decision = dispatch(op, args, kwargs, policy)
+        except FallbackError as refused:
+            _record(refused.decision, started, ledger, log)
+            raise
         if ledger is not None:
             ledger.add(decision, started, time.perf_counter() - started, sys._getframe(1))
         if log is not None:
@@ -341,6 +345,14 @@ def routed(op: Op) -> Callable[..., Any]:
 
     call.__trnpy_op__ = op  # type: ignore[attr-defined]
     return call
+
+
+def _record(decision: Decision, started: float, ledger: _report.Ledger | None, log: list[Decision] | None) -> None:
+    """Note a call that raises, from inside ``routed``."""
+    if ledger is not None:
+        ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
+    if log is not None:
+        log.append(decision)
 
 
 class _UfuncLike:
