@@ -19,8 +19,7 @@ from trnpy._nki.simulator.durations import (
     tensor_duration,
     transfer,
 )
-from trnpy._nki.simulator.record import Engine, Instruction, Trace
-
+from trnpy._nki.simulator.record import Instruction, Trace
 
 RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
 REORDERED = RINGS | {"tensor"}  # where the compiler's order is not the program's
