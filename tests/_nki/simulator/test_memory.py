@@ -79,6 +79,21 @@ def test_rows_of_a_gather_are_checked_one_by_one():
     assert "row 6" in refusal(kernel, x, np.array([[5], [6]], np.int32), rule=16)
 
 
+def test_an_uninitialised_index_is_called_so():
+    def kernel(x):
+        dst = nl.ndarray((2, 4), nl.float32)
+        nisa.dma_copy(dst=dst, src=x.vector_select(0, nl.ndarray((2, 1), nl.int32)))
+
+    assert "src.index is uninitialised" in refusal(kernel, values((6, 4)), rule=16)
+
+    def partly(x):
+        table = nl.ndarray((8, 4), nl.float32, buffer=nl.private_hbm)
+        nisa.dma_copy(dst=table[0:6], src=x)
+        nisa.dma_copy(dst=nl.ndarray((2, 4), nl.float32), src=table.vector_select(0, nl.ndarray((2, 1), nl.int32)))
+
+    assert "src.index is uninitialised" in refusal(partly, values((6, 4)), rule=16)
+
+
 def test_scattered_rows_become_readable():
     def kernel(x, rows):
         table = nl.ndarray((4, 4), nl.float32, buffer=nl.private_hbm)

@@ -201,6 +201,17 @@ def test_trace_only_does_not_touch_inputs_and_still_refuses():
     assert (x == 1).all()
 
 
+def test_trace_only_takes_what_depends_on_values_as_written():
+    def kernel(table, rows):
+        dst = nl.ndarray((2, 4), nl.float32)
+        nisa.dma_copy(dst=dst, src=table.vector_select(0, on_chip(rows)), oob_mode=nisa.oob_mode.skip)
+        return to_hbm(dst)
+
+    table, rows = values((6, 4)), np.array([[5], [0]], np.int32)
+    np.testing.assert_array_equal(run(kernel, table, rows), table[[5, 0]])
+    assert len(simulate(kernel, mode="trace").run(table, rows).trace.instructions) == 3
+
+
 # --- reorder --------------------------------------------------------------------------------------------
 
 
@@ -252,6 +263,17 @@ def test_reordering_unmasks_memory_touched_behind_the_record():
     x = np.ones((4, 4), np.float32)
     results = {bool(run(kernel, x, mode="reorder", seed=seed).any()) for seed in range(20)}
     assert results == {True, False}
+
+
+def test_an_error_in_a_deferred_instruction_names_the_line_that_issued_it():
+    def kernel(x):
+        tile = on_chip(x)
+        dst = nl.ndarray((4, 4), nl.float32, nl.psum)
+        nisa.nc_matmul(dst=dst, stationary=tile, moving=tile, is_moving_onezero=True)  # holds other values
+        return to_hbm(dst)
+
+    lines = {refusal(kernel, values((4, 4)), rule=26, mode=mode) for mode in ("run", "reorder")}
+    assert len(lines) == 1
 
 
 def test_depends_on_adds_an_edge():

@@ -28,6 +28,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -209,9 +210,10 @@ def issue(
             tensor.checked = True
     if run.scheduler is not None and (keeps or _needs_values(run, sources, targets)):
         run.scheduler.flush()
-    for role, tensor in sources:
-        if not tensor.storage.written.full:
-            _check_initialised(run, opcode, role, tensor, skip)
+    unsure = [(role, tensor) for role, tensor in sources if not tensor.storage.written.full]
+    # Indices before what they index: an uninitialised one would be reported as out of bounds.
+    for role, tensor in sorted(unsure, key=lambda operand: operand[1].index is not None):
+        _check_initialised(run, opcode, role, tensor, skip)
     if run.launch.cores.size > 1 and run.mode != "trace":
         _check_sharing(run, opcode, sources, targets, skip)
     for role, tensor in targets:
@@ -224,9 +226,12 @@ def issue(
             _execute(opcode, compute)
         else:
             regions = [t.region for _, t in sources], [t.region for _, t in targets]
-            pending = run.scheduler.add(lambda: _execute(opcode, compute), *regions, state, bool(run.ordered))
+            deferred = partial(_execute, opcode, compute, source_location())
+            pending = run.scheduler.add(deferred, *regions, state, bool(run.ordered))
+    # Without values nobody knows what is kept: a trace takes all of it as written.
+    kept = keeps if run.mode != "trace" else ()
     for role, tensor in targets:
-        _mark(run, role, tensor, keeps, skip)
+        _mark(run, role, tensor, kept, skip)
     if opcode in MEETINGS:
         run.meetings += 1
     return NkiInstruction(run, position, pending)
@@ -253,14 +258,20 @@ def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
     return [(role, tensor) for role, tensor in tensors.items() if isinstance(tensor, NkiTensor)]
 
 
-def _execute(opcode: str, compute: Callable[[], None]) -> None:
-    """Run an instruction's arithmetic; an error inside NumPy becomes ours, with the kernel's line."""
+def _execute(opcode: str, compute: Callable[[], None], location: tuple[str, int] | None = None) -> None:
+    """Run an instruction's arithmetic; an error inside NumPy becomes ours, with the kernel's line.
+
+    ``location`` is where the instruction was issued, when that is not on the stack any more.
+    """
     try:
         compute()
-    except SimulatorError:
+    except SimulatorError as error:
+        if location is not None:
+            error.file, error.line = location
         raise
     except Exception as error:
-        raise SimulatorError(f"{opcode}: {type(error).__name__}: {error}") from error
+        file, line = location or source_location()
+        raise SimulatorError(f"{opcode}: {type(error).__name__}: {error}", file=file, line=line) from error
 
 
 def _record(
