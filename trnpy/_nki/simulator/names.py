@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 
 class MemoryRegion(Enum):
@@ -59,8 +59,8 @@ class matmul_perf_mode(Enum):
     double_row = "double_row"
 
 
-class nc_version(Enum):
-    """Generations of NeuronCore."""
+class nc_version(IntEnum):
+    """Generations of NeuronCore, in order: kernels compare them."""
 
     gen2 = 2
     gen3 = 3
