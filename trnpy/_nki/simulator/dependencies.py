@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from trnpy._nki.hardware import PSUM_BANK_BYTES, PSUM_BANKS, Hardware
 from trnpy._nki.simulator.durations import itemsize
 from trnpy._nki.simulator.record import Operand, Region, Trace
+
+OVERTAKING = frozenset({"dma", "tensor"})  # their instructions need not end in program order
 
 
 @dataclass(slots=True)
@@ -22,6 +27,38 @@ class _Access:
     overlaps: list[_Access] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Storage:
+    """The regions of one storage that were touched so far, with their hulls in arrays to search."""
+
+    accesses: dict[object, _Access] = field(default_factory=dict)
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    stops: array[int] = field(default_factory=lambda: array("q"))
+
+    def access(self, operand: Operand) -> tuple[_Access, bool]:
+        """The record of the operand's region, and whether it is new."""
+        region, row = operand.region, _row(operand)
+        key = (region.partitions, region.start, region.stop, row)
+        known = self.accesses.get(key)
+        if known is not None:
+            return known, False
+        access = _Access(region, row)
+        if self.accesses:
+            near = np.frombuffer(self.starts, np.int64) < region.stop
+            near &= np.frombuffer(self.stops, np.int64) > region.start
+            others = list(self.accesses.values()) if near.any() else []
+            for place in np.flatnonzero(near):
+                other = others[place]
+                if _overlap(access, other):
+                    access.overlaps.append(other)
+                    other.overlaps.append(access)
+        access.overlaps.append(access)
+        self.accesses[key] = access
+        self.starts.append(region.start)
+        self.stops.append(region.stop)
+        return access, True
+
+
 def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     """For each instruction the indices of those it waits for: read after write, write after read or write.
 
@@ -31,7 +68,7 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     """
     read, written = _storages(trace, "reads"), _storages(trace, "writes")
     tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
-    seen: dict[int, dict[object, _Access]] = {}
+    seen: dict[int, _Storage] = {}
     reuse = _Reuse(trace, machine)
     explicit: dict[int, list[int]] = {}
     for consumer, producer in trace.dependencies:
@@ -39,30 +76,28 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     result: list[Sequence[int]] = []
     for index, instruction in enumerate(trace.instructions):
         before: set[int] = set(explicit.get(index, ()))
-        engine: str | int = instruction.engine if instruction.engine != "dma" else index
+        reader: str | int = index if instruction.engine in OVERTAKING else instruction.engine
         for operand in instruction.reads:
             storage = operand.region.storage
             if storage in tracked:
-                access = _access(seen.setdefault(storage, {}), operand)
+                access, _ = seen.setdefault(storage, _Storage()).access(operand)
                 for other in access.overlaps:
                     before.add(other.writer)
-                access.readers[engine] = index
+                access.readers[reader] = index
         for operand in instruction.writes:
             storage = operand.region.storage
             if storage in tracked:
-                accesses = seen.setdefault(storage, {})
-                known = len(accesses)
-                access = _access(accesses, operand)
-                if len(accesses) != known:
+                access, new = seen.setdefault(storage, _Storage()).access(operand)
+                if new:
                     before.update(reuse.waits(storage, index))
                 for other in access.overlaps:
                     before.add(other.writer)
                     before.update(other.readers.values())
-                    if _inside(other.region, access.region):
+                    if _inside(other, access):
                         other.writer = index
                         other.readers.clear()
                 access.writer = index
-        reuse.touched(instruction.reads, instruction.writes, instruction.engine, index)
+        reuse.touched(instruction.reads, instruction.writes, reader, index)
         before.discard(-1)
         before.discard(index)
         result.append(tuple(before))
@@ -71,22 +106,6 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
 
 def _storages(trace: Trace, side: str) -> set[int]:
     return {o.region.storage for i in trace.instructions for o in getattr(i, side)}
-
-
-def _access(accesses: dict[object, _Access], operand: Operand) -> _Access:
-    region = operand.region
-    row = _row(operand)
-    key = (region.partitions, region.start, region.stop, row)
-    access = accesses.get(key)
-    if access is None:
-        access = _Access(region, row)
-        for other in accesses.values():
-            if _overlap(access, other):
-                access.overlaps.append(other)
-                other.overlaps.append(access)
-        access.overlaps.append(access)
-        accesses[key] = access
-    return access
 
 
 def _row(operand: Operand) -> tuple[int, int, int] | None:
@@ -110,12 +129,18 @@ def _overlap(one: _Access, other: _Access) -> bool:
     return True
 
 
-def _inside(inner: Region, outer: Region) -> bool:
+def _inside(inner: _Access, outer: _Access) -> bool:
+    """Whether a write to ``outer`` leaves nothing of ``inner`` as it was."""
+    if outer.row and (not inner.row or inner.row[0] != outer.row[0]):
+        return False
+    if outer.row and inner.row and not (outer.row[1] <= inner.row[1] and inner.row[2] <= outer.row[2]):
+        return False
+    a, b = inner.region, outer.region
     return (
-        outer.start <= inner.start
-        and inner.stop <= outer.stop
-        and outer.partitions[0] <= inner.partitions[0]
-        and inner.partitions[1] <= outer.partitions[1]
+        b.start <= a.start
+        and a.stop <= b.stop
+        and b.partitions[0] <= a.partitions[0]
+        and a.partitions[1] <= b.partitions[1]
     )
 
 
@@ -129,13 +154,13 @@ class _Reuse:
         for a in self.allocations.values():
             heapq.heappush(self.dead[a.buffer], (a.last, _bytes(a.buffer, a.bytes_per_partition), a.storage))
         self.rest: dict[str, tuple[int, ...]] = {"sbuf": (), "psum": ()}  # last uses of a part not yet taken
-        self.users: dict[int, dict[str, int]] = {}
+        self.users: dict[int, dict[str | int, int]] = {}
         self.before: dict[int, tuple[int, ...]] = {}
 
-    def touched(self, reads: Sequence[Operand], writes: Sequence[Operand], engine: str, index: int) -> None:
+    def touched(self, reads: Sequence[Operand], writes: Sequence[Operand], reader: str | int, index: int) -> None:
         for operand in (*reads, *writes):
             if operand.region.buffer != "hbm":
-                self.users.setdefault(operand.region.storage, {})[engine] = index
+                self.users.setdefault(operand.region.storage, {})[reader] = index
 
     def waits(self, storage: int, index: int) -> tuple[int, ...]:
         """Last uses of the memory that this storage takes over; empty while there is unused memory."""
