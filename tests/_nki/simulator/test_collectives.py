@@ -267,11 +267,59 @@ ONE = nccl.ReplicaGroup([[0]])
         (lambda x: nccl.all_to_all_v([x], [hbm()], ONE, hbm((3, 1), "int32")), "a uint32 tensor"),
         (lambda x: nccl.all_to_all_v([x], [hbm()], ONE, hbm((4, 1), "uint32")), r"a contiguous \(3, 1\)"),
         (lambda x: nccl.all_to_all_v([x], [hbm()], ONE, x, has_rdispls=True), "needs NeuronCore-v4"),
+        (lambda x: nccl.all_to_all_v([x, x], [hbm(), hbm()], ONE, hbm((3, 1), "uint32")), "exactly one"),
+        (lambda x: nccl.all_to_all_v([nl.load(x)], [nl.load(x)], ONE, hbm((3, 1), "uint32")), "only HBM"),
+        (lambda x: nccl.all_gather([x], [hbm((8, 6))], ONE, 0), "dst has shape"),
+        (lambda x: nccl.all_gather([nl.load(x).reshape((4, 2, 3))], [nl.load(x)], ONE, 0), "take two dimensions"),
+        (lambda x: nccl.reduce_scatter([x], [hbm((2, 6))], ONE, 0, nl.add), "dst has shape"),
+        (lambda x: nccl.all_to_all([x], [hbm((2, 6))], ONE, 0), "dst has shape"),
+        (lambda x: nccl.all_to_all([x], [hbm()], ONE, 1), "collective_dim is 1"),
+        (lambda x: nccl.collective_permute([x], [hbm((2, 6))], [(0, 0)]), "dst has shape"),
+        (lambda x: nccl.collective_permute([x], [hbm()], []), "pairs are needed"),
+        (lambda x: nccl.collective_permute([x], [hbm()], [(0, 0, 0)]), "pairs are needed"),
+        (lambda x: nccl.collective_permute_implicit([[x]], [[hbm((2, 6))]], ONE), "dst has shape"),
+        (
+            lambda x: nccl.collective_permute_implicit_reduce([[x]], [[x]], [[hbm((2, 6))]], ONE, nl.add),
+            "dst has shape",
+        ),
+        (
+            lambda x: nccl.collective_permute_implicit_reduce([[x]], [[hbm((2, 6))]], [[hbm()]], ONE, nl.add),
+            "has shape",
+        ),
+        (
+            lambda x: nccl.collective_permute_implicit_reduce([[x]], [[hbm(dtype="int32")]], [[hbm()]], ONE, nl.add),
+            "the same dtype",
+        ),
+        (lambda x: nccl.collective_permute_implicit_current_processing_rank_id(0, ONE, 4), "channel_id is 4"),
+        (lambda x: nccl.collective_permute_implicit_current_processing_rank_id(-1, ONE), "iteration_id is -1"),
     ],
 )
 def test_collectives_refuse(call, match):
     with pytest.raises(SimulatorError, match=match):
         outputs(lambda x: call(x) and None, ranks(1))
+
+
+def test_pieces_must_divide():
+    group = nccl.ReplicaGroup([[0, 1, 2]])
+    for call in (
+        lambda x: nccl.all_to_all([x], [hbm()], group, 0),
+        lambda x: nccl.reduce_scatter([x], [x], group, 0, nl.add),
+    ):
+        with pytest.raises(SimulatorError, match="does not divide into 3 pieces"):
+            outputs(lambda x, call=call: call(x) and None, ranks(3))
+
+
+@pytest.mark.parametrize(
+    ("call", "lnc", "match"),
+    [
+        (lambda x: nccl.all_to_all_v([x], [hbm()], ONE, hbm((3, 1), "uint32")), 1, "only LNC 2 is supported"),
+        (lambda x: nccl.all_gather_v([x], [hbm()], ONE, hbm((3, 1), "uint32")), 2, "4 are needed"),
+        (lambda x: nccl.all_reduce([x], [hbm()], ONE, nl.add, priority=4), 1, "priority is 4"),
+    ],
+)
+def test_collectives_refuse_on_trn3(call, lnc, match):
+    with pytest.raises(SimulatorError, match=match):
+        run_ranks(Kernel(lambda x: call(x) and None)[lnc], [(x,) for x in ranks(1)], target="trn3")
 
 
 def test_ranks_that_issue_different_collectives_are_told_so():

@@ -149,6 +149,10 @@ def sendrecv(src=(4, 8), dst=(4, 8), dtype="float32", buffer=None, **options):
     return lambda: nisa.sendrecv(src=filled(src, dtype, buffer), dst=filled(dst), **settings)
 
 
+def hbm_tile():
+    return nl.ndarray((4, 8), "float32", buffer=nl.shared_hbm)
+
+
 def barrier(data=None, **options):
     def body():
         made = nl.ndarray((4, 8), "float32", buffer=data or nl.shared_hbm)
@@ -163,6 +167,7 @@ def barrier(data=None, **options):
         (sendrecv(), "needs NeuronCore-v3", 30, "trn1", 1),
         (sendrecv(), "launch it as kernel.2.", 37, "trn2", 1),
         (sendrecv(buffer=nl.psum), "src is in PSUM", 27, "trn2", 2),
+        (lambda: nisa.sendrecv(hbm_tile(), filled((4, 8)), 1, 1, 0), "src is in HBM", None, "trn2", 2),
         (sendrecv(dtype="int32"), "the same dtype", None, "trn2", 2),
         (sendrecv(dst=(4, 9)), "the same shape", None, "trn2", 2),
         (sendrecv(send_to_rank=2), "an integer from 0 to 1", None, "trn2", 2),

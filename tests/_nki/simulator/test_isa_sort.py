@@ -91,9 +91,9 @@ def find(dtype="uint32", data=(4, 16), vals=(4, 8), dst=(4, 8)):
     return lambda: nisa.nc_find_index8(dst=filled(dst, dtype), data=filled(data), vals=filled(vals))
 
 
-def replace(vals=(4, 8), imm=0.0, dst=(4, 16), index="uint32"):
+def replace(vals=(4, 8), imm=0.0, dst=(4, 16), index="uint32", data=(4, 16), idx=(4, 8)):
     return lambda: nisa.nc_match_replace8(
-        dst=filled(dst), data=filled((4, 16)), vals=filled(vals), imm=imm, dst_idx=filled((4, 8), index)
+        dst=filled(dst), data=filled(data), vals=filled(vals), imm=imm, dst_idx=filled(idx, index)
     )
 
 
@@ -111,6 +111,8 @@ def replace(vals=(4, 8), imm=0.0, dst=(4, 16), index="uint32"):
         (find(vals=(4, 7)), r"vals has shape \(4, 7\)", 36),
         (find(data=(4, 6)), "8 to 16384", 36),
         (replace(vals=(4, 4)), "vals has shape", 36),
+        (replace(data=(4, 6), dst=(4, 6)), "8 to 16384", 36),
+        (replace(idx=(4, 7)), "dst_idx has shape", 36),
         (replace(index="int32"), "dst_idx is int32", None),
         (replace(dst=(4, 8)), "does not match", 28),
         (replace(imm=None), "a number or a", 28),
