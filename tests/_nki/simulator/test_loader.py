@@ -180,3 +180,21 @@ def scaled(wrapped):
     assert module.Pair(a, b).side == module.Side.left
     with pytest.raises(TypeError, match="Pair"):
         module.Pair(a, b, third=1)
+
+
+def test_a_kernel_of_a_package_imports_relatively(tmp_path):
+    package = tmp_path / "library"
+    for folder in (package, package / "core", package / "tools"):
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+    (package / "tools" / "__init__.py").write_text("ANSWER = 42\n")
+    write(package / "tools", "def twice(n):\n    return 2 * n\n", "numbers.py")
+    write(package / "tools", "import nki.language as nl\nDTYPE = nl.float32\n", "dtypes.py")
+    path = write(
+        package / "core",
+        "import nki\nfrom ..tools.numbers import twice\nfrom ..tools import ANSWER, dtypes\nfrom . import other\n"
+        "import library.tools.numbers as again\nvalue = (twice(3), ANSWER, dtypes.DTYPE, other.X, again.twice(1))\n",
+    )
+    write(package / "core", "X = 5\n", "other.py")
+    assert load(path).value == (6, 42, "float32", 5, 2)
+    assert not [name for name in sys.modules if name.startswith("library")]

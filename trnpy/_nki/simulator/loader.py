@@ -25,6 +25,7 @@ from trnpy._nki.simulator.launch import Kernel, simulate
 
 NKI_VERSION = "0.6.0"
 REMOVED_JIT_OPTIONS = ("mode", "platform_target", "debug_kernel")
+INIT = "__init__.py"
 _SERIAL = itertools.count()
 IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc)\b", re.MULTILINE)
 
@@ -81,7 +82,7 @@ class Loader:
             ) from None
         module = ModuleType(f"{name}@{next(_SERIAL)}")
         module.__file__ = str(path)
-        module.__package__ = name.rpartition(".")[0]
+        module.__package__ = name if path.name == INIT else name.rpartition(".")[0]
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
         self.loaded[name] = module
         # dataclasses looks its class's module up while it decorates; the name is this load's own.
@@ -105,10 +106,13 @@ class Loader:
             package = (globals or {}).get("__package__") or ""
             parts = package.split(".")[: len(package.split(".")) - level + 1]
             name = ".".join([*filter(None, parts), *([name] if name else [])])
-        path = self._kernel_file(name)
+        path = self._kernel_file(name, relative=level > 0)
         if path is None:
             return builtins.__import__(name, globals, locals, fromlist, 0)
         module = self.file(path, name)
+        for member in fromlist or ():
+            if not hasattr(module, member) and self._beside(f"{name}.{member}") is not None:
+                setattr(module, member, self._import(f"{name}.{member}", fromlist=(member,)))
         if fromlist or "." not in name:
             return module
         outer = ModuleType(top)
@@ -127,22 +131,36 @@ class Loader:
             )
         return modules[name] if fromlist else modules["nki"]
 
-    def _kernel_file(self, name: str) -> Path | None:
-        """The file of an imported module, when it is a kernel file itself."""
-        beside = self.folder.joinpath(*name.split(".")).with_suffix(".py")
-        if beside.is_file():
-            candidate = beside
-        else:
-            if name in sys.modules or name.partition(".")[0] in sys.stdlib_module_names:
-                return None
-            try:
-                spec = importlib.util.find_spec(name)
-            except (ImportError, ValueError):
-                return None
-            if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-                return None
-            candidate = Path(spec.origin)
-        return candidate if IMPORTS_NKI.search(candidate.read_text(errors="replace")) else None
+    def _beside(self, name: str) -> Path | None:
+        """The file of a module below the folder of this load."""
+        place = self.folder.joinpath(*name.split("."))
+        return next((file for file in (place.with_suffix(".py"), place / INIT) if file.is_file()), None)
+
+    def _kernel_file(self, name: str, relative: bool) -> Path | None:
+        """The file to load privately for an import, None for an ordinary module.
+
+        Relative imports stay in the kernel's package. Others are private when their file imports nki,
+        or when only this load knows where they are.
+        """
+        beside = self._beside(name)
+        if relative or (beside is not None and _imports_nki(beside)):
+            return beside
+        if name in sys.modules or name.partition(".")[0] in sys.stdlib_module_names:
+            return None
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            return beside
+        if spec.origin is None or not spec.origin.endswith(".py"):
+            return None
+        origin = Path(spec.origin)
+        return origin if _imports_nki(origin) else None
+
+
+def _imports_nki(path: Path) -> bool:
+    return IMPORTS_NKI.search(path.read_text(errors="replace")) is not None
 
 
 def load(path: str | Path) -> ModuleType:
@@ -151,7 +169,10 @@ def load(path: str | Path) -> ModuleType:
     Raises SimulatorError when the file cannot be read or is not Python.
     """
     file = Path(path).resolve()
-    return Loader(file.parent).file(file, file.stem)
+    folder, name = file.parent, file.stem
+    while (folder / INIT).is_file():  # a file of a package keeps its place in it, for relative imports
+        folder, name = folder.parent, f"{folder.name}.{name}"
+    return Loader(folder).file(file, name)
 
 
 def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
