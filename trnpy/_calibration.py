@@ -37,7 +37,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
 SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the lanes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: decisions are cached by it
 class HostRates:
     """Useful flops per second of the host for each kind of work in float64, and its memory bandwidth."""
 

@@ -186,73 +186,81 @@ def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0
 ) -> Decision:
     """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
-    host = _decide_host(op, problem, rates)
-    if not problem.on_device:
-        return host
-    device = _decide_device(op, problem, machine, policy, rates, compile_s, host)
-    return (
-        device
-        if device.on_device or not host.route
-        else replace(host, device_s=device.device_s, machine=device.machine)
+    route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
+    return _decided(
+        op, problem.cost, problem.dtype, problem.on_device, route, route_s, machine, policy, rates, compile_s
     )
 
 
-def _decide_host(op: str, problem: Problem, rates: HostRates) -> Decision:
-    """The faster of the reference and the problem's other route."""
-    cost = problem.cost
-    host_s = rates.seconds(cost.kind, cost.n, cost.flops, problem.dtype, cost.bytes_in + cost.bytes_out)
-    stay = Decision(
-        op,
-        False,
-        Reason.DTYPE,
-        f"{problem.dtype} has no device path",
-        dtype=problem.dtype.name,
-        flops=cost.flops,
-        moved_bytes=cost.bytes_in + cost.bytes_out,
-        host_s=host_s,
-        calibrated=rates.calibrated,
-    )
-    if problem.route is None or (route_s := problem.route.seconds(rates)) * HYSTERESIS > host_s:
-        return stay
-    detail = f"predicted {host_s / route_s:.1f} times faster than the reference"
-    return replace(stay, reason=Reason.ROUTE, detail=detail, host_s=route_s, route=problem.route.name)
-
-
-def _decide_device(
+@functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
+def _decided(
     op: str,
-    problem: Problem,
+    cost: Cost,
+    dtype: np.dtype,
+    has_device_path: bool,
+    route: str,
+    route_s: float,
     machine: Hardware | None,
     policy: Policy,
     rates: HostRates,
     compile_s: float,
-    host: Decision,
 ) -> Decision:
-    """Whether the device beats the host's better route."""
-    cost = problem.cost
+    """``decide`` on what it depends on."""
     hardware = machine or MACHINES[policy.machine]
-    device_s, moved_s = predict(cost, problem.dtype, hardware, policy, rates)
-    host_s = host.host_s or 0.0
-    priced = replace(host, device_s=device_s, machine=hardware.name, route="")
+    reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
+    routed = route_s * HYSTERESIS <= reference_s
+    host_s = route_s if routed else reference_s
+    device_s: float | None = None
+    if has_device_path:
+        device_s, moved_s = predict(cost, dtype, hardware, policy, rates)
+        on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
+    else:
+        on_device, reason, detail = False, Reason.DTYPE, f"{dtype} has no device path"
+    if routed and not on_device:
+        reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
+    return Decision(
+        op,
+        on_device,
+        reason,
+        detail,
+        dtype=dtype.name,
+        flops=cost.flops,
+        moved_bytes=cost.bytes_in + cost.bytes_out,
+        host_s=host_s,
+        device_s=device_s,
+        machine=hardware.name if has_device_path else "",
+        calibrated=rates.calibrated,
+        route=route if routed and not on_device else "",
+    )
 
-    def verdict(on_device: bool, reason: Reason, detail: str) -> Decision:
-        return replace(priced, on_device=on_device, reason=reason, detail=detail)
 
+def _compare(
+    cost: Cost,
+    device_s: float,
+    moved_s: float,
+    host_s: float,
+    hardware: Hardware,
+    machine: Hardware | None,
+    policy: Policy,
+    compile_s: float,
+) -> tuple[bool, Reason, str]:
+    """Whether the device beats the host's better route, and why or why not."""
     if policy.force:
-        return verdict(True, Reason.FORCED, "policy force")
+        return True, Reason.FORCED, "policy force"
     if machine is None:
-        return verdict(False, Reason.NO_DEVICE, "no device")
+        return False, Reason.NO_DEVICE, "no device"
     if cost.flops < policy.min_flops:
-        return verdict(False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}")
+        return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
     if device_s * HYSTERESIS <= host_s:
         if device_s + compile_s > host_s:
-            return verdict(False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s")
-        return verdict(True, Reason.FASTER, f"{host_s / device_s:.1f} times")
+            return False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s"
+        return True, Reason.FASTER, f"{host_s / device_s:.1f} times"
     launch_s = cost.launches * hardware.launch_s
     if launch_s >= host_s:
-        return verdict(False, Reason.SMALL, f"{cost.launches} launches take {launch_s:.2g} s")
+        return False, Reason.SMALL, f"{cost.launches} launches take {launch_s:.2g} s"
     if moved_s * HYSTERESIS >= host_s or moved_s >= device_s / 2:
-        return verdict(False, Reason.MEMORY_BOUND, f"{cost.intensity:.2g} flop/byte, {moved_s:.2g} s of transfers")
-    return verdict(False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster")
+        return False, Reason.MEMORY_BOUND, f"{cost.intensity:.2g} flop/byte, {moved_s:.2g} s of transfers"
+    return False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster"
 
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)

@@ -112,7 +112,6 @@ def label_sizes(inputs: Sequence[str], output: str, shapes: Shapes) -> dict[str,
     return sizes
 
 
-@functools.lru_cache(maxsize=1024)
 def plan(inputs: tuple[str, ...], output: str, shapes: Shapes, optimize: str | tuple[tuple[int, ...], ...]) -> Plan:
     """The contraction order (opt_einsum's, for ``optimize`` a name it knows, or a path as given)."""
     import opt_einsum

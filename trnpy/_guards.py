@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,16 @@ def array(a: Any) -> np.ndarray:
 def floating(*arrays: np.ndarray) -> np.dtype:
     """The dtype of products of ``arrays``, in native byte order."""
     # result_type, not the operands' own: float32 with float64 is computed in float64, as NumPy does.
-    dtype = np.result_type(*(a.dtype for a in arrays)).newbyteorder("=")
-    if dtype.name not in MATCHED:
+    dtype, supported = _promoted(*[a.dtype for a in arrays])
+    if not supported:
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
     return dtype
+
+
+@functools.cache
+def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
+    dtype = np.result_type(*dtypes).newbyteorder("=")
+    return dtype, dtype.name in MATCHED
 
 
 def finite(*arrays: np.ndarray) -> None:

@@ -46,33 +46,48 @@ def _problem(
     ``ordered``: the result is C-contiguous, as all but einsum promise.
     ``product`` is the reference with all but its two operands bound, for integers.
     """
-    arrays = tuple(_guards.array(a) for a in operands)
+    arrays = tuple([_guards.array(a) for a in operands])
     integers = product is not None and out is None and all(a.dtype.kind in "iub" for a in arrays)
     dtype = np.result_type(*arrays) if integers else _guards.floating(*arrays)
     if dtype.kind == "f" and integers:  # int64 with uint64: NumPy's float64
         dtype = _guards.floating(*arrays)
-    if any(a.size == 0 for a in arrays):
-        raise Unsupported(Reason.LAYOUT, "an operand is empty")
-    p = _einsum.plan(tuple(inputs), output, tuple(a.shape for a in arrays), optimize)
+    for a in arrays:
+        if a.size == 0:
+            raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
+    p, cost = _costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
+    if out is not None:
+        _guards.output(out, p.shape(), dtype, arrays)
+    if dtype.kind in "iub" and product is not None:
+        return _integer_problem(p, arrays, dtype, cost, product)
+    return Problem(arrays, dtype, cost, (p, out, scalar, ordered))
+
+
+@functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
+def _costed(
+    inputs: tuple[str, ...],
+    output: str,
+    shapes: _einsum.Shapes,
+    sizes: tuple[int, ...],
+    dtype: np.dtype,
+    optimize: str | tuple[tuple[int, ...], ...],
+    loops: bool,
+) -> tuple[Plan, Cost]:
+    """The plan of a contraction of operands of those shapes and item sizes, and what it costs."""
+    p = _einsum.plan(inputs, output, shapes, optimize)
     if not p.steps:
         raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
-    shape = p.shape()
-    if out is not None:
-        _guards.output(out, shape, dtype, arrays)
     real = 4.0 if dtype.kind == "c" else 1.0
-    bytes_out = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     cost = Cost(
         kind="einsum" if loops else "matmul",
         n=(p.product_flops / 2 / len(p.steps)) ** (1 / 3),
         flops=real * (p.loop_flops if loops else p.product_flops),
-        bytes_in=sum(a.nbytes for a in arrays),
-        bytes_out=bytes_out,
+        bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
+        bytes_out=dtype.itemsize * math.prod(p.shape()),
         products=real * p.product_flops,
         launches=len(p.steps),
     )
-    if dtype.kind in "iub" and product is not None:
-        return _integer_problem(p, arrays, dtype, cost, product)
-    return Problem(arrays, dtype, cost, (p, out, scalar, ordered))
+    return p, cost
 
 
 def _integer_problem(

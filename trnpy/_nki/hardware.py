@@ -50,7 +50,7 @@ class Timing:
     kernel_floor_s: float = 13e-6  # on the device before and after the first and last instruction: 13-15 us
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: decisions are cached by it
 class Hardware:
     """What one NeuronCore can do, and what it costs to reach it from the host."""
 
