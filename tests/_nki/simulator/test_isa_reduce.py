@@ -62,6 +62,14 @@ def test_tensor_reduce_axes_are_those_of_the_tensor(axis, keepdims):
     same(found, expected.reshape(2, -1))
 
 
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+def test_the_order_of_nan_is_noted_as_undocumented(op):
+    x = np.array([[1.0, np.nan, 2.0]], np.float32)
+    arguments = {"inputs": {"data": x}, "outputs": {"dst": ((1, 1), np.float32)}, "op": getattr(nl, op), "axis": 1}
+    result = execute(nisa.tensor_reduce, full=True, **arguments)
+    assert [note.rule for note in result.trace.notes] == [33]
+
+
 def test_bit_reductions():
     x = np.array([[1, 2, 4], [7, 3, 1]], np.uint8)
     for op, meaning in (

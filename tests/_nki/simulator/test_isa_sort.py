@@ -22,6 +22,12 @@ def test_max8_gives_the_largest_in_descending_order(shape, dtype, out, view, see
     same(found, cast(-np.sort(-f32(x), axis=1)[:, :8], out))
 
 
+def test_max8_notes_nan():
+    x = np.r_[np.nan, np.arange(9.0)].astype(np.float32)[None]
+    result = execute(nisa.max8, {"src": x}, {"dst": ((1, 8), np.float32)}, full=True)
+    assert [note.rule for note in result.trace.notes] == [33]
+
+
 @thorough
 @given(shapes, st.sampled_from([np.uint16, np.uint32]), views, st.integers(2, 30), seeds)
 def test_find_index8_pairs_repeated_values_in_ascending_order(shape, out, view, distinct, seed):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS
-from trnpy._nki.simulator.context import current, issue
+from trnpy._nki.simulator.context import current, issue, note
 from trnpy._nki.simulator.dtypes import Array
 from trnpy._nki.simulator.isa._checks import choose, per_partition, refuse, scalar_operand
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
@@ -89,13 +89,15 @@ def check_command(instruction: str, cmd: Any, allowed: Collection[Command]) -> N
 
 
 def reduce_rows(op: AluOp, values: Array) -> Array:
-    """Rows (P, N) reduced to float32 (P, 1)."""
+    """Rows (P, N) reduced to float32 (P, 1); which of NaN and numbers is larger is undocumented."""
     if op.name in ("abs_max", "abs_min"):
         magnitude = np.abs(values)
         pick = magnitude.argmax(1) if op.name == "abs_max" else magnitude.argmin(1)
         return np.take_along_axis(values, pick[:, None], 1)
     assert op.reduce is not None
     result: Array = op.reduce.reduce(values, axis=1, keepdims=True)
+    if op.name in ("maximum", "minimum") and np.isnan(result).any():
+        note(33, f"nl.{op.name} over NaN: the order of NaN and numbers is not documented")
     return result.astype(np.float32, copy=False)
 
 

@@ -21,7 +21,7 @@ FLOAT32 = frozenset({"float32"})
 
 
 def refuse(instruction: str, problem: str, rule: int | None = None) -> NoReturn:
-    """Raise for a documented constraint: what came, what is needed, and the rule of NKI.md §7.3."""
+    """Raise for a documented constraint: what came, what is needed, and its number in rules.RULES."""
     raise SimulatorError(f"{instruction}: {problem}", rule=rule)
 
 

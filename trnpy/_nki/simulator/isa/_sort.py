@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue
+from trnpy._nki.simulator.context import issue, note
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._gpsimd import CORE_PARTITIONS
@@ -32,6 +32,8 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> Any:
     def compute() -> None:
         x = rows(src)
         largest = np.partition(x, x.shape[1] - EIGHT, axis=1)[:, -EIGHT:]
+        if np.isnan(largest).any():
+            note(33, "max8 of NaN: the order of NaN and numbers is not documented")
         dst.write(np.sort(largest, axis=1)[:, ::-1])
 
     return issue(this, "vector", {"src": src}, {"dst": dst}, compute, {}, name)
