@@ -297,12 +297,7 @@ def patch_pyscf() -> PyscfPatch:
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
     with _patch._here.lock:
-        others = _patch.patch()
-        own = _patch.Patch(frozenset(ops), LIBRARIES, {})
-        _patch._install(ops, True, LIBRARIES)
-        _patch._here.patches.append(own)
-        _patch._settle(False)
-        new = PyscfPatch((others, own))
+        new = PyscfPatch((_patch.patch(), _patch.patch_rows(ops, True, LIBRARIES, {})))
         _patches.append(new)
     return new
 
