@@ -23,6 +23,7 @@ from tests._nki.simulator.tiles import (
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
+from trnpy._nki.simulator.launch import Kernel, run
 
 ARITHMETIC = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
@@ -48,6 +49,17 @@ def test_tensor_tensor_is_float32_arithmetic_with_casts(shape, type1, type2, out
         {"data1": view, "data2": view2, "dst": view}, op=getattr(nl, op), engine=nisa.engine.vector,
     )  # fmt: skip
     same(found, cast(ARITHMETIC[op](f32(a), f32(b)).astype(np.float32), out))
+
+
+def test_tfloat32_results_keep_ten_bits_of_mantissa():
+    def kernel(x):
+        tile, out = nl.ndarray(x.shape, nl.tfloat32), nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        nisa.tensor_scalar(dst=tile, data=nl.load(x), op0=nl.multiply, operand0=1.0)
+        nl.store(out, nl.copy(tile, nl.float32))
+        return out
+
+    x = np.array([[1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, -(1 + 2**-12)]], np.float32)
+    assert run(Kernel(kernel), (x,)).outputs.tolist() == [[1 + 2**-10, 1, 1 + 2**-9, -1]]
 
 
 @thorough

@@ -16,7 +16,10 @@ from trnpy._nki.simulator.launch import Kernel, Result
 from trnpy._nki.simulator.launch import run as launch
 
 VIEWS = ("whole", "columns", "lower", "blocks", "psum")
-FLOAT_TYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+FLOAT_TYPES = {
+    "float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16,
+    "float8_e4m3": ml_dtypes.float8_e4m3, "float8_e5m2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
 INT_TYPES = {name: np.dtype(name).type for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32")}
 TYPES = {**FLOAT_TYPES, **INT_TYPES}
 
