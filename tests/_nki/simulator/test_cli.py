@@ -69,10 +69,22 @@ def test_lint_returns_one_for_an_error_and_shows_it_as_json(kernel, tmp_path, ca
     assert finding["source"].startswith("nki/")
 
 
+def test_lint_checks_the_variables_of_an_instance(monkeypatch, capsys):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--model-type transformer")
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    assert main(["lint", "--environment"]) == 1
+    shown = capsys.readouterr().out
+    assert "E37" in shown
+    assert "W39" in shown
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cast none")
+    assert main(["lint", "--environment", "--lnc", "2"]) == 0
+    assert "0 errors, 0 warnings" in capsys.readouterr().out
+
+
 def test_lint_lists_its_rules_and_who_decides_them(capsys):
     assert main(["lint", "--rules"]) == 0
     shown = capsys.readouterr().out
-    assert "doctor" in shown
+    assert "environment" in shown
     assert "39" in shown
 
 

@@ -1,14 +1,20 @@
 """Tests of the lint: every rule catches the bug planted for it, and correct kernels pass."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import trnpy._nki.kernels
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
 from tests._nki.simulator.planted_engines import ENGINES
 from tests._nki.simulator.planted_runs import CORRECT, MEMORY
-from trnpy._nki.simulator.lint import errors, lint_launch, lint_source
+from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_source
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
+
+FOLDER = Path(trnpy._nki.kernels.__file__).parent
+OWN = sorted(p for p in FOLDER.glob("[a-z]*.py") if not p.stem.endswith("_reference"))
 
 
 @pytest.mark.parametrize("planted", SOURCE, ids=lambda p: p.id)
@@ -41,6 +47,11 @@ def test_a_file_without_kernel_is_an_error_that_says_what_is_expected():
         lint_source("def f(x):\n    return x\n", "kernel.py")
     with pytest.raises(ValueError, match="no function 'g'"):
         lint_source("def f(x):\n    return x\n", "kernel.py", "g")
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda p: p.stem)
+def test_our_own_kernels_have_no_error_in_their_source(path):
+    assert errors(lint_file(path)) == ()
 
 
 def test_there_are_39_rules_each_with_a_source_and_a_pass():

@@ -6,6 +6,7 @@ import argparse
 import ast
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from trnpy._nki.simulator.cost import Cost, price, rows
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import MODES, TARGETS, Result, Specification, run
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_trace
+from trnpy._nki.simulator.lint import environment, errors, lint_file, lint_launch, lint_trace
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 from trnpy._nki.simulator.table import print_table
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     lint = commands.add_parser("lint", help="check a kernel against the documented rules")
     lint.add_argument("file", metavar="FILE[:KERNEL]", nargs="?")
+    lint.add_argument("--environment", action="store_true", help="check the Neuron variables of this instance as well")
     lint.add_argument("--rules", action="store_true", help="print the rules and leave")
     simulate = commands.add_parser("simulate", help="run a kernel on the simulator and price it")
     simulate.add_argument("file", metavar="FILE:KERNEL")
@@ -121,10 +123,14 @@ def _lint(options: argparse.Namespace) -> int:
         elsewhere = [(str(number), why) for number, why in DECIDED_ELSEWHERE.items()]
         print_table("what of them a run here cannot settle", ("rule", "why, and who answers"), elsewhere)
         return 0
+    found = list(environment(os.environ, options.lnc)) if options.environment else []
     if options.file is None:
-        raise ValueError("lint needs a FILE (or --rules)")
+        if not options.environment:
+            raise ValueError("lint needs a FILE (or --rules, or --environment)")
+        _show(found, options)
+        return 1 if errors(found) else 0
     file, name = _split(options.file)
-    found = list(lint_file(file, name))
+    found += lint_file(file, name)
     if options.shape:
         kernel = load_kernel(file, name)[options.lnc]
         launched = lint_launch(kernel, _arrays(options), _values(options), options.target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,20 @@ from trnpy._nki.simulator.context import Mode
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import run
 from trnpy._nki.simulator.lint_source import lint_source
-from trnpy._nki.simulator.lint_trace import from_error, lint_trace
+from trnpy._nki.simulator.lint_trace import BANK_TAKER, from_error, lint_trace
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 
-__all__ = ["DECIDED_ELSEWHERE", "RULES", "Finding", "errors", "lint_file", "lint_launch", "lint_source", "lint_trace"]
+__all__ = [
+    "DECIDED_ELSEWHERE",
+    "RULES",
+    "Finding",
+    "environment",
+    "errors",
+    "lint_file",
+    "lint_launch",
+    "lint_source",
+    "lint_trace",
+]
 
 
 def lint_file(path: Path, kernel: str | None = None) -> tuple[Finding, ...]:
@@ -41,6 +51,21 @@ def lint_launch(
         own = getattr(kernel, "function", kernel).__code__
         return (dataclasses.replace(found, file=own.co_filename, line=own.co_firstlineno),)
     return lint_trace(result.traces)
+
+
+def environment(variables: Mapping[str, str], lnc: int = 1) -> tuple[Finding, ...]:
+    """Findings on the variables of an instance, for a launch on ``lnc`` cores: rules 11, 37 and 39."""
+    found = []
+    cores = variables.get("NEURON_LOGICAL_NC_CONFIG")
+    if cores is not None and cores != str(lnc):
+        message = f"NEURON_LOGICAL_NC_CONFIG={cores}, but the launch is on {lnc}; the two must be equal"
+        found.append(Finding("environment", 0, 37, "E", message))
+    if "--auto-cast=none" not in variables.get("NEURON_CC_FLAGS", "").replace("--auto-cast none", "--auto-cast=none"):
+        message = "NEURON_CC_FLAGS lacks --auto-cast=none: float32 products outside kernels become bf16"
+        found.append(Finding("environment", 0, 39, "W", message))
+    if BANK_TAKER in variables:
+        found.append(Finding("environment", 0, 11, "W", f"{BANK_TAKER} takes one of the PSUM banks"))
+    return tuple(sorted(found))
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 Severity = Literal["E", "W"]
-Pass = Literal["source", "trace", "run", "doctor"]
+Pass = Literal["source", "trace", "run", "environment"]
 
 # Documents of the public repository aws-neuron/aws-neuron-sdk (Neuron 2.32, NKI 0.6).
 GUIDE = "nki/get-started/nki-language-guide.rst"
@@ -102,9 +102,9 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(34, "nki.language function without hardware behind it", LANGUAGE, "source", "run"),
             _rule(35, "activation tables switched in a loop", PERF, "trace"),
             _rule(36, "selection, predication and top-8 instructions", ISA, "run"),
-            _rule(37, "two cores and the launch grid", LNC, "source", "trace", "run"),
+            _rule(37, "two cores and the launch grid", LNC, "source", "trace", "run", "environment"),
             _rule(38, "target left to its default", SIMULATOR, "source"),
-            _rule(39, "framework route around the kernel", FLAGS, "source", "doctor"),
+            _rule(39, "framework route around the kernel", FLAGS, "source", "environment"),
         )
     }
 )
@@ -115,9 +115,9 @@ DECIDED_ELSEWHERE: Mapping[int, str] = MappingProxyType(
         26: "a hint is checked against the values it meets in a simulated run; an unseen input stays unproven",
         32: "magnitudes are those of the simulated run; the source of a larger input cannot be seen here",
         33: "domains are checked on the values of the simulated run; the approximation inside is not modelled",
-        37: "grid against NEURON_LOGICAL_NC_CONFIG needs the instance; `trnpy doctor` compares the two",
-        39: "calls through a framework are seen only where the file itself makes them (flags, np arrays in a loop); "
-        "`trnpy doctor` reads NEURON_CC_FLAGS for --auto-cast=none on the instance",
+        37: "grid against NEURON_LOGICAL_NC_CONFIG needs the instance; there `trnpy lint --environment` compares them",
+        39: "calls through a framework are seen only where the file itself makes them (flags, NumPy arrays in a loop); "
+        "on the instance `trnpy lint --environment` looks for --auto-cast=none in NEURON_CC_FLAGS",
     }
 )
 """What of a rule no static pass can know, in one line each, and who answers instead."""
