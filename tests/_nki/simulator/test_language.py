@@ -1,6 +1,7 @@
 """Tests of nki.language: creation, elementwise and reducing functions, ranges, printing."""
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -286,9 +287,23 @@ def test_kernel_classes_take_their_fields_in_order():
     class Options(nl.NKIObject):
         width: int
         scale: float = 2.0
+        note = None
 
-    assert vars(Options(3)) == vars(Options(width=3)) == {"width": 3, "scale": 2.0}
-    assert vars(Options(scale=1.0)) == {"width": None, "scale": 1.0}
+        def doubled(self):
+            return 2 * self.width
+
+    assert vars(Options(3)) == vars(Options(width=3)) == {"width": 3, "scale": 2.0, "note": None}
+    assert vars(Options(scale=1.0, note="a")) == {"width": None, "scale": 1.0, "note": "a"}
+    assert Options(4).doubled() == 8
+
+    @dataclass
+    class Sizes(nl.NKIObject):
+        tiles: list = field(default_factory=list)
+        rows = None
+        columns: int = 7
+
+    assert vars(Sizes(rows=3)) == {"tiles": [], "rows": 3, "columns": 7}
+    assert Sizes().tiles is not Sizes().tiles
 
 
 def test_tile_sizes_are_those_of_the_machine():
