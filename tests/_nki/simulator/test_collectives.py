@@ -351,3 +351,15 @@ def test_integer_sums_refuse_overflow():
     kernel = collective(lambda x, y: nccl.all_reduce([x], [y], nccl.ReplicaGroup([[0, 1]]), nl.add), (4, 6))
     with pytest.raises(SimulatorError, match="outside int32"):
         outputs(kernel, inputs)
+
+
+def test_the_deadlock_inside_a_rank_is_reported_not_the_waiting_of_the_others():
+    def kernel(x, joins):
+        out = hbm()
+        if joins:
+            nccl.all_reduce([x], [hbm()], nccl.ReplicaGroup([[0, 1]]), nl.add)
+        elif nl.program_id(0) == 0:
+            nisa.core_barrier(data=out, cores=(0, 1))
+
+    with pytest.raises(SimulatorError, match="core 0 waits in core_barrier"):
+        run_ranks(Kernel(kernel)[2], [(x, i == 0) for i, x in enumerate(ranks(2))])

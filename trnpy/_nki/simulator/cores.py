@@ -71,9 +71,9 @@ class CoreGroup:
         for thread in threads:
             thread.join()
         if errors:
-            # A core that fails leaves the others waiting: their errors are consequences.
-            causes = [rank for rank, error in errors.items() if not isinstance(error, CoreDeadlock)]
-            raise errors[min(causes or errors)]
+            # A core that fails leaves the others waiting: their errors are consequences, and come later.
+            causes = [error for error in errors.values() if not isinstance(error, CoreDeadlock)]
+            raise (causes or list(errors.values()))[0]
         return results
 
     def exchange(
