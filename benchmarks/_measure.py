@@ -27,9 +27,8 @@ def gate(*tests: str) -> None:
 def header(title: str) -> None:
     """What the figures below it depend on."""
     threads = os.environ.get("OPENBLAS_NUM_THREADS", f"{os.cpu_count()} (not pinned)")
-    print(
-        f"{title}: Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, BLAS threads {threads}"
-    )
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
+    print(f"{title}: {versions}, BLAS threads {threads}")
     print("medians of one interleaved run; the machine is shared, so ratios travel and times do not\n")
 
 
@@ -41,7 +40,8 @@ def interleaved(
 ) -> dict[str, float]:
     """Median seconds of one call of each, measured in turns so that all see the same machine.
 
-    ``clock`` is time.thread_time where other processes would drown the difference. Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost vanishes.
+    Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost vanishes; ``clock`` is
+    time.thread_time where other processes would drown the difference.
     """
     repeats = {}
     for name, call in calls.items():

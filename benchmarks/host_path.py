@@ -52,8 +52,7 @@ def main(argv: list[str]) -> int:
                 continue
             plain, noted = seconds["ours"] / seconds["original"], seconds["recorded"] / seconds["original"]
             over += plain > LIMIT
-            print(
-                f"{name:12}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{'   over' if plain > LIMIT else ''}"
-            )
+            mark = "   over" if plain > LIMIT else ""
+            print(f"{name:12}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{mark}")
     print(f"\n{over} ratios over {LIMIT}")
     return int(bool(over))

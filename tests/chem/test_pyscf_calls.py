@@ -1,8 +1,6 @@
 """PySCF's functions one call at a time: forced, unforced, refused, and any call that hypothesis can think of."""
 
 import functools
-import time
-import timeit
 
 import numpy as np
 import pytest
@@ -342,24 +340,3 @@ def test_a_verified_call_is_right_also_where_it_adds(patched):
         np.testing.assert_allclose(lib.dot(a, a, 2, c, 1), 1 + 2 * a @ a, atol=1e-12)
         np.testing.assert_allclose(lib.dot(a, a, 1e6), 1e6 * (a @ a), rtol=1e-9, atol=1e-6)
     assert [(d.on_device, d.reason) for d in decisions] == [(False, Reason.POLICY), (True, Reason.FORCED)]
-
-
-EXTRA_US = 3.0  # more than PySCF itself may take, of a small call: it makes hundreds of thousands
-RUNS, ROUNDS, PATIENCE_S = 200, 10, 10.0  # of one timing; at least; until a failure is believed
-
-
-@pytest.mark.parametrize("name", ["dot", "ddot", "contract", "einsum"])
-def test_a_small_call_costs_less_than_three_microseconds_more(name):
-    a, c = np.ones((4, 4)), np.empty((4, 4))
-    args = ("ij,jk->ik", a, a) if name in ("contract", "einsum") else (a, a, 1, c, 0)
-
-    def fastest_us(before):
-        return min(before, timeit.timeit(lambda: getattr(lib, name)(*args), number=RUNS) / RUNS * 1e6)
-
-    # The fastest of interleaved runs: whatever else goes on on a machine only ever adds.
-    plain, patched, rounds, end = np.inf, np.inf, 0, time.monotonic() + PATIENCE_S
-    while rounds < ROUNDS or (patched - plain >= EXTRA_US and time.monotonic() < end):
-        plain, rounds = fastest_us(plain), rounds + 1
-        with patch_pyscf(), policy(device="null"):
-            patched = fastest_us(patched)
-    assert patched - plain < EXTRA_US
