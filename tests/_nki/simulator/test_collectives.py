@@ -357,7 +357,8 @@ def test_the_deadlock_inside_a_rank_is_reported_not_the_waiting_of_the_others():
     def kernel(x, joins):
         out = hbm()
         if joins:
-            nccl.all_reduce([x], [hbm()], nccl.ReplicaGroup([[0, 1]]), nl.add)
+            mine = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+            nccl.all_reduce([x], [mine], nccl.ReplicaGroup([[0, 1]]), nl.add)
         elif nl.program_id(0) == 0:
             nisa.core_barrier(data=out, cores=(0, 1))
 

@@ -140,7 +140,7 @@ def test_a_receiver_names_the_core_that_sends_to_it():
         tile, other = nl.load(x), nl.ndarray(x.shape, x.dtype)
         nisa.sendrecv(src=tile, dst=other, send_to_rank=core, recv_from_rank=1 - core, pipe_id=0)
 
-    with pytest.raises(SimulatorError, match="core 0 receives from core 1, which sends to core 1"):
+    with pytest.raises(SimulatorError, match="core 1 receives from core 0, which sends to core 0"):
         run(Kernel(kernel, lnc=2), (np.zeros((4, 6), np.float32),))
 
 
