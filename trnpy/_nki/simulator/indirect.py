@@ -38,6 +38,17 @@ def index_rows(source: NkiTensor) -> int:
     return source.size
 
 
+def index_source(index: Any, what: str) -> Any:
+    """A scalar index after its checks: a register, or a (1, 1) integer tile in SBUF."""
+    if isinstance(index, VirtualRegister):
+        return index
+    if index.storage.buffer != "sbuf" or index.size != 1 or index.dtype not in ("int32", "uint32"):
+        raise SimulatorError(
+            f"{what}: the index must be a register or a (1, 1) int32 or uint32 tile in SBUF, got {index!r}", rule=19
+        )
+    return index
+
+
 def access_pattern(
     tensor: NkiTensor,
     pattern: Sequence[Sequence[int]],
@@ -48,7 +59,7 @@ def access_pattern(
     dtype: Any,
 ) -> NkiTensor:
     """``tensor.ap(...)``: the pattern addresses the storage, whatever view it is called on."""
-    from trnpy._nki.simulator.tensor import NkiTensor, _index_source
+    from trnpy._nki.simulator.tensor import NkiTensor
 
     name = tensor.dtype if dtype is None else dtype_name(dtype)
     try:
@@ -83,7 +94,7 @@ def access_pattern(
         else:
             if tensor.on_chip and indirect_dim == 0:
                 raise SimulatorError("ap: scalar_offset on the partition dimension of an on-chip tensor", rule=19)
-            index = Index("scalar", _index_source(scalar_offset, "ap"), stride, extent, None)
+            index = Index("scalar", index_source(scalar_offset, "ap"), stride, extent, None)
     shape, strides = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
     view = NkiTensor(tensor.storage, shape, strides, int(start), name, index)
     _check_bounds(view)

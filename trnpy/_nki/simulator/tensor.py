@@ -14,7 +14,7 @@ import numpy as np
 
 from trnpy._nki.simulator.dtypes import STORAGE, Array, convert, dtype_name, to_float32
 from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.indirect import Index, gather, index_rows, scatter
+from trnpy._nki.simulator.indirect import Index, access_pattern, gather, index_rows, index_source, scatter
 from trnpy._nki.simulator.memory import Storage
 from trnpy._nki.simulator.names import MemoryRegion
 from trnpy._nki.simulator.record import Operand, Region
@@ -236,7 +236,8 @@ class NkiTensor:
 
     # --- views ----------------------------------------------------------------------------------------
 
-    def _view(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
+    def relaid(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
+        """Another layout over the same storage; keeps dtype, index and, unless given, offset."""
         start = self.offset if offset is None else offset
         return NkiTensor(self.storage, tuple(shape), tuple(strides), start, self.dtype, self.index)
 
@@ -279,7 +280,7 @@ class NkiTensor:
         shape[dim] = -(-(end - start) // step)
         offset = self.offset + start * strides[dim]
         strides[dim] *= step
-        return self._view(shape, strides, offset)
+        return self.relaid(shape, strides, offset)
 
     def select(self, dim: int, index: Any) -> NkiTensor:
         dynamic = isinstance(index, (NkiTensor, VirtualRegister))
@@ -296,13 +297,13 @@ class NkiTensor:
             if not shape:
                 shape, strides = [1], [1]
         if dynamic:
-            at = Index("scalar", _index_source(index, "select"), stride, extent, None)
+            at = Index("scalar", index_source(index, "select"), stride, extent, None)
             return NkiTensor(self.storage, tuple(shape), tuple(strides), self.offset, self.dtype, at)
         if not isinstance(index, (int, np.integer)) or not 0 <= index < extent:
             raise SimulatorError(
                 f"index {index!r} of dimension {dim} of {self.shape}: need 0 <= index < {extent}", rule=12
             )
-        return self._view(shape, strides, self.offset + int(index) * stride)
+        return self.relaid(shape, strides, self.offset + int(index) * stride)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         if dim != 0 or self.on_chip:
@@ -320,7 +321,7 @@ class NkiTensor:
             )
         if dims[0] != 0:
             self._keep_partition("permute")
-        return self._view([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+        return self.relaid([self.shape[d] for d in dims], [self.strides[d] for d in dims])
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         dim = self._dim(dim, "broadcast")
@@ -328,7 +329,7 @@ class NkiTensor:
             raise SimulatorError(f"broadcast of dimension {dim} of {self.shape}: its size must be 1")
         shape, strides = list(self.shape), list(self.strides)
         shape[dim], strides[dim] = size, 0
-        return self._view(shape, strides)
+        return self.relaid(shape, strides)
 
     def expand_dim(self, dim: int) -> NkiTensor:
         if not isinstance(dim, int) or not -self.ndim - 1 <= dim <= self.ndim:
@@ -340,7 +341,7 @@ class NkiTensor:
         shape, strides = list(self.shape), list(self.strides)
         shape.insert(dim, 1)
         strides.insert(dim, inner)
-        return self._view(shape, strides)
+        return self.relaid(shape, strides)
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         dim = self._dim(dim, "squeeze_dim")
@@ -348,7 +349,7 @@ class NkiTensor:
             raise SimulatorError(f"squeeze_dim of dimension {dim} of {self.shape}: its size must be 1")
         shape, strides = list(self.shape), list(self.strides)
         del shape[dim], strides[dim]
-        return self._view(shape, strides)
+        return self.relaid(shape, strides)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         dim = self._dim(dim, "reshape_dim", partition_allowed=True)
@@ -361,7 +362,7 @@ class NkiTensor:
         for part in reversed(parts):
             strides.insert(0, step)
             step *= part
-        return self._view(
+        return self.relaid(
             [*self.shape[:dim], *parts, *self.shape[dim + 1 :]],
             [*self.strides[:dim], *strides, *self.strides[dim + 1 :]],
         )
@@ -377,7 +378,7 @@ class NkiTensor:
                 f"flatten_dims of {self.shape} with strides {self.strides}: not contiguous there", rule=12
             )
         extent, stride = merged
-        return self._view(
+        return self.relaid(
             [*self.shape[:start], extent, *self.shape[end + 1 :]],
             [*self.strides[:start], stride, *self.strides[end + 1 :]],
         )
@@ -394,7 +395,7 @@ class NkiTensor:
             raise SimulatorError(
                 f"reshape of {self.shape} with strides {self.strides} to {tuple(wanted)}: layout forbids it", rule=12
             )
-        return self._view(wanted, [*self.strides[:fixed], *strides])
+        return self.relaid(wanted, [*self.strides[:fixed], *strides])
 
     def rearrange(
         self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: Mapping[str, int] | None = None
@@ -447,25 +448,12 @@ class NkiTensor:
         dtype: Any = None,
     ) -> NkiTensor:
         """Access pattern [[stride, count], ...] over the storage itself (nki-aps.rst)."""
-        from trnpy._nki.simulator.indirect import access_pattern
-
         return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         raise SimulatorError(
             "tensor indirection (.indirect) is not implemented by this simulator: it exists on trn3 only"
         )
-
-
-def _index_source(index: Any, what: str) -> Any:
-    """A register, or a (1, 1) integer tile in SBUF."""
-    if isinstance(index, VirtualRegister):
-        return index
-    if index.storage.buffer != "sbuf" or index.size != 1 or index.dtype not in ("int32", "uint32"):
-        raise SimulatorError(
-            f"{what}: the index must be a register or a (1, 1) int32 or uint32 tile in SBUF, got {index!r}", rule=19
-        )
-    return index
 
 
 def _infer(shape: list[int], size: int, what: str) -> list[int]:

@@ -96,7 +96,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     elif len(drop) == tensor.ndim:
         drop.pop()
     kept = [dim for dim in range(tensor.ndim) if dim not in drop]
-    view = tensor._view([shape[d] for d in kept], [strides[d] for d in kept], offset)
+    view = tensor.relaid([shape[d] for d in kept], [strides[d] for d in kept], offset)
     if dynamic is not None:
         from trnpy._nki.simulator.indirect import Index
 
