@@ -69,7 +69,7 @@ SOURCE = (
     Planted(2, "E", body().replace("(x)", "(x, *, n=1)"), note="keyword only"),
     Planted(2, "E", body().replace("(x)", "(x, dims=[1, 2])"), note="list default"),
     Planted(2, "E", body("d = [1, 2]", "d[0], d[1] = d[1], d[0]"), note="subscript target"),
-    Planted(3, "E", body("n = math.ceil(x.shape[0] / 2)"), note="math"),
+    Planted(3, "W", body("n = math.ceil(x.shape[0] / 2)"), note="math"),
     Planted(3, "E", body("n = np.float32(2.0)"), note="numpy"),
     Planted(3, "E", "import neuronxcc.nki.language as old\n" + body(), note="legacy dialect"),
     Planted(3, "E", "def helper(n):\n    return np.prod(n)\n" + body("n = helper(x.shape)"), note="numpy in a helper"),

@@ -62,7 +62,7 @@ def test_lint_with_shapes_checks_the_launch_too(kernel, capsys):
 
 def test_lint_returns_one_for_an_error_and_shows_it_as_json(kernel, tmp_path, capsys):
     path = tmp_path / "bad.py"
-    path.write_text(HEAD + CLEAN.replace("    return out", "    v = math.pi\n    return out"))
+    path.write_text(HEAD + CLEAN.replace("    return out", "    v = np.pi\n    return out"))
     assert main(["lint", str(path), "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)
     assert (finding["rule"], finding["severity"]) == (3, "E")

@@ -97,3 +97,31 @@ def test_every_rule_has_a_planted_bug_for_the_pass_that_decides_it():
     assert by_source | by_launch == set(RULES)
     assert by_source == {n for n, rule in RULES.items() if "source" in rule.passes}
     assert by_launch <= {n for n, rule in RULES.items() if {"run", "trace"} & set(rule.passes)}
+
+
+@pytest.mark.parametrize(
+    ("imported", "call"),
+    [
+        ("from helpers import half", "half(4)"),
+        ("import helpers", "helpers.half(4)"),
+        ("from .helpers import half", "half(4)"),
+        ("from . import helpers", "helpers.half(4)"),
+        ("import helpers as h", "h.half(4)"),
+    ],
+)
+def test_the_call_tree_goes_into_the_files_beside(tmp_path, imported, call):
+    (tmp_path / "helpers.py").write_text(
+        "import math\n\n\ndef half(n):\n    return math.ceil(n / 2)\n\n\ndef unused(x):\n    return x is x\n"
+    )
+    path = tmp_path / "kernel.py"
+    path.write_text(f"{imported}\n{HEAD}\n{CLEAN}".replace("    return out\n", f"    n = {call}\n    return out\n", 1))
+    (finding,) = lint_file(path)
+    assert (Path(finding.file).name, finding.line, finding.rule) == ("helpers.py", 5, 3)
+
+
+def test_recursion_through_two_files_is_found(tmp_path):
+    (tmp_path / "other.py").write_text("from kernel import again\n\n\ndef further(n):\n    return again(n)\n")
+    path = tmp_path / "kernel.py"
+    helper = "from other import further\n\n\ndef again(n):\n    return further(n - 1)\n"
+    path.write_text(f"{helper}{HEAD}{CLEAN}".replace("    return out\n", "    n = again(2)\n    return out\n", 1))
+    assert {(Path(f.file).name, f.rule) for f in lint_file(path)} == {("kernel.py", 1), ("other.py", 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from trnpy._nki.simulator.rules import Severity
@@ -23,6 +24,7 @@ class Module:
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, ast.ClassDef]
     assigned: Mapping[str, list[ast.expr]]  # every value a global is given
+    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it unless it is the module
 
 
 @dataclass(frozen=True, slots=True)

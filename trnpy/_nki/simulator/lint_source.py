@@ -7,7 +7,6 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -22,13 +21,14 @@ from trnpy._nki.simulator.lint_scope import (
     local_names,
     loop_bodies,
 )
+from trnpy._nki.simulator.lint_tree import call_tree
 from trnpy._nki.simulator.rules import Finding
 
 INT32 = (-(2**31), 2**31 - 1)
 FLOAT32_MAX = 3.4028234663852886e38
 FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal; below it the documentation promises nothing
 FLOAT32_DIGITS = 9  # decimal digits that identify every float32
-HOST_LIBRARIES = ("numpy", "math", "cmath", "torch", "jax", "scipy", "torch_neuronx", "torch_xla")
+HOST_LIBRARIES = ("numpy", "cmath", "torch", "jax", "scipy", "torch_neuronx", "torch_xla")
 IMPURE = ("os.environ", "os.getenv", "time", "random", "datetime", "secrets", "uuid", "builtins.open")
 CONVERSIONS = ("int", "float", "str", "bool", "tuple", "min", "max")
 BASES = ("NKIObject", "Enum")
@@ -43,92 +43,38 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProx
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """The kernels of a file and every function of it that they reach, in source order."""
-
-    kernels: tuple[str, ...]
-    reached: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-
-
 def lint_source(text: str, file: str, kernel: str | None = None) -> tuple[Finding, ...]:
     """All findings that the text alone decides, ordered by line.
 
-    ``kernel`` limits the check to one function and what it calls; without it, every function
-    decorated with nki.jit is a kernel. Raises ValueError when there is none.
+    ``kernel`` limits the check to one function and what it calls, here and in files that ``file``
+    imports from; without it, every function decorated with nki.jit is a kernel. Raises ValueError when
+    there is none.
     """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         return (Finding(file, error.lineno or 1, 1, "E", f"Python cannot parse this: {error.msg}"),)
-    module = _module(tree)
-    calls = _call_tree(module, kernel)
+    calls = call_tree(tree, file, kernel)
     if not calls.kernels:
         expected = f"function {kernel!r}" if kernel else "function decorated with nki.jit"
         raise ValueError(f"{file}: no {expected}; a kernel is a module-level function")
-    found: dict[Finding, None] = {}
-    for name, node in calls.reached.items():
-        function = Function(name, node, name in calls.kernels, loop_bodies(node, module))
+    found: set[Finding] = set()
+    for reached in calls.reached.values():
+        module, node = reached.module, reached.node
+        function = Function(reached.place[1], node, reached.kernel, loop_bodies(node, module))
         for check in (_subset, _signature, _host_library, _purity, _nested_kernels, _values, _outputs, call_findings):
-            for violation in check(function, module):
-                found.setdefault(_finding(file, violation))
-    for violation in (*_recursion(calls, module), *_imports(tree), *host_findings(tree, module, calls.kernels)):
-        found.setdefault(_finding(file, violation))
+            found |= {_finding(reached.place[0], violation) for violation in check(function, module)}
+    for reached in calls.recursive():
+        message = f"{reached.place[1]} calls itself; the compiler inlines every call and cannot recurse"
+        found.add(_finding(reached.place[0], (reached.node, 1, "E", message)))
+    own = calls.reached[file, calls.kernels[0]].module
+    found |= {_finding(file, v) for v in (*_imports(tree), *host_findings(tree, own, calls.kernels))}
     return tuple(sorted(found))
 
 
 def _finding(file: str, violation: Violation) -> Finding:
     node, rule, severity, message = violation
     return Finding(file, getattr(node, "lineno", 1), rule, severity, message)
-
-
-def _module(tree: ast.Module) -> Module:
-    aliases: dict[str, str] = {}
-    assigned: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                aliases[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
-        elif isinstance(node, ast.ImportFrom):
-            for name in node.names:
-                aliases[name.asname or name.name] = f"{node.module or ''}.{name.name}"
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign) and statement.value is not None:
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    assigned.setdefault(target.id, []).append(statement.value)
-    return Module(
-        aliases,
-        {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)},
-        {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)},
-        assigned,
-    )
-
-
-def _call_tree(module: Module, kernel: str | None) -> _Calls:
-    kernels = (
-        tuple(n for n in (kernel,) if n in module.functions)
-        if kernel
-        else tuple(n for n, f in module.functions.items() if any(is_jit(d, module) for d in f.decorator_list))
-    )
-    reached: dict[str, ast.FunctionDef] = {}
-    waiting = list(kernels)
-    while waiting:
-        name = waiting.pop()
-        if name in reached:
-            continue
-        reached[name] = module.functions[name]
-        waiting += _names_used(module.functions[name], module)
-    return _Calls(kernels, dict(sorted(reached.items(), key=lambda item: item[1].lineno)))
-
-
-def _names_used(node: ast.FunctionDef, module: Module) -> list[str]:
-    """Module-level functions this one refers to: called, or passed on as a value."""
-    local = local_names(node)
-    return [
-        n.id for n in body_nodes(node) if isinstance(n, ast.Name) and n.id in module.functions and n.id not in local
-    ]
 
 
 def _subset(function: Function, module: Module) -> Iterator[Violation]:
@@ -179,21 +125,6 @@ def _subset(function: Function, module: Module) -> Iterator[Violation]:
             yield decorator, 1, "E", f"{function.name} carries a decorator other than nki.jit"
 
 
-def _recursion(calls: _Calls, module: Module) -> Iterator[Violation]:
-    """Rule 1: a cycle in the call tree never ends while the kernel is being specialised."""
-    uses = {name: set(_names_used(node, module)) & set(calls.reached) for name, node in calls.reached.items()}
-    for name, node in calls.reached.items():
-        reachable: set[str] = set()
-        waiting = list(uses[name])
-        while waiting:
-            called = waiting.pop()
-            if called not in reachable:
-                reachable.add(called)
-                waiting += uses[called]
-        if name in reachable:
-            yield node, 1, "E", f"{name} calls itself; the compiler inlines every call and cannot recurse"
-
-
 def _signature(function: Function, module: Module) -> Iterator[Violation]:
     """Rule 2: identity tests, keyword-only parameters, list defaults, subscripts in tuple targets."""
     for node in body_nodes(function.node):
@@ -225,7 +156,14 @@ def _host_library(function: Function, module: Module) -> Iterator[Violation]:
             continue
         inner |= {id(n) for n in ast.walk(node)}
         name = dotted(node, module)
-        if name and name.split(".")[0] in HOST_LIBRARIES and isinstance(node.ctx, ast.Load):
+        if name and name.startswith("math."):
+            yield (
+                node,
+                3,
+                "W",
+                f"{name} inside the call tree of a kernel: pages of the documentation do it, no rule allows it",
+            )
+        elif name and name.split(".")[0] in HOST_LIBRARIES and isinstance(node.ctx, ast.Load):
             yield node, 3, "E", f"{name} inside the call tree of a kernel; compute it at module level as a plain number"
 
 
