@@ -276,3 +276,20 @@ def test_thousands_of_regions_of_one_tensor_are_searched_quickly():
     began = time.process_time()
     price(trace)
     assert time.process_time() - began < 3
+
+
+def test_long_nested_loops_are_cut_outermost_first_and_scale_linearly():
+    trace = loop_trace(1)
+
+    def nested(outer, inner):
+        loops = (Loop(0, 4, outer, "k.py", 1), Loop(1, 3, outer * inner, "k.py", 2))
+        return Trace("k", "trn2", trace.instructions, trace.allocations, loops=loops)
+
+    shown, scale = written_out(nested(10_000, 300))
+    assert len(shown.instructions) <= LONGEST
+    assert len(shown.instructions) % (2 + 2 * 300) == 0  # whole outer iterations
+    assert scale * len(shown.instructions) == pytest.approx(10_000 * (2 + 2 * 300))
+    one, two = (price(nested(n, 300)).device_s - TRN2.timing.kernel_floor_s for n in (10_000, 20_000))
+    assert two / one == pytest.approx(2, rel=1e-6)
+    shown, _ = written_out(nested(100, 10**9))  # one outer iteration alone is too long
+    assert len(shown.instructions) <= LONGEST

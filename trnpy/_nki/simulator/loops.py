@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from trnpy._nki.simulator.record import Loop, Trace
 
-LONGEST = 200_000  # instructions to schedule; longer programs are cut short and scaled up
+LONGEST = 50_000  # instructions to schedule, some 0.6 s; longer programs are cut short and scaled up
+FEWEST = 2  # iterations of a loop that is cut short: the second one starts while the first one ends
 
 
 def written_out(trace: Trace) -> tuple[Trace, float]:
@@ -20,10 +21,7 @@ def written_out(trace: Trace) -> tuple[Trace, float]:
     if not trace.loops:
         return trace, 1.0
     executed = sum(executions(trace))
-    trips: int | None = None
-    if executed > LONGEST:
-        trips = max(2, LONGEST // len(trace.instructions))
-    order = list(_indices(trace, trips))
+    order = list(_span(0, len(trace.instructions), trace.loops, 1, _limits(trace)))
     uses: dict[int, tuple[int, int]] = {}
     latest: dict[int, int] = {}
     edges: list[tuple[int, int]] = []
@@ -58,23 +56,63 @@ def executions(trace: Trace) -> list[int]:
     return times
 
 
-def _indices(trace: Trace, trips: int | None) -> Iterator[int]:
-    """Recorded positions in the order of execution; at most ``trips`` iterations of any loop."""
-    yield from _span(0, len(trace.instructions), list(trace.loops), 1, trips)
+def _limits(trace: Trace) -> tuple[int, ...]:
+    """Most iterations of a loop by depth, outermost first, that keep the program within LONGEST.
+
+    Outer loops are cut first, so that what is inside keeps its proportions.
+    """
+    limits: tuple[int, ...] = ()
+    whole = len(trace.instructions)
+    while _length(0, whole, trace.loops, 1, limits) > LONGEST and len(limits) <= len(trace.loops):
+        low, high = FEWEST, max((x.executions or 1 for x in trace.loops), default=FEWEST)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if _length(0, whole, trace.loops, 1, (*limits, middle)) <= LONGEST:
+                low = middle
+            else:
+                high = middle - 1
+        limits = (*limits, low)
+    return limits
 
 
-def _span(first: int, stop: int, loops: list[Loop], around: int, trips: int | None) -> Iterator[int]:
-    """Positions of one iteration of the body [first, stop), which executes ``around`` times in all."""
+def _pieces(
+    first: int, stop: int, loops: Sequence[Loop], around: int, limits: tuple[int, ...]
+) -> Iterator[tuple[int, Loop | None, int]]:
+    """Instructions and loops of one iteration of the body [first, stop): position, loop, its iterations."""
     at = first
     while at < stop:
-        loop = next((x for x in loops if x.first == at), None)
-        if loop is None or loop.stop <= loop.first:
-            yield at
+        loop = next((x for x in loops if x.first == at and x.stop > at), None)
+        if loop is None:
+            yield at, None, 1
             at += 1
             continue
-        inner = [x for x in loops if x is not loop]
-        total = 1 if loop.executions is None else loop.executions
-        each = -(-total // max(1, around))
-        for _ in range(each if trips is None else min(each, trips)):
-            yield from _span(loop.first, loop.stop, inner, max(1, total), trips)
+        trips = -(-(1 if loop.executions is None else loop.executions) // max(1, around))
+        yield at, loop, min(trips, limits[0]) if limits else trips
         at = loop.stop
+
+
+def _inside(loops: Sequence[Loop], loop: Loop) -> tuple[Loop, ...]:
+    return tuple(x for x in loops if x is not loop and loop.first <= x.first and x.stop <= loop.stop)
+
+
+def _span(first: int, stop: int, loops: Sequence[Loop], around: int, limits: tuple[int, ...]) -> Iterator[int]:
+    """Recorded positions in the order of execution; the body executes ``around`` times in all."""
+    for at, loop, trips in _pieces(first, stop, loops, around, limits):
+        if loop is None:
+            yield at
+            continue
+        inner = _inside(loops, loop)
+        for _ in range(trips):
+            yield from _span(loop.first, loop.stop, inner, max(1, loop.executions or 1), limits[1:])
+
+
+def _length(first: int, stop: int, loops: Sequence[Loop], around: int, limits: tuple[int, ...]) -> int:
+    """How many positions _span would give."""
+    total = 0
+    for _, loop, trips in _pieces(first, stop, loops, around, limits):
+        if loop is None:
+            total += 1
+        else:
+            inner = _inside(loops, loop)
+            total += trips * _length(loop.first, loop.stop, inner, max(1, loop.executions or 1), limits[1:])
+    return total
