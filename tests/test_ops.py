@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
+from trnpy._dispatch import Reason
 from trnpy._engine import engine
 
 FLOATS = ("f4", "f8", "c8", "c16")
@@ -258,3 +259,55 @@ def test_a_ufuncs_stand_in_is_like_one():
     assert pickle.loads(pickle.dumps(trnpy.matmul)) is trnpy.matmul
     assert pickle.loads(pickle.dumps(trnpy.einsum)) is trnpy.einsum
     assert copy.copy(trnpy.matmul) is trnpy.matmul
+
+
+ROUTED = [
+    ("pi,pqrs->iqrs", (30, 10), (30, 20, 20, 20)),
+    ("Lia,Ljb->iajb", (60, 9, 20), (60, 9, 20)),
+    ("kbcj,ikac->ijab", (9, 16, 16, 9), (9, 9, 16, 16)),
+    ("bij,bjk->bik", (90, 24, 24), (90, 24, 24)),
+    ("pi,qj,pqrs,rk,sl->ijkl", (9, 4), (9, 4), (9, 9, 9, 9), (9, 4), (9, 4)),
+    ("ik,jk,k->ij", (90, 90), (90, 90), (90,)),
+]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", ROUTED, ids=[c[0] for c in ROUTED])
+def test_where_numpy_loops_the_host_multiplies_matrices(case, dtype):
+    subscripts, *shapes = case
+    arrays = operands(shapes, dtype)
+    with trnpy.trace() as log:
+        ours = trnpy.einsum(subscripts, *arrays)
+    assert [(d.on_device, d.reason, d.route) for d in log] == [(False, Reason.ROUTE, "pairwise products")]
+    agree(ours, np.einsum(subscripts, *arrays), *arrays)
+    assert ours.flags.writeable and not any(np.shares_memory(ours, a) for a in arrays)
+
+
+@pytest.mark.parametrize(
+    "subscripts, shapes",
+    [
+        ("ij,ij->", ((600, 600), (600, 600))),  # memory bound
+        ("ij,j->i", ((600, 600), (600,))),
+        ("i,j->ij", ((600,), (600,))),
+        ("i,i,i->i", ((90,), (90,), (90,))),
+        ("ij,jk->ik", ((3, 300), (300, 300))),  # thin
+        ("ij,jk->ik", ((20, 20), (20, 20))),  # small
+        ("ij->ji", ((600, 600),)),
+    ],
+)
+def test_what_loops_well_stays_numpys(subscripts, shapes):
+    arrays = operands(shapes, "f8")
+    with trnpy.trace() as log:
+        ours = trnpy.einsum(subscripts, *arrays)
+    assert not log[0].route
+    np.testing.assert_array_equal(ours, np.einsum(subscripts, *arrays))
+
+
+def test_a_route_that_overflows_is_numpys_to_answer():
+    """Sums in another order overflow elsewhere: then NumPy's loop decides."""
+    a = np.full((90, 90), 1e200)
+    b = np.where(np.arange(90)[:, np.newaxis] % 2, 1e200, -1e200) * np.ones((90, 90))
+    with trnpy.trace() as log, np.errstate(all="ignore"):
+        ours = trnpy.einsum("ij,jk->ik", a, b)
+    assert log[0].reason is Reason.VALUE and not log[0].route
+    np.testing.assert_array_equal(ours, np.einsum("ij,jk->ik", a, b))

@@ -48,7 +48,8 @@ class HostRates:
 
     def seconds(self, kind: str, n: float, flops: float, dtype: np.dtype, moved_bytes: float = 0.0) -> float:
         """Predicted host seconds of ``flops`` real operations of ``kind`` at characteristic size ``n``."""
-        rate = interpolate(self.curves[kind], max(n, 1.0))
+        curve = self.curves[kind]
+        rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # below the measured sizes: in proportion
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)

@@ -140,7 +140,8 @@ class Op:
     error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
     small: int  # operands of at most this many elements in all never pay for a launch
     deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
-    routed: Callable[[tuple[Any, ...]], bool] | None = None  # a look at the arguments: may there be another host route?
+    # A look at a call's arguments, cheap beside the call: may there be another host route?
+    routed: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,7 @@ def routed(op: Op) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
-        plain = may_route is None or not may_route(args)
+        plain = may_route is None or not may_route(args, kwargs)
         if ledger is None and log is None:
             if plain and (at_rest(policy) or (not policy.force and _elements(args) <= op.small)):
                 return reference(*args, **kwargs)

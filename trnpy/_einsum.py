@@ -18,6 +18,7 @@ from trnpy._engine import Engine
 _numpy_einsum = np.einsum
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
+THIN = 8  # rows, columns or terms below which a product of matrices is no faster than a loop
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -51,14 +52,35 @@ class Plan:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.sizes[label] for label in self.output)
 
+    def extent(self, labels: str) -> int:
+        return math.prod(self.sizes[label] for label in labels)
+
+    def step_flops(self, step: Step) -> float:
+        return 2.0 * self.extent(step.batch + step.left + step.inner + step.right)
+
+    def copied(self) -> float:
+        """Elements that must be copied, transposed, before BLAS takes them; operands are taken to be C-contiguous."""
+        left, copies = list(self.reduced), 0.0
+        for step in self.steps:
+            i, j = step.operands
+            for labels, own in ((left[i], step.left), (left[j], step.right)):
+                shared = step.batch, step.inner
+                if labels not in (shared[0] + own + shared[1], shared[0] + shared[1] + own):
+                    copies += self.extent(labels)
+            left = [labels for m, labels in enumerate(left) if m not in (i, j)]
+            left.append(step.result)
+        return copies
+
+    def blas_size(self, step: Step) -> float:
+        """The n of a cube that BLAS multiplies as efficiently: the harmonic mean, for thin products are slow ones."""
+        return 3.0 / (1 / self.extent(step.left) + 1 / self.extent(step.inner) + 1 / self.extent(step.right))
+
 
 def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[Any, ...]]:
     """Labels of each input, of the output, and the arrays of an einsum call in either form.
 
     Only what NumPy accepts passes: everything else is Unsupported, so that NumPy words the error.
     """
-    from opt_einsum.parser import parse_einsum_input
-
     if not operands:
         raise Unsupported(Reason.PARAM, "no operands")
     if isinstance(operands[0], str):
@@ -75,8 +97,53 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[Any, ...
         words = ["".join("..." if s is Ellipsis else _letter(s) for s in sublist) for sublist in sublists]
         subscripts = ",".join(words[:pairs]) + ("->" + words[pairs] if len(words) > pairs else "")
         _check_ellipsis(subscripts)
-    inputs, output, _ = parse_einsum_input((subscripts, *[np.shape(a) for a in arrays]), shapes=True)
-    return tuple(inputs.split(",")), output, arrays
+    return (*_parsed(subscripts, tuple([np.ndim(a) for a in arrays])), arrays)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    from opt_einsum.parser import parse_einsum_input
+
+    inputs, output, _ = parse_einsum_input((subscripts, *[(1,) * n for n in dimensions]), shapes=True)
+    return tuple(inputs.split(",")), output
+
+
+Axes = tuple[tuple[int, int], ...]  # (argument, axis) where the size of each of some labels is found
+
+
+@functools.lru_cache(maxsize=4096)
+def _label_axes(subscripts: str) -> tuple[Axes, ...]:
+    """Where the sizes of labels are found: of all but three groups, then of left, inner and right of a product of two.
+
+    Of more than two operands all are in the first.  Empty where there is nothing to gain: one operand, or two of
+    which one has no label of its own or none is summed.
+    """
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    operands = inputs.split(",")
+    if "." in inputs or not arrow or len(operands) < 2:
+        return ()
+    where = {c: (i + 1, axis) for i, labels in enumerate(operands) for axis, c in enumerate(labels)}
+    if len(operands) > 2:
+        return (tuple(where.values()),)
+    a, b = map(set, operands)
+    groups = a - b, (a & b) - set(output), b - a
+    rest = set(where).difference(*groups)
+    return tuple(tuple(where[c] for c in group) for group in (rest, *groups)) if all(groups) else ()
+
+
+def loops(args: tuple[Any, ...]) -> float:
+    """Multiply-adds that NumPy's loop takes for an einsum of floating-point arrays; 0 where BLAS cannot help."""
+    if len(args) < 3 or type(args[0]) is not str or not (groups := _label_axes(args[0])):
+        return 0.0
+    for a in args[1:]:
+        if type(a) is not np.ndarray or a.dtype.kind not in "fc":
+            return 0.0
+    try:
+        extents = [math.prod([args[i].shape[axis] for i, axis in group]) for group in groups]
+    except IndexError:  # subscripts that do not fit the operands
+        return 0.0
+    thin = len(extents) > 1 and min(extents[1:]) < THIN
+    return 0.0 if thin else float(math.prod(extents))
 
 
 def _letter(index: Any) -> str:

@@ -16,7 +16,7 @@ from trnpy import _einsum, _guards, _integer
 from trnpy._calibration import HostRates
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._einsum import LETTERS, Plan
-from trnpy._engine import Engine
+from trnpy._engine import HOST, Engine
 from trnpy._names import rows
 
 # NumPy's own, bound before anything is patched.
@@ -27,6 +27,8 @@ SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 INTEGER_SMALL = 24 * 24  # elements of one operand: below, NumPy's loop is done before a route is chosen
 CONVERSIONS = 3  # passes over memory of each digit: split, converted, added up
+LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what choosing a route costs
+TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
 ROUTE_S = 50e-6  # of the arrays' and the plan's own making
 
 
@@ -60,7 +62,26 @@ def _problem(
         _guards.output(out, p.shape(), dtype, arrays)
     if dtype.kind in "iub" and product is not None:
         return _integer_problem(p, arrays, dtype, cost, product)
-    return Problem(arrays, dtype, cost, (p, out, scalar, ordered))
+    route = _pairwise(p, arrays, dtype, cost, scalar) if loops and out is None else None
+    return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
+
+
+def _pairwise(p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, cost: Cost, scalar: bool) -> Route:
+    """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not."""
+    real = 4.0 if dtype.kind == "c" else 1.0
+    copied = p.copied() * dtype.itemsize
+
+    def seconds(rates: HostRates) -> float:
+        work = sum(rates.seconds("matmul", p.blas_size(step), real * p.step_flops(step), dtype) for step in p.steps)
+        return work + copied * TRANSPOSES / rates.copy_bytes_per_s + ROUTE_S
+
+    def run() -> Any:
+        result = _einsum.contract(p, arrays, dtype, HOST)
+        # What overflowed in an order that is not NumPy's is NumPy's to say.
+        _guards.finite(result)
+        return result[()] if scalar else np.require(result, requirements=["W"])
+
+    return Route("pairwise products", seconds, run)
 
 
 @functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
@@ -229,13 +250,17 @@ def _sum_of_products(
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
     """A row; argument ``second`` is the second operand, which says whether the call may be one of integers."""
 
-    def of_integers(args: tuple[Any, ...]) -> bool:
+    def of_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if len(args) <= second:
             return False
         b = args[second]
         return type(b) is np.ndarray and b.dtype.kind in "iub" and b.size > INTEGER_SMALL
 
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, of_integers)
+    def loops_or_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or of_integers(args, kwargs)
+
+    look = loops_or_integers if name == "einsum" else of_integers
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look)
 
 
 OPS = (
