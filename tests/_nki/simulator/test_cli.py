@@ -109,6 +109,15 @@ def test_a_bad_command_is_one_line_and_no_traceback(kernel, capsys, arguments, w
     assert said.count("\n") == 1
 
 
+def test_a_file_that_raises_while_it_loads_is_one_line(tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text(HEAD + CLEAN + "\nimport no_such_module\n")
+    assert main(["simulate", f"{path}:kernel", *SHAPES]) == 2
+    said = capsys.readouterr().err
+    assert "does not load: ModuleNotFoundError" in said
+    assert said.count("\n") == 1
+
+
 def test_compile_time_arguments_reach_the_kernel(tmp_path, capsys):
     path = tmp_path / "repeated.py"
     text = HEAD + CLEAN.replace("kernel(at, b)", "kernel(at, b, times=1)")

@@ -17,7 +17,7 @@ import numpy as np
 from trnpy._nki.simulator.cost import Cost, price, rows
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import MODES, TARGETS, Result, Specification, run
+from trnpy._nki.simulator.launch import MODES, TARGETS, Kernel, Result, Specification, run
 from trnpy._nki.simulator.lint import environment, errors, lint_file, lint_launch, lint_trace
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
@@ -116,6 +116,16 @@ def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
     return rng.standard_normal(shape).astype(storage)
 
 
+def _load(file: Path, name: str | None, lnc: int) -> Kernel:
+    """The kernel on ``lnc`` cores; whatever the file itself raises becomes one line."""
+    try:
+        return load_kernel(file, name)[lnc]
+    except SimulatorError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{file} does not load: {type(error).__name__}: {error}") from error
+
+
 def _lint(options: argparse.Namespace) -> int:
     if options.rules:
         lines = [(str(r.number), r.subject, ", ".join(r.passes), r.source) for r in RULES.values()]
@@ -132,7 +142,7 @@ def _lint(options: argparse.Namespace) -> int:
     file, name = _split(options.file)
     found += lint_file(file, name)
     if options.shape:
-        kernel = load_kernel(file, name)[options.lnc]
+        kernel = _load(file, name, options.lnc)
         launched = lint_launch(kernel, _arrays(options), _values(options), options.target)
         same = str(file.resolve())
         found += [dataclasses.replace(f, file=str(file)) if f.file == same else f for f in launched]
@@ -164,7 +174,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 def _simulate(options: argparse.Namespace) -> int:
     file, name = _split(options.file)
-    kernel = load_kernel(file, name)[options.lnc]
+    kernel = _load(file, name, options.lnc)
     arguments = _arrays(options)
     result = run(kernel, arguments, _values(options), target=options.target, mode=options.mode, seed=options.seed)
     costs = [price(trace) for trace in result.traces]
