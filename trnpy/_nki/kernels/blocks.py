@@ -1,0 +1,190 @@
+"""Parts that kernels over blocks of HBM matrices share: offsets on the chip, operand panels, block sums.
+
+A device loop keeps what is allocated in it for all its duration: pools are made once, outside, and reused.
+Offsets that a loop looks up count elements of the flat matrix.
+"""
+
+import nki.isa as nisa
+import nki.language as nl
+
+TILE = 128  # rows of K on the partitions, and of M in the stationary operand
+TILE_N = 512  # columns of one PSUM bank
+SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
+TURN_BANKS = 2  # and transposes over these
+STRIPS = 2  # rows of an operand that wait for their transposes
+OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
+
+
+def pools_of(dtype, turned, k_tiles, n_size):
+    """PSUM banks for sums and for transposes, strips if some operand is ``turned``, finished tiles."""
+    banks, turns, strips, outs = [], [], [], []
+    for _ in range(SUM_BANKS):
+        banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
+    for _ in range(TURN_BANKS):
+        turns.append(nl.ndarray((TILE, TILE), dtype=dtype, buffer=nl.psum))
+    if turned:
+        for _ in range(STRIPS):
+            strips.append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
+    for _ in range(OUTS):
+        outs.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
+    return (banks, turns, strips, outs)
+
+
+def pieces(extent, block):
+    """(start, size, count) of the full blocks of an extent, and of what is left."""
+    full = extent // block
+    found = []
+    if full > 0:
+        found.append((0, block, full))
+    if extent > full * block:
+        found.append((full * block, extent - full * block, 1))
+    return found
+
+
+def broadcast(scalar):
+    """A (1, 1) tensor on every partition, or None."""
+    if scalar == None:  # noqa: E711 - NKI has no `is`
+        return None
+    tile = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=scalar.ap(pattern=[[0, TILE], [1, 1]]))
+    return tile
+
+
+def offsets(pattern, start):
+    """Offsets in elements of the blocks that a device loop visits, as a (1, count) table on the chip."""
+    count = 1
+    for _, length in pattern:
+        count = count * length
+    table = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=table, pattern=pattern, offset=start)
+    return table
+
+
+def entry(table, t, start=None):
+    """table[t], or start + table[t], as a (1, 1) tile: integers on GpSimd are exact."""
+    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    found = table[0:1, nl.ds(t, 1)]
+    if start == None:  # noqa: E711 - NKI has no `is`
+        nisa.tensor_copy(dst=here, src=found, engine=nisa.engine.gpsimd)
+    else:
+        nisa.tensor_tensor(dst=here, data1=found, data2=start, op=nl.add)
+    return here
+
+
+def flat(x):
+    """x as one row of elements: a run-time offset then counts elements."""
+    return x.reshape((x.shape[0] * x.shape[1],))
+
+
+def place(x, at, offset, rows, columns):
+    """The (rows, columns) block of the matrix x whose first element is ``at`` (on the chip) + ``offset``."""
+    pattern = [[x.shape[1], rows], [1, columns]]
+    return flat(x).ap(pattern=pattern, offset=offset, scalar_offset=at, indirect_dim=0)
+
+
+def turn_tables(a, b, a_rows, b_rows, k, k_tiles):
+    """Offsets of every second K chunk in a and in b, or None: two chunks are one turn of the loop over K."""
+    chunk = k_tiles * TILE
+    pairs = k // (2 * chunk)
+    if pairs == 0:
+        return None
+    a_k = offsets(pattern=[[2 * chunk * (1 if a_rows else a.shape[1]), pairs]], start=0)
+    b_k = offsets(pattern=[[2 * chunk * (b.shape[1] if b_rows else 1), pairs]], start=0)
+    return (a_k, b_k)
+
+
+def zeros(rows, columns):
+    """Sums of one block before the first product: tiles of up to 128 rows."""
+    sums = []
+    for i in range(0, rows, TILE):
+        tile = nl.ndarray((min(TILE, rows - i), columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
+        sums.append(tile)
+    return sums
+
+
+def add_products(a, b, a_at, b_at, tables, k, k_tiles, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
+    """Add all K products of one block of C to its sums; ``lower`` stops each tile at the diagonal."""
+    chunk = k_tiles * TILE
+    pairs = k // (2 * chunk)
+    if pairs > 0:
+
+        def pair(j):
+            a_pair, b_pair = entry(table=tables[0], t=j, start=a_at), entry(table=tables[1], t=j, start=b_at)
+            for half in range(2):
+                add_chunk(
+                    a=a, b=b, a_at=a_pair, b_at=b_pair, k0=half * chunk, depth=chunk, sums=sums, a_rows=a_rows,
+                    b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
+                )  # fmt: skip
+
+        nl.fori_loop(0, pairs, pair)
+    for k0 in range(2 * chunk * pairs, k, chunk):
+        add_chunk(
+            a=a, b=b, a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, k - k0), sums=sums, a_rows=a_rows,
+            b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
+        )  # fmt: skip
+
+
+def add_chunk(a, b, a_at, b_at, k0, depth, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
+    """Add the products of ``depth`` rows of K from k0 on to the sums of one block."""
+    lefts = panel(x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, pools=pools)
+    rights = panel(x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, pools=pools)
+    add_tiles(lefts=lefts, rights=rights, sums=sums, m_size=m_size, n_size=n_size, pools=pools, lower=lower)
+
+
+def add_tiles(lefts, rights, sums, m_size, n_size, pools, lower=False):
+    """sums += lefts^T rights, both with K on the partitions."""
+    for i in range(len(sums)):
+        rows = min(TILE, m_size - i * TILE)
+        stop = min(n_size, (i + 1) * TILE) if lower else n_size
+        for n0 in range(0, stop, TILE_N):
+            columns = min(TILE_N, stop - n0)
+            bank = pools[0][(i * n_size + n0) // TILE_N % SUM_BANKS][0:rows, 0:columns]
+            for q in range(len(lefts)):
+                nisa.nc_matmul(
+                    dst=bank,
+                    stationary=lefts[q][:, i * TILE : i * TILE + rows],
+                    moving=rights[q][:, n0 : n0 + columns],
+                    accumulate=q > 0,
+                )
+            here = sums[i][:, n0 : n0 + columns]
+            nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.add)
+
+
+def panel(x, at, k0, depth, size, k_inside, pools):
+    """Tiles (128 of K, size) of one operand; through TensorE when K runs along the rows in HBM."""
+    width = x.shape[1]
+    tiles = []
+    for q in range(0, depth, TILE):
+        tiles.append(nl.ndarray((min(TILE, depth - q), size), dtype=x.dtype, buffer=nl.sbuf))
+    if not k_inside:
+        for q in range(len(tiles)):
+            source = place(x=x, at=at, offset=(k0 + q * TILE) * width, rows=tiles[q].shape[0], columns=size)
+            nisa.dma_copy(dst=tiles[q], src=source)
+        return tiles
+    for i in range(0, size, TILE):
+        rows = min(TILE, size - i)
+        strip = pools[2][i // TILE % STRIPS][0:rows, 0:depth]
+        nisa.dma_copy(dst=strip, src=place(x=x, at=at, offset=i * width + k0, rows=rows, columns=depth))
+        for q in range(len(tiles)):
+            columns = tiles[q].shape[0]
+            turned = pools[1][q % TURN_BANKS][0:columns, 0:rows]
+            nisa.nc_transpose(dst=turned, data=strip[:, q * TILE : q * TILE + columns], engine=nisa.engine.tensor)
+            nisa.tensor_copy(dst=tiles[q][:, i : i + rows], src=turned, engine=nisa.engine.scalar)
+    return tiles
+
+
+def scale(c0, scales, at, offset, tile, out):
+    """out = alpha tile + beta c0, c0 read at ``at`` + ``offset``; scales are (alpha, beta), tiles or None."""
+    rows, columns = tile.shape
+    alpha, beta = scales
+    if alpha == None:  # noqa: E711 - NKI has no `is`
+        nisa.tensor_copy(dst=out, src=tile, engine=nisa.engine.scalar)
+    else:
+        nisa.activation(dst=out, op=nl.copy, data=tile, scale=alpha[0:rows, :])
+    if c0 != None:  # noqa: E711
+        old = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=old, src=place(x=c0, at=at, offset=offset, rows=rows, columns=columns))
+        nisa.scalar_tensor_tensor(
+            dst=out, data=old, op0=nl.multiply, operand0=beta[0:rows, :], op1=nl.add, operand1=out
+        )
