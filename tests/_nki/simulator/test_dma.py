@@ -252,6 +252,8 @@ def test_dma_compute_scatters_and_gathers_sums():
     np.testing.assert_array_equal(run(collect, added, rows, table), added + table[rows[:, 0]])
     np.testing.assert_array_equal(run(scatter, added, rows, table.copy()), expected)
     refusal(scatter, added, np.array([[5], [0], [5], [1]], np.int32), table.copy(), rule=20)
+    # Even equal rows: each would add to what the other has not written yet.
+    refusal(scatter, np.ones_like(added), np.array([[5], [0], [5], [1]], np.int32), table.copy(), rule=20)
 
 
 # --- refusals -------------------------------------------------------------------------------------------

@@ -49,6 +49,19 @@ def test_a_product_is_exact_where_float32_is(shape, left, right, seed):
     np.testing.assert_array_equal(run(product, a, b), expected)
 
 
+def test_a_tile_that_is_loaded_again_multiplies_with_its_new_values():
+    def kernel(a, b):
+        left, right, dst = on_chip(a[0:32]), on_chip(b), psum(8, 16)
+        for part in range(2):
+            nisa.dma_copy(dst=left, src=a[32 * part : 32 * part + 32])
+            nisa.nc_matmul(dst=dst, stationary=left, moving=right, accumulate=part > 0)
+        return to_hbm(dst)
+
+    a, b = values((64, 8), "bfloat16"), values((32, 16), "bfloat16", 1)
+    expected = sum(a[i : i + 32].astype(np.float32).T @ b.astype(np.float32) for i in (0, 32))
+    np.testing.assert_array_equal(run(kernel, a, b), expected)
+
+
 # A view of a tile in SBUF, and the same elements in NumPy: (rows, columns) out of (rows, 2 * columns).
 VIEWS = {
     "first half": (lambda t: t[:, 0 : t.shape[1] // 2], lambda x: x[:, : x.shape[1] // 2]),
@@ -192,6 +205,10 @@ def test_perturbed_products_unmask_algorithms_that_need_exact_ones():
     scale = np.abs(a).T @ np.abs(b)
     error = np.abs(run(product, a, b, perturb_fp32=True) - run(product, a, b)) / scale
     assert 2.0**-24 < error.max() <= 2.0**-16 + 2.0**-20
+    one = np.ones((1, 1), np.float32)
+    for left, right in ((a[:1], one), (one, b[:1])):  # either factor moves
+        moved = run(product, left, right, perturb_fp32=True) / (left.T @ right) - 1
+        assert 2.0**-19 < np.abs(moved).max() <= 2.0**-16
     narrow = a.astype(STORAGE["bfloat16"]), b.astype(STORAGE["bfloat16"])
     np.testing.assert_array_equal(run(product, *narrow, perturb_fp32=True), run(product, *narrow))
 
