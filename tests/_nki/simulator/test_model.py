@@ -12,7 +12,7 @@ from trnpy._nki.simulator.lint import errors, lint_file
 MISSED = {
     ("A-V1", "total µs"): "the model finds less time lost to throttling than the profile shows",
     ("B-V0", "total µs"): "source unpublished, loop order inferred",
-    ("K-2", "first to last descriptor, ns"): "the model ends a transfer when its consumer may start",
+    ("K-2", "first to last descriptor, ns"): "the model starts all 16 queues at once",
 }
 
 
@@ -53,10 +53,10 @@ def test_4096_cubed_is_traced_and_priced_in_two_seconds_and_a_gibibyte():
     assert gibibytes < 1
 
 
-def test_a_missed_gate_is_missed_by_less_than_a_factor_of_two():
+def test_a_missed_total_is_within_a_quarter():
     for figure in gates(False):
-        if (figure.launch.case, figure.quantity) in MISSED:
-            assert 0.5 < judge(figure).ratio < 2
+        if figure.quantity == "total µs" and (figure.launch.case, figure.quantity) in MISSED:
+            assert 0.75 < judge(figure).ratio < 1.25
 
 
 @pytest.fixture(scope="module")
