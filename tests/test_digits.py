@@ -66,8 +66,8 @@ def family(kind, m, k, n, rng):
 
 
 FAMILIES = (
-    "uniform(-1,1)", "uniform(0,1)", "normal", "phi 0.5", "phi 2", "phi 4", "rows 1e+-30", "inner 1e+-8", "entries 1e+-8",
-    "cancelling", "orthogonal", "zero rows",
+    "uniform(-1,1)", "uniform(0,1)", "normal", "phi 0.5", "phi 2", "phi 4", "rows 1e+-30", "inner 1e+-8",
+    "entries 1e+-8", "cancelling", "orthogonal", "zero rows",
 )  # fmt: skip
 
 

@@ -282,7 +282,7 @@ def test_a_device_asked_for_by_name_must_be_there():
 def test_a_refused_fallback_is_recorded_before_it_is_raised():
     a = np.ones((64, 64))
     settings = trnpy.policy(force=True, fallback="raise")
-    with engine(FaultyEngine("raises")), settings, trnpy.trace() as log, trnpy.profile() as run:
-        with pytest.raises(FallbackError):
-            trnpy.matmul(a, a)
+    refused = pytest.raises(FallbackError)
+    with engine(FaultyEngine("raises")), settings, trnpy.trace() as log, trnpy.profile() as run, refused:
+        trnpy.matmul(a, a)
     assert [d.reason for d in log] == [Reason.ERROR] and len(run.calls) == 1
