@@ -73,7 +73,10 @@ def entry(table, t, start=None):
 
 def flat(x):
     """x as one row of elements: a run-time offset then counts elements."""
-    return x.reshape((x.shape[0] * x.shape[1],))
+    size = 1
+    for extent in x.shape:
+        size = size * extent
+    return x.reshape((size,))
 
 
 def place(x, at, offset, rows, columns):
