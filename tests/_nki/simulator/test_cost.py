@@ -293,3 +293,10 @@ def test_long_nested_loops_are_cut_outermost_first_and_scale_linearly():
     assert two / one == pytest.approx(2, rel=1e-6)
     shown, _ = written_out(nested(100, 10**9))  # one outer iteration alone is too long
     assert len(shown.instructions) <= LONGEST
+
+
+def test_topk_costs_its_documented_four_cycles_an_element():
+    script = Script()
+    source, values = script.tile((16, 3), "bfloat16"), script.tile((16, 8), "bfloat16")
+    script.add("topk", "gpsimd", (source.operand("src"),), (values.operand("val_dst"),), n=42)
+    assert schedule(script.trace(), TRN2).total_s * TRN2.gpsimd_hz == pytest.approx(4 * 42 + 8)

@@ -116,7 +116,7 @@ def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
     count = max((free_size(o) for o in operands), default=1)
     if instruction.engine == "gpsimd":
         if instruction.opcode == "topk":
-            cycles = 4.0 * count
+            cycles = 4.0 * int(instruction.options.get("n", count)) + free_size(instruction.writes[0])
         else:
             slower = 1 if instruction.opcode in ("iota", "affine_select", "memset") else GPSIMD_SLOWDOWN
             cycles = timing.gpsimd_start_cycles + count * slower * PER_ELEMENT.get(instruction.opcode, 1.0)

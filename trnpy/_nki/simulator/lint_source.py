@@ -32,13 +32,14 @@ HOST_LIBRARIES = ("numpy", "cmath", "torch", "jax", "scipy", "torch_neuronx", "t
 IMPURE = ("os.environ", "os.getenv", "time", "random", "datetime", "secrets", "uuid", "builtins.open")
 CONVERSIONS = ("int", "float", "str", "bool", "tuple", "min", "max")
 BASES = ("NKIObject", "Enum")
+LARGEST_POWER = 1024  # beyond, a literal power or shift is out of every range and not worth computing
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType(
     {
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Pow: lambda a, b: a**b if abs(b) < 1024 else math.inf,
-        ast.LShift: lambda a, b: a << b if b < 1024 else math.inf,
+        ast.Pow: lambda a, b: a**b if abs(b) < LARGEST_POWER else math.inf,
+        ast.LShift: lambda a, b: a << b if b < LARGEST_POWER else math.inf,
     }
 )
 
