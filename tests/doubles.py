@@ -4,8 +4,9 @@ import numpy as np
 
 from trnpy._engine import Health
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
+from trnpy._nki.runtime import Counters, DeviceError, DeviceMemoryError, wait
 from trnpy._policy import current_policy
+from trnpy._residency import Cache
 
 
 class _Double:
@@ -14,6 +15,11 @@ class _Double:
 
     def __init__(self):
         self.health = Health()
+        self.cache = Cache()
+        self.counters = Counters()
+
+    def gram(self, a):
+        return self.matmul(a, a.conj().swapaxes(-1, -2))
 
 
 class RecordingEngine(_Double):

@@ -20,6 +20,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._policy"),
     **dict.fromkeys(("available",), "trnpy._engine"),
+    **dict.fromkeys(("resident",), "trnpy._residency"),
     **dict.fromkeys(("report", "profile"), "trnpy._report"),
     **dict.fromkeys(("calibrate",), "trnpy._calibration"),
     **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch"),

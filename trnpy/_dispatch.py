@@ -13,6 +13,7 @@ import random
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ import numpy as np
 
 from trnpy import _report
 from trnpy._calibration import HostRates, current_rates
-from trnpy._engine import Engine, at_rest, current_engine
+from trnpy._engine import Engine, Refused, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._policy import HYSTERESIS, Policy, current_policy
@@ -161,6 +162,7 @@ class Decision:
     calibrated: bool = False  # whether host_s rests on a measurement of this host
     engine: str = "host"
     route: str = ""  # the host route that is not the reference's own
+    launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
 
     def __str__(self) -> str:
         times = ""
@@ -171,12 +173,15 @@ class Decision:
         return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
 
 
-def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates) -> tuple[float, float]:
+def predict(
+    cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
+) -> tuple[float, float]:
     """Modelled seconds of the device path, and how many of them move operands.
 
-    launches + bytes over the link + max(engine, HBM) + what stays on the host.
+    launches + bytes over the link, but for those of operands that are there + max(engine, HBM) + what stays on
+    the host.
     """
-    moved = transfer_s(cost.bytes_in, cost.bytes_out, dtype, policy.precision, hardware)
+    moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
     engine = product_s(cost.products, dtype, policy.precision, hardware)
     hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
     host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0
@@ -184,13 +189,15 @@ def predict(cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rat
 
 
 def decide(
-    op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0
-) -> Decision:
+    op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
+    resident_bytes: int = 0,
+) -> Decision:  # fmt: skip
     """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     return _decided(
-        op, problem.cost, problem.dtype, problem.on_device, route, route_s, machine, policy, rates, compile_s
-    )
+        op, problem.cost, problem.dtype, problem.on_device, route, route_s, machine, policy, rates, compile_s,
+        resident_bytes,
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
@@ -205,6 +212,7 @@ def _decided(
     policy: Policy,
     rates: HostRates,
     compile_s: float,
+    resident_bytes: int,
 ) -> Decision:
     """``decide`` on what it depends on."""
     hardware = machine or MACHINES[policy.machine]
@@ -213,7 +221,7 @@ def _decided(
     host_s = route_s if routed else reference_s
     device_s: float | None = None
     if has_device_path:
-        device_s, moved_s = predict(cost, dtype, hardware, policy, rates)
+        device_s, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
         on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
     else:
         on_device, reason, detail = False, Reason.DTYPE, f"{dtype} has no device path"
@@ -313,7 +321,8 @@ def _plan(
     machine = engine.hardware if engine is not None else None
     if engine is not None and engine.health.open:
         return problem, Decision(op.name, False, Reason.ERROR, "resting after repeated device errors"), engine
-    return problem, decide(op.name, problem, machine, policy, current_rates()), engine
+    resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
+    return problem, decide(op.name, problem, machine, policy, current_rates(), 0.0, resident_bytes), engine
 
 
 def accelerated(op: Op) -> Callable[..., Any]:
@@ -391,10 +400,14 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
     """The result of a call, and the decision that was carried out."""
     problem, decision, engine = _plan(op, args, kwargs, policy)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
+        before = Counter(engine.counters.launches)
         try:
             result = _run_checked(op, problem, engine, policy)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
+        except Refused as why:
+            reason = Reason.ACCURACY if why.accuracy else Reason.DTYPE
+            decision = replace(decision, on_device=False, reason=reason, detail=str(why))
         # Whatever a driver raises must not take the user's result with it: it is counted, warned of and reported.
         except Exception as why:
             engine.health.faults += 1
@@ -406,9 +419,9 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
                 _warn(decision, engine)
         else:
             engine.health.faults = 0
-            result, decision = _verified(
-                op, problem, result, args, kwargs, replace(decision, engine=engine.name), policy
-            )
+            launches = tuple(sorted((engine.counters.launches - before).items()))
+            decision = replace(decision, engine=engine.name, launches=launches)
+            result, decision = _verified(op, problem, result, args, kwargs, decision, policy)
             return op.deliver(problem, result) if decision.on_device else result, decision
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
         raise FallbackError(decision)

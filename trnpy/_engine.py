@@ -6,7 +6,6 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,21 +13,10 @@ import numpy as np
 from trnpy._nki.device import detect
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.null import NullRuntime
-from trnpy._nki.runtime import DeviceUnavailable, Runtime
+from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._policy import Policy
-
-FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
-
-
-@dataclass(slots=True)
-class Health:
-    """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
-
-    faults: int = 0
-
-    @property
-    def open(self) -> bool:
-        return self.faults >= FAULTS_BEFORE_REST
+from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Handle, Health, Refused
+from trnpy._residency import Cache
 
 
 class Engine(Protocol):
@@ -38,8 +26,14 @@ class Engine(Protocol):
     hardware: Hardware | None  # what its times are modelled on; None for the host
     executes: bool  # False: decisions and times are modelled, results come from the reference
     health: Health
+    cache: Cache  # operands that are with the device already
+
+    @property
+    def counters(self) -> Counters: ...  # of its launches
 
     def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray: ...  # (..., m, k) (..., k, n) -> (..., m, n)
+
+    def gram(self, a: np.ndarray) -> np.ndarray: ...  # A A^H: (..., m, k) -> (..., m, m)
 
 
 class HostEngine:
@@ -51,24 +45,15 @@ class HostEngine:
 
     def __init__(self) -> None:
         self.health = Health()
+        self.cache = Cache()
+        self.counters = Counters()
 
     def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         result: np.ndarray = np.matmul(a, b)
         return result
 
-
-class DeviceEngine:
-    """Products by the kernels of a runtime."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self.name = runtime.name
-        self.hardware: Hardware | None = runtime.hardware
-        self.executes = runtime.executes
-        self.health = Health()
-
-    def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self.runtime.launch("matmul", a, b)
+    def gram(self, a: np.ndarray) -> np.ndarray:
+        return self.matmul(a, a.conj().swapaxes(-1, -2))
 
 
 HOST: Engine = HostEngine()
@@ -88,6 +73,15 @@ def engine(e: Engine) -> Iterator[Engine]:
 @functools.cache
 def _null_engine(machine: str) -> Engine:
     return DeviceEngine(NullRuntime(MACHINES[machine]))
+
+
+@functools.cache
+def _simulator_engine(machine: str) -> Engine:
+    try:
+        from trnpy._nki.simulator.runtime import SimulatorRuntime
+    except ImportError as why:
+        raise DeviceUnavailable(f"TRNPY_DEVICE=simulator: {why}; pip install trnpy[simulator]") from why
+    return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
 
 
 # Why this machine has no Neuron device, "" if it has one; devices do not come and go while a process lives.
@@ -112,7 +106,7 @@ def current_engine(policy: Policy) -> Engine | None:
     if policy.device == "neuron":
         raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {MISSING}")
     if policy.device == "simulator":
-        raise DeviceUnavailable("TRNPY_DEVICE=simulator: this version of trnpy has no kernels to simulate yet")
+        return _simulator_engine(policy.machine)
     if policy.force:
         return HOST
     return None
@@ -121,3 +115,6 @@ def current_engine(policy: Policy) -> Engine | None:
 def available() -> tuple[bool, str]:
     """Whether calls can go to a Neuron device, and the reason when they cannot."""
     return not MISSING, MISSING
+
+
+__all__ = ["FAULTS_BEFORE_REST", "HOST", "DeviceEngine", "Engine", "Handle", "Health", "HostEngine", "Refused"]

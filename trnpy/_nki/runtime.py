@@ -1,8 +1,10 @@
-"""What a device must offer an engine: launches that are counted, time limits, and errors with types."""
+"""What a device must offer an engine: memory, launches that are counted, time limits, and errors with types."""
 
 from __future__ import annotations
 
+import math
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,15 +45,76 @@ class Counters:
     bytes_out: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Buffer:
+    """An array in a device's memory; what keeps it there is ``value``, the runtime's own."""
+
+    value: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Memory:
+    """The buffers that a device holds: each takes its bytes until the last reference to it goes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+    @property
+    def used(self) -> int:
+        return sum(buffer.nbytes for buffer in self._held)
+
+    def hold(self, buffer: Buffer, what: str) -> Buffer:
+        """``buffer``, counted; DeviceMemoryError when it does not fit."""
+        used = self.used
+        if used + buffer.nbytes > self.limit:
+            raise DeviceMemoryError(f"{what}: {buffer.nbytes} bytes do not fit, {used} of {self.limit} are in use")
+        self._held.add(buffer)
+        return buffer
+
+
+Operand = np.ndarray | Buffer | None  # None: an argument of the kernel that is left out
+
+
 class Runtime(Protocol):
-    """Launches kernels by name on arrays."""
+    """Launches kernels by name: on arrays, or on buffers that stay with the device."""
 
     name: str
     hardware: Hardware
     executes: bool  # False when results come from the host whatever is launched
     counters: Counters
 
-    def launch(self, kernel: str, *operands: np.ndarray, **parameters: Any) -> np.ndarray: ...
+    def put(self, array: np.ndarray) -> Buffer:
+        """A copy of ``array`` on the device."""
+        ...
+
+    def get(self, buffer: Buffer) -> np.ndarray:
+        """A copy of ``buffer`` on the host."""
+        ...
+
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``; it never crosses the link."""
+        ...
+
+    def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch, a Buffer or a tuple of them; arrays among the operands are put first."""
+        ...
+
+    def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """The same as arrays on the host: one, or a tuple."""
+        ...
+
+
+def fetched(runtime: Runtime, outputs: Any) -> Any:
+    """What ``Runtime.run`` returned as arrays on the host."""
+    if isinstance(outputs, tuple):
+        return tuple(runtime.get(buffer) for buffer in outputs)
+    return runtime.get(outputs)
 
 
 POLL_S = 1e-3  # between looks at a launch that has not finished

@@ -10,7 +10,7 @@ import numpy as np
 
 from trnpy._nki import kernels
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.runtime import CompileError, Counters, DeviceMemoryError
+from trnpy._nki.runtime import Buffer, CompileError, Counters, Memory, Operand, fetched
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, Simulation
 from trnpy._nki.simulator.loader import load_kernel
@@ -20,11 +20,12 @@ SOURCES = Path(kernels.__file__).parent
 
 @functools.cache
 def kernel(name: str) -> Kernel:
-    """The kernel ``name`` of trnpy/_nki/kernels; KeyError when there is none."""
-    path = SOURCES / f"{name}.py"
+    """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` of one with several; KeyError when there is none."""
+    file, _, function = name.rpartition(".")
+    path = SOURCES / f"{file or function}.py"
     if not path.exists():
         raise KeyError(f"kernel {name!r}: there is no {path}")
-    return load_kernel(path, name)
+    return load_kernel(path, function)
 
 
 class SimulatorRuntime:
@@ -37,35 +38,53 @@ class SimulatorRuntime:
         self.hardware = hardware
         self.perturb_fp32 = perturb_fp32
         self.counters = Counters()
+        self.memory = Memory(hardware.hbm_bytes)
         self._compiled: set[tuple[Any, ...]] = set()
 
-    def launch(self, name: str, *operands: np.ndarray | None, **parameters: Any) -> Any:
-        """Outputs of one launch of ``name``: an array or a tuple of them; operands that are None are left out.
+    def put(self, array: np.ndarray) -> Buffer:
+        """A copy of ``array`` in the simulator's HBM; DeviceMemoryError when it does not fit."""
+        copy = np.array(array, order="C")
+        self.counters.bytes_in += copy.nbytes
+        return self.memory.hold(Buffer(copy, copy.shape, copy.dtype), "put")
 
-        DeviceMemoryError when the operands do not fit the machine's HBM, CompileError when the simulator
-        refuses the kernel.
+    def get(self, buffer: Buffer) -> np.ndarray:
+        """A copy of ``buffer``."""
+        self.counters.bytes_out += buffer.nbytes
+        return np.array(buffer.value)
+
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``."""
+        block = buffer.value[rows, columns]
+        padded = np.zeros(shape, buffer.dtype)
+        padded[: block.shape[0], : block.shape[1]] = block
+        return self._output(padded, "part")
+
+    def run(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch of ``name``: a Buffer or a tuple of them; operands that are None are left out.
+
+        DeviceMemoryError when operands and outputs do not fit the machine's HBM, CompileError when the
+        simulator refuses the kernel.
         """
-        arrays = [a for a in operands if a is not None]
-        needed = sum(a.nbytes for a in arrays)
-        if needed > self.hardware.hbm_bytes:
-            raise DeviceMemoryError(
-                f"{name}: operands of {needed} bytes, {self.hardware.name} has {self.hardware.hbm_bytes}"
-            )
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
+        arrays = [None if b is None else b.value for b in buffers]
         try:
             outputs = Simulation(kernel(name), self.hardware.name, perturb_fp32=self.perturb_fp32)(
-                *operands, **parameters
+                *arrays, **parameters
             )
         except SimulatorError as why:
             raise CompileError(str(why)) from why
-        self._count(name, arrays, parameters, outputs)
-        return outputs
-
-    def _count(self, name: str, arrays: list[np.ndarray], parameters: dict[str, Any], outputs: Any) -> None:
-        counters = self.counters
-        counters.launches[name] += 1
-        counters.bytes_in += sum(a.nbytes for a in arrays)
-        counters.bytes_out += sum(o.nbytes for o in (outputs if isinstance(outputs, tuple) else (outputs,)))
-        variant = (name, *((a.shape, a.dtype.name) for a in arrays), tuple(sorted(parameters.items())))
+        self.counters.launches[name] += 1
+        variant = (name, *(b and (b.shape, b.dtype.name) for b in buffers), tuple(sorted(parameters.items())))
         if variant not in self._compiled:
             self._compiled.add(variant)
-            counters.compiles[name] += 1
+            self.counters.compiles[name] += 1
+        if isinstance(outputs, tuple):
+            return tuple(self._output(o, name) for o in outputs)
+        return self._output(outputs, name)
+
+    def _output(self, array: np.ndarray, name: str) -> Buffer:
+        return self.memory.hold(Buffer(array, array.shape, array.dtype), name)
+
+    def launch(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch as arrays: one, or a tuple."""
+        return fetched(self, self.run(name, *operands, **parameters))

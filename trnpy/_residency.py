@@ -1,0 +1,220 @@
+"""Operands that stay on the device between calls: found again by where they lie, trusted by what they hold."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
+WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the second-level cache
+_random = np.random.default_rng()  # of this process: no array can be made to collide
+# 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
+_BASE = _random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
+_WEIGHTS = _random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+_HALF = np.uint64(32)
+
+
+def fingerprint(array: np.ndarray) -> tuple[int, int]:
+    """Two position-dependent 64-bit sums of the bytes of ``array``, in the order it lies in memory.
+
+    Words are folded (sign bits alone would cancel in pairs), summed down WIDTH columns by Horner's rule and
+    by sums of its partial sums, and the columns weighted by odd random numbers: one changed word always shows.
+    """
+    flat = array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
+    octets = flat.reshape(-1).view(np.uint8)
+    whole = octets.size // 8
+    words = octets[: whole * 8].view(np.uint64)
+    rest = np.zeros(WIDTH, np.uint64)
+    tail = words[whole // WIDTH * WIDTH :]
+    rest[: tail.size] = tail
+    rest.view(np.uint8)[-8:] = 0  # a tail is shorter than WIDTH words: its last word is free for odd bytes
+    rest.view(np.uint8)[WIDTH * 8 - 8 : WIDTH * 8 - 8 + octets.size % 8] = octets[whole * 8 :]
+    first, second, folded = (np.zeros(WIDTH, np.uint64) for _ in range(3))
+    for row in (*words[: whole // WIDTH * WIDTH].reshape(-1, WIDTH), rest):
+        np.right_shift(row, _HALF, out=folded)
+        np.bitwise_xor(row, folded, out=folded)
+        np.multiply(first, _BASE, out=first)
+        np.add(first, folded, out=first)
+        np.add(second, first, out=second)
+    lanes = [lane * weights for lane, weights in zip((first, second), _WEIGHTS, strict=True)]
+    one, two = (int((lane ^ (lane >> _HALF)).sum()) for lane in lanes)
+    return one, two
+
+
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array whose death frees, or may free, the memory of ``array``."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def place(array: np.ndarray) -> int:
+    """The address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+class Resident:
+    """Arrays that are worth keeping on the device while it is open: made by ``trnpy.resident``."""
+
+    def __init__(self, arrays: Iterable[np.ndarray]) -> None:
+        self.arrays = tuple(arrays)
+        for a in self.arrays:
+            if not isinstance(a, np.ndarray):
+                raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
+        # [first, last) bytes of each: views of an array are resident with it.
+        self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
+        _Open.residents = (*_Open.residents, self)
+
+    def holds(self, address: int) -> bool:
+        return any(first <= address < last for first, last in self._bounds)
+
+    def close(self) -> None:
+        """The arrays are as any others again: on the device while there is room."""
+        _Open.residents = tuple(r for r in _Open.residents if r is not self)
+
+    def __enter__(self) -> Resident:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self in _Open.residents else "closed"
+        return f"<resident: {len(self.arrays)} arrays, {sum(a.nbytes for a in self.arrays)} bytes, {state}>"
+
+
+class _Open:
+    """What is resident now, in any thread."""
+
+    residents: tuple[Resident, ...] = ()
+
+
+def resident(*arrays: np.ndarray) -> Resident:
+    """Keep ``arrays`` on the device from their next use on, until the block ends or ``close()``.
+
+    Arrays may be changed meanwhile: every use compares their contents with what is there, and a changed
+    one is sent again. Where calls are decided its transfer counts as done.
+
+    >>> a = np.ones((3, 3))
+    >>> with resident(a):
+    ...     pass
+    """
+    return Resident(arrays)
+
+
+def pinned(address: int) -> bool:
+    """Whether memory at ``address`` is of an array that is resident by name."""
+    return any(r.holds(address) for r in _Open.residents)
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: Any = None  # the form on the device; None while the array was only seen
+    nbytes: int = 0  # on the device
+    mark: tuple[int, int] | None = None  # the fingerprint of what ``value`` was made of
+    source_bytes: int = 0
+    owner: Any = None  # a weak reference
+
+
+class Cache:
+    """Forms of arrays on one device.
+
+    An array is sent at its first use, kept from its second on (temporaries never have one), at once
+    when resident by name; compared with its fingerprint at every use; dropped when its memory is freed,
+    or least recently used when ``limit`` bytes are taken. Resident arrays are dropped last.
+    """
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.changed = self.evicted = 0
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        with self._lock:
+            return sum(e.nbytes for e in self._entries.values())
+
+    def get(
+        self, array: np.ndarray, form: Hashable, make: Callable[[], Any], nbytes: Callable[[Any], int], limit: float
+    ) -> Any:
+        """What ``make()`` returns for ``array``, or has returned for the same contents in the same place.
+
+        ``form`` tells apart what else it depends on; ``nbytes`` gives the device bytes of a result, of which the
+        cache keeps at most ``limit``.
+        """
+        if array.nbytes < SMALLEST:
+            return make()
+        address = place(array)
+        key = (address, array.shape, array.strides, array.dtype.str, form)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._entries[key] = entry = _Entry(source_bytes=array.nbytes, owner=self._watch(array, key))
+                if not pinned(address):
+                    self.misses += 1
+                    return make()
+            self._entries.move_to_end(key)
+            mark = fingerprint(array)
+            if entry.value is not None and entry.mark == mark:
+                self.hits += 1
+                return entry.value
+            self.changed += entry.value is not None
+            self.misses += 1
+            entry.value, entry.nbytes = None, 0  # its memory, before more is taken
+            value = make()
+            if self._room(nbytes(value), limit, key):
+                entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
+            return value
+
+    def _watch(self, array: np.ndarray, key: Hashable) -> Any:
+        mine = weakref.ref(self)
+
+        def drop(_: Any) -> None:
+            if (cache := mine()) is not None:
+                cache._entries.pop(key, None)
+
+        return weakref.ref(owner(array), drop)
+
+    def _room(self, needed: int, limit: float, new: Hashable) -> bool:
+        """Drop what was least recently used until ``needed`` more bytes are within ``limit``; False: they never are."""
+        if needed > limit:
+            return False
+        held = [(k, e) for k, e in list(self._entries.items()) if k != new and e.value is not None]
+        held.sort(key=lambda item: pinned(item[0][0]))  # type: ignore[index]
+        used = sum(e.nbytes for _, e in held)
+        for key, entry in held:
+            if used + needed <= limit:
+                break
+            used -= entry.nbytes
+            self.evicted += 1
+            self._entries.pop(key, None)
+        return True
+
+    def clear(self) -> None:
+        """Give all memory back."""
+        with self._lock:
+            self._entries.clear()
+
+    def resident_bytes(self, arrays: Iterable[np.ndarray]) -> int:
+        """Bytes of ``arrays`` that need not cross the link, as far as a look at their addresses tells."""
+        if not self._entries and not _Open.residents:
+            return 0
+        total = 0
+        with contextlib.suppress(RuntimeError):  # an array freed in another thread: one look is enough
+            held = {(k[0], e.source_bytes) for k, e in self._entries.items() if e.value is not None}  # type: ignore[index]
+            for a in arrays:
+                address = place(a)
+                if (address, a.nbytes) in held or pinned(address):
+                    total += a.nbytes
+        return total
