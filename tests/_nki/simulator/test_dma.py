@@ -358,6 +358,14 @@ def test_a_scalar_index_out_of_bounds_is_an_error():
     refusal(kernel, values((5, 1, 4)), rule=19)
 
 
+def test_an_index_beyond_its_view_is_out_of_bounds_even_inside_the_storage():
+    def kernel(x):
+        dst = nl.ndarray((1, 4), nl.float32)
+        nisa.dma_copy(dst=dst, src=x[0:3].select(0, nisa.register_alloc(4)))
+
+    refusal(kernel, values((5, 1, 4)), rule=19)
+
+
 def test_a_scatter_with_repeated_rows_has_no_defined_result():
     rows = np.array([[3], [1], [3]], np.int32)
     text = refusal(gather.scatter.function, values((3, 4)), rows, np.zeros((5, 4), np.float32), rule=20)

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 Mode = Literal["run", "trace", "reorder"]
 Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
-HARDWARE_FREE_DIMS = 4  # of one access pattern, per partition (nki-aps.rst, "Hardware Capability")
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
 MAX_STRIDE = 2**15 - 1  # elements: int16
 
@@ -330,8 +329,6 @@ def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
             sizes[-1] = (sizes[-1][0], sizes[-1][1] * extent)
         else:
             sizes.append((stride, extent))
-    if len(sizes) > HARDWARE_FREE_DIMS:
-        raise SimulatorError(f"{opcode}: {role} {tensor.shape} needs {len(sizes)} free dimensions, at most 4", rule=12)
     for stride, extent in sizes:
         if extent > MAX_COUNT or (stride > MAX_STRIDE and extent > 1):
             raise SimulatorError(
