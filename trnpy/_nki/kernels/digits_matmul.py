@@ -1,0 +1,307 @@
+"""Exact integer products of matrices given by bfloat16 digits, as two's complement words of 32 bits.
+
+V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (NUMERICS 1.1) with s digits, the
+most significant first. Up to 8 products of 128 rows of 8-bit digits are exact in one PSUM bank; then the
+bank is emptied: ScalarE casts it to int32 and GpSimd adds it to its group's sum, both exactly. No
+float32 hi/lo pair is needed, and VectorE is left with what follows K: carries between the groups, s
+of them for a finished tile, one after each group of the next tile so that no engine waits. Groups of
+the two lowest weights take four times as many products (below 2^-54 of the largest term).
+
+Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products
+(2.2 us), which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. Should GpSimd be twice as slow as
+modelled it would still keep up.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from trnpy._nki.kernels.blocks import entry, flat, offsets, pieces
+
+TILE = 128  # rows of K on the partitions, and of M in the stationary operand
+TILE_N = 512  # columns of one PSUM bank
+BANKS = 8
+CASTS = 4  # int32 copies of banks on their way to the sums
+RELAXED = 4  # times more products in one bank of the lowest groups
+RELAXED_GROUPS = 2
+WORD = 32
+SIGN = -(2**31)  # the bit that makes a logical shift an arithmetic one, up to a constant
+
+
+@nki.jit
+def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):
+    """(words, M, N) int32, the lowest word first: V of a (s, K, M) and b (s, K, N), bfloat16 digits in HBM.
+
+    wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).
+    Without b: b = a, and of the symmetric V only the blocks that meet its lower triangle, (words, size)
+    in the order of digits_matmul_reference.lower_blocks.
+    """
+    lower = b == None  # noqa: E711 - NKI has no `is`
+    right = a if lower else b
+    digits, k, m = a.shape
+    n = right.shape[2]
+    m_block = m_tiles * TILE
+    lefts, rights, banks, casts, sums, outs = [], [], [], [], [], []
+    for _ in range(2 * k_tiles):
+        lefts.append(nl.ndarray((TILE, digits * m_block), dtype=a.dtype, buffer=nl.sbuf))
+        rights.append(nl.ndarray((TILE, digits * TILE_N), dtype=a.dtype, buffer=nl.sbuf))
+    for _ in range(BANKS):
+        banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
+    for _ in range(CASTS):
+        casts.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+    for _ in range(m_tiles):
+        groups = []
+        for e in range(digits):
+            groups.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+            _clear(tile=groups[e], e=e, bits=bits)
+        sums.append(groups)
+    for _ in range(words + 2):  # and the carry, and a digit on its way to its word
+        outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+    chunk = k_tiles * TILE
+    turns = (k - 1) // (2 * chunk)  # the last one or two chunks are not in the loop: the carries follow them
+    steps = max(turns, 1)
+    starts = []
+    for width in (m, n):
+        starts.append(
+            (
+                offsets(pattern=[[2 * chunk * width, steps]], start=0),
+                nl.ndarray((1, steps), dtype=nl.int32, buffer=nl.sbuf),
+                nl.ndarray((1, steps), dtype=nl.int32, buffer=nl.sbuf),
+                nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf),
+            )
+        )
+    plan = {
+        "a": a, "b": right, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles, "turns": turns,
+        "lefts": lefts, "rights": rights, "banks": banks, "casts": casts, "sums": sums, "outs": outs, "starts": starts,
+    }  # fmt: skip
+    size = m * n
+    if lower:
+        size = 0
+        for m0, m_size, m_count in pieces(extent=m, block=m_block):
+            for n0, n_size, n_count in pieces(extent=n, block=TILE_N):
+                for first in _first_rows(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count):
+                    size = size + (m_count - first) * m_size * n_size
+    c = nl.ndarray((words, size) if lower else (words, m, n), dtype=nl.int32, buffer=nl.shared_hbm)
+    plan["c"] = c
+    plan["plane"] = size
+    done = 0
+    for m0, m_size, m_count in pieces(extent=m, block=m_block):
+        for n0, n_size, n_count in pieces(extent=n, block=TILE_N):
+            plan["m_size"], plan["n_size"] = m_size, n_size
+            plan["row"] = n_size if lower else n
+            if lower:
+                firsts = _first_rows(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count)
+                tables, count = _lower_tables(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, firsts=firsts)
+                if count > 0:
+                    at = offsets(pattern=[[m_size * n_size, count]], start=done)
+                    done = done + count * m_size * n_size
+                    _blocks(plan=plan, count=count, tables=tables, c_at=at)
+            else:
+                tables = (
+                    _ahead(pattern=[[0, n_count], [m_size, m_count]], start=m0),
+                    _ahead(pattern=[[n_size, n_count], [0, m_count]], start=n0),
+                )
+                at = offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
+                _blocks(plan=plan, count=m_count * n_count, tables=tables, c_at=at)
+    return c
+
+
+def _first_rows(m0, m_size, m_count, n0, n_size, n_count):
+    """For each column of blocks, the first block of rows that meets the lower triangle."""
+    firsts = []
+    for j in range(n_count):
+        above = (n0 + j * n_size - m0) // m_size if n0 + j * n_size > m0 else 0
+        firsts.append(min(above, m_count))
+    return firsts
+
+
+def _ahead(pattern, start):
+    """Where blocks begin, with room for one more: a block looks up where the next one begins."""
+    count = 1
+    for _, length in pattern:
+        count = count * length
+    table = nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=table[0:1, 0:count], pattern=pattern, offset=start)
+    nisa.iota(dst=table[0:1, count : count + 1], pattern=[[0, 1]], offset=start)
+    return table
+
+
+def _lower_tables(m0, m_size, m_count, n0, n_size, firsts):
+    """The same tables for the blocks that meet the lower triangle, column by column."""
+    count = 0
+    for first in firsts:
+        count = count + m_count - first
+    tables = []
+    for _ in range(2):
+        tables.append(nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf))
+        nisa.iota(dst=tables[-1][0:1, count : count + 1], pattern=[[0, 1]], offset=0)
+    at = 0
+    for j in range(len(firsts)):
+        rows = m_count - firsts[j]
+        if rows > 0:
+            nisa.iota(dst=tables[0][0:1, at : at + rows], pattern=[[m_size, rows]], offset=m0 + firsts[j] * m_size)
+            nisa.iota(dst=tables[1][0:1, at : at + rows], pattern=[[0, rows]], offset=n0 + j * n_size)
+            at = at + rows
+    return tables, count
+
+
+def _blocks(plan, count, tables, c_at):
+    """Every block of one size. GpSimd looks up the next block's place early: its queue holds the sums, too."""
+    starts, turns = plan["starts"], plan["turns"]
+    chunk = plan["k_tiles"] * TILE
+    k = plan["a"].shape[1]
+    for side in range(2):
+        _places(start=starts[side], first=tables[side][0:1, 0:1])
+        nisa.tensor_copy(dst=starts[side][1], src=starts[side][2], engine=nisa.engine.vector)
+    following = []
+    for side in range(2):
+        following.append(tables[side][0:1, 1 : count + 1])
+
+    def block(t):
+        for side in range(2):
+            _places(start=starts[side], first=entry(table=following[side], t=t))
+        c_here = entry(table=c_at, t=t)
+        if turns > 0:
+
+            def turn(j):
+                at = []
+                for side in range(2):
+                    here = starts[side][3]
+                    nisa.tensor_copy(dst=here, src=starts[side][1][0:1, nl.ds(j, 1)], engine=nisa.engine.vector)
+                    at.append(here)
+                for half in range(2):
+                    _load(plan=plan, at=at, k0=half * chunk, depth=chunk, half=half)
+                    _products(plan=plan, depth=chunk, half=half, c_at=None)
+
+            nl.fori_loop(0, turns, turn)
+        done = 2 * chunk * turns
+        at = [starts[0][1][0:1, 0:1], starts[1][1][0:1, 0:1]]
+        if k - done > chunk:
+            _load(plan=plan, at=at, k0=done, depth=chunk, half=0)
+            _products(plan=plan, depth=chunk, half=0, c_at=None)
+            done = done + chunk
+            half = 1
+        else:
+            half = 0
+        _load(plan=plan, at=at, k0=done, depth=k - done, half=half)
+        for side in range(2):
+            nisa.tensor_copy(dst=starts[side][1], src=starts[side][2], engine=nisa.engine.vector)
+        _products(plan=plan, depth=k - done, half=half, c_at=c_here)
+
+    nl.fori_loop(0, count, block)
+
+
+def _places(start, first):
+    """Where the turns over K of a block begin that begins at ``first``."""
+    steps, _, following, _ = start
+    nisa.tensor_tensor(dst=following, data1=steps, data2=first.broadcast(1, steps.shape[1]), op=nl.add)
+
+
+def _load(plan, at, k0, depth, half):
+    """All digits of ``depth`` rows of K of both operands into one half of the slots."""
+    sides = ((plan["a"], plan["lefts"], plan["m_size"]), (plan["b"], plan["rights"], plan["n_size"]))
+    for q in range(0, depth, TILE):
+        rows = min(TILE, depth - q)
+        for side in range(2):
+            x, slots, size = sides[side]
+            digits, k, width = x.shape
+            source = flat(x).ap(
+                pattern=[[width, rows], [k * width, digits], [1, size]],
+                offset=(k0 + q) * width,
+                scalar_offset=at[side],
+                indirect_dim=0,
+            )
+            slot = slots[half * plan["k_tiles"] + q // TILE]
+            nisa.dma_copy(dst=slot[0:rows, 0 : digits * size], src=source)
+
+
+def _products(plan, depth, half, c_at):
+    """Add the products of one chunk of K to the sums; after the last chunk carry and store, a tile behind."""
+    digits = plan["a"].shape[0]
+    m_size, n_size = plan["m_size"], plan["n_size"]
+    exact = 2 ** (24 - 7 - 2 * (plan["bits"] - 1))  # of 128 rows, in float32
+    emptied = 0
+    tiles = (m_size + TILE - 1) // TILE
+    for i in range(tiles):
+        rows = min(TILE, m_size - i * TILE)
+        for e in range(digits):
+            d = e if plan["wrap"] else digits - 1 - e
+            room = exact if plan["wrap"] or d < digits - RELAXED_GROUPS else RELAXED * exact
+            pairs = []
+            for q in range(0, depth, TILE):
+                for x in range(d + 1):
+                    pairs.append((q, x))
+            for first in range(0, len(pairs), room):
+                bank = plan["banks"][emptied % BANKS][0:rows, 0:n_size]
+                for p in range(first, min(first + room, len(pairs))):
+                    q, x = pairs[p]
+                    slot, height = half * plan["k_tiles"] + q // TILE, min(TILE, depth - q)
+                    left = x * m_size + i * TILE
+                    y = (d - x) * n_size
+                    nisa.nc_matmul(
+                        dst=bank,
+                        stationary=plan["lefts"][slot][0:height, left : left + rows],
+                        moving=plan["rights"][slot][0:height, y : y + n_size],
+                        accumulate=p > first,
+                    )
+                cast = plan["casts"][emptied % CASTS][0:rows, 0:n_size]
+                total = plan["sums"][i][e][0:rows, 0:n_size]
+                nisa.activation(dst=cast, op=nl.copy, data=bank)
+                nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
+                emptied = emptied + 1
+            if c_at != None and i > 0:  # noqa: E711
+                _carry(plan=plan, i=i - 1, e=e, c_at=c_at)
+    if c_at != None:  # noqa: E711
+        for e in range(digits):
+            _carry(plan=plan, i=tiles - 1, e=e, c_at=c_at)
+
+
+def _clear(tile, e, bits):
+    """Start a sum at minus what the carry that will come into it is too large by."""
+    nisa.memset(dst=tile, value=0 if e == 0 else -(2 ** (WORD - 1 - bits)), engine=nisa.engine.vector)
+
+
+def _carry(plan, i, e, c_at):
+    """Put the bits of group e of tile i into their words, carry the rest, and start the next block's sum."""
+    digits, words, bits = plan["a"].shape[0], plan["words"], plan["bits"]
+    rows, n_size = min(TILE, plan["m_size"] - i * TILE), plan["n_size"]
+    total = plan["sums"][i][e][0:rows, 0:n_size]
+    outs = []
+    for out in plan["outs"]:
+        outs.append(out[0:rows, 0:n_size])
+    carry, part = outs[words], outs[words + 1]
+    word, shift = e * bits // WORD, e * bits % WORD
+    begun = shift > 0  # lower groups have put bits into this word
+    if e > 0:
+        nisa.tensor_tensor(dst=total, data1=total, data2=carry, op=nl.add)
+    if e < digits - 1:
+        nisa.tensor_scalar(dst=carry, data=total, op0=nl.bitwise_xor, operand0=SIGN, op1=nl.right_shift, operand1=bits)
+        kept = 2**bits - 1
+    else:
+        kept = -1
+    place = part if begun else outs[word]
+    nisa.tensor_scalar(dst=place, data=total, op0=nl.bitwise_and, operand0=kept, op1=nl.left_shift, operand1=shift)
+    if begun:
+        nisa.tensor_tensor(dst=outs[word], data1=outs[word], data2=part, op=nl.bitwise_or)
+    over, above = WORD - shift, word + 1
+    if e < digits - 1 and over < bits:
+        nisa.tensor_scalar(
+            dst=outs[above], data=total, op0=nl.bitwise_and, operand0=kept, op1=nl.right_shift, operand1=over
+        )
+    if e == digits - 1 and above < words:
+        assert shift <= 24  # the subtraction is in float32
+        nisa.tensor_scalar(
+            dst=outs[above], data=total, op0=nl.bitwise_xor, operand0=SIGN, op1=nl.right_shift, operand1=over
+        )
+        nisa.tensor_scalar(dst=outs[above], data=outs[above], op0=nl.subtract, operand0=float(2 ** (shift - 1)))
+    _clear(tile=total, e=e, bits=bits)
+    if e == digits - 1:
+        row = plan["row"]
+        for w in range(words):
+            place = flat(plan["c"]).ap(
+                pattern=[[row, rows], [1, n_size]],
+                offset=w * plan["plane"] + i * TILE * row,
+                scalar_offset=c_at,
+                indirect_dim=0,
+            )
+            nisa.dma_copy(dst=place, src=outs[w])

@@ -1,0 +1,93 @@
+"""What kernels/digits_matmul.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+TILE_N = 512  # columns of a block, as in the kernel
+
+
+def longest_k(digits: int, bits: int = 8) -> int:
+    """The longest K whose sums of ``digits`` products, carries included, stay inside int32."""
+    return (2**31 - 2 ** (31 - bits + 1)) // (digits * 4 ** (bits - 1))
+
+
+def words_for(digits: int, bits: int = 8) -> int:
+    """32-bit words of an exact result: the highest group's int32 above the bits of the others."""
+    return -(-(bits * (digits - 1) + 32) // 32) if digits > 1 else 1
+
+
+def check(a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8) -> tuple[int, int, int, int]:
+    """(digits, k, m, n) of a product the kernel takes; ValueError says what it does not."""
+    digits, k, m = a.shape
+    if b.shape[:2] != (digits, k) or 0 in (digits, k, m, b.shape[2]):
+        raise ValueError(f"digits {a.shape} and {b.shape}: expected (s, K, M) and (s, K, N), none of them zero")
+    if a.dtype.name != "bfloat16" or b.dtype != a.dtype:
+        raise ValueError(f"digits of {a.dtype} and {b.dtype}: expected bfloat16")
+    if k > longest_k(digits, bits):
+        raise ValueError(f"K = {k}: at most {longest_k(digits, bits)} rows of {digits} digits sum in int32")
+    expected = -(-bits * digits // 32) if wrap else words_for(digits, bits)
+    if words != expected:
+        raise ValueError(f"{words} words for {digits} digits: expected {expected}")
+    if max(a.size, b.size, words * m * b.shape[2]) > LARGEST:
+        raise ValueError(f"digits {a.shape} and {b.shape}: at most {LARGEST} elements each")
+    return digits, k, m, b.shape[2]
+
+
+def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):  # type: ignore[no-untyped-def]
+    """V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)), as words of 32 bits, the lowest first: int32 (words, m, n).
+
+    wrap: digits lowest first, V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words). Without b: of a^T a the
+    blocks of ``lower_blocks`` one after the other (words, size). The kernel's two lowest groups may differ by
+    the rounding of float32 beyond 2^24; here they are exact.
+    """
+    lower = b is None
+    right = a if b is None else b
+    digits, _, m, n = check(a, right, wrap, words, bits)
+    x, y = a.astype(np.float64), right.astype(np.float64)
+    totals = [sum(x[i].T @ y[d - i] for i in range(d + 1)).astype(np.int64) for d in range(digits)]
+    c = to_words(totals if wrap else totals[::-1], words, bits)
+    if not lower:
+        return c
+    blocks = lower_blocks(m, 128 * m_tiles)
+    return np.concatenate([c[:, i : i + p, j : j + q].reshape(words, -1) for i, p, j, q, _ in blocks], axis=1)
+
+
+def to_words(sums: list[np.ndarray], words: int, bits: int = 8) -> np.ndarray:
+    """sum of sums[e] 2^(bits e), integers below 2^62 in magnitude, modulo 2^(32 words): int32 (words, ...)."""
+    out = np.zeros((words, *sums[0].shape), np.uint64)
+    carry = np.zeros(sums[0].shape, np.int64)
+    bit = 0
+    for e in range(-(-32 * words // bits)):
+        total = carry + (sums[e] if e < len(sums) else 0)
+        digit = (total & ((1 << bits) - 1)).astype(np.uint64)
+        carry = total >> bits
+        word, shift = divmod(bit, 32)
+        out[word] |= digit << np.uint64(shift)
+        if shift + bits > 32 and word + 1 < words:
+            out[word + 1] |= digit >> np.uint64(32 - shift)
+        bit += bits
+    return out.astype(np.uint32).view(np.int32)
+
+
+def lower_blocks(n: int, m_block: int) -> list[tuple[int, int, int, int, int]]:
+    """(row, rows, column, columns, start in the packed result) of the blocks that meet the lower triangle."""
+    found = []
+    start = 0
+    for m0, m_size, m_count in _pieces(n, m_block):
+        for n0, n_size, n_count in _pieces(n, TILE_N):
+            for j in range(n_count):
+                column = n0 + j * n_size
+                for i in range(m_count):
+                    row = m0 + i * m_size
+                    if row + m_size > column:
+                        found.append((row, m_size, column, n_size, start))
+                        start += m_size * n_size
+    return found
+
+
+def _pieces(extent: int, block: int) -> list[tuple[int, int, int]]:
+    full = extent // block
+    pieces = [(0, block, full)] if full else []
+    return pieces + ([(full * block, extent - full * block, 1)] if extent > full * block else [])
