@@ -264,6 +264,8 @@ def test_a_ufuncs_stand_in_is_like_one():
 ROUTED = [
     ("pi,pqrs->iqrs", (30, 10), (30, 20, 20, 20)),
     ("Lia,Ljb->iajb", (60, 9, 20), (60, 9, 20)),
+    ("Lpq,pi->Liq", (50, 30, 30), (30, 10)),
+    ("pi,Lpq->qiL", (30, 10), (50, 30, 30)),
     ("kbcj,ikac->ijab", (9, 16, 16, 9), (9, 9, 16, 16)),
     ("bij,bjk->bik", (90, 24, 24), (90, 24, 24)),
     ("pi,qj,pqrs,rk,sl->ijkl", (9, 4), (9, 4), (9, 9, 9, 9), (9, 4), (9, 4)),

@@ -36,6 +36,16 @@ class Step:
     def result(self) -> str:
         return self.batch + self.left + self.right
 
+    def around(self, labels: str, sizes: Mapping[str, int]) -> tuple[str, str] | None:
+        """(before, after) where the summed labels lie inside ``labels``: a stack of matrices as it is."""
+        if self.batch or not self.inner:
+            return None
+        before, found, after = labels.partition(self.inner)
+        if not (found and before and after):
+            return None
+        large = min(_extent(sizes, self.inner), _extent(sizes, after)) >= THIN
+        return (before, after) if large else None
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -64,8 +74,8 @@ class Plan:
         for step in self.steps:
             i, j = step.operands
             for labels, own in ((left[i], step.left), (left[j], step.right)):
-                shared = step.batch, step.inner
-                if labels not in (shared[0] + own + shared[1], shared[0] + shared[1] + own):
+                in_place = step.batch + own + step.inner, step.batch + step.inner + own
+                if labels not in in_place and step.around(labels, self.sizes) is None:
                     copies += self.extent(labels)
             left = [labels for m, labels in enumerate(left) if m not in (i, j)]
             left.append(step.result)
@@ -255,6 +265,13 @@ def _product(
 ) -> np.ndarray:
     """One step: both operands as stacks of matrices, one batched product, the labels' shape back."""
     extent = functools.partial(_extent, sizes)
+    for labels, whole, other, others, own in ((la, a, b, lb, step.right), (lb, b, a, la, step.left)):
+        if (around := step.around(labels, sizes)) is not None:
+            matrix = other.transpose([others.index(c) for c in own + step.inner])
+            cubes = whole.reshape(extent(around[0]), extent(step.inner), extent(around[1]))
+            c = engine.matmul(matrix.reshape(extent(own), extent(step.inner)), cubes)
+            made = around[0] + own + around[1]
+            return c.reshape([sizes[x] for x in made]).transpose([made.index(x) for x in step.result])
     left = a.transpose([la.index(c) for c in step.batch + step.left + step.inner])
     right = b.transpose([lb.index(c) for c in step.batch + step.inner + step.right])
     stack = (extent(step.batch),) if step.batch else ()
