@@ -1,0 +1,29 @@
+"""What kernels/digits_split.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LARGEST = 2**31 - 1  # bytes in and elements out: run-time offsets are 32-bit integers
+
+
+def check(x: np.ndarray, width: int, places: tuple[int, ...]) -> tuple[int, int]:
+    """(rows, columns) of the elements of a call the kernel takes; ValueError says what it does not."""
+    if x.dtype != np.uint8 or x.ndim != 2 or x.size == 0 or x.shape[1] % width:
+        raise ValueError(f"bytes {x.dtype}{x.shape} of width {width}: expected uint8 (rows, width columns)")
+    if not places or any(not 0 <= place < width for place in places):
+        raise ValueError(f"places {places}: expected bytes 0 to {width - 1}")
+    rows, columns = x.shape[0], x.shape[1] // width
+    if max(x.size, len(places) * rows * columns) > LARGEST:
+        raise ValueError(f"{rows} x {columns} elements of {width} bytes: at most {LARGEST} bytes and digits")
+    return rows, columns
+
+
+def digits_split(x, width, places, turned=False):  # type: ignore[no-untyped-def]
+    """Digits (s, rows, columns), or (s, columns, rows) if turned, as float32: bfloat16 holds them all.
+
+    Digit d of an element is its byte places[d], less 128.
+    """
+    rows, columns = check(x, width, places)
+    digits = x.reshape(rows, columns, width).astype(np.float32)[:, :, list(places)] - 128
+    return digits.transpose(2, 1, 0) if turned else digits.transpose(2, 0, 1)
