@@ -67,6 +67,26 @@ def test_loop_bodies_are_recorded_once_with_their_executions(mode):
     assert outer.first < inner.first and inner.stop == outer.stop
 
 
+def test_a_loop_that_appears_in_later_iterations_only_is_refused():
+    def kernel():
+        seen = []
+
+        def outer(i):
+            if seen:
+                nl.fori_loop(0, 2, lambda j: None)
+            seen.append(i)
+
+        nl.fori_loop(0, 2, outer)
+
+    refusal(kernel, rule=7)
+
+
+def test_a_trace_runs_a_body_once():
+    calls = []
+    simulate(lambda: nl.fori_loop(0, 1000, calls.append), mode="trace").run()
+    assert len(calls) == 1
+
+
 def test_a_bound_known_on_the_device_only_has_no_count_in_a_trace():
     trace = simulate(gather.doubled_columns, mode="trace").run(values((1, 9)), np.array([[5]], np.int32)).trace
     assert [loop.executions for loop in trace.loops] == [None]

@@ -308,6 +308,14 @@ BAD_TRANSFERS = {
         21,
         "trn2",
     ),
+    "gathered transpose by 24 rows of indices": (
+        lambda: nisa.dma_transpose(
+            sb(64, 16, dtype="float16"),
+            hbm(32, 64, dtype="float16").ap([[64, 16], [1, 64]], vector_offset=nl.zeros((24, 1), "uint32")),
+        ),
+        21,
+        "trn2",
+    ),
     "gathered transpose on trn1": (
         lambda: nisa.dma_transpose(
             sb(64, 16, dtype="float16"), hbm(32, 64, dtype="float16").vector_select(0, nl.zeros((16, 1), "uint32"))

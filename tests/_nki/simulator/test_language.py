@@ -207,6 +207,7 @@ def test_matmul_and_transpose_return_psum():
         (lambda t: nl.add(t, t[:, 0:1]), 28),
         (lambda t: nl.add(1.0, 2.0), None),
         (lambda t: nl.sum(t, 0), 29),
+        (lambda t: nl.sum(t, (0, 1)), 29),
         (lambda t: nl.sum(t.reshape((4, 2, 2)), 1), 29),
         (lambda t: nl.broadcast_to(t, (4, 5)), None),
         (lambda t: nl.softmax(t, 0), 29),

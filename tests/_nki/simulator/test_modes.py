@@ -231,12 +231,12 @@ def region(storage, start, stop, partitions=(0, 128)):
     return Region(storage, "sbuf", partitions, start, stop)
 
 
-def executed_order(seed, instructions, ordered=False):
+def executed_order(seed, instructions, ordered=False, state=None):
     """Order in which a scheduler runs instructions given as (reads, writes)."""
     order = []
     scheduler = Scheduler(np.random.default_rng(seed))
     for number, (reads, writes) in enumerate(instructions):
-        scheduler.add(lambda n=number: order.append(n), reads, writes, None, ordered)
+        scheduler.add(lambda n=number: order.append(n), reads, writes, state, ordered)
     scheduler.flush()
     return order
 
@@ -245,6 +245,7 @@ def test_independent_instructions_do_change_places_and_dependent_ones_do_not():
     free = [([], [region(i, 0, 4)]) for i in range(6)]
     assert len({tuple(executed_order(seed, free)) for seed in range(10)}) > 5
     assert all(executed_order(seed, free, ordered=True) == list(range(6)) for seed in range(5))
+    assert all(executed_order(seed, free, state="accumulator") == list(range(6)) for seed in range(5))
     chain = [([region(0, 0, 4)], [region(0, 2, 6)]) for _ in range(6)]
     assert all(executed_order(seed, chain) == list(range(6)) for seed in range(5))
     apart = [([], [region(0, 0, 4, (0, 32))]), ([], [region(0, 0, 4, (32, 64))])]

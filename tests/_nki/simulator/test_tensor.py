@@ -115,6 +115,7 @@ def test_views_compose_and_share_storage():
         (lambda: sb(128, 64).permute((0, 0)), None),
         (lambda: sb(128, 64).reshape((64, 128)), 12),
         (lambda: sb(128, 64).reshape((128, 63)), None),
+        (lambda: sb(128, 64).reshape_dim(0, (2, 64)), 12),
         (lambda: sb(128, 4, 16).permute((0, 2, 1)).reshape((128, 64)), 12),
         (lambda: sb(128, 64)[:, ::2].flatten_dims(0, 1), 12),
         (lambda: sb(128, 4, 16)[:, :, 0:8].flatten_dims(1, 2), 12),

@@ -89,8 +89,8 @@ def access_pattern(
                 raise SimulatorError(
                     f"ap: {pairs[0][1]} rows from {vector_offset.size} indices of shape {vector_offset.shape}", rule=19
                 )
+            # The leading stride of the pattern is ignored for that of the base tensor (nki-aps.rst).
             index = Index("vector", vector_offset, stride, extent, 0)
-            pairs[0] = (stride, pairs[0][1])  # the leading stride is read from the base tensor (nki-aps.rst)
         else:
             if tensor.on_chip and indirect_dim == 0:
                 raise SimulatorError("ap: scalar_offset on the partition dimension of an on-chip tensor", rule=19)
