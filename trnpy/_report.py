@@ -166,6 +166,8 @@ class Ledger:
                     tally.longest_s, tally.detail = seconds, decision.detail
                 if decision.device_s is not None:
                     tally.price(decision, seconds)
+                if decision.launches:
+                    tally.launch(decision.launches)
                 ended = started + seconds
                 if started >= self._until:
                     self._covered_s += seconds
@@ -244,7 +246,7 @@ class Ledger:
         """Everything recorded, added up per function, place, reason, machine and line of the program."""
         self._fold()
         with self._lock:
-            return [replace(t) for t in self._tallies.values()]
+            return [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
 
     def by_function(self) -> list[Tally]:
         """One tally for each function, place and reason; longest measured time first."""

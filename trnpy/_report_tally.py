@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from trnpy._policy import HYSTERESIS
@@ -62,6 +62,7 @@ class Tally:
     lost_host_s: float = 0.0  # predicted
     longest_s: float = -1.0
     detail: str = ""  # of the longest call
+    launches: dict[str, int] = field(default_factory=dict)  # of each kernel
 
     @property
     def gain_s(self) -> float:
@@ -114,10 +115,16 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.longest_s > self.longest_s:
             self.longest_s, self.detail = other.longest_s, other.detail
+        self.launch(other.launches.items())
+
+    def launch(self, launches: Iterable[tuple[str, int]]) -> None:
+        """Add launches of kernels by name."""
+        for kernel, count in launches:
+            self.launches[kernel] = self.launches.get(kernel, 0) + count
 
 
 KEY = ("op", "ran_on", "reason", "machine", "file", "line")
-SUMS = tuple(f.name for f in fields(Tally) if f.name not in (*KEY, "longest_s", "detail"))
+SUMS = tuple(f.name for f in fields(Tally) if f.name not in (*KEY, "longest_s", "detail", "launches"))
 
 
 def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:

@@ -121,6 +121,10 @@ def device_sentences(tallies: list[Tally]) -> list[str]:
             f"{engine}: {several(calls, 'call')} took {duration(took_s)} (measured), "
             f"the host would have needed {duration(host_s)} (predicted{uncalibrated(ours)})"
         )
+        launches = merged(ours)[0].launches
+        if launches:
+            counts = ", ".join(f"{kernel} {count:,}" for kernel, count in sorted(launches.items()))
+            said.append(f"{engine}: launches by kernel: {counts}")
         if lost := sum(t.lost for t in ours):
             loss_s = sum(t.lost_s - t.lost_host_s for t in ours)
             said.append(

@@ -1,0 +1,288 @@
+"""The device engine on the simulator: right products at every dtype, few compiled shapes, blocks within the memory."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy._dispatch import Reason
+from trnpy._engine import DeviceEngine, Refused, engine
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.null import NullRuntime
+from trnpy._nki.runtime import DeviceError, DeviceMemoryError
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._shapes import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
+
+U = 2.0**-24
+
+
+@pytest.fixture
+def device():
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    with engine(e), trnpy.policy(force=True, device_memory=1.0):
+        yield e
+
+
+def matrix(shape, dtype="f4", seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    a = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        a = a + 1j * rng.standard_normal(shape)
+    return a.astype(dtype)
+
+
+def close(c, a, b, unit=U):
+    """Within the bound of any summation order, componentwise."""
+    wide = "D" if np.iscomplexobj(c) else "d"
+    error = np.abs(c - a.astype(wide) @ b.astype(wide))
+    allowed = (a.shape[-1] + 4) * unit * 4 * (np.abs(a).astype("d") @ np.abs(b).astype("d"))
+    assert c.dtype == np.result_type(a, b)
+    assert (error <= allowed + 1e-30).all()
+
+
+SHAPES = [(1, 1, 1), (1, 300, 1), (127, 128, 129), (129, 33, 513), (260, 140, 5)]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "F"])
+@pytest.mark.parametrize("m, k, n", SHAPES)
+def test_products_of_every_shape_and_order(device, m, k, n, dtype):
+    a, b = matrix((m, k), dtype), matrix((k, n), dtype, 1)
+    for x, y in itertools.product((a, np.asfortranarray(a)), (b, np.asfortranarray(b))):
+        close(device.matmul(x, y), a, b)
+    close(device.matmul(np.repeat(a, 2, axis=0)[::2], b), a, b)  # neither C- nor F-contiguous
+    assert device.counters.launches["matmul"] > 0
+
+
+@pytest.mark.parametrize("stacks", [((3,), (3,)), ((2, 3), ()), ((), (2,)), ((2, 1), (3,))])
+def test_stacks_broadcast(device, stacks):
+    a, b = matrix((*stacks[0], 5, 7)), matrix((*stacks[1], 7, 4))
+    c = device.matmul(a, b)
+    assert c.shape == (a @ b).shape
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "F"])
+def test_the_gram_of_a_matrix_moves_it_once(device, dtype):
+    a = matrix((150, 260), dtype)
+    before = device.counters.bytes_in
+    close(device.gram(a), a, a.conj().T)
+    sent = device.counters.bytes_in - before
+    sums = 0 if dtype == "f4" else 2 * 4 * 192**2  # the first products' zeros
+    assert sent <= 1.25**2 * a.nbytes + sums + 100
+    close(device.gram(a[np.newaxis])[0], a, a.conj().T)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "F"])
+def test_handles_stay_on_the_device(device, dtype):
+    a, b = matrix((100, 60), dtype), matrix((60, 130), dtype, 1)
+    ha, hb = device.put(a), device.put(np.asfortranarray(b))
+    moved = device.counters.bytes_out
+    hc = device.matmul(ha, hb)
+    hd = device.matmul(hc.H, ha)  # (130, 60)
+    assert device.counters.bytes_out == moved
+    np.testing.assert_array_equal(device.get(ha.H), a.conj().T)
+    close(device.get(hc), a, b)
+    close(device.get(hd), device.get(hc).conj().T, a)
+    close(device.get(device.matmul(b.T.copy(), hb.T.H)), b.T, b.conj()) if dtype == "f4" else None
+    close(device.get(device.gram(ha)), a, a.conj().T)
+    assert (hc.shape, hc.dtype, hc.nbytes > 0) == ((100, 130), a.dtype, True)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_of_handles_are_copied_on_the_device(device, turned):
+    a = matrix((300, 200))
+    h = device.put(np.asfortranarray(a) if turned else a)
+    moved = device.counters.bytes_in, device.counters.bytes_out
+    part = device.block(h, slice(7, 150), slice(100, 200))
+    assert (device.counters.bytes_in, device.counters.bytes_out) == moved
+    np.testing.assert_array_equal(device.get(part), a[7:150, 100:200])
+    np.testing.assert_array_equal(device.get(device.block(h.T, slice(50, 60), slice(None))), a.T[50:60])
+    close(device.get(device.matmul(part.T, part)), a[7:150, 100:200].T, a[7:150, 100:200])
+    with pytest.raises(Refused, match="empty"):
+        device.block(h, slice(3, 3), slice(None))
+
+
+def test_handles_that_do_not_fit_each_other(device):
+    h = device.put(matrix((20, 30)))
+    for other in (device.put(matrix((20, 30))), device.put(matrix((30, 20), "F")), matrix((29, 4))):
+        with pytest.raises(ValueError, match=r"rows|match"):
+            device.matmul(h, other)
+
+
+@pytest.mark.parametrize("budget", [100e3, 500e3])
+@pytest.mark.parametrize("dtype", ["f4", "F"])
+def test_operands_larger_than_the_memory_go_in_blocks(device, budget, dtype):
+    """Over m, n and k: the limit is the device's own here, so that a block too many is an error."""
+    a, b = matrix((150, 130), dtype), matrix((130, 170), dtype, 1)
+    device.runtime.memory.limit = budget
+    with trnpy.policy(device_memory=budget):
+        close(device.matmul(a, b), a, b)
+    assert device.counters.launches["matmul"] > 4
+
+
+def test_a_stack_is_blocked_by_its_matrices(device):
+    a = matrix((6, 64, 64))
+    device.runtime.memory.limit = 200e3
+    with trnpy.policy(device_memory=200e3):
+        np.testing.assert_allclose(device.matmul(a, a), a @ a, rtol=1e-4, atol=1e-4)
+        close(device.matmul(a, a[0]).reshape(-1, 64), a.reshape(-1, 64), a[0])
+
+
+def test_a_budget_below_the_smallest_block_is_refused_with_a_phrase(device):
+    a = matrix((200, 200))
+    with trnpy.policy(device_memory=1000.0), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+        assert log[0].reason is Reason.DTYPE and "device_memory" in log[0].detail
+
+
+def test_precision_by_name(device):
+    a = matrix((90, 80), "f8")
+    for name, unit in (("fp32", U), ("bf16", 2.0**-8)):
+        with trnpy.policy(precision=name), trnpy.trace() as log:
+            close(trnpy.matmul(a, a.T), a, a.T, 2 * unit)
+            z = a + 1j * a[::-1]
+            close(trnpy.matmul(z, z.T), z, z.T, 4 * unit)
+        assert [d.on_device for d in log] == [True, True]
+        assert dict(log[0].launches) == {"matmul": 1} and dict(log[1].launches) == {"matmul": 4}
+
+
+def test_half_precision_sums_in_float32(device):
+    a = matrix((64, 500), "f2")
+    c = device.matmul(a, a.T)
+    assert c.dtype == np.float16
+    exact = a.astype("d") @ a.T.astype("d")
+    np.testing.assert_allclose(c, exact, rtol=2.0**-11 * 1.1, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["g", "G", "m8[s]"])
+def test_dtypes_without_a_product_are_refused(device, dtype):
+    with pytest.raises(Refused, match="precision by name"):
+        device.matmul(np.ones((4, 4)).astype(dtype), np.ones((4, 4)).astype(dtype))
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 2)), ((3, 0), (0, 2)), ((3, 2), (2, 0))])
+def test_empty_operands_are_refused(device, shapes):
+    with pytest.raises(Refused, match="empty"):
+        device.matmul(*[np.ones(s, "f4") for s in shapes])
+    with pytest.raises(Refused, match="non-empty"):
+        device.put(np.ones((0, 3), "f4"))
+
+
+def test_handles_need_a_form_on_the_device(device):
+    with pytest.raises(Refused, match="no form"):
+        device.put(np.ones((3, 3), "g"))
+    with trnpy.policy(device_memory=100.0), pytest.raises(Refused, match="exceeds"):
+        device.put(np.ones((300, 300), "f4"))
+
+
+def test_any_shapes_compile_a_bounded_number_of_variants(device):
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        m, k, n = rng.integers(1, 60, 3)
+        device.matmul(matrix((m, k)), matrix((k, n)))
+    rungs = len([r for r in FINE if r <= 64])
+    assert device.counters.launches["matmul"] == 60
+    assert device.counters.compiles["matmul"] <= rungs**3
+
+
+def test_a_repeated_shape_compiles_once(device):
+    for n in (97, 100, 113, 128):
+        device.matmul(matrix((n, n)), matrix((n, n)))
+    assert device.counters.compiles["matmul"] == 1
+
+
+def test_the_ladder():
+    assert list(FINE) == sorted(set(FINE)) and FINE[-1] == COARSE[-1] == BLOCK
+    for extent in range(64, BLOCK, 37):
+        assert extent <= rung(extent) <= max(1.25 * extent, 128)
+
+
+def test_buckets_turn_coarse_when_there_are_too_many():
+    buckets, found = Buckets(), set()
+    for m, k, n in itertools.product(range(16, 3000, 250), repeat=3):
+        fit = buckets.fit("matmul", (m, k, n))
+        assert all(f >= e for f, e in zip(fit, (m, k, n), strict=True))
+        found.add(fit)
+    assert len(found) <= VARIANTS + len(COARSE) ** 3
+    assert buckets.fit("matmul", (16, 16, 16)) == (16, 16, 16)  # known ones stay
+
+
+@pytest.mark.parametrize("extents", [(1, 1, 1), (5000, 3, 9), (9000, 20000, 70), (300, 300, 300)])
+@pytest.mark.parametrize("budget", [5e3, 1e6, 1e12])
+def test_blocks_fit_the_budget_and_cover_the_extents(extents, budget):
+    sizes = block(extents, 4, budget)
+    assert sizes is not None
+    m, k, n = (rung(s) for s in sizes)
+    assert 4 * (m * k + k * n) + 8 * m * n <= budget
+    for extent, size in zip(extents, sizes, strict=True):
+        cut = pieces(extent, size)
+        assert cut[0].start == 0 and cut[-1].stop == extent
+        assert all(a.stop == b.start for a, b in itertools.pairwise(cut))
+
+
+def test_the_main_algorithms_run_through_kernels(device):
+    a = matrix((300, 300))
+    spd = a @ a.T + 300 * np.eye(300, dtype="f4")
+    with trnpy.trace() as log, trnpy.profile() as ledger:
+        trnpy.matmul(a, a)
+        trnpy.einsum("ij,jk,kl->il", a, a, a)
+        trnpy.linalg.cholesky(spd)
+        trnpy.linalg.solve(spd, a)
+    assert all(d.on_device and dict(d.launches)["matmul"] > 0 for d in log)
+    launches = sum(dict(d.launches)["matmul"] for d in log)
+    assert f"simulator engine: launches by kernel: matmul {launches}" in repr(ledger)
+    assert sum(t["launches"].get("matmul", 0) for t in ledger.to_dict()["by_function"]) == launches
+
+
+def test_a_device_error_gives_the_host_result_and_is_counted(device):
+    def fail(*args, **kwargs):
+        raise DeviceError("NRT_EXEC_HW_ERR")
+
+    device.runtime.run = fail
+    a = matrix((50, 50))
+    with trnpy.policy(fallback="log"), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+    assert log[0].reason is Reason.ERROR and device.health.faults == 1
+
+
+def test_a_full_device_is_tried_once_more_without_the_cache(device):
+    kept = matrix((128, 512))
+    with trnpy.resident(kept):
+        device.matmul(kept, matrix((512, 128)))
+    assert device.cache.nbytes > 0
+    device.runtime.memory.limit = device.runtime.memory.used + 1000
+    close(device.matmul(matrix((128, 128), seed=3), matrix((128, 16))), matrix((128, 128), seed=3), matrix((128, 16)))
+    assert device.cache.nbytes == 0
+    device.runtime.memory.limit = 10
+    with pytest.raises(DeviceMemoryError):
+        device.matmul(kept, kept.T)
+
+
+def test_the_null_device_computes_on_the_host():
+    e = DeviceEngine(NullRuntime(TRN2))
+    a = matrix((20, 30), "D")
+    np.testing.assert_array_equal(e.matmul(a, a.T), a @ a.T)
+    np.testing.assert_array_equal(e.gram(a), a @ a.conj().T)
+    assert e.counters.launches == {"matmul": 2} and e.counters.bytes_in == 4 * a.nbytes
+
+
+def test_the_simulator_is_a_device_by_name():
+    a = matrix((100, 100))
+    with trnpy.policy(device="simulator", machine="trn3", force=True), trnpy.trace() as log:
+        close(trnpy.matmul(a, a), a, a)
+    assert log[0].engine == "simulator" and log[0].machine == "trn3" and log[0].launches
+
+
+def test_without_ml_dtypes_the_simulator_says_what_to_install():
+    code = (
+        "import sys; sys.modules['ml_dtypes'] = None\n"
+        "import numpy as np, trnpy\n"
+        "trnpy.matmul(np.ones((200, 200), 'f4'), np.ones((200, 200), 'f4'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"TRNPY_DEVICE": "simulator"}, check=False
+    )
+    assert "DeviceUnavailable: TRNPY_DEVICE=simulator" in done.stderr and "trnpy[simulator]" in done.stderr

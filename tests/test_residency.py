@@ -1,0 +1,206 @@
+"""Operands that stay on the device: found again, never stale, given back."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trnpy
+from trnpy._calibration import DEFAULT_CURVES, HostRates
+from trnpy._dispatch import Cost, Problem, decide, predict
+from trnpy._engine import DeviceEngine, engine
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._policy import Policy
+from trnpy._residency import SMALLEST, WIDTH, Cache, fingerprint, pinned, place
+
+RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
+N = 160  # float32 of this order exceed SMALLEST
+
+
+@pytest.fixture
+def device():
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    with engine(e), trnpy.policy(force=True):
+        yield e
+
+
+def matrix(seed=0, shape=(N, N)):
+    return np.random.default_rng(seed).standard_normal(shape).astype("f4")
+
+
+def test_an_operand_is_kept_from_its_second_use_on(device):
+    a, b = matrix(0), matrix(1, (N, 3))
+    sent = []
+    for _ in range(4):
+        before = device.counters.bytes_in
+        c = trnpy.matmul(a, b)
+        sent.append(device.counters.bytes_in - before)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+    assert sent[0] == sent[1] > sent[2] == sent[3] and device.cache.hits == 2
+
+
+def test_a_resident_operand_is_sent_once(device):
+    a, b = matrix(0), matrix(1, (N, 3))
+    with trnpy.resident(a) as handle:
+        trnpy.matmul(a, b)
+        before = device.cache.nbytes
+        trnpy.matmul(a, b)
+        trnpy.matmul(b.T, a.T)  # the same memory, transposed
+        assert (device.cache.misses, device.cache.hits) == (1, 2) and device.cache.nbytes == before >= a.nbytes
+        assert "1 arrays" in repr(handle) and "open" in repr(handle)
+    assert not pinned(place(a)) and "closed" in repr(handle)
+
+
+def test_only_arrays_are_resident():
+    with pytest.raises(TypeError, match="expected numpy arrays"):
+        trnpy.resident([[1.0]])
+
+
+CHANGES = {
+    "one element": lambda a, i, j: a.__setitem__((i, j), a[i, j] + 1),
+    "one bit": lambda a, i, j: a.view("u4").__setitem__((i, j), a.view("u4")[i, j] ^ 1),
+    "a sign": lambda a, i, j: a.__setitem__((i, j), -a[i, j]),
+    "all signs": lambda a, i, j: np.negative(a, out=a),
+    "signs of two rows": lambda a, i, j: a.__setitem__([i, (i + 1 + j) % N], -a[[i, (i + 1 + j) % N]]),
+    "swapped rows": lambda a, i, j: a.__setitem__([i, (i + 1 + j) % N], a[[(i + 1 + j) % N, i]]),
+    "swapped columns": lambda a, i, j: a.__setitem__((slice(None), [j, (j + 1 + i) % N]), a[:, [(j + 1 + i) % N, j]]),
+    "rolled": lambda a, i, j: a.__setitem__(..., np.roll(a, i + 1)),
+    "reversed": lambda a, i, j: a.__setitem__(..., a[::-1].copy()),
+    "scaled": lambda a, i, j: np.multiply(a, 2, out=a),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.integers(0, N - 1), st.integers(0, N - 2)), max_size=4),
+    st.booleans(),
+)
+def test_a_changed_array_is_never_served_stale(changes, through_a_view):
+    """Whatever is done to an array or through a view of it, the next form is of what it holds then."""
+    cache, a = Cache(), matrix()
+    target = a.reshape(N * N).reshape(N, N) if through_a_view else a
+    with trnpy.resident(a):
+        for what, i, j in [("", 0, 0), *changes]:
+            if what:
+                CHANGES[what](target, i, j)
+            for _ in range(2):
+                form = cache.get(a, "copy", a.copy, lambda x: x.nbytes, 1e9)
+                np.testing.assert_array_equal(form, a)
+    assert cache.hits == len(changes) + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4 * WIDTH), st.integers(0, 7), st.integers(1, 2**64 - 1), st.data())
+def test_a_changed_word_or_byte_changes_the_fingerprint(words, odd, change, data):
+    a = np.frombuffer(np.random.default_rng(words).bytes(8 * words + odd), np.uint8).copy()
+    before = fingerprint(a)
+    at = data.draw(st.integers(0, words - 1))
+    a[: 8 * words].view(np.uint64)[at] ^= np.uint64(change)
+    assert fingerprint(a) != before
+    a[: 8 * words].view(np.uint64)[at] ^= np.uint64(change)
+    assert fingerprint(a) == before
+    if odd:
+        a[-1] ^= 1
+        assert fingerprint(a) != before
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 5 * WIDTH - 1), st.integers(0, 5 * WIDTH - 1), st.sampled_from([1, 2**31, 2**32, 2**63, 2**52]))
+def test_two_changes_do_not_cancel(i, j, bit):
+    """Sign bits in pairs are what sums modulo 2^64 are blind to, unless they are folded."""
+    words = np.zeros(5 * WIDTH, np.uint64)
+    before = fingerprint(words)
+    words[i] ^= np.uint64(bit)
+    words[j] ^= np.uint64(bit)
+    assert (fingerprint(words) == before) == (i == j)
+
+
+def test_the_pattern_that_fools_plain_sums_of_sums():
+    """Rows p q q p and q p p q have the same sum and the same sum of partial sums."""
+    p, q = matrix(0, (2 * WIDTH,)).view(np.uint64), matrix(1, (2 * WIDTH,)).view(np.uint64)
+    assert fingerprint(np.stack([p, q, q, p])) != fingerprint(np.stack([q, p, p, q]))
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "strided"])
+def test_fingerprints_of_every_layout(layout):
+    a = {"C": matrix(), "F": np.asfortranarray(matrix()), "strided": matrix(shape=(N, 2 * N))[:, ::2]}[layout]
+    before = fingerprint(a)
+    assert fingerprint(a.copy(order="K")) == before
+    a[3, 5] += 1
+    assert fingerprint(a) != before
+
+
+def test_freed_arrays_are_dropped(device):
+    a, b = matrix(0), matrix(1, (N, 3))
+    for _ in range(2):
+        trnpy.matmul(a[:, :], b)  # a view's entry lives as long as the memory
+    assert device.cache.nbytes > 0
+    used = device.runtime.memory.used
+    del a
+    gc.collect()
+    assert device.cache.nbytes == 0 and device.runtime.memory.used < used
+
+
+def test_read_only_arrays_are_compared_too(device):
+    a, b = matrix(0), matrix(1, (N, 3))
+    locked = a.view()
+    locked.flags.writeable = False
+    for _ in range(3):
+        trnpy.matmul(locked, b)
+    a[:] = matrix(5)  # through the writeable one
+    np.testing.assert_allclose(trnpy.matmul(locked, b), a @ b, rtol=1e-3, atol=1e-3)
+    assert device.cache.changed == 1
+
+
+def test_the_least_recently_used_is_evicted_and_resident_ones_last():
+    cache, arrays = Cache(), [matrix(i) for i in range(4)]
+    limit = 2.5 * arrays[0].nbytes
+
+    def use(a):
+        return cache.get(a, "", a.copy, lambda x: x.nbytes, limit)
+
+    with trnpy.resident(arrays[0]):
+        for a in arrays:
+            use(a), use(a)
+            assert cache.nbytes <= limit
+        hits = cache.hits
+        use(arrays[0])
+        assert cache.hits == hits + 1 and cache.evicted == 2
+
+
+def test_a_form_larger_than_the_budget_is_not_kept():
+    cache, a = Cache(), matrix()
+    for _ in range(3):
+        cache.get(a, "", a.copy, lambda x: x.nbytes, a.nbytes - 1)
+    assert cache.nbytes == cache.hits == 0
+
+
+def test_small_arrays_are_not_looked_at():
+    cache, a = Cache(), np.ones(SMALLEST // 8 - 1)
+    for _ in range(3):
+        cache.get(a, "", a.copy, lambda x: x.nbytes, 1e9)
+    assert cache.hits == cache.misses == 0
+
+
+def test_a_resident_operand_counts_as_moved():
+    a = np.empty((2000, 2000))
+    cost = Cost("matmul", 2000, 2.0 * 2000**3, 2 * a.nbytes, a.nbytes, products=2.0 * 2000**3)
+    whole, moved = predict(cost, a.dtype, TRN2, Policy(), RATES)
+    less, moved_less = predict(cost, a.dtype, TRN2, Policy(), RATES, 2 * a.nbytes)
+    assert whole - less == pytest.approx(moved - moved_less) and moved_less < moved
+    problem = Problem((a, a), a.dtype, cost)
+    decisions = [decide("f", problem, TRN2, Policy(), RATES, 0.0, resident) for resident in (0, 2 * a.nbytes)]
+    assert decisions[0].device_s > decisions[1].device_s and decisions[0].host_s == decisions[1].host_s
+
+
+def test_decisions_see_what_is_resident():
+    a = matrix(shape=(1500, 1500))
+    with trnpy.policy(device="null"):
+        before = trnpy.explain(trnpy.matmul, a, a).device_s
+        with trnpy.resident(a):
+            assert trnpy.explain(trnpy.matmul, a, a).device_s < before
+            assert trnpy.explain(trnpy.matmul, a[:1000], a).device_s < before
+        assert trnpy.explain(trnpy.matmul, a, a).device_s == before
