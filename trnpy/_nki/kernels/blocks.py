@@ -177,6 +177,37 @@ def panel(x, at, k0, depth, size, k_inside, pools):
     return tiles
 
 
+def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=(0, 0, 0)):
+    """C = alpha A B + beta C0, block by block; for ``batch`` matrices whose first elements are ``jumps`` apart."""
+    m_tiles, n_tiles, k_tiles = tiles
+    m_block, n_block = m_tiles * TILE, n_tiles * TILE_N
+    pools = pools_of(dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, n_size=n_block)
+    tables = turn_tables(a=a, b=b, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles)
+    a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]  # from one row of C to the next
+    for m0, m_size, m_count in pieces(extent=m, block=m_block):
+        for n0, n_size, n_count in pieces(extent=n, block=n_block):
+            # n outside m: a block of B stays while those of A pass.
+            a_at = offsets(pattern=[[jumps[0], batch], [0, n_count], [m_size * a_step, m_count]], start=m0 * a_step)
+            b_at = offsets(pattern=[[jumps[1], batch], [n_size * b_step, n_count], [0, m_count]], start=n0 * b_step)
+            c_at = offsets(pattern=[[jumps[2], batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
+
+            def block(t, a_at=a_at, b_at=b_at, c_at=c_at, m_size=m_size, n_size=n_size):
+                sums = zeros(rows=m_size, columns=n_size)
+                add_products(
+                    a=a, b=b, a_at=entry(table=a_at, t=t), b_at=entry(table=b_at, t=t), tables=tables, k=k,
+                    k_tiles=k_tiles, sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size,
+                    pools=pools,
+                )  # fmt: skip
+                c_here = entry(table=c_at, t=t)
+                for i in range(len(sums)):
+                    rows, offset = sums[i].shape[0], i * TILE * n
+                    out = pools[3][i % OUTS][0:rows, 0:n_size]
+                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out)
+                    nisa.dma_copy(dst=place(x=c, at=c_here, offset=offset, rows=rows, columns=n_size), src=out)
+
+            nl.fori_loop(0, batch * m_count * n_count, block)
+
+
 def scale(c0, scales, at, offset, tile, out):
     """out = alpha tile + beta c0, c0 read at ``at`` + ``offset``; scales are (alpha, beta), tiles or None."""
     rows, columns = tile.shape
