@@ -16,7 +16,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from trnpy._nki.kernels.blocks import entry, flat, offsets, pieces
+from .blocks import entry, flat, offsets, pieces
 
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
@@ -91,7 +91,9 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):
             plan["row"] = n_size if lower else n
             if lower:
                 firsts = _first_rows(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count)
-                tables, count = _lower_tables(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, firsts=firsts)
+                tables, count = _lower_tables(
+                    m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, firsts=firsts
+                )
                 if count > 0:
                     at = offsets(pattern=[[m_size * n_size, count]], start=done)
                     done = done + count * m_size * n_size

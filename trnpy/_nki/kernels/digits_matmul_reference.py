@@ -44,7 +44,7 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):
     """
     lower = b is None
     right = a if b is None else b
-    digits, _, m, n = check(a, right, wrap, words, bits)
+    digits, _, m, _ = check(a, right, wrap, words, bits)
     x, y = a.astype(np.float64), right.astype(np.float64)
     totals = [sum(x[i].T @ y[d - i] for i in range(d + 1)).astype(np.int64) for d in range(digits)]
     c = to_words(totals if wrap else totals[::-1], words, bits)

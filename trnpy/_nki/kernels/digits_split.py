@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from trnpy._nki.kernels.blocks import entry, flat, offsets, pieces
+from .blocks import entry, flat, offsets, pieces
 
 TILE = 128
 BLOCK = 512  # rows and columns: runs of 1 KiB in HBM at bfloat16, one PSUM bank of turned digits
