@@ -289,6 +289,29 @@ def test_depends_on_adds_an_edge():
     assert trace.dependencies == ((1, 0),)
 
 
+def two_named(x):
+    tile = on_chip(x)
+    for name in ("first", "second"):
+        nisa.memset(dst=nl.ndarray((4, 4), nl.float32), value=0.0, name=name)
+    return to_hbm(tile)
+
+
+@pytest.mark.parametrize("producers", ["first", ["first"]])
+def test_a_schedule_adds_dependencies_by_name(producers):
+    kernel = Kernel(two_named).with_schedule([("second", producers)])
+    trace = simulate(kernel, mode="reorder").run(values((4, 4))).trace
+    assert trace.dependencies == ((2, 1),)
+    assert simulate(Kernel(two_named)).run(values((4, 4))).trace.dependencies == ()
+
+
+@pytest.mark.parametrize(
+    ("edge", "message"), [(("second", "third"), "no instruction has that name"), (("first", "second"), "program order")]
+)
+def test_a_schedule_that_makes_no_sense_is_refused(edge, message):
+    with pytest.raises(SimulatorError, match=message):
+        run(Kernel(two_named).with_schedule([edge]), values((4, 4)))
+
+
 # --- two cores ------------------------------------------------------------------------------------------
 
 

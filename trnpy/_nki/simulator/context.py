@@ -117,6 +117,8 @@ class Run:
     scopes: list[Scope] = field(default_factory=list)
     repetitions: int | None = 1  # device executions that one run of the current code stands for (trace mode)
     recording: bool = True  # False in the iterations of a device loop after its first
+    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of Kernel.with_schedule
+    named: dict[str, NkiInstruction] = field(default_factory=dict)
     meetings: int = 0  # with the other core, so far
     shared_allocations: int = 0  # so far: matches nl.shared_hbm tensors of several cores
     ordered: int = 0  # depth of nl.no_reorder blocks
@@ -233,7 +235,11 @@ def issue(
         _mark(run, role, tensor, kept, skip)
     if opcode in MEETINGS:
         run.meetings += 1
-    return NkiInstruction(run, position, pending)
+    handle = NkiInstruction(run, position, pending)
+    if name and run.schedule and run.recording:
+        run.named[name] = handle
+        handle.depends_on(*[run.named[p] for p in run.schedule.get(name, ()) if p in run.named])
+    return handle
 
 
 def _check_sharing(

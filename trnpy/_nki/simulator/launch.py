@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -59,6 +59,7 @@ class Kernel:
     lnc: int = 1
     grid: bool = False  # whether it was indexed
     target: str = DEFAULT_TARGET  # when called directly
+    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction: those it runs after
 
     @property
     def __name__(self) -> str:
@@ -69,6 +70,18 @@ class Kernel:
         if degree not in LNC_DEGREES:
             raise SimulatorError(f"{self.__name__}[{lnc}]: the launch grid is the LNC degree, 1 or 2", rule=37)
         return replace(self, lnc=degree, grid=True)
+
+    def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
+        """The kernel with dependencies added: pairs of an instruction's name and the names it runs after.
+
+        Source: how-to-scheduling-apis.rst. Names are those passed as ``name=``; the first of a pair must
+        be issued after the second, because this simulator schedules in program order.
+        """
+        schedule = dict(self.schedule)
+        for consumer, producers in edges:
+            before = (producers,) if isinstance(producers, str) else tuple(producers)
+            schedule[consumer] = (*schedule.get(consumer, ()), *before)
+        return replace(self, schedule=schedule)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if CURRENT.get() is not None:
@@ -266,8 +279,8 @@ class Simulation:
         rng = np.random.default_rng([self.seed, rank])
         scheduler = Scheduler(rng) if self.mode == "reorder" else None
         return Run(
-            kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng, scheduler=scheduler,
-            domains=self.domains,
+            kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
+            scheduler=scheduler, domains=self.domains, schedule=kernel.schedule,
         )  # fmt: skip
 
 
@@ -285,9 +298,25 @@ def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str
 
 
 def _finished(run: Run) -> Trace:
+    _check_schedule(run)
     trace = run.trace()
     sbuf, banks = check_capacity(trace.allocations, run.hardware)
     return replace(trace, sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
+
+
+def _check_schedule(run: Run) -> None:
+    """Every name of the schedule was issued, and producers before what depends on them."""
+    order = {name: position for position, name in enumerate(run.named)}
+    for consumer, producers in run.schedule.items():
+        for name in (consumer, *producers):
+            if name not in order:
+                raise SimulatorError(f"the schedule names {name!r}, and no instruction has that name")
+        late = [p for p in producers if order[p] >= order[consumer]]
+        if late:
+            raise SimulatorError(
+                f"the schedule puts {consumer!r} after {late[0]!r}, which the kernel issues later: this simulator "
+                "schedules in program order"
+            )
 
 
 def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
