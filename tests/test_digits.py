@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnpy import _digits
+from trnpy._nki.kernels import digits_matmul_reference
 
 U = 2.0**-53
 
@@ -13,15 +14,16 @@ U = 2.0**-53
 def product(a, b, digits):
     """The whole scheme with the reference's group sums."""
     x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
-    return _digits.assemble(_digits.to_planes(_digits.group_sums(x, y)), x, y)
+    sums = list(_digits.group_sums(x, y).astype(np.int64)[::-1])
+    return _digits.assemble(digits_matmul_reference.to_words(sums, digits_matmul_reference.words_for(digits)), x, y)
 
 
 def certified(a, b):
     """(digits, a, b) of the cheaper of the raw and the equilibrated product."""
     found = []
     for x, y in ((a, b), _digits.equilibrate(a, b)):
-        (left, row), (right, column) = _digits.scaled_magnitudes(x, 1), _digits.scaled_magnitudes(y, 0)
-        digits = _digits.digits_for(_digits.exponent_span(left @ right, row, column), a.shape[1])
+        sums = _digits.magnitudes(x, 1) @ _digits.magnitudes(y, 0)
+        digits = _digits.digits_for(sums.min(where=sums > 0, initial=2.0**100), a.shape[1])
         if digits is not None:
             found.append((digits, x, y))
     return min(found, key=lambda f: f[0], default=None)
@@ -142,6 +144,18 @@ def test_blocks_keep_float32_sums_exact(bits, blocks):
         for _ in range(k * (group + 1)):
             total += largest
         assert float(total) == k * (group + 1) * 4.0 ** (bits - 1)
+
+
+def test_tiny_entries_do_not_hide_from_the_certificate():
+    """(A B)_00 = 1e-50 has no other term: no number of digits here finds it."""
+    a, b = np.array([[1.0, 1e-50]]), np.array([[0.0, 1.0], [1.0, 1.0]])
+    assert certified(a, b) is None
+
+
+def test_equilibration_leaves_what_it_would_round():
+    a, b = np.array([[1e300], [1e-300]]), np.array([[1e-250, 1e-260]])
+    x, y = _digits.equilibrate(a, b)
+    assert x is a and y is b
 
 
 def test_equilibration_is_exact_and_never_worse_than_needed():

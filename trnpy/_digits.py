@@ -21,7 +21,8 @@ WORD = 7  # digits in one int64: eight would leave no room to carry into
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
 TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (NUMERICS 1.4: at most 2.86 measured)
-BOUND_SLACK = 1.02  # the certificate's |A||B| is summed from truncated bf16
+BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
+SMALLEST_MAGNITUDE = 2.0**-60  # of the largest of a row: its square is a float32, and far below 2^-42, the last rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,24 @@ class Split:
     shift: np.ndarray
     digits: int
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Which byte of ``bytes`` each digit is, most significant first."""
+        rest = self.digits - min(self.digits, WORD)
+        first = tuple(range(min(self.digits, WORD) - 1, -1, -1))
+        return first + tuple(range(8 + rest - 1, 7, -1))
+
+    def bytes(self) -> np.ndarray:
+        """The words as they cross the link, uint8 (rows, columns, 8 or 16): a byte less 128 is a balanced digit."""
+        shifted = [
+            word.astype(np.uint64) + np.uint64(sum(OFFSET << (BITS * i) for i in range(8))) for word in self.words
+        ]
+        words = shifted[0][..., np.newaxis] if len(shifted) == 1 else np.stack(shifted, axis=-1)
+        return np.ascontiguousarray(words).view(np.uint8)  # little-endian
+
     def planes(self) -> np.ndarray:
         """The digits themselves, most significant first: int8 (digits, rows, columns)."""
-        parts = []
-        for index, word in enumerate(self.words):
-            count = min(WORD, self.digits - index * WORD)
-            shifted = word.astype(np.uint64) + np.uint64(sum(OFFSET << (BITS * i) for i in range(8)))
-            raw = shifted[..., np.newaxis].view(np.uint8)[..., :count]  # little-endian
-            parts.append(np.moveaxis((raw ^ OFFSET).view(np.int8), -1, 0)[::-1])
-        return np.concatenate(parts)
+        return np.moveaxis((self.bytes()[..., list(self.places)] ^ OFFSET).view(np.int8), -1, 0)
 
 
 def _limit(digits: int) -> float:
@@ -88,66 +98,56 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
 
-def to_planes(sums: np.ndarray) -> np.ndarray:
-    """Group sums as three float32 planes (3, m, n), high to low, of sum_d sums[d] 256^-d: what crosses the link.
-
-    Two planes would lose 16 u; three equal a float64 sum to three digits (NUMERICS 1.3).
-    """
-    planes = [np.zeros(sums.shape[1:], np.float32) for _ in range(3)]
-    for d in range(len(sums) - 1, -1, -1):
-        term = sums[d] * 2.0 ** (-BITS * d)
-        high = term.astype(np.float32)
-        for part in ((term - high).astype(np.float32), high):
-            for i in range(2):
-                total = planes[i] + part
-                kept = total - planes[i]
-                part = (planes[i] - (total - kept)) + (part - kept)
-                planes[i] = total
-            planes[2] = planes[2] + part
-    return np.stack(planes)
-
-
-def assemble(planes: np.ndarray, a: Split, b: Split) -> np.ndarray:
-    """The product (m, n) in float64 from its float32 planes and the exponents of both operands."""
-    high, middle, low = planes.astype(np.float64)
-    first = min(a.digits, WORD)
-    return np.asarray(np.ldexp((low + middle) + high, 2 * BITS * (first - 1) - a.shift - b.shift))
+def assemble(words: np.ndarray, a: Split, b: Split) -> np.ndarray:
+    """The product in float64 from its exact integer, int32 words (3 or 4, m, n) lowest first, and both exponents."""
+    pairs = [words[i].view(np.uint32).astype(np.int64) for i in range(len(words) - 1)] + [words[-1].astype(np.int64)]
+    low = pairs[0] | (pairs[1] << 32)
+    # Of the lower half as a signed number: a small negative integer must not become the difference of large ones.
+    high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
+    value = high * 2.0**64 + low
+    exponent = 2 * BITS * (min(a.digits, WORD) - 1) - BITS * (a.digits - 1)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.ldexp(value, exponent - a.shift - b.shift))
 
 
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits."""
+    """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits.
+
+    The operands themselves where an entry would leave the range of float64.
+    """
     left, right = np.abs(a).max(axis=0), np.abs(b).max(axis=1)
     both = (left > 0) & (right > 0)
     _, el = np.frexp(np.where(both, left, 1.0))
     _, er = np.frexp(np.where(both, right, 1.0))
-    # Rounded half away from an overflow: no scaled entry leaves the range it had.
     f = np.where(both, (er - el) // 2, 0)
-    return np.ldexp(a, f), np.ldexp(b, -f[:, np.newaxis])
+    with np.errstate(over="ignore", under="ignore"):
+        x, y = np.ldexp(a, f), np.ldexp(b, -f[:, np.newaxis])
+        lossless = np.array_equal(np.ldexp(x, -f), a) and np.array_equal(np.ldexp(y, f[:, np.newaxis]), b)
+    return (x, y) if lossless else (a, b)
 
 
-def scaled_magnitudes(a: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """|a| scaled along ``axis`` to below one, as float32 whose low 16 bits are zero (bf16), and the largest of each.
+def magnitudes(a: np.ndarray, axis: int) -> np.ndarray:
+    """|a| over the largest along ``axis``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
 
-    What the certificate's pass multiplies: truncation only ever makes |A||B| smaller, by less than 1.6 %.
+    Truncation only makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are taken as that: zero
+    would hide elements of the product that have no other terms.
     """
-    largest = np.abs(a).max(axis=axis, keepdims=True)
-    _, exponent = np.frexp(largest)
-    scaled = np.ldexp(np.abs(a), -exponent).astype(np.float32)
-    truncated = (scaled.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    return truncated, np.ldexp(largest, -exponent).astype(np.float32)
+    magnitude = np.abs(a)
+    largest = magnitude.max(axis=axis, keepdims=True)
+    with np.errstate(under="ignore"):
+        magnitude /= np.where(largest > 0, largest, 1.0)
+    scaled = np.where(a != 0, np.maximum(magnitude, SMALLEST_MAGNITUDE), 0.0).astype(np.float32)
+    return (scaled.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def exponent_span(sums: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
-    """rho = max of a_i b_j / (|A||B|)_ij where that is positive: how much exponent range hides inside the sums."""
-    ratio = np.divide(left * right, sums, out=np.zeros_like(sums), where=sums > 0)
-    return float(ratio.max(initial=0.0)) * BOUND_SLACK
-
-
-def digits_for(rho: float, k: int) -> int | None:
+def digits_for(smallest: float, k: int) -> int | None:
     """The fewest digits, at least DIGITS, whose error is certified below TOLERANCE u of |A||B|; None: not here.
 
-    sqrt(K) rho 256^(7-s) <= 4: never exceeded by a measured error (NUMERICS 1.4).
+    smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
+    over (|A||B|)_ij, the exponent range that hides inside the sums. sqrt(K) rho 256^(7-s) <= 4: never exceeded by a
+    measured error (NUMERICS 1.4).
     """
+    rho = BOUND_SLACK / smallest
     for digits in range(DIGITS, MOST_DIGITS + 1):
         if math.sqrt(k) * rho * float(BASE) ** (DIGITS - digits) <= TOLERANCE:
             return digits

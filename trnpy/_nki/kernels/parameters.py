@@ -1,0 +1,67 @@
+"""The compile-time parameters of kernels: digit width, digits, tile shape, and which of them fit a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.digits_matmul_reference import TILE_N, words_for
+
+TILE = 128
+BITS = 8  # of one digit: bfloat16's significand
+SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
+DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One compiled variant: blocks of m_tiles x 128 by n_tiles x 512, chunks of k_tiles x 128, digits of ``bits``.
+
+    ``wrap``: digits of integers, lowest first; a product modulo 2^(bits digits).
+    """
+
+    m_tiles: int = 8
+    n_tiles: int = 2
+    k_tiles: int = 8
+    digits: int = 0  # 0: of a kernel that multiplies numbers as they are
+    bits: int = BITS
+    wrap: bool = False
+
+    @property
+    def words(self) -> int:
+        """32-bit words of one element of a product of digits."""
+        return -(-self.bits * self.digits // 32) if self.wrap else words_for(self.digits, self.bits)
+
+    @property
+    def sbuf_bytes(self) -> int:
+        """Bytes of one partition that digits_matmul takes: slots of digits, sums, and tiles on their way."""
+        slots = 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
+        return slots + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
+
+    def of_digits(self) -> dict[str, int | bool]:
+        """Keyword arguments of digits_matmul."""
+        return {
+            "wrap": self.wrap,
+            "words": self.words,
+            "bits": self.bits,
+            "m_tiles": self.m_tiles,
+            "k_tiles": self.k_tiles,
+        }
+
+    def of_numbers(self) -> dict[str, int]:
+        """Keyword arguments of matmul and abs_bound."""
+        return {"m_tiles": self.m_tiles, "n_tiles": self.n_tiles, "k_tiles": self.k_tiles}
+
+
+def for_numbers(itemsize: int) -> Parameters:
+    """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
+    return Parameters(k_tiles=32 // itemsize)
+
+
+def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:
+    """The best tiles for products of ``digits`` digits that fit the SBUF of a machine."""
+    for m_tiles, k_tiles in DIGIT_TILES:
+        found = Parameters(m_tiles, 1, k_tiles, digits, bits, wrap)
+        if found.sbuf_bytes + SPARE_BYTES <= machine.sbuf_bytes_per_partition:
+            return found
+    raise ValueError(f"{digits} digits: no tile shape fits {machine.sbuf_bytes_per_partition} bytes of {machine.name}")
