@@ -20,7 +20,7 @@ from trnpy.linalg._ops import OPS as SCIPY_LINALG
 
 ROWS = {op.name: (accelerated(op), op.reference) for op in NUMPY_PRODUCTS + SCIPY_LINALG + NUMPY_OPS}
 OPERANDS = {"numpy.einsum": 2, "numpy.matmul": 2, "numpy.dot": 2, "numpy.inner": 2, "numpy.tensordot": 2}
-OPERANDS |= {"scipy.linalg.solve": 2, "numpy.linalg.solve": 2}
+OPERANDS |= {"scipy.linalg.solve": 2, "numpy.linalg.solve": 2, "scipy.linalg.lstsq": 2}
 
 
 class Duck:
@@ -62,12 +62,15 @@ def same(ours, theirs):
         assert str(ours) == str(theirs)
         return
     assert type(ours) is type(theirs), (ours, theirs)
-    if isinstance(theirs, tuple):
+    if isinstance(theirs, (tuple, list)):
         assert len(ours) == len(theirs)
-        # Eigenvectors are unique up to a phase and within clusters: tests/linalg checks them by identities.
-        same(ours[0], theirs[0])
+        assert [getattr(x, "shape", None) for x in ours] == [getattr(x, "shape", None) for x in theirs]
+        assert [getattr(x, "dtype", None) for x in ours] == [getattr(x, "dtype", None) for x in theirs]
+        # Vectors are unique up to a phase and within clusters: tests/linalg checks them by identities.
+        values = 1 if len(theirs) == 3 else 0  # of a singular value decomposition, or the first of all others
+        same(ours[values], theirs[values])
         return
-    if hasattr(theirs, "dtype") and theirs.dtype != object:
+    if hasattr(theirs, "dtype") and theirs.dtype.kind in "biufc":
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         scale = np.abs(np.asarray(theirs)[np.isfinite(theirs)]).max(initial=1.0)
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-4, atol=1e-4 * scale)
@@ -148,6 +151,18 @@ OPTIONS = {
     "numpy.linalg.eigh": [{}, {"UPLO": "U"}, {"UPLO": "X"}, {"UPLO": 3}],
     "numpy.linalg.eigvalsh": [{}, {"UPLO": "U"}, {"UPLO": "X"}],
     "numpy.linalg.solve": [{}, {"nonsense": 1}],
+    "scipy.linalg.qr": [{}, {"mode": "r"}, {"mode": "economic"}, {"mode": "raw"}, {"mode": "no such"}, {"mode": 3}, {"pivoting": True},
+                        {"lwork": 100}, {"check_finite": False}, {"nonsense": 1}],
+    "scipy.linalg.inv": [{}, {"assume_a": "pos"}, {"assume_a": "no such"}, {"check_finite": False}, {"overwrite_a": True}, {"nonsense": 1}],
+    "scipy.linalg.svd": [{}, {"full_matrices": False}, {"compute_uv": False}, {"lapack_driver": "gesvd"}, {"lapack_driver": "no"},
+                         {"lapack_driver": 3}, {"nonsense": 1}],
+    "scipy.linalg.svdvals": [{}, {"check_finite": False}, {"nonsense": 1}],
+    "scipy.linalg.pinv": [{}, {"rtol": 0.5}, {"atol": -1}, {"atol": "x"}, {"rtol": np.inf}, {"nonsense": 1}],
+    "scipy.linalg.pinvh": [{}, {"lower": False}, {"rtol": 0.5}, {"atol": -1}, {"rtol": [0.1]}, {"nonsense": 1}],
+    "scipy.linalg.lstsq": [{}, {"cond": 0.5}, {"cond": -1}, {"lapack_driver": "gelsy"}, {"lapack_driver": "no"}, {"nonsense": 1}],
+    "scipy.linalg.sqrtm": [{}, {"disp": False}, {"blocksize": 2}, {"nonsense": 1}],
+    "scipy.linalg.logm": [{}, {"disp": False}, {"nonsense": 1}],
+    "scipy.linalg.fractional_matrix_power": [{"t": 0.5}, {"t": -0.3}, {"t": 2}, {"t": "x"}, {"t": 1j}, {"t": np.nan}, {}],
 }  # fmt: skip
 
 CASES = [(name, i) for name in ROWS for i in range(len(OPTIONS[name]))]
@@ -164,6 +179,52 @@ def test_as_the_reference(name, option, first, second, n, seed):
     if OPTIONS[name][option].get("check_finite") is False and {first, second} & {"nan", "inf"}:
         return
     compare(name, args, OPTIONS[name][option])
+
+
+# What one matrix of a stack of sound ones may be.
+SPOILT = {
+    "sound": lambda a: a,
+    "nan": lambda a: a * np.nan,
+    "inf": lambda a: np.where(np.eye(len(a)), np.inf, a),
+    "zero": lambda a: 0 * a,
+    "indefinite": lambda a: a - 30 * np.eye(len(a)),
+    "singular": lambda a: np.ones_like(a),
+    "nearly singular": lambda a: np.ones_like(a) + 1e-16 * a,
+    "ill-conditioned": lambda a: np.ones_like(a) + 1e-14 * a,
+    "upper triangular": np.triu,
+    "lower triangular": np.tril,
+    "diagonal": lambda a: np.diag(np.diag(a)),
+    "not symmetric": lambda a: a + np.triu(a),
+    "huge": lambda a: 1e200 * a,
+    "tiny": lambda a: 1e-200 * a,
+}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(sorted(SPOILT)), st.sampled_from(["f4", "f8", "c8", "c16", ">f8", "i8", "O"]), st.sampled_from([1, 2, 3, 5]),
+    st.sampled_from([(200,), (7, 30), (1, 200), (0, 5)]), st.integers(0, 9),
+)  # fmt: skip
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("scipy.linalg.")])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of 1e200 to float32, here
+def test_stacks_with_one_spoilt_matrix_as_the_reference(name, spoilt, dtype, n, batch, seed):
+    """Without a device and without force: stacks go to NumPy's gufuncs, what SciPy would complain of to SciPy."""
+    rng = np.random.default_rng(seed)
+    a = np.broadcast_to(matrix(n, rng), (*batch, n, n)).copy()
+    a += 0.1 * (g := rng.standard_normal(a.shape)) + 0.1 * g.swapaxes(-1, -2)
+    if a.size:
+        a.reshape(-1, n, n)[-1] = SPOILT[spoilt](a.reshape(-1, n, n)[-1])
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of casting what is huge, and what is not finite
+        a = a.astype(dtype)
+    second = (a[..., :1].copy(),) if OPERANDS.get(name) == 2 else ()
+    options = {"t": 0.5} if "power" in name else {}
+    ours, theirs = ROWS[name]
+    with np.errstate(all="ignore"):
+        expected = outcome(theirs, (a.copy(), *second), options)
+        got = outcome(ours, (a.copy(), *second), options)
+    same(got[0], expected[0])
+    assert got[1] == expected[1]
 
 
 @pytest.mark.parametrize(

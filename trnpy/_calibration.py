@@ -19,7 +19,34 @@ import numpy as np
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
-KINDS = ("matmul", "integer", "einsum", "eigh", "eigvalsh", "cholesky", "solve")
+# Flops of functions of (n, n) over n^3, as SciPy computes them: Golub & Van Loan, 4th ed.;
+# Higham, Functions of Matrices, 2008, sec. 6.2 and 11.5.
+FLOPS: Mapping[str, float] = {
+    "cholesky": 1 / 3, "qr": 8 / 3, "eigh": 9, "eigvalsh": 4 / 3, "inv": 2, "solve": 8 / 3, "svd": 22, "svdvals": 8 / 3,
+    "pinv": 22, "pinvh": 11, "lstsq": 22, "sqrtm": 28, "logm": 75, "fractional_matrix_power": 75,
+}  # fmt: skip
+
+# Microseconds of one matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs that give the same.
+STACK_SIZES = (4, 16, 64)
+STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "cholesky": ((5.0, 6.4, 27), (0.13, 0.78, 21)),
+    "qr": ((17, 28, 160), (0.68, 7.9, 119)),
+    "eigh": ((16, 44, 405), (1.6, 21, 296)),
+    "eigvalsh": ((16, 28, 162), (1.0, 10, 132)),
+    "inv": ((1.5, 7.3, 78), (0.44, 5.6, 90)),
+    "solve": ((1.4, 6.1, 47), (0.7, 6.5, 90)),
+    "svd": ((14, 48, 533), (3.1, 34, 476)),
+    "svdvals": ((13, 27, 196), (1.8, 14, 170)),
+    "pinv": ((29, 62, 547), (3.4, 36, 526)),
+    "pinvh": ((27, 49, 532), (1.7, 21, 297)),
+    "lstsq": ((16, 44, 468), (3.4, 36, 526)),
+}
+
+
+def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
+    return tuple((float(n), 1e6 * FLOPS[name] * n**3 / us) for n, us in zip(STACK_SIZES, microseconds, strict=True))
+
+
 BUDGET_S = 45.0  # of measuring, so that calibrating stays under a minute
 REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
 
@@ -33,7 +60,14 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),
     "cholesky": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
     "solve": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
+    "eigh evd": ((32, 1.3e9), (128, 5.2e9), (512, 1.6e10), (2048, 3.2e10)),
+    "sqrtm": ((32, 6e9), (64, 9e9), (256, 3.5e10)),
+    "logm": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
+    "fractional_matrix_power": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
+    **{f"stacked {name}": _stack_curve(name, loop) for name, (loop, _) in STACK_US.items()},
+    **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
+KINDS = tuple(DEFAULT_CURVES)
 SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the lanes
 
 
@@ -118,6 +152,17 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
     """(kind, n, useful flops, one call) in ascending cost."""
     import scipy.linalg
 
+    for n, count in zip(STACK_SIZES, (200, 30, 6), strict=True):
+        for name, loop, gufunc in _stack_calls(n, count):
+            yield f"stacked {name}", n, count * FLOPS[name] * n**3, loop
+            yield f"gufunc {name}", n, count * FLOPS[name] * n**3, gufunc
+    for n in (4, 32, 64, 256):
+        g = np.random.default_rng(n).standard_normal((n, n))
+        spd = g @ g.T + n * np.eye(n)
+        yield "sqrtm", n, FLOPS["sqrtm"] * n**3, functools.partial(scipy.linalg.sqrtm, spd)
+        yield "logm", n, FLOPS["logm"] * n**3, functools.partial(scipy.linalg.logm, spd)
+        power = functools.partial(scipy.linalg.fractional_matrix_power, spd, 0.3)
+        yield "fractional_matrix_power", n, FLOPS["fractional_matrix_power"] * n**3, power
     for n in (32, 128, 512, 1024):
         g = np.random.default_rng(n).standard_normal((n, n))
         spd = g @ g.T + n * np.eye(n)
@@ -125,11 +170,37 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         yield "cholesky", n, n**3 / 3, functools.partial(scipy.linalg.cholesky, spd, lower=True)
         yield "solve", n, 8 / 3 * n**3, functools.partial(scipy.linalg.solve, g, spd, assume_a="gen")
         yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
+        yield "eigh evd", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd, driver="evd")
         yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
         if n <= 512:  # the loop is slow and its rate flat
             whole = g.astype(np.int64)
             yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
             yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
+
+
+def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """(name, SciPy's loop, what NumPy's gufuncs do for the same) over a stack (count, n, n)."""
+    import scipy.linalg
+
+    g = np.random.default_rng(n).standard_normal((count, n, n))
+    spd = g @ g.swapaxes(1, 2) + n * np.eye(n)
+    known = np.concatenate([g[:, :, :1], np.broadcast_to(np.eye(n), g.shape)], axis=2)
+    gufuncs: dict[str, Callable[[], Any]] = {
+        "cholesky": lambda: np.linalg.cholesky(spd, upper=True),
+        "qr": lambda: np.linalg.qr(spd, "complete"),
+        "eigh": lambda: np.linalg.eigh(spd),
+        "eigvalsh": lambda: np.linalg.eigvalsh(spd),
+        "inv": lambda: np.linalg.inv(spd),
+        "solve": lambda: np.linalg.solve(spd, known),  # and the inverse, for its condition
+        "svd": lambda: np.linalg.svd(spd),
+        "svdvals": lambda: np.linalg.svd(spd, compute_uv=False),
+        "pinv": lambda: np.linalg.pinv(spd),
+        "pinvh": lambda: np.linalg.pinv(spd, hermitian=True),
+        "lstsq": lambda: np.linalg.pinv(spd),
+    }
+    for name, gufunc in gufuncs.items():
+        second = (g[:, :, :1],) if name in ("solve", "lstsq") else ()
+        yield name, functools.partial(getattr(scipy.linalg, name), spd, *second), gufunc
 
 
 def _fastest(call: Callable[[], Any], budget_s: float) -> float:

@@ -128,6 +128,7 @@ class Problem:
     params: tuple[Any, ...] = ()  # the options that matter, in the order ``run`` takes them
     route: Route | None = None
     on_device: bool = True  # whether there is a device path at all, or a route on the host only
+    refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +195,10 @@ def decide(
 ) -> Decision:  # fmt: skip
     """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
+    refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
     return _decided(
-        op, problem.cost, problem.dtype, problem.on_device, route, route_s, machine, policy, rates, compile_s,
-        resident_bytes,
-    )  # fmt: skip
+        op, problem.cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes
+    )
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
@@ -205,7 +206,7 @@ def _decided(
     op: str,
     cost: Cost,
     dtype: np.dtype,
-    has_device_path: bool,
+    refusal: tuple[Reason, str] | None,
     route: str,
     route_s: float,
     machine: Hardware | None,
@@ -220,11 +221,11 @@ def _decided(
     routed = route_s * HYSTERESIS <= reference_s
     host_s = route_s if routed else reference_s
     device_s: float | None = None
-    if has_device_path:
+    if refusal is None:
         device_s, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
         on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
     else:
-        on_device, reason, detail = False, Reason.DTYPE, f"{dtype} has no device path"
+        on_device, (reason, detail) = False, refusal
     if routed and not on_device:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
     return Decision(
@@ -237,7 +238,7 @@ def _decided(
         moved_bytes=cost.bytes_in + cost.bytes_out,
         host_s=host_s,
         device_s=device_s,
-        machine=hardware.name if has_device_path else "",
+        machine=hardware.name if refusal is None else "",
         calibrated=rates.calibrated,
         route=route if routed and not on_device else "",
     )

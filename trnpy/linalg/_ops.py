@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.linalg as reference
 
 from trnpy import _guards, _host
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._calibration import FLOPS
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _cholesky, _eigh, _lu, _refine
+from trnpy.linalg import _cholesky, _eigh, _lu, _refine, _routes, _stacks
+from trnpy.linalg._host_rows import HOST_OPS
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
 REFINEMENTS = 3  # NUMERICS 2.2: what well separated spectra take
-EIGH_FLOPS = 9.0  # n^3: tridiagonalisation, tridiagonal solver and back-transformation
-EIGVALSH_FLOPS = 4 / 3  # n^3: tridiagonalisation
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
 _EighResult = type(np.linalg.eigh(np.eye(1)))
@@ -62,6 +63,12 @@ def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check
     return Problem((a,), dtype, cost, (bool(lower),))
 
 
+def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    if _routes.is_stack(a):
+        return _routes.stack("cholesky", (a,), _stacks.cholesky, bool(lower))
+    return prepare_cholesky(a, lower)
+
+
 def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
     (a,), (lower,) = problem.arrays, problem.params
     _guards.finite(a)
@@ -87,24 +94,28 @@ def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
 # --- Hermitian eigenproblems ------------------------------------------------------------------------------------------
 
 
-def _eigen_problem(a: Any, b: Any, vectors: bool, params: tuple[Any, ...]) -> Problem:
+def _eigen_problem(
+    a: Any, b: Any, vectors: bool, params: tuple[Any, ...],
+    route: Callable[[np.ndarray, bool, np.dtype], Route | None] | None = None,
+) -> Problem:  # fmt: skip
     a = _square(a)
     arrays = (a,) if b is None else (a, _square(b))
     dtype = _guards.floating(*arrays)
-    if dtype.char not in "dD":
+    other = None if route is None else route(a, params[0], dtype)
+    if dtype.char not in "dD" and other is None:
         raise Unsupported(Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
     if arrays[-1].shape != a.shape:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {arrays[-1].shape}")
     n = len(a)
     cube = _real(dtype) * float(n) ** 3
-    useful = (EIGH_FLOPS if vectors else EIGVALSH_FLOPS) * cube + (0.0 if b is None else 3 * cube)
+    useful = FLOPS["eigh" if vectors else "eigvalsh"] * cube + (0.0 if b is None else 3 * cube)
     products = 4 * REFINEMENTS + 1  # A X, X^H Y, X^H X, X E; and A X once more for the eigenvalues
     square = dtype.itemsize * n * n
     cost = Cost(
         "eigh" if vectors else "eigvalsh", n, useful, 2 * products * square, products * square,
-        products=2.0 * products * cube, host_flops=EIGH_FLOPS * cube / 2, launches=products,
+        products=2.0 * products * cube, host_flops=FLOPS["eigh"] * cube / 2, launches=products,
     )  # fmt: skip
-    return Problem(arrays, dtype, cost, params)
+    return Problem(arrays, dtype, cost, params, other, on_device=dtype.char in "dD")
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
@@ -132,11 +143,16 @@ def prepare_eigh(
     kind = operator.index(type)
     if kind not in (1, 2, 3):
         raise Unsupported(Reason.PARAM, f"type={type!r}")
+    if _routes.is_stack(a) and b is driver is subset_by_index is subset_by_value is None:
+        run = _stacks.eigvalsh if eigvals_only else _stacks.eigh
+        return _routes.stack("eigvalsh" if eigvals_only else "eigh", (a,), run, bool(lower))
     selection = _selection(np.shape(a)[0] if np.ndim(a) else 0, subset_by_index, subset_by_value)
     drivers = ("ev", "evd", "evr", "evx") if b is None else ("gv", "gvd", "gvx")
     if driver is not None and (driver not in drivers or selection is not None):
         raise Unsupported(Reason.PARAM, f"driver={driver!r}")
-    return _eigen_problem(a, b, not eigvals_only, (bool(lower), not eigvals_only, kind, selection, tuple))
+    plain = b is None and selection is None and driver is None and not eigvals_only
+    params = (bool(lower), not eigvals_only, kind, selection, tuple)
+    return _eigen_problem(a, b, not eigvals_only, params, _routes.evd if plain else None)
 
 
 def prepare_eigvalsh(
@@ -253,6 +269,18 @@ def prepare_solve(
     return Problem((a, b), dtype, cost, (STRUCTURES[assume_a], bool(lower), True))
 
 
+def prepare_scipy_solve(
+    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    assume_a: Any = None, transposed: Any = False,
+) -> Problem:  # fmt: skip
+    if _routes.is_stack(a) and not transposed and assume_a in (None, "gen", "general"):
+        b = _guards.array(b)
+        if a.shape[-1] == 1 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
+            raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {np.shape(b)}")
+        return _routes.stack("solve", (a, b), _stacks.solve)
+    return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
+
+
 def prepare_numpy_solve(a: Any, b: Any) -> Problem:
     problem = prepare_solve(a, b, assume_a="gen")
     return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
@@ -319,11 +347,15 @@ def solve_error(problem: Problem, x: np.ndarray) -> float:
 
 
 OPS = (
-    Op("scipy.linalg.cholesky", reference.cholesky, prepare_cholesky, run_cholesky, cholesky_error, SMALL),
-    Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL),
-    Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL),
-    Op("scipy.linalg.solve", reference.solve, prepare_solve, run_solve, solve_error, SMALL),
-)
+    Op("scipy.linalg.cholesky", reference.cholesky, prepare_scipy_cholesky, run_cholesky, cholesky_error, SMALL,
+       routed=_routes.stacked("cholesky")),
+    Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
+    Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
+       routed=_routes.stacked("eigvalsh")),
+    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL,
+       routed=_routes.stacked("solve")),
+    *HOST_OPS,
+)  # fmt: skip
 NUMPY_OPS = (
     Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, run_cholesky, cholesky_error, SMALL),
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),

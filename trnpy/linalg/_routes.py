@@ -1,0 +1,240 @@
+"""Faster and equally accurate host routes to SciPy's results: what each costs, and when to look for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.linalg import LinAlgError
+from numpy.linalg import cholesky as _numpy_cholesky
+from numpy.linalg import eigh as _numpy_eigh
+
+from trnpy import _guards, _host
+from trnpy._calibration import FLOPS, HostRates
+from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
+from trnpy.linalg._stacks import adjoint
+
+FLOAT64 = np.dtype(np.float64)
+Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+ROUTE_S = 10e-6  # of deciding and of the route's own checks, measured on 4 x 4 calls (benchmarks/linalg)
+
+
+def host_only(*call: Any) -> NoReturn:
+    """What a row without a device path has instead of an algorithm and its error measure."""
+    raise Unsupported(Reason.LAYOUT, "no device path")
+
+
+@functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
+def _seconds(rates: HostRates, kind: str, n: float, flops: float, dtype: np.dtype) -> float:
+    return rates.seconds(kind, n, flops, dtype)
+
+
+def real(dtype: np.dtype) -> float:
+    """Real operations behind one operation of ``dtype``."""
+    return 4.0 if dtype.kind == "c" else 1.0
+
+
+# --- Stacks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A function whose stacks NumPy computes faster than SciPy; bounds measured by benchmarks/linalg, two-fold safe."""
+
+    least: int  # elements of the stack: below, SciPy's loop is done before a route is chosen
+    largest: int  # rows or columns: from there both spend their time in the same LAPACK
+
+
+STACKED: Mapping[str, Stacked] = {
+    "cholesky": Stacked(128, 32),
+    "qr": Stacked(64, 32),
+    "eigh": Stacked(64, 128),
+    "eigvalsh": Stacked(64, 32),
+    "inv": Stacked(1024, 8),
+    "solve": Stacked(512, 8),
+    "svd": Stacked(64, 12),
+    "svdvals": Stacked(64, 32),
+    "pinv": Stacked(64, 16),
+    "pinvh": Stacked(64, 128),
+    "lstsq": Stacked(64, 12),
+}
+
+
+def is_stack(a: Any) -> bool:
+    return type(a) is np.ndarray and a.ndim > 2
+
+
+def stacked(name: str) -> Look:
+    """A look for a stack worth deciding about."""
+    least, largest = STACKED[name].least, STACKED[name].largest
+
+    def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if not args:
+            return False
+        a = args[0]
+        return type(a) is np.ndarray and a.ndim > 2 and a.size >= least and max(a.shape[-2:]) <= largest
+
+    return look
+
+
+def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *options: Any) -> Problem:
+    """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` as the route; no device path."""
+    arrays = tuple(_guards.array(a) for a in arrays)
+    a = arrays[0]
+    if a.ndim < 3 or a.size == 0 or arrays[-1].size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of matrices: no other route than SciPy's")
+    for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
+        _guards.floating(array)
+        if not array.dtype.isnative:  # SciPy 1.17's own inv and solve misread it: theirs to answer
+            raise Unsupported(Reason.DTYPE, f"byte order of {array.dtype.str}")
+    dtype = _guards.floating(*arrays)
+    m, n = a.shape[-2:]
+    if name not in ("qr", "svd", "svdvals", "pinv", "lstsq") and m != n:
+        raise Unsupported(Reason.LAYOUT, f"matrices {m} by {n} are not square")
+    flops = real(dtype) * FLOPS[name] * (a.size / min(m, n)) * min(m, n) ** 2
+    size = (max(m, n) * min(m, n) ** 2) ** (1 / 3)
+    cost = Cost(f"stacked {name}", size, flops, sum(x.nbytes for x in arrays), 0)
+
+    def seconds(rates: HostRates) -> float:
+        # Whatever the dtype: NumPy computes in float64 and complex128.
+        return _seconds(rates, f"gufunc {name}", size, flops, FLOAT64) + ROUTE_S
+
+    route = Route("numpy.linalg over the stack", seconds, lambda: run(*arrays, *options))
+    refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
+    return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
+
+
+# --- Whole real spectra -----------------------------------------------------------------------------------------------
+
+# Divide and conquer against MRRR gains 1.2-1.4 on generic real spectra, up to 8 on clustered ones, and loses up to a
+# tenth when a matrix of low rank leaves MRRR nothing to do; complex ones lose (benchmarks/linalg).
+EVD_LEAST = 64  # rows: below, deciding is a hundredth of the call
+
+
+def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """A stack, or all of a real spectrum by nobody's special driver."""
+    if not args or type(args[0]) is not np.ndarray:
+        return False
+    a = args[0]
+    if a.ndim == 2:
+        return a.shape[0] >= EVD_LEAST and a.dtype.char in "df" and len(args) == 1 and kwargs.keys() <= PLAIN
+    return _look_stacked_eigh(args, kwargs)
+
+
+_look_stacked_eigh = stacked("eigh")
+PLAIN = frozenset({"lower", "overwrite_a", "check_finite", "type"})  # leave the default driver and the whole spectrum
+
+
+def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
+    """All eigenpairs of a real symmetric (n, n) by divide and conquer, where SciPy's default is MRRR."""
+    n = len(a)
+    if dtype.kind == "c" or n < EVD_LEAST:
+        return None
+
+    def run() -> Any:
+        _guards.finite(a)
+        try:
+            return _host.eigh(a, lower=lower, driver="evd", check_finite=False)
+        except _host.LinAlgError as why:
+            raise Unsupported(Reason.VALUE, str(why)) from why
+
+    return Route("evd", lambda rates: _seconds(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S, run)
+
+
+# --- Functions of positive-definite matrices --------------------------------------------------------------------------
+
+# Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3; measured
+# from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
+CONDITION = {"d": 1e10, "f": 1e4}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFunction:
+    """A function of matrices that SciPy computes by a Schur decomposition."""
+
+    least: int  # rows: below, SciPy's Schur form takes less than checking for symmetry and definiteness
+    dtypes: str  # where SciPy's result has the dtype of the matrix and no warning
+
+
+FUNCTIONS: Mapping[str, MatrixFunction] = {
+    "sqrtm": MatrixFunction(64, "dfDF"),
+    "logm": MatrixFunction(3, "dD"),
+    "fractional_matrix_power": MatrixFunction(3, "dD"),
+}
+
+
+def positive(name: str) -> Look:
+    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree."""
+    least, dtypes = FUNCTIONS[name].least, FUNCTIONS[name].dtypes
+
+    def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if not args or type(args[0]) is not np.ndarray:
+            return False
+        a = args[0]
+        if a.ndim < 2 or a.shape[-1] < least or a.shape[-2] != a.shape[-1] or a.dtype.char not in dtypes or a.size == 0:
+            return False
+        first = a[(0,) * (a.ndim - 2)] if a.ndim > 2 else a
+        return bool(first[0, -1] == first[-1, 0].conjugate() and first[0, 0].real > 0 and first[-1, -1].real > 0)
+
+    return look
+
+
+def of_positive(name: str, a: Any, function: Callable[[np.ndarray], np.ndarray]) -> Problem:
+    """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) as the route to SciPy's ``name``."""
+    a = _guards.array(a)
+    dtype = _guards.floating(a)
+    spec = FUNCTIONS[name]
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of square matrices")
+    if dtype.char not in spec.dtypes:
+        raise Unsupported(Reason.DTYPE, f"{dtype}: SciPy's result has a dtype or a warning of its own")
+    n = a.shape[-1]
+    cube = real(dtype) * a.size * n**2
+    cost = Cost(name, n, FLOPS[name] * cube, a.nbytes, a.nbytes)
+    whole = a.ndim == 2
+    kind = "eigh evd" if whole and dtype.kind == "f" else "eigh" if whole else "gufunc eigh"
+
+    def seconds(rates: HostRates) -> float:
+        # Cholesky's test of definiteness, the eigenpairs, their product.
+        return (
+            _seconds(rates, "cholesky", n, cube / 3, dtype)
+            + _seconds(rates, kind, n, FLOPS["eigh"] * cube, dtype)
+            + _seconds(rates, "matmul", n, 2 * cube, dtype)
+            + ROUTE_S
+        )
+
+    route = Route("eigenvectors", seconds, lambda: _through_eigh(a.astype(dtype, copy=False), function))
+    refusal = (Reason.LAYOUT, "no device path for functions of matrices")
+    return Problem((a,), dtype, cost, route=route, on_device=False, refusal=refusal)
+
+
+def _through_eigh(a: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
+    # The first row against the first column: most matrices that are not Hermitian end here.
+    if not (np.array_equal(a[..., 0, :], a[..., :, 0].conj()) and np.array_equal(a, adjoint(a))):
+        raise Unsupported(Reason.VALUE, "not Hermitian")
+    _guards.finite(a)
+    try:
+        diagonal = np.diagonal(_numpy_cholesky(a), axis1=-2, axis2=-1).real
+        _conditioned(diagonal**2)  # a lower bound of the condition, before anything expensive
+        if a.ndim == 2:
+            w, q = _host.eigh(a, driver="evd" if a.dtype.kind == "f" else "evr", check_finite=False)
+        else:
+            w, q = _numpy_eigh(a)
+    except LinAlgError as why:
+        raise Unsupported(Reason.VALUE, f"not positive definite: {why}") from why
+    _conditioned(w)
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        f = np.asarray((q * function(w)[..., np.newaxis, :]) @ adjoint(q), a.dtype)
+    _guards.finite(f)
+    return f
+
+
+def _conditioned(w: np.ndarray) -> None:
+    limit = CONDITION[w.dtype.char]
+    if not (w.min(axis=-1) * limit >= w.max(axis=-1)).all():
+        raise Unsupported(Reason.VALUE, f"condition number above {limit:.0e}")
