@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from trnpy._nki.device import detect
+from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.null import NullRuntime
 from trnpy._nki.runtime import Counters, DeviceUnavailable
-from trnpy._policy import Policy
+from trnpy._policy import Policy, current_policy
 from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Handle, Health, Refused
 from trnpy._residency import Cache
 
@@ -76,6 +76,12 @@ def _null_engine(machine: str) -> Engine:
 
 
 @functools.cache
+def _neuron_engine() -> Engine:
+    hardware = instance_machine(current_policy().machine)
+    return DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit))
+
+
+@functools.cache
 def _simulator_engine(machine: str) -> Engine:
     try:
         from trnpy._nki.simulator.runtime import SimulatorRuntime
@@ -103,8 +109,10 @@ def current_engine(policy: Policy) -> Engine | None:
         return chosen
     if policy.device == "null":
         return _null_engine(policy.machine)
-    if policy.device == "neuron":
+    if policy.device == "neuron" and MISSING:
         raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {MISSING}")
+    if policy.device in ("neuron", "auto") and not MISSING:
+        return _neuron_engine()
     if policy.device == "simulator":
         return _simulator_engine(policy.machine)
     if policy.force:

@@ -1,11 +1,35 @@
-"""Is there a Neuron device, with the software to use it?  The only file that looks for ``nki``."""
+"""A Neuron device: is there one, with the software to use it, and a Runtime on it.  The only file that uses ``nki``."""
 
 from __future__ import annotations
 
 import glob
+import importlib
 import importlib.metadata
 import importlib.util
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.runtime import (
+    Buffer,
+    CompileError,
+    Counters,
+    DeviceError,
+    DeviceMemoryError,
+    DeviceUnavailable,
+    Memory,
+    Operand,
+    fetched,
+    wait,
+)
 
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 
@@ -60,7 +84,201 @@ def detect() -> Detection:
         missing = problem
     elif "torch" not in versions:
         missing = "torch is not installed: it moves arrays to the device"
+    elif not {"torch-neuronx", "torch-xla"} & versions.keys():
+        missing = "neither torch-neuronx nor torch-xla is installed: torch has no Neuron device without them"
     else:
-        # Ends when the kernels of the engine issue are here: then this branch is "".
-        missing = "this version of trnpy has no kernels for the device yet"
+        missing = ""
     return Detection(nodes, versions, missing)
+
+
+PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")  # the instance type: trn1.32xlarge
+INF2 = "trn1"  # inf2 instances have the cores of trn1
+
+
+def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
+    """The hardware row of this instance; ``default``'s where its type is not to be read."""
+    try:
+        family = product.read_text().strip().partition(".")[0]
+    except OSError:
+        family = default
+    for name, machine in MACHINES.items():
+        if family.startswith(name):
+            return machine
+    return MACHINES[INF2 if family.startswith("inf2") else default]
+
+
+AUTO_CAST = "--auto-cast=none"  # else the compiler may turn float32 products into bfloat16 ones
+
+
+def pinned_flags(flags: str) -> str:
+    """NEURON_CC_FLAGS with automatic casts switched off, whatever they said of them."""
+    kept = re.sub(r"--auto-cast(-type)?([= ]\S+)?", "", flags).split()
+    return " ".join([*kept, AUTO_CAST])
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How torch reaches the device: the device's name, and a call that returns when all work is done."""
+
+    device: Any
+    synchronise: Callable[[], Any]
+
+
+def neuron_route() -> Route:
+    """torch's own ``neuron`` device where it has one, else torch-xla's; DeviceUnavailable where it has neither."""
+    os.environ["NEURON_CC_FLAGS"] = pinned_flags(os.environ.get("NEURON_CC_FLAGS", ""))
+    torch = importlib.import_module("torch")
+    for package in ("torch_neuronx", "libtorch_neuronx_lite"):
+        if importlib.util.find_spec(package) is not None:
+            importlib.import_module(package)  # registers the device
+    native = getattr(torch, "neuron", None)
+    if native is not None and native.is_available():
+        return Route(torch.device("neuron"), native.synchronize)
+    if importlib.util.find_spec("torch_xla") is None:
+        raise DeviceUnavailable("torch has no neuron device and torch_xla is not installed")
+    xla = importlib.import_module("torch_xla")
+    return Route(xla.device(), lambda: xla.sync(wait=True))
+
+
+def nki_kernel(name: str) -> Callable[..., Any]:
+    """The kernel ``name``, or ``file.name``, of trnpy/_nki/kernels, compiled by the real nki at its first launch."""
+    file, _, function = name.rpartition(".")
+    module = importlib.import_module(f"trnpy._nki.kernels.{file or function}")
+    kernel: Callable[..., Any] = getattr(module, function)
+    return kernel
+
+
+# What the runtime and the compiler say, in lower case.
+OUT_OF_MEMORY = ("out of memory", "resource_exhausted", "nrt_resource", "failed to allocate")
+REFUSED_BY_COMPILER = (
+    "neuronx-cc",
+    "compilation fail",
+    "compilationerror",
+    "failed to compile",
+    "ncc_",
+    "nki.compiler",
+)
+
+
+def typed(why: Exception, kernel: str) -> DeviceError:
+    """What torch or nki raised in a launch of ``kernel``, as the error that trnpy's callers tell apart."""
+    text = f"{kernel}: {type(why).__name__}: {why}"
+    said = text.lower()
+    if isinstance(why, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
+        return DeviceMemoryError(text)
+    if isinstance(why, SyntaxError) or any(words in said for words in REFUSED_BY_COMPILER):
+        return CompileError(text)
+    return DeviceError(text)
+
+
+LOOK_S = 0.01  # longest a look at a launch takes; one that has ended ends the look at once
+
+
+class NeuronRuntime:
+    """Launches kernels on one NeuronCore, on torch tensors that live in its memory."""
+
+    name = "neuron"
+    executes = True
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        route: Route,
+        time_limit_s: Callable[[], float],
+        kernel: Callable[[str], Callable[..., Any]] = nki_kernel,
+    ) -> None:
+        self.hardware = hardware
+        self.counters = Counters()
+        self.memory = Memory(hardware.hbm_bytes)
+        self._torch = importlib.import_module("torch")
+        self._route = route
+        self._time_limit_s = time_limit_s
+        self._kernel = kernel
+
+    def put(self, array: np.ndarray) -> Buffer:
+        """A copy of ``array`` on the device; DeviceMemoryError when it does not fit."""
+        copy = np.array(array, order="C")
+        # torch does not know ml_dtypes' bfloat16: the bits travel as integers.
+        bits = copy.view(np.int16) if copy.dtype.name == "bfloat16" else copy
+        tensor = self._torch.from_numpy(bits)
+        if bits is not copy:
+            tensor = tensor.view(self._torch.bfloat16)
+        moved = self._guarded(lambda: tensor.to(self._route.device), "put")
+        self.counters.bytes_in += array.nbytes
+        return self.memory.hold(Buffer(moved, array.shape, array.dtype), "put")
+
+    def get(self, buffer: Buffer) -> np.ndarray:
+        """A copy of ``buffer`` on the host."""
+        tensor = self._guarded(lambda: buffer.value.cpu(), "get")
+        self.counters.bytes_out += buffer.nbytes
+        if buffer.dtype.name == "bfloat16":
+            return np.array(tensor.view(self._torch.int16).numpy()).view(buffer.dtype)
+        return np.array(tensor.numpy())
+
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``."""
+
+        def copy() -> Any:
+            block = buffer.value[rows, columns]
+            padded = buffer.value.new_zeros(shape)
+            padded[: block.shape[0], : block.shape[1]] = block
+            return padded
+
+        return self._output(self._guarded(copy, "part"), "part")
+
+    def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch, a Buffer or a tuple of them, once the device has answered.
+
+        CompileError, DeviceMemoryError, DeviceTimeout after the policy's time_limit, or DeviceError.
+        """
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
+        tensors = [None if b is None else b.value for b in buffers]
+        started = time.perf_counter()
+        outputs = self._guarded(lambda: self._kernel(kernel)(*tensors, **parameters), kernel)
+        elapsed_s = time.perf_counter() - started
+        self.counters.count(kernel, buffers, parameters)
+        self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
+        if isinstance(outputs, (tuple, list)):
+            return tuple(self._output(o, kernel) for o in outputs)
+        return self._output(outputs, kernel)
+
+    def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch as arrays: one, or a tuple."""
+        return fetched(self, self.run(kernel, *operands, **parameters))
+
+    def _output(self, tensor: Any, what: str) -> Buffer:
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name == "bfloat16":
+            import ml_dtypes
+
+            dtype = np.dtype(ml_dtypes.bfloat16)
+        else:
+            dtype = np.dtype(name)
+        return self.memory.hold(Buffer(tensor, tuple(tensor.shape), dtype), what)
+
+    def _guarded(self, work: Callable[[], Any], what: str) -> Any:
+        """``work()`` and all it starts on the device, within the time limit, its errors typed.
+
+        The driver blocks: another thread waits for it, which a device that hangs keeps.
+        """
+        outcome: list[Any] = []
+
+        def body() -> None:
+            try:
+                result = work()
+                self._route.synchronise()
+                outcome.append(result)
+            except Exception as why:  # handed over below, whatever it is
+                outcome.append(typed(why, what))
+
+        thread = threading.Thread(target=body, name=f"trnpy {what}", daemon=True)
+        thread.start()
+
+        def finished() -> bool:
+            thread.join(LOOK_S)
+            return not thread.is_alive()
+
+        wait(finished, self._time_limit_s(), what)
+        if isinstance(outcome[0], DeviceError):
+            raise outcome[0]
+        return outcome[0]

@@ -6,7 +6,7 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,6 +43,17 @@ class Counters:
     compiles: Counter[str] = field(default_factory=Counter)  # by kernel name
     bytes_in: int = 0
     bytes_out: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)  # by kernel name, measured until a device has answered
+    variants: set[Any] = field(default_factory=set)
+
+    def count(self, kernel: str, operands: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> None:
+        """One launch; and one compile when no launch before had such shapes, dtypes and parameters."""
+        self.launches[kernel] += 1
+        shapes = tuple(b and (b.shape, b.dtype.name) for b in operands)
+        variant = (kernel, shapes, tuple(sorted(parameters.items())))
+        if variant not in self.variants:
+            self.variants.add(variant)
+            self.compiles[kernel] += 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -39,7 +39,6 @@ class SimulatorRuntime:
         self.perturb_fp32 = perturb_fp32
         self.counters = Counters()
         self.memory = Memory(hardware.hbm_bytes)
-        self._compiled: set[tuple[Any, ...]] = set()
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` in the simulator's HBM; DeviceMemoryError when it does not fit."""
@@ -73,11 +72,7 @@ class SimulatorRuntime:
             )
         except SimulatorError as why:
             raise CompileError(str(why)) from why
-        self.counters.launches[name] += 1
-        variant = (name, *(b and (b.shape, b.dtype.name) for b in buffers), tuple(sorted(parameters.items())))
-        if variant not in self._compiled:
-            self._compiled.add(variant)
-            self.counters.compiles[name] += 1
+        self.counters.count(name, buffers, parameters)
         if isinstance(outputs, tuple):
             return tuple(self._output(o, name) for o in outputs)
         return self._output(outputs, name)

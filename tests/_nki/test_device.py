@@ -1,0 +1,233 @@
+"""The device runtime without a device: torch tensors on the CPU, kernels by the simulator, behind the same code."""
+
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy._dispatch import Reason
+from trnpy._engine import DeviceEngine, engine
+from trnpy._nki import device
+from trnpy._nki.device import NeuronRuntime, Route, instance_machine, neuron_route, nki_kernel, pinned_flags, typed
+from trnpy._nki.hardware import MACHINES, TRN1, TRN2
+from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
+from trnpy._nki.simulator.launch import Simulation
+from trnpy._nki.simulator.runtime import kernel
+
+torch = pytest.importorskip("torch", reason="torch is not installed: it is what moves arrays to a Neuron device")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed: the simulator needs it")
+
+
+def array(tensor):
+    """What the simulator computes on."""
+    if tensor is None:
+        return None
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def simulated(name):
+    def launch(*tensors, **parameters):
+        outputs = Simulation(kernel(name), "trn2")(*[array(t) for t in tensors], **parameters)
+        return torch.from_numpy(outputs)
+
+    return launch
+
+
+synchronised = []
+CPU = Route(torch.device("cpu"), lambda: synchronised.append(1))
+
+
+def runtime(kernel=simulated, limit=30.0):
+    return NeuronRuntime(TRN2, CPU, lambda: limit, kernel)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16, "i4", "i1", "u1"], ids=str)
+def test_arrays_come_back_as_they_went(dtype):
+    r = runtime()
+    a = np.arange(-6, 6).reshape(3, 4).astype(dtype)
+    buffer = r.put(a)
+    a_before = a.copy()
+    a[:] = 0  # a copy was sent
+    back = r.get(buffer)
+    np.testing.assert_array_equal(back, a_before)
+    assert back.dtype == a.dtype and back.flags.writeable
+    part = r.part(buffer, slice(1, 3), slice(0, 2), (4, 3))
+    assert part.dtype == a.dtype
+    np.testing.assert_array_equal(r.get(part)[:2, :2], a_before[1:3, :2])
+    assert not r.get(part)[2:].any() and not r.get(part)[:, 2:].any()
+    assert r.counters.bytes_in == a.nbytes and r.counters.bytes_out == a.nbytes + 3 * part.nbytes
+
+
+def test_launches_are_synchronised_timed_and_counted():
+    r = runtime()
+    a = np.random.default_rng(0).standard_normal((40, 30)).astype("f4")
+    synchronised.clear()
+    for _ in range(2):
+        np.testing.assert_allclose(r.launch("matmul", a, a, b_rows=False), a @ a.T, rtol=1e-4, atol=1e-4)
+    assert len(synchronised) >= 2 and r.counters.launches == {"matmul": 2} and r.counters.compiles == {"matmul": 1}
+    assert r.counters.seconds["matmul"] > 0
+    assert r.memory.used == 0  # nothing outlives its last reference
+
+
+@pytest.mark.parametrize("dtype, precision", [("f4", "matched"), ("F", "matched"), ("f8", "fp32"), ("f8", "bf16")])
+def test_the_engine_runs_on_it_as_on_the_simulator(dtype, precision):
+    a = np.random.default_rng(0).standard_normal((90, 130)).astype(dtype)
+    e = DeviceEngine(runtime())
+    with engine(e), trnpy.policy(force=True, precision=precision), trnpy.trace() as log:
+        c = trnpy.matmul(a, a.T)
+        spd = a @ a.T + 90 * np.eye(90, dtype=dtype)
+        trnpy.linalg.cholesky(np.kron(np.eye(2, dtype=dtype), spd))
+    assert [d.on_device for d in log] == [True, True] and all(dict(d.launches)["matmul"] for d in log)
+    np.testing.assert_allclose(c, a @ a.T, rtol=0.1, atol=2.0)
+
+
+FAULTS = {
+    DeviceMemoryError: RuntimeError("RESOURCE_EXHAUSTED: NRT_RESOURCE"),
+    CompileError: RuntimeError("neuronx-cc terminated: NCC_ITEN404"),
+    DeviceError: RuntimeError("NRT_EXEC_HW_ERR_HBM_UE"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_errors_have_types(kind):
+    def fail(name):
+        raise FAULTS[kind]
+
+    with pytest.raises(kind, match="matmul: RuntimeError") as caught:
+        runtime(fail).launch("matmul", np.ones((2, 2), "f4"))
+    assert type(caught.value) is kind
+    assert (
+        type(typed(SyntaxError("no lambdas"), "k")) is CompileError
+        and type(typed(MemoryError(), "k")) is not DeviceError
+    )
+
+
+@pytest.mark.parametrize("kind, reason", [(DeviceMemoryError, Reason.OOM), (CompileError, Reason.ERROR)])
+def test_a_failed_launch_gives_the_host_result(kind, reason):
+    def fail(name):
+        raise FAULTS[kind]
+
+    a = np.ones((60, 60), "f4")
+    with engine(DeviceEngine(runtime(fail))), trnpy.policy(force=True, fallback="log"), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+    assert log[0].reason is reason
+
+
+def test_a_launch_that_hangs_is_a_timeout():
+    import threading
+
+    over = threading.Event()
+    with pytest.raises(DeviceTimeout, match="time_limit"):
+        runtime(lambda name: lambda *tensors: over.wait(10), limit=0.05).launch("matmul", np.ones((2, 2), "f4"))
+    over.set()
+
+
+def test_memory_is_counted():
+    r = runtime()
+    r.memory.limit = 100
+    held = r.put(np.ones((4, 4), "f4"))
+    with pytest.raises(DeviceMemoryError, match="64 of 100"):
+        r.put(np.ones((4, 4), "f4"))
+    del held
+    r.put(np.ones((4, 4), "f4"))
+
+
+@pytest.mark.parametrize(
+    "flags, pinned",
+    [
+        ("", "--auto-cast=none"),
+        ("--auto-cast=all -O1", "-O1 --auto-cast=none"),
+        ("--auto-cast matmult --auto-cast-type bf16 --model-type=generic", "--model-type=generic --auto-cast=none"),
+        ("--auto-cast-type=fp8_e4m3 --auto-cast=none", "--auto-cast=none"),
+    ],
+)
+def test_automatic_casts_are_switched_off(flags, pinned):
+    assert pinned_flags(flags) == pinned
+
+
+@pytest.mark.parametrize(
+    "product, machine",
+    [("trn1.32xlarge\n", "trn1"), ("trn2u.48xlarge", "trn2"), ("trn3", "trn3"), ("inf2.xlarge", "trn1")],
+)
+def test_the_instance_names_the_hardware(tmp_path, product, machine):
+    file = tmp_path / "product_name"
+    file.write_text(product)
+    assert instance_machine("trn2", file) is MACHINES[machine]
+    assert instance_machine("trn1", tmp_path / "absent") is TRN1
+
+
+class Xla(types.ModuleType):
+    def __init__(self):
+        super().__init__("torch_xla")
+        self.__spec__ = __import__("importlib.machinery").machinery.ModuleSpec("torch_xla", None)
+        self.synced = []
+
+    def device(self):
+        return torch.device("cpu")
+
+    def sync(self, wait):
+        self.synced.append(wait)
+
+
+def test_the_older_route_is_taken_where_torch_has_no_neuron_device(monkeypatch):
+    xla = Xla()
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cast=all")
+    monkeypatch.setitem(sys.modules, "torch_xla", xla)
+    route = neuron_route()
+    assert device.os.environ["NEURON_CC_FLAGS"] == "--auto-cast=none"
+    NeuronRuntime(TRN2, route, lambda: 10.0, simulated).launch("matmul", np.ones((2, 2), "f4"), np.ones((2, 2), "f4"))
+    assert xla.synced and all(xla.synced)
+
+
+def test_the_native_route_comes_first(monkeypatch):
+    native = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    monkeypatch.setattr(torch, "neuron", native, raising=False)
+    monkeypatch.setattr(torch, "device", lambda name: name)
+    assert neuron_route() == Route("neuron", native.synchronize)
+
+
+def test_without_either_route_it_says_so(monkeypatch):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    with pytest.raises(DeviceUnavailable, match="torch_xla"):
+        neuron_route()
+
+
+DETECTIONS = [
+    ([], {}, "", "no Neuron device"),
+    (["/dev/neuron0"], {}, "nki is a placeholder", "placeholder"),
+    (["/dev/neuron0"], {}, "", "torch is not installed"),
+    (["/dev/neuron0"], {"torch": "2.9"}, "", "neither torch-neuronx"),
+    (["/dev/neuron0"], {"torch": "2.9", "torch-xla": "2.9"}, "", ""),
+]
+
+
+@pytest.mark.parametrize("nodes, versions, nki, missing", DETECTIONS)
+def test_detection_names_the_first_thing_that_is_missing(monkeypatch, nodes, versions, nki, missing):
+    monkeypatch.setattr(device.glob, "glob", lambda pattern: nodes)
+    monkeypatch.setattr(device, "_versions", lambda: versions)
+    monkeypatch.setattr(device, "_real_nki", lambda: nki)
+    found = device.detect()
+    assert found.available == (missing == "") and missing in found.missing
+
+
+def test_kernels_are_found_by_name(monkeypatch):
+    module = types.ModuleType("trnpy._nki.kernels.several")
+    module.one = lambda: 1
+    monkeypatch.setitem(sys.modules, "trnpy._nki.kernels.several", module)
+    assert nki_kernel("several.one") is module.one
+    with pytest.raises(ImportError):
+        nki_kernel("absent")
+
+
+def test_neither_torch_nor_nki_is_imported_before_a_device_is_used():
+    code = "import sys, trnpy; trnpy.matmul([[1.0]], [[1.0]]); print('torch' in sys.modules, 'nki' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "False False\n"
+    )
