@@ -54,7 +54,7 @@ REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
 # "uncalibrated" wherever they are used.
 DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
-    "integer": ((32, 8e8), (512, 8e8)),
+    "integer": ((32, 4.5e9), (64, 4e9), (128, 2.3e9), (512, 9e8)),
     "einsum": ((32, 2e9), (512, 5e9)),
     "eigh": ((32, 1e9), (128, 4e9), (512, 1.2e10), (2048, 2.5e10)),
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),

@@ -25,8 +25,8 @@ _numpy_tensordot, _numpy_einsum = np.tensordot, np.einsum
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
-INTEGER_SMALL = 24 * 24  # elements of one operand: below, NumPy's loop is done before a route is chosen
-CONVERSIONS = 3  # passes over memory of each digit: split, converted, added up
+INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
+CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
 LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what choosing a route costs
 TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
 ROUTE_S = 50e-6  # of the arrays' and the plan's own making
@@ -253,8 +253,10 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
     def of_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if len(args) <= second:
             return False
-        b = args[second]
-        return type(b) is np.ndarray and b.dtype.kind in "iub" and b.size > INTEGER_SMALL
+        a, b = args[second - 1], args[second]
+        if type(b) is not np.ndarray or b.dtype.kind not in "iub" or type(a) is not np.ndarray:
+            return False
+        return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 
     def loops_or_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or of_integers(args, kwargs)
