@@ -15,7 +15,8 @@ def product(a, b, digits):
     """The whole scheme with the reference's group sums."""
     x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
     sums = list(_digits.group_sums(x, y).astype(np.int64)[::-1])
-    return _digits.assemble(digits_matmul_reference.to_words(sums, digits_matmul_reference.words_for(digits)), x, y)
+    words = digits_matmul_reference.to_words(sums, digits_matmul_reference.words_for(digits))
+    return _digits.assemble(words, digits, x.shift + y.shift)
 
 
 def certified(a, b):

@@ -98,16 +98,18 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
 
-def assemble(words: np.ndarray, a: Split, b: Split) -> np.ndarray:
-    """The product in float64 from its exact integer, int32 words (3 or 4, m, n) lowest first, and both exponents."""
-    pairs = [words[i].view(np.uint32).astype(np.int64) for i in range(len(words) - 1)] + [words[-1].astype(np.int64)]
+def assemble(words: np.ndarray, digits: int, shift: np.ndarray) -> np.ndarray:
+    """The product in float64 from its exact integer, int32 words (3 or 4, m, n) lowest first.
+
+    shift (m, n): that of the left operand's row and of the right one's column, added.
+    """
+    pairs = [word.view(np.uint32).astype(np.int64) for word in words[:-1]] + [words[-1].astype(np.int64)]
     low = pairs[0] | (pairs[1] << 32)
     # Of the lower half as a signed number: a small negative integer must not become the difference of large ones.
     high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
-    value = high * 2.0**64 + low
-    exponent = 2 * BITS * (min(a.digits, WORD) - 1) - BITS * (a.digits - 1)
+    exponent = 2 * BITS * (min(digits, WORD) - 1) - BITS * (digits - 1)
     with np.errstate(over="ignore", under="ignore"):
-        return np.asarray(np.ldexp(value, exponent - a.shift - b.shift))
+        return np.asarray(np.ldexp(high * 2.0**64 + low, exponent - shift))
 
 
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ TILE_N = 512  # columns of a block, as in the kernel
 
 def longest_k(digits: int, bits: int = 8) -> int:
     """The longest K whose sums of ``digits`` products, carries included, stay inside int32."""
-    return (2**31 - 2 ** (31 - bits + 1)) // (digits * 4 ** (bits - 1))
+    return ((1 << 31) - (1 << (32 - bits))) // (digits << 2 * (bits - 1))
 
 
 def words_for(digits: int, bits: int = 8) -> int:
