@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
+from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import matmul_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
@@ -72,6 +73,15 @@ def test_the_program_does_not_grow_with_the_operands(n):
     s = Specification((n, n), BF16)
     trace = run(KERNEL, (s, s), {}, mode="trace").trace
     assert len(trace.instructions) < 2000 and trace.psum_peak_banks <= 8
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+@pytest.mark.parametrize("b_rows", [True, False])
+@pytest.mark.parametrize("n", [1024, 40000])
+def test_all_operands_fit_on_the_chip(n, dtype, b_rows):
+    s, c0, scale = Specification((n, n), np.dtype(dtype)), Specification((n, n)), Specification((1, 1))
+    trace = run(KERNEL, (s, s, scale, c0, scale), {"b_rows": b_rows}, mode="trace").trace
+    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
 
 
 @pytest.mark.parametrize("dtype, tiles", [("f4", {}), (BF16, {"k_tiles": 16})], ids=["float32", "bfloat16"])

@@ -26,7 +26,7 @@ def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
     least = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=least, value=NOTHING, engine=nisa.engine.vector)
     m_block, n_block = m_tiles * blocks.TILE, n_tiles * blocks.TILE_N
-    pools = blocks.pools_of(dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, n_size=n_block)
+    pools = blocks.pools_of(dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, m_size=m_block, n_size=n_block)
     for m0, m_size, m_count in blocks.pieces(extent=m, block=m_block):
         for n0, n_size, n_count in blocks.pieces(extent=n, block=n_block):
             _blocks(

@@ -11,23 +11,39 @@ TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
 TURN_BANKS = 2  # and transposes over these
-STRIPS = 2  # rows of an operand that wait for their transposes
+TURNED = 4  # tiles side by side in one of these, so that one instruction empties it
+STRIPS = 2 * TURNED  # rows of an operand that wait for their transposes
+HALVES = 2  # K chunks of a turn: one is loaded while the other is multiplied
+OLDS = 2  # tiles of C0
 OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
 
 
-def pools_of(dtype, turned, k_tiles, n_size):
-    """PSUM banks for sums and for transposes, strips if some operand is ``turned``, finished tiles."""
-    banks, turns, strips, outs = [], [], [], []
+def pools_of(dtype, turned, k_tiles, m_size, n_size):
+    """PSUM banks for sums and transposes, strips if some operand is ``turned``, finished tiles, panels, tiles of C0."""
+    banks, turns, strips, outs, panels, olds = [], [], [], [], [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
     for _ in range(TURN_BANKS):
-        turns.append(nl.ndarray((TILE, TILE), dtype=dtype, buffer=nl.psum))
+        turns.append(nl.ndarray((TILE, TURNED * TILE), dtype=dtype, buffer=nl.psum))
     if turned:
         for _ in range(STRIPS):
             strips.append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
     for _ in range(OUTS):
         outs.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
-    return (banks, turns, strips, outs)
+    for _ in range(HALVES):
+        lefts, rights = [], []
+        for _ in range(k_tiles):
+            lefts.append(nl.ndarray((TILE, m_size), dtype=dtype, buffer=nl.sbuf))
+            rights.append(nl.ndarray((TILE, n_size), dtype=dtype, buffer=nl.sbuf))
+        panels.append((lefts, rights))
+    for _ in range(OLDS):
+        olds.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
+    return (banks, turns, strips, outs, panels, olds)
+
+
+def chunk_tiles(dtype):
+    """Tiles of K in a chunk for which blocks of 1024 x 1024 fit on the chip twice, with C0 and transposes."""
+    return 4 if dtype == nl.float32 else 8
 
 
 def pieces(extent, block):
@@ -107,31 +123,37 @@ def zeros(rows, columns):
 
 
 def add_products(a, b, a_at, b_at, tables, k, k_tiles, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
-    """Add all K products of one block of C to its sums; ``lower`` stops each tile at the diagonal."""
+    """Add all K products of one block of C to its sums.
+
+    ``lower`` is for a block on the diagonal of A A^T: b is a, and each tile stops at the diagonal.
+    """
     chunk = k_tiles * TILE
     pairs = k // (2 * chunk)
     if pairs > 0:
 
         def pair(j):
             a_pair, b_pair = entry(table=tables[0], t=j, start=a_at), entry(table=tables[1], t=j, start=b_at)
-            for half in range(2):
+            for half in range(HALVES):
                 add_chunk(
-                    a=a, b=b, a_at=a_pair, b_at=b_pair, k0=half * chunk, depth=chunk, sums=sums, a_rows=a_rows,
-                    b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
+                    a=a, b=b, a_at=a_pair, b_at=b_pair, k0=half * chunk, depth=chunk, half=half, sums=sums,
+                    a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
                 )  # fmt: skip
 
         nl.fori_loop(0, pairs, pair)
     for k0 in range(2 * chunk * pairs, k, chunk):
         add_chunk(
-            a=a, b=b, a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, k - k0), sums=sums, a_rows=a_rows,
-            b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
+            a=a, b=b, a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, k - k0), half=k0 // chunk % HALVES, sums=sums,
+            a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
         )  # fmt: skip
 
 
-def add_chunk(a, b, a_at, b_at, k0, depth, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
+def add_chunk(a, b, a_at, b_at, k0, depth, half, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
     """Add the products of ``depth`` rows of K from k0 on to the sums of one block."""
-    lefts = panel(x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, pools=pools)
-    rights = panel(x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, pools=pools)
+    left, right = pools[4][half]
+    lefts = panel(x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, memory=left, pools=pools)
+    rights = lefts
+    if not lower:
+        rights = panel(x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, memory=right, pools=pools)
     add_tiles(lefts=lefts, rights=rights, sums=sums, m_size=m_size, n_size=n_size, pools=pools, lower=lower)
 
 
@@ -154,34 +176,46 @@ def add_tiles(lefts, rights, sums, m_size, n_size, pools, lower=False):
             nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.add)
 
 
-def panel(x, at, k0, depth, size, k_inside, pools):
-    """Tiles (128 of K, size) of one operand; through TensorE when K runs along the rows in HBM."""
+def panel(x, at, k0, depth, size, k_inside, memory, pools):
+    """Tiles (128 of K, size) of one operand, in ``memory``; through TensorE when K runs along the rows in HBM."""
     width = x.shape[1]
     tiles = []
     for q in range(0, depth, TILE):
-        tiles.append(nl.ndarray((min(TILE, depth - q), size), dtype=x.dtype, buffer=nl.sbuf))
+        tiles.append(memory[q // TILE][0 : min(TILE, depth - q), 0:size])
     if not k_inside:
         for q in range(len(tiles)):
             source = place(x=x, at=at, offset=(k0 + q * TILE) * width, rows=tiles[q].shape[0], columns=size)
             nisa.dma_copy(dst=tiles[q], src=source)
         return tiles
-    for i in range(0, size, TILE):
-        rows = min(TILE, size - i)
-        strip = pools[2][i // TILE % STRIPS][0:rows, 0:depth]
-        nisa.dma_copy(dst=strip, src=place(x=x, at=at, offset=i * width + k0, rows=rows, columns=depth))
+    for i0 in range(0, size, TURNED * TILE):
+        stop = min(size, i0 + TURNED * TILE)
+        strips = []
+        for i in range(i0, stop, TILE):
+            strip = pools[2][i // TILE % STRIPS][0 : min(TILE, size - i), 0:depth]
+            source = place(x=x, at=at, offset=i * width + k0, rows=strip.shape[0], columns=depth)
+            nisa.dma_copy(dst=strip, src=source)
+            strips.append(strip)
         for q in range(len(tiles)):
             columns = tiles[q].shape[0]
-            turned = pools[1][q % TURN_BANKS][0:columns, 0:rows]
-            nisa.nc_transpose(dst=turned, data=strip[:, q * TILE : q * TILE + columns], engine=nisa.engine.tensor)
-            nisa.tensor_copy(dst=tiles[q][:, i : i + rows], src=turned, engine=nisa.engine.scalar)
+            bank = pools[1][q % TURN_BANKS]
+            for i in range(len(strips)):
+                nisa.nc_transpose(
+                    dst=bank[0:columns, i * TILE : i * TILE + strips[i].shape[0]],
+                    data=strips[i][:, q * TILE : q * TILE + columns],
+                    engine=nisa.engine.tensor,
+                )
+            nisa.tensor_copy(dst=tiles[q][:, i0:stop], src=bank[0:columns, 0 : stop - i0], engine=nisa.engine.scalar)
     return tiles
 
 
 def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=(0, 0, 0)):
     """C = alpha A B + beta C0, block by block; for ``batch`` matrices whose first elements are ``jumps`` apart."""
     m_tiles, n_tiles, k_tiles = tiles
+    k_tiles = k_tiles or chunk_tiles(dtype=a.dtype)
     m_block, n_block = m_tiles * TILE, n_tiles * TILE_N
-    pools = pools_of(dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, n_size=n_block)
+    pools = pools_of(
+        dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, m_size=min(m, m_block), n_size=min(n, n_block)
+    )
     tables = turn_tables(a=a, b=b, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles)
     a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]  # from one row of C to the next
     for m0, m_size, m_count in pieces(extent=m, block=m_block):
@@ -202,14 +236,14 @@ def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=
                 for i in range(len(sums)):
                     rows, offset = sums[i].shape[0], i * TILE * n
                     out = pools[3][i % OUTS][0:rows, 0:n_size]
-                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out)
+                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out, old=pools[5][i % OLDS])
                     nisa.dma_copy(dst=place(x=c, at=c_here, offset=offset, rows=rows, columns=n_size), src=out)
 
             nl.fori_loop(0, batch * m_count * n_count, block)
 
 
-def scale(c0, scales, at, offset, tile, out):
-    """out = alpha tile + beta c0, c0 read at ``at`` + ``offset``; scales are (alpha, beta), tiles or None."""
+def scale(c0, scales, at, offset, tile, out, old):
+    """out = alpha tile + beta c0; c0 is read at ``at`` + ``offset`` into ``old``; scales are tiles or None."""
     rows, columns = tile.shape
     alpha, beta = scales
     if alpha == None:  # noqa: E711 - NKI has no `is`
@@ -217,7 +251,7 @@ def scale(c0, scales, at, offset, tile, out):
     else:
         nisa.activation(dst=out, op=nl.copy, data=tile, scale=alpha[0:rows, :])
     if c0 != None:  # noqa: E711
-        old = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
+        old = old[0:rows, 0:columns]
         nisa.dma_copy(dst=old, src=place(x=c0, at=at, offset=offset, rows=rows, columns=columns))
         nisa.scalar_tensor_tensor(
             dst=out, data=old, op0=nl.multiply, operand0=beta[0:rows, :], op1=nl.add, operand1=out

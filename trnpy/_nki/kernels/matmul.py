@@ -12,7 +12,7 @@ from . import blocks
 
 
 @nki.jit
-def matmul(a, b, alpha=None, c0=None, beta=None, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
+def matmul(a, b, alpha=None, c0=None, beta=None, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=None):
     """(M, N) float32 from a and b in HBM.
 
     a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); of one dtype.

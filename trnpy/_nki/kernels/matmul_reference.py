@@ -6,6 +6,7 @@ import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
 LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+BLOCKS = 2048  # of C, of the kernel's default 1024 x 1024: their offsets are tables on the chip
 
 
 def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int, int, int]:
@@ -18,6 +19,8 @@ def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int
         raise ValueError(f"operands {a.dtype} and {b.dtype}: expected one of {', '.join(DTYPES)}")
     if max(a.size, b.size, m * n) > LARGEST:
         raise ValueError(f"operands {a.shape} and {b.shape}: at most {LARGEST} elements each")
+    if -(-m // 1024) * -(-n // 1024) > BLOCKS:
+        raise ValueError(f"operands {a.shape} and {b.shape}: expected at most {BLOCKS} blocks of C: split it")
     return m, k, n
 
 
