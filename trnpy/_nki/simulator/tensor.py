@@ -224,7 +224,7 @@ class NkiTensor:
             self.storage.cache.clear()
         values = convert(values, self.dtype)
         if values.shape != self.shape:
-            values = np.broadcast_to(values, self.shape) if values.size == 1 else values.reshape(self.shape)
+            values = np.broadcast_to(values.reshape(-1), self.shape) if values.size == 1 else values.reshape(self.shape)
         if self.index is None:
             self.array()[...] = values
         else:
