@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import platform
 import tempfile
@@ -56,14 +57,17 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),
     "integer": ((32, 4.5e9), (64, 4e9), (128, 2.3e9), (512, 9e8)),
     "einsum": ((32, 2e9), (512, 5e9)),
-    "eigh": ((32, 1e9), (128, 4e9), (512, 1.2e10), (2048, 2.5e10)),
+    "eigh": ((32, 2.5e9), (128, 1.1e10), (512, 3e10), (2048, 4.5e10)),
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),
     "cholesky": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
     "solve": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
-    "eigh evd": ((32, 1.3e9), (128, 5.2e9), (512, 1.6e10), (2048, 3.2e10)),
+    "eigh evd": ((32, 3.3e9), (128, 1.4e10), (512, 3.9e10), (2048, 5.8e10)),
     "sqrtm": ((32, 6e9), (64, 9e9), (256, 3.5e10)),
     "logm": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
     "fractional_matrix_power": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
+    "csr": ((1, 5e9), (16, 7e9)),  # a sparse matrix times n columns; all other formats, too
+    "bsr": ((1, 5e9), (16, 5e9)),
+    "sparse sparse": ((1, 4e8),),
     **{f"stacked {name}": _stack_curve(name, loop) for name, (loop, _) in STACK_US.items()},
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
@@ -163,6 +167,7 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         yield "logm", n, FLOPS["logm"] * n**3, functools.partial(scipy.linalg.logm, spd)
         power = functools.partial(scipy.linalg.fractional_matrix_power, spd, 0.3)
         yield "fractional_matrix_power", n, FLOPS["fractional_matrix_power"] * n**3, power
+    yield from _sparse_workloads()
     for n in (32, 128, 512, 1024):
         g = np.random.default_rng(n).standard_normal((n, n))
         spd = g @ g.T + n * np.eye(n)
@@ -176,6 +181,21 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
             whole = g.astype(np.int64)
             yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
             yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
+
+
+def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
+    """Products of SciPy's own classes with 1 and 16 columns, and with themselves: 64 elements in each row."""
+    import scipy.sparse
+
+    block, rows = 16, 4096
+    pattern = scipy.sparse.random_array((rows // block, rows // block), density=4 / (rows // block), rng=0)
+    bsr = scipy.sparse.kron(pattern, np.ones((block, block)), format="bsr")
+    csr = scipy.sparse.random_array((rows, rows), density=64 / rows, rng=0, format="csr")
+    for n in (1, 16):
+        x = np.ones((rows, n))
+        yield "csr", n, 2.0 * csr.nnz * n, functools.partial(operator.matmul, csr, x)
+        yield "bsr", n, 2.0 * bsr.nnz * n, functools.partial(operator.matmul, bsr, x)
+    yield "sparse sparse", 1, 2.0 * csr.nnz * csr.nnz / rows, functools.partial(operator.matmul, csr, csr)
 
 
 def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:

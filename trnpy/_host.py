@@ -5,6 +5,8 @@ from typing import Any
 import scipy.linalg
 from scipy.linalg import LinAlgError, bandwidth, cholesky, eigh, solve_triangular
 
-lapack: Any = scipy.linalg.lapack  # f2py objects: no types to check
+# f2py objects: no types to check
+lapack: Any = scipy.linalg.lapack
+blas: Any = scipy.linalg.blas
 
-__all__ = ["LinAlgError", "bandwidth", "cholesky", "eigh", "lapack", "solve_triangular"]
+__all__ = ["LinAlgError", "bandwidth", "blas", "cholesky", "eigh", "lapack", "solve_triangular"]

@@ -13,6 +13,7 @@ from typing import Any
 from scipy import sparse
 
 from trnpy._names import settled
+from trnpy.sparse import _ops
 
 _ABSTRACT = (sparse.sparray, sparse.spmatrix)
 _BASES = tuple(
@@ -64,7 +65,7 @@ def makers(module: ModuleType, names: Iterable[str], home: str) -> dict[str, Cal
     return settled([adopting(getattr(module, name)) for name in names if hasattr(module, name)], home)
 
 
-class _Sparse:
+class _Sparse(_ops.Products):
     """What trnpy's sparse classes have that SciPy's have not."""
 
     @classmethod
@@ -103,6 +104,8 @@ def _subclass(base: type) -> type:
     for name in _STRAYING.get(layout, ()) + _STRAYING.get(flavour, ()):
         if hasattr(base, name):
             body[name] = adopting(getattr(base, name))
+    if layout == "csr":
+        body["tobsr"] = _ops.tobsr(base.tobsr)
     kind = {"metaclass": ABCMeta}  # SciPy's own from 1.16 on; __subclasshook__ needs it
     return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 

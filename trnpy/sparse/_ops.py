@@ -1,0 +1,236 @@
+"""Products of SciPy's sparse classes: a row for each, with routes by BLAS where elements fill blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trnpy._calibration import HostRates
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated
+from trnpy.sparse import _spmm
+
+# Of deciding and of checking the result, and of each product of a route's own (benchmarks/sparse).
+ROUTE_S, PRODUCT_S = 30e-6, 6e-6
+LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
+BLOCK_LEAST = 250_000  # multiply-adds: below 100 us of SciPy's loop, a route is not worth looking for
+COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1 ms, a hundred times the look
+ROW_LEAST = 16  # stored elements a row, on average, before rows that share columns are looked for
+GROUP_LEAST = 8  # rows that share columns, for a product of their own
+CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
+NO_KERNEL = (Reason.LAYOUT, "no device path for sparse products")
+
+
+class Products:
+    """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all pass through here."""
+
+    def _matmul_dispatch(self, other: Any) -> Any:
+        return matmul(self, other)
+
+    def multiply(self, other: Any) -> Any:
+        return multiply(self, other)
+
+    multiply.__doc__ = sparse.csr_array.multiply.__doc__
+
+
+def _scipys_matmul(a: Any, other: Any) -> Any:
+    """a @ other by the method of SciPy's class."""
+    above: Any = super(Products, a)
+    return above._matmul_dispatch(other)
+
+
+def _scipys_multiply(a: Any, other: Any) -> Any:
+    """a times other, element by element, by the method of SciPy's class."""
+    above: Any = super(Products, a)
+    return above.multiply(other)
+
+
+def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a product may have another route: nanoseconds, and microseconds where SciPy takes a millisecond."""
+    a, x = args
+    if type(x) is np.ndarray:
+        if x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
+            return False
+        if a.format == "bsr":
+            return bool(a.data.size * x.shape[1] >= BLOCK_LEAST)
+        if a.format not in ("csr", "csc") or a.ndim != 2 or a.data.size * x.shape[1] < COMPRESSED_LEAST:
+            return False
+        return _rows_may_group(a)
+    return bool(a.format == "bsr" and sparse.issparse(x) and x.format == "bsr" and a.data.size >= BLOCK_LEAST / 32)
+
+
+def _rows_may_group(a: Any) -> bool:
+    return a.data.size >= ROW_LEAST * (len(a.indptr) - 1) and _spmm.may_group(a.indptr, a.indices)
+
+
+def prepare_matmul(a: Any, other: Any) -> Problem:
+    """The product of sparse ``a`` with a dense or sparse ``other``."""
+    if a.ndim != 2 or not (sparse.issparse(other) or type(other) is np.ndarray):
+        raise Unsupported(Reason.LAYOUT, f"{a.ndim}-dimensional {a.format} times {type(other).__name__}")
+    if other.ndim not in (1, 2) or other.shape[0] != a.shape[1]:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {other.shape}")
+    if a.dtype.kind not in "biufc" or other.dtype.kind not in "biufc":
+        raise Unsupported(Reason.DTYPE, f"dtypes {a.dtype} and {other.dtype}")
+    dtype = np.result_type(a.dtype, other.dtype)
+    m = other.shape[1] if other.ndim == 2 else 1
+    real = 4 if dtype.kind == "c" else 1
+    nnz = a.nnz
+    if sparse.issparse(other):
+        terms, kind = nnz * other.nnz / max(a.shape[1], 1), "sparse sparse"
+        bytes_in, bytes_out = (nnz + other.nnz) * (dtype.itemsize + 4), 0
+    else:
+        terms, kind = float(nnz * m), "bsr" if a.format == "bsr" else "csr"
+        bytes_in, bytes_out = nnz * (a.dtype.itemsize + 4) + other.nbytes, a.shape[0] * m * dtype.itemsize
+    route: Route | None = None
+    if dtype.char in "fdFD" and a.dtype == dtype and dtype.isnative and nnz:
+        if sparse.issparse(other):
+            route = _block_route(a, other, real) if _blocks_meet(a, other) else None
+            if route is not None:  # SciPy's loop over blocks is faster than that over elements, and can be counted
+                (r, k), c = a.blocksize, other.blocksize[1]
+                terms, kind = float(r * k * c * _spmm.block_pairs(a, other)), "bsr"
+        elif m >= LEAST_COLUMNS:
+            route = _dense_route(a, other, real)
+    cost = Cost(kind, m, 2.0 * real * terms, bytes_in, bytes_out)
+    return Problem((), dtype, cost, route=route, on_device=False, refusal=NO_KERNEL)
+
+
+def _blocks_meet(a: Any, b: Any) -> bool:
+    return bool(a.format == b.format == "bsr" and a.blocksize[1] == b.blocksize[0] and a.dtype == b.dtype)
+
+
+def _gemm_s(rates: HostRates, m: float, n: float, k: float, terms: float, dtype: np.dtype) -> float:
+    """Predicted seconds of ``terms`` real multiply-adds in products (m, k) by (k, n)."""
+    return rates.seconds("matmul", (m * n * k) ** (1 / 3), 2.0 * terms, dtype)
+
+
+def _block_route(a: Any, b: Any, real: int) -> Route:
+    (r, k), c = a.blocksize, b.blocksize[1]
+    pairs = _spmm.block_pairs(a, b)
+
+    def seconds(rates: HostRates) -> float:
+        copied = pairs * a.dtype.itemsize * k * (r + c) / rates.copy_bytes_per_s
+        return _gemm_s(rates, r, c, k, real * r * k * c * pairs, a.dtype) + copied + ROUTE_S
+
+    def run() -> Any:
+        with np.errstate(all="ignore"):  # SciPy's loops say nothing of overflow
+            blocks, indices, indptr = _spmm.bsr_bsr(a, b)
+        _finite(blocks)
+        shape = (a.shape[0], b.shape[1])
+        return a._bsr_container((blocks, indices, indptr), shape=shape, blocksize=(r, c))
+
+    return Route("products of blocks", seconds, run)
+
+
+def _dense_route(a: Any, x: np.ndarray, real: int) -> Route | None:
+    if a.format == "bsr":
+        return _bsr_route(a, x, real)
+    if a.format in ("csr", "csc") and _rows_may_group(a):
+        return _group_route(a, x, real)
+    return None
+
+
+def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
+    (r, c), m = a.blocksize, x.shape[1]
+    count = int(a.indptr[-1])
+    in_row = count / max(len(a.indptr) - 1, 1)
+
+    def seconds(rates: HostRates) -> float:
+        copied = count * a.dtype.itemsize * c * (r + m) / rates.copy_bytes_per_s
+        return _gemm_s(rates, r, m, c * in_row, real * count * r * c * m, a.dtype) + copied + ROUTE_S
+
+    def run() -> Any:
+        with np.errstate(all="ignore"):
+            result = _spmm.bsr_dense(a.indptr, a.indices[:count], a.data, x.astype(a.dtype, copy=False))
+        return _finite(result)
+
+    return Route("products of blocks", seconds, run)
+
+
+def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
+    alike, m = _spmm.groups(a.indptr, a.indices, GROUP_LEAST), x.shape[1]
+    shared, every = alike.multiply_adds()
+    if 2 * shared < every:
+        return None
+    products, length = int(alike.large.sum()), int(alike.length[alike.large].sum())
+    rows, rest = shared / length, every - shared
+    # X gathered, for CSC the result read and added to; and the columns of all rows compared.
+    passes = 1 if a.format == "csr" else 3
+    moved = passes * 2 * length * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
+
+    def seconds(rates: HostRates) -> float:
+        left = rates.seconds("csr", m, 2.0 * real * rest * m, a.dtype) + PRODUCT_S * 4 * len(alike.stretches())
+        work = _gemm_s(rates, rows, m, length / products, real * shared * m, a.dtype)
+        return work + left + moved / rates.copy_bytes_per_s + products * PRODUCT_S + ROUTE_S
+
+    def run() -> Any:
+        with np.errstate(all="ignore"):
+            result = _spmm.compressed_dense(a, alike, x.astype(a.dtype, copy=False))
+        if result is None:
+            raise Unsupported(Reason.LAYOUT, "a column has its rows out of order or twice")
+        return _finite(result)
+
+    return Route("products of rows that share columns", seconds, run)
+
+
+def _finite(result: np.ndarray) -> np.ndarray:
+    """``result``, if finite: what becomes of infs and NaNs, and of overflow in another order, is SciPy's to say."""
+    if not np.isfinite(result).all():
+        raise Unsupported(Reason.VALUE, "infs or NaNs")
+    return result
+
+
+def prepare_multiply(a: Any, other: Any) -> Problem:
+    """``a`` times ``other``, element by element: there is nothing to gain by moving the operands."""
+    if a.dtype.kind not in "biufc":
+        raise Unsupported(Reason.DTYPE, f"dtype {a.dtype}")
+    moved = a.nnz * (a.dtype.itemsize + 4)
+    cost = Cost("csr", 1, float(a.nnz), 2 * moved, moved)
+    refusal = (Reason.MEMORY_BOUND, "one operation for each element moved")
+    return Problem((), a.dtype, cost, on_device=False, refusal=refusal)
+
+
+def _no_kernel(problem: Problem, engine: Any) -> Any:
+    raise Unsupported(*NO_KERNEL)
+
+
+def _no_error(problem: Problem, result: Any) -> float:
+    return 0.0
+
+
+def _row(
+    name: str,
+    reference: Callable[..., Any],
+    prepare: Callable[..., Problem],
+    look: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+) -> Op:
+    return Op(f"scipy.sparse.{name}", reference, prepare, _no_kernel, _no_error, 0, routed=look)
+
+
+MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _may_block)
+MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply)
+OPS = (MATMUL, MULTIPLY)
+
+matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)
+
+
+def tobsr(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """``convert``, the tobsr of a class of CSR, but for elements that fill blocks: those are cut, not counted."""
+
+    @functools.wraps(convert)
+    def call(self: Any, blocksize: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if type(blocksize) is tuple and self.ndim == 2 and [type(n) for n in blocksize] == [int, int]:
+            r, c = blocksize
+            if r > 0 < c and r * c >= CONVERSION_LEAST and not (self.shape[0] % r or self.shape[1] % c):
+                regular = _spmm.regular_blocks(self, r, c)
+                if regular is not None:
+                    blocks, indices, indptr = regular
+                    arrays = self.indptr, self.indices
+                    dtype = sparse.get_index_dtype(arrays, maxval=max(self.shape[1] // c, len(blocks)))
+                    arrays = indices.astype(dtype, copy=False), indptr.astype(dtype, copy=False)
+                    return self._bsr_container((blocks, *arrays), shape=self.shape)
+        return convert(self, blocksize, *args, **kwargs)
+
+    return call
