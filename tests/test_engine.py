@@ -159,7 +159,7 @@ def test_half_precision_sums_in_float32(device):
 
 @pytest.mark.parametrize("dtype", ["g", "G", "m8[s]"])
 def test_dtypes_without_a_product_are_refused(device, dtype):
-    with pytest.raises(Refused, match="precision by name"):
+    with pytest.raises(Refused, match="no product of"):
         device.matmul(np.ones((4, 4)).astype(dtype), np.ones((4, 4)).astype(dtype))
 
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from trnpy import _calibration
-from trnpy._engine import current_engine
+from trnpy import _calibration, _probes
+from trnpy._engine import DeviceEngine, available, current_engine
 from trnpy._nki.device import detect
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
@@ -22,6 +22,11 @@ from trnpy._patch import patch_status, patched
 from trnpy._policy import Policy, from_environment
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
+USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
+
+modules are imported and searched for names that a patch made after importing them would not reach; the
+runner patches before the program imports.  --probe launches every kernel, and small ones that show whether
+the hardware does what trnpy's products rest on, and keeps the outcome."""
 DAY_S = 86400
 STALE_DAYS = 180  # after which microcode, BLAS and neighbours have probably changed
 
@@ -42,9 +47,10 @@ def version() -> str:
 
 def doctor(argv: list[str]) -> int:
     """Print what trnpy finds; 1 if anything is wrong.  ``argv`` names modules to import and look into for escapes."""
+    if argv[:1] == ["--probe"]:
+        return _probe(argv[1:])
     if any(name.startswith("-") for name in argv):
-        print("usage: python -m trnpy doctor [module ...]\n\nmodules are imported and searched for names that a")
-        print("patch made after importing them would not reach; the runner patches before the program imports")
+        print(USAGE)
         return 0 if argv[0] in ("-h", "--help") else 2
     findings = [*_versions(), *_settings(os.environ), *_devices(os.environ), *_rates(), *_escapes(argv)]
     topic = ""
@@ -54,6 +60,25 @@ def doctor(argv: list[str]) -> int:
     wrong = sum(f.wrong for f in findings)
     print(f"\n{wrong} of these {'is' if wrong == 1 else 'are'} wrong" if wrong else "\nnothing is wrong")
     return 1 if wrong else 0
+
+
+def _probe(argv: list[str]) -> int:
+    """Probe the device that ``--device`` or the policy names: 1 when something differs or there is none."""
+    if argv and (len(argv) != 2 or argv[0] != "--device" or argv[1] not in ("neuron", "simulator")):
+        print(USAGE)
+        return 2
+    settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
+    try:
+        engine = current_engine(settings)
+    except DeviceUnavailable as why:
+        print(f"nothing to probe: {why}")
+        return 1
+    if not isinstance(engine, DeviceEngine) or not engine.executes:
+        print(
+            f"nothing to probe: {available()[1] or 'this device computes on the host'} (--device simulator does it all)"
+        )
+        return 1
+    return _probes.report(engine.runtime)
 
 
 def _versions() -> Iterator[Finding]:

@@ -7,8 +7,10 @@ wrap-around included. Blocks of at most BLOCK are products of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +31,13 @@ class Uncertified(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What products run on: a runtime, the shapes its kernels are compiled for, and the longest block."""
+    """What products run on: a runtime, the shapes its kernels are compiled for, the longest block, what it keeps."""
 
     runtime: Runtime
     buckets: Buckets
     block: int = BLOCK  # digits of a block are at most 12 x 8192^2: run-time offsets are 32-bit integers
+    # (operand, form, make) -> make(), or what it returned for the same operand in the same form
+    keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
 
 
 def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -111,8 +115,14 @@ def _integers(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The exact product modulo the width of the dtype; of bools whether any pair meets."""
     m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     places = tuple(range(a.dtype.itemsize))  # the lowest first
-    left = _put(device, a, lambda x, _: (_bytes(x), places), 1, (m, k))
-    right = _put(device, b, lambda x, _: (_bytes(x), places), 0, (k, n))
+    left, right = (
+        device.keep(
+            x,
+            ("integers", axis, padded),
+            functools.partial(_put, device, x, lambda x, _: (_bytes(x), places), axis, padded),
+        )
+        for x, axis, padded in ((a, 1, (m, k)), (b, 0, (k, n)))
+    )
     tiles = for_digits(len(places), device.runtime.hardware, wrap=True)
     words = device.runtime.launch("digits_matmul", left, right, **tiles.of_digits())[:, : a.shape[0], : b.shape[1]]
     if a.dtype.kind == "b":
@@ -120,14 +130,14 @@ def _integers(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     value = words[0].view(np.uint32).astype(np.uint64)
     if len(words) == 2:
         value |= words[1].view(np.uint32).astype(np.uint64) << np.uint64(32)
-    return value.astype(a.dtype)
+    return np.asarray(value.astype(a.dtype))
 
 
 def _bytes(a: np.ndarray) -> np.ndarray:
     """Integers modulo their width as uint8 (rows, columns, itemsize): a byte less 128 is a balanced digit."""
     unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
     offset = sum(ZERO << (8 * i) for i in range(a.dtype.itemsize))
-    return (unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8)
+    return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
 
 
 Encode = Callable[[np.ndarray, int], tuple[np.ndarray, tuple[int, ...]]]  # bytes, and the place of each digit
@@ -151,6 +161,15 @@ def _put_digits(
     device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, int]
 ) -> tuple[Buffer, np.ndarray]:
     """Digits of a float64 operand on the device, and the exponents taken out of its rows or columns."""
+    kept: tuple[Buffer, np.ndarray] = device.keep(
+        x, ("digits", digits, axis, padded), lambda: _new_digits(device, x, digits, axis, padded)
+    )
+    return kept
+
+
+def _new_digits(
+    device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, int]
+) -> tuple[Buffer, np.ndarray]:
     shift = np.empty(0)
 
     def encode(matrix: np.ndarray, along: int) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -165,8 +184,12 @@ def _put_digits(
 def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, int]) -> Buffer:
     import ml_dtypes  # an extra of pip that comes with every device runtime
 
-    scaled = _digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16)
-    return device.runtime.put(_padded(scaled, padded, 0))
+    def new() -> Buffer:
+        scaled = _digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16)
+        return device.runtime.put(_padded(scaled, padded, 0))
+
+    kept: Buffer = device.keep(x, ("magnitudes", axis, padded), new)
+    return kept
 
 
 def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -64,3 +67,44 @@ def probe(rows: int, dtype: np.dtype) -> np.ndarray:
     """Random signs (rows, PROBES), the same in every run: products are checked on them in O(n^2)."""
     signs = np.random.default_rng(rows).integers(0, 2, size=(rows, PROBES), dtype=np.int8)
     return (2 * signs - 1).astype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What probes found of a device (trnpy doctor --probe); until they have run, what its documentation suggests."""
+
+    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: digits rest on it
+    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they on this
+    float32_products: bool = True  # TensorE's float32 product is one; else float32 is multiplied by digits too
+    denormals: bool = True  # float32 keeps numbers below 2^-126: nothing rests on it
+
+    @property
+    def digits(self) -> bool:
+        """Whether products of digits are what they should be."""
+        return self.exact_sums and self.integer_sums
+
+
+def facts_path(runtime: str, machine: str) -> Path:
+    """Where the outcome of probes is kept, beside the calibration."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("trnpy")) / f"probes-{runtime}-{machine}.json"
+
+
+def probed(runtime: str, machine: str) -> Facts:
+    """What probes of this runtime on this machine have found; Facts() when none have run."""
+    path = facts_path(runtime, machine)
+    try:
+        return Facts(**{key: bool(value) for key, value in json.loads(path.read_text()).items()})
+    except FileNotFoundError:
+        return Facts()
+    except (ValueError, TypeError, AttributeError) as why:
+        raise ValueError(f"{path} holds no outcome of probes ({why}): run python -m trnpy doctor --probe") from why
+
+
+def save_facts(found: Facts, runtime: str, machine: str) -> Path:
+    """Keep the outcome of probes."""
+    path = facts_path(runtime, machine)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(found), indent=1) + "\n")
+    return path

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from trnpy import _matched
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._policy import current_policy
-from trnpy._precision import NAMED
+from trnpy._precision import NAMED, probed
 from trnpy._residency import Cache
-from trnpy._shapes import Buckets, block, pieces
+from trnpy._shapes import FINE, Buckets, block, pieces
 
 FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
 CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products
@@ -24,6 +25,8 @@ CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; th
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
+# A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
+DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
 ONE = np.ones((1, 1), np.float32)
 
 
@@ -82,13 +85,6 @@ class Handle:
 Operand = np.ndarray | Handle
 
 
-def _product_dtype(dtype: np.dtype, precision: str) -> str:
-    """What TensorEngine multiplies for a product of ``dtype``; "" when no single format is accurate enough."""
-    if precision != "matched" and dtype.kind in "fc":
-        return NAMED[precision]
-    return NATIVE.get(dtype.name, "")
-
-
 def _numpy_dtype(name: str) -> np.dtype:
     if name != "bfloat16":
         return np.dtype(name)
@@ -109,6 +105,7 @@ class DeviceEngine:
         self.health = Health()
         self.cache = Cache()
         self.buckets = Buckets()
+        self.facts = probed(runtime.name, runtime.hardware.name)
 
     @property
     def counters(self) -> Counters:
@@ -120,13 +117,21 @@ class DeviceEngine:
         share = current_policy().device_memory
         return share * self.runtime.hardware.hbm_bytes if share <= 1 else share
 
+    def _form(self, dtype: np.dtype) -> str:
+        """What TensorEngine multiplies for products of ``dtype``; "" when no single format is accurate enough."""
+        precision = current_policy().precision
+        if precision != "matched" and dtype.kind in "fc":
+            return NAMED[precision]
+        form = NATIVE.get(dtype.name, "")
+        return form if form != "float32" or self.facts.float32_products else ""
+
     # --- operands -----------------------------------------------------------------------------------------------------
 
     def put(self, a: np.ndarray) -> Handle:
         """``a`` (rows, columns) on the device, in the format that the policy's precision multiplies."""
         if a.ndim != 2 or a.size == 0:
             raise Refused(f"shape {a.shape} is not one non-empty matrix")
-        form = _product_dtype(a.dtype, current_policy().precision)
+        form = self._form(a.dtype)
         if not form:
             raise Refused(f"{a.dtype} has no form of its own on the device")
         sizes = block((a.shape[0], a.shape[1], 1), _itemsize(a.dtype, form), self.memory)
@@ -168,10 +173,11 @@ class DeviceEngine:
             parts = (base.real, base.imag) if base.dtype.kind == "c" else (base,)
             return tuple(self._room_for(_padded(p, shape, dtype)) for p in parts)
 
-        buffers = self.cache.get(
-            base, (form, shape), make, lambda parts: sum(p.nbytes for p in parts), CACHE_SHARE * self.memory
-        )
-        return Handle((a.shape[0], a.shape[1]), a.dtype, buffers, turned)
+        return Handle((a.shape[0], a.shape[1]), a.dtype, self._keep(base, (form, shape), make), turned)
+
+    def _keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, or what the cache has of ``operand`` in ``form``."""
+        return self.cache.get(operand, form, make, _device_bytes, CACHE_SHARE * self.memory)
 
     def _room_for(self, array: np.ndarray) -> Buffer:
         """``array`` on the device; without the cache when the memory is full."""
@@ -195,8 +201,8 @@ class DeviceEngine:
         dtype = np.result_type(a, b)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
-        form = _product_dtype(dtype, current_policy().precision)
-        product = self._native if form else self._matched
+        form = self._form(dtype)
+        product = self._native if form else self._by_digits
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.ndim == b.ndim == 2:
             return product(a, b, form)
@@ -213,15 +219,34 @@ class DeviceEngine:
         """A A^H of (..., m, k), of a handle as a handle: one transfer of A."""
         if isinstance(a, Handle):
             return self._handles(a, a.H)
-        form = _product_dtype(a.dtype, current_policy().precision)
-        if a.ndim == 2 and self.executes and form:
+        form = self._form(a.dtype)
+        if a.ndim == 2 and a.size and self.executes:
+            if not form and a.dtype.kind in "fc":
+                return self._certified(a.dtype, lambda d, wide: _matched.gram(d, _as(a, wide)))
             with contextlib.suppress(Refused):  # too large for one launch
                 handle = self.put(a)
                 return self.get(self._handles(handle, handle.H))
         return self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2))
 
-    def _matched(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
-        raise Refused(f"no product of {a.dtype} as accurate as the host's: precision by name is fp32 or bf16")
+    def _by_digits(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
+        return self._certified(a.dtype, lambda d, wide: _matched.matmul(d, _as(a, wide), _as(b, wide)))
+
+    def _certified(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], np.ndarray]) -> np.ndarray:
+        """A product of digits in ``dtype``; of single precision where the device has none of its own, rounded once."""
+        wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
+        if wide.char not in _matched.DTYPES:
+            raise Refused(f"no product of {dtype} on the device")
+        if not self.facts.digits:
+            raise Refused("probes found digits inexact on this device")
+        block_bytes = (1 - CACHE_SHARE) * self.memory
+        longest = max((r for r in FINE if DIGIT_BYTES * r * r <= block_bytes), default=0)
+        if not longest:
+            raise Refused(f"no block of digits fits device_memory of {self.memory:.3g} bytes")
+        try:
+            result = product(_matched.Device(self.runtime, self.buckets, longest, self._keep), wide)
+        except _matched.Uncertified as why:
+            raise Refused(str(why), accuracy=True) from why
+        return result.astype(dtype, copy=False)
 
     def _native(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
         """One product of matrices of one dtype, in blocks that the device's memory holds."""
@@ -301,6 +326,15 @@ class DeviceEngine:
         re = run(ai, bi, -sa * sb, run(ar, br, 1, so_far[0]))
         im = run(ai, br, sa, run(ar, bi, sb, so_far[1]))
         return Handle(shape, dtype, (re, im))
+
+
+def _device_bytes(form: Any) -> int:
+    """Bytes on the device of one buffer, or of those in a tuple."""
+    return sum(p.nbytes for p in (form if isinstance(form, tuple) else (form,)) if isinstance(p, Buffer))
+
+
+def _as(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return a.astype(dtype, copy=False)
 
 
 def _itemsize(dtype: np.dtype, form: str) -> int:

@@ -215,6 +215,7 @@ class Cache:
             held = {(k[0], e.source_bytes) for k, e in self._entries.items() if e.value is not None}  # type: ignore[index]
             for a in arrays:
                 address = place(a)
-                if (address, a.nbytes) in held or pinned(address):
+                # Of complex operands real and imaginary parts may be kept apart.
+                if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
                     total += a.nbytes
         return total

@@ -1,0 +1,113 @@
+"""doctor --probe: hardware that is what products rest on passes; what differs is named, kept and acted upon."""
+
+import numpy as np
+import pytest
+
+from trnpy import _doctor, _probes
+from trnpy._engine import DeviceEngine, Refused
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.runtime import CompileError
+from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.runtime import SOURCES, SimulatorRuntime, kernel
+from trnpy._precision import Facts, facts_path, probed, save_facts
+
+
+class Odd(SimulatorRuntime):
+    """A simulator of hardware on which one kernel's answer is not what it should be."""
+
+    def __init__(self, kernel, change):
+        super().__init__(TRN2)
+        self.odd, self.change = kernel, change
+
+    def launch(self, name, /, *operands, **parameters):
+        result = super().launch(name, *operands, **parameters)
+        return self.change(result) if name == self.odd else result
+
+
+def test_all_is_as_expected_on_the_simulator(capsys):
+    assert _doctor.doctor(["--probe", "--device", "simulator"]) == 0
+    said = capsys.readouterr().out
+    assert "WRONG" not in said and f"all {len(_probes.PROBES) + len(_probes.KERNELS)} as expected" in said
+    assert "float64 and integers: 8-bit digits" in said and "float32: float32 products" in said
+    assert probed("simulator", "trn2") == Facts()
+
+
+def test_there_are_seven_probes_and_every_kernel_is_checked():
+    assert len(_probes.PROBES) == 7
+    twins = {p.name.removesuffix("_reference.py") for p in SOURCES.glob("*_reference.py")} - {"probes"}
+    assert twins == {c.kernel for c in _probes.KERNELS}
+
+
+@pytest.mark.parametrize("check", _probes.PROBES, ids=lambda c: c.kernel)
+def test_probes_are_clean_under_lint(check):
+    findings = lint_launch(kernel(check.kernel), check.operands(), check.parameters, target="trn2")
+    assert not [f for f in (*findings, *lint_file(SOURCES / "probes.py")) if f.severity == "E"]
+
+
+def first(change):
+    def changed(result):
+        result.flat[0] = change(result.flat[0])
+        return result
+
+    return changed
+
+
+@pytest.mark.parametrize("check", (*_probes.PROBES, *_probes.KERNELS), ids=lambda c: c.kernel)
+def test_one_wrong_element_is_found(check):
+    runtime = Odd(check.kernel, first(lambda x: x * 2 + 3 if check.kernel != "abs_bound" else x * 0 + 2.0**-20))
+    assert "1 of" in _probes.run(runtime, check).differs
+
+
+def test_products_of_perturbed_float32_are_found_and_replaced_by_digits(capsys):
+    runtime = SimulatorRuntime(TRN2, perturb_fp32=True)
+    assert _probes.report(runtime) == 1
+    said = capsys.readouterr().out
+    assert "WRONG: float32 products are rounded once" in said and "float32: 8-bit digits" in said
+    assert probed("simulator", "trn2") == Facts(float32_products=False)
+    a = np.random.default_rng(0).standard_normal((60, 70)).astype("f4")
+    e = DeviceEngine(runtime)
+    runtime.counters.launches.clear()
+    c = e.matmul(a, a.T)
+    assert c.dtype == np.float32 and set(e.counters.launches) == {"abs_bound", "digits_matmul", "digits_split"}
+    np.testing.assert_allclose(c, a.astype("d") @ a.T.astype("d"), rtol=2.0**-23, atol=1e-7)
+
+
+@pytest.mark.parametrize("wrong", ["probes.exact_sums", "probes.integer_sums"])
+def test_without_exact_sums_there_are_no_digits(wrong, capsys):
+    assert _probes.report(Odd(wrong, first(lambda x: x - 1))) == 1
+    assert "float64 and integers: on the host" in capsys.readouterr().out
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    with pytest.raises(Refused, match="digits inexact"):
+        e.matmul(np.ones((3, 3)), np.ones((3, 3)))
+
+
+def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):
+    def refuse(result):
+        raise CompileError("NCC_ITEN404")
+
+    assert _probes.report(Odd("transpose", refuse)) == 1
+    assert "CompileError: NCC_ITEN404" in capsys.readouterr().out
+
+
+def test_outcomes_are_kept_by_runtime_and_machine():
+    save_facts(Facts(exact_sums=False), "neuron", "trn1")
+    assert not probed("neuron", "trn1").digits and probed("neuron", "trn2").digits
+    for text in ("[]", "{", '{"colour": true}'):
+        facts_path("neuron", "trn1").write_text(text)
+        with pytest.raises(ValueError, match="doctor --probe"):
+            probed("neuron", "trn1")
+
+
+@pytest.mark.parametrize(
+    "argv, status, says",
+    [
+        (["--probe"], 1, "nothing to probe: no Neuron device"),
+        (["--probe", "--device", "neuron"], 1, "nothing to probe: TRNPY_DEVICE=neuron"),
+        (["--probe", "--device", "null"], 2, "usage"),
+        (["--probe", "--verbose"], 2, "usage"),
+        (["--help"], 0, "--probe"),
+    ],
+)
+def test_what_else_can_be_said(argv, status, says, capsys):
+    assert _doctor.doctor(argv) == status
+    assert says in capsys.readouterr().out

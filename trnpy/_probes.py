@@ -1,0 +1,200 @@
+"""``python -m trnpy doctor --probe``: does the hardware do what products rest on, do kernels what their twins do?"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.runtime import DeviceError, Runtime
+from trnpy._precision import Facts, save_facts
+
+Operands = tuple[Any, ...]
+SINGLE = 2.0**-24  # unit roundoff of float32
+N = 64  # columns of a probe
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One launch whose outcome is known."""
+
+    kernel: str  # as Runtime.launch takes it
+    assumes: str  # what holds where it comes out as expected
+    operands: Callable[[], Operands]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    allowed: float = 0.0  # relative error of each element
+    of_largest: bool = False  # relative to the largest element, as the error of sums is
+    answer: Callable[[np.ndarray], np.ndarray] = np.asarray  # of what the kernel returns
+    decides: str = ""  # the field of Facts that its outcome is
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a check: "" or what differs."""
+
+    check: Check
+    differs: str
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _bfloat16(a: np.ndarray) -> np.ndarray:
+    import ml_dtypes
+
+    return a.astype(ml_dtypes.bfloat16)
+
+
+def _sums() -> Operands:
+    """Digits of 1024 rows, whose sums run up to 2^24 - 1 in the first columns and below in the others."""
+    a, b = _rng(1).integers(-128, 128, (1024, 128)), _rng(2).integers(-128, 128, (1024, N))
+    a[:, : N // 2], b[:, : N // 2] = -128, -128
+    a[-1, : N // 2], b[-1, : N // 2] = 127, 129  # 1023 x 2^14 + 2^14 - 1
+    return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
+
+
+def _single_products() -> Operands:
+    """A diagonal matrix: every element of the product is one product of full significands."""
+    diagonal = np.diag(_rng(3).uniform(1, 2, 128)).astype(np.float32)
+    b = _rng(4).uniform(1, 2, (128, N)).astype(np.float32)
+    diagonal[0, 0], b[0] = 1 + 2.0**-23, 1 - 2.0**-23
+    diagonal[1, 1], b[1] = 1 + 2.0**-12, 1 - 2.0**-12
+    return diagonal, b
+
+
+def _halves() -> Operands:
+    return (_rng(5).integers(-(2**12), 2**12, (128, N)).astype(np.float32) + np.float32(0.5),)
+
+
+def _large_integers() -> Operands:
+    return tuple(_rng(seed).integers(-(2**30), 2**30, (128, N), dtype=np.int32) | 1 for seed in (6, 7))
+
+
+def _digit_bytes() -> Operands:
+    return (_rng(8).integers(0, 256, (128, 8 * N), dtype=np.uint8),)
+
+
+def _denormals() -> Operands:
+    return ((_rng(9).uniform(1, 2, (128, N)) * 2.0**-140).astype(np.float32),)
+
+
+def _below_2_24() -> Operands:
+    return (_rng(10).integers(-(2**24) + 1, 2**24, (128, N)).astype(np.float32),)
+
+
+PROBES = (
+    Check("probes.exact_sums", "PSUM sums integers exactly below 2^24", _sums, decides="exact_sums"),
+    Check(
+        "probes.float32_products", "float32 products are rounded once", _single_products, allowed=SINGLE,
+        decides="float32_products",
+    ),
+    Check("probes.rounding", "ScalarE and VectorE round to nearest even", _halves),
+    Check("probes.integer_sums", "GpSimd adds 32-bit integers exactly", _large_integers, decides="integer_sums"),
+    Check("probes.byte_reads", "every eighth byte is read as a number", _digit_bytes, {"width": 8}),
+    Check("probes.denormals", "float32 keeps numbers below 2^-126", _denormals, decides="denormals"),
+    Check("probes.remainders", "a cast to int32 rounds, and remainders are exact", _below_2_24),
+)  # fmt: skip
+
+
+def _normal(seed: int, *shapes: tuple[int, ...]) -> Operands:
+    return tuple(_rng(seed).standard_normal(shape).astype(np.float32) for shape in shapes)
+
+
+def _digits() -> Operands:
+    return tuple(
+        _bfloat16(_rng(11 + n).integers(-128, 128, (2, 140, n)).astype(np.float32)) for n in (130, 150)
+    )  # fmt: skip
+
+
+def _words() -> Operands:
+    words = _rng(12).integers(-(2**31), 2**31, (2, 20, 30), dtype=np.int64).astype(np.int32)
+    rows = np.exp2(_rng(13).integers(-70, -50, (20, 1))).astype(np.float32)
+    return words, rows, np.exp2(_rng(14).integers(-9, 9, (1, 30))).astype(np.float32)
+
+
+K = 140  # of the small products below: more than one tile, and an edge
+SUMS = 2 * K * SINGLE  # any order of summation
+# Every kernel that products launch, at a size with edges, against its twin.
+KERNELS = (
+    Check("matmul", "", lambda: _normal(15, (130, K), (K, 150)), allowed=SUMS, of_largest=True),
+    Check(
+        "matmul", "", lambda: tuple(map(_bfloat16, _normal(16, (K, 130), (150, K)))),
+        {"a_rows": False, "b_rows": False}, SUMS, True,
+    ),
+    Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
+    Check("transpose", "", lambda: _normal(18, (130, 200))),
+    Check(
+        "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),
+        {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)},
+    ),
+    Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
+    Check(
+        "abs_bound", "", lambda: tuple(_bfloat16(np.abs(x)) for x in _normal(20, (130, K), (K, 150))), allowed=SUMS,
+        answer=lambda least: least.min(keepdims=True),
+    ),
+    Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
+)  # fmt: skip
+
+
+def run(runtime: Runtime, check: Check) -> Outcome:
+    """Launch one check and compare; an error of the device is an outcome too."""
+    operands = check.operands()
+    file, _, function = check.kernel.rpartition(".")
+    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{file or function}_reference"), function)
+    expected = twin(*operands, **_meant_for_twin(check.parameters))
+    try:
+        got = runtime.launch(check.kernel, *operands, **check.parameters)
+    except DeviceError as why:
+        return Outcome(check, f"{type(why).__name__}: {why}")
+    return Outcome(check, _difference(check.answer(got), np.asarray(expected), check))
+
+
+def _meant_for_twin(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Tile shapes do not change what is computed."""
+    return {k: v for k, v in parameters.items() if not k.endswith("_tiles")}
+
+
+def _difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
+    if got.shape != expected.shape:
+        return f"shape {got.shape} instead of {expected.shape}"
+    ours, theirs = got.astype(np.float64), expected.astype(np.float64)
+    scale = np.abs(theirs).max() if check.of_largest else np.abs(theirs)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(ours - theirs) <= check.allowed * scale)
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} elements, at {at} {ours[at]!r} instead of {theirs[at]!r}"
+
+
+def facts(outcomes: list[Outcome]) -> Facts:
+    """What the outcomes of probes say of the hardware."""
+    return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
+
+
+def probe(runtime: Runtime) -> Iterator[Outcome]:
+    """Every probe, then every kernel against its twin."""
+    for check in (*PROBES, *KERNELS):
+        yield run(runtime, check)
+
+
+def report(runtime: Runtime) -> int:
+    """Run all checks on a runtime, print what came of them, keep what products need to know; 1 if anything differs."""
+    outcomes = []
+    for outcome in probe(runtime):
+        outcomes.append(outcome)
+        check = outcome.check
+        what = check.assumes or f"agrees with {check.kernel}_reference"
+        print(f"{check.kernel:<26}{f'WRONG: {what}: {outcome.differs}' if outcome.differs else what}")
+    found = facts(outcomes)
+    path = save_facts(found, runtime.name, runtime.hardware.name)
+    print(f"\nfloat64 and integers: {'8-bit digits' if found.digits else 'on the host'}")
+    single = "float32 products" if found.float32_products else "8-bit digits" if found.digits else "on the host"
+    print(f"float32: {single}\nkept in {path}")
+    wrong = sum(bool(o.differs) for o in outcomes)
+    print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
+    return 1 if wrong else 0
