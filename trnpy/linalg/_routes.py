@@ -17,7 +17,6 @@ from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
 from trnpy.linalg._stacks import adjoint
 
-FLOAT64 = np.dtype(np.float64)
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 ROUTE_S = 10e-6  # of deciding and of the route's own checks, measured on 4 x 4 calls (benchmarks/linalg)
@@ -48,6 +47,9 @@ class Stacked:
     least: int  # elements of the stack: below, SciPy's loop is done before a route is chosen
     largest: int  # rows or columns: from there both spend their time in the same LAPACK
 
+    def worth_a_look(self, a: np.ndarray) -> bool:
+        return a.size >= self.least and max(a.shape[-2:]) <= self.largest
+
 
 STACKED: Mapping[str, Stacked] = {
     "cholesky": Stacked(128, 32),
@@ -55,7 +57,7 @@ STACKED: Mapping[str, Stacked] = {
     "eigh": Stacked(64, 128),
     "eigvalsh": Stacked(64, 32),
     "inv": Stacked(1024, 8),
-    "solve": Stacked(512, 8),
+    "solve": Stacked(1024, 6),
     "svd": Stacked(64, 12),
     "svdvals": Stacked(64, 32),
     "pinv": Stacked(64, 16),
@@ -70,13 +72,11 @@ def is_stack(a: Any) -> bool:
 
 def stacked(name: str) -> Look:
     """A look for a stack worth deciding about."""
-    least, largest = STACKED[name].least, STACKED[name].largest
+    row = STACKED[name]
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if not args:
-            return False
-        a = args[0]
-        return type(a) is np.ndarray and a.ndim > 2 and a.size >= least and max(a.shape[-2:]) <= largest
+        a = args[0] if args else kwargs.get("a")
+        return type(a) is np.ndarray and a.ndim > 2 and row.worth_a_look(a)
 
     return look
 
@@ -85,10 +85,11 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` as the route; no device path."""
     arrays = tuple(_guards.array(a) for a in arrays)
     a = arrays[0]
-    if a.ndim < 3 or a.size == 0 or arrays[-1].size == 0:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of matrices: no other route than SciPy's")
+    if a.ndim < 3 or arrays[-1].size == 0 or not STACKED[name].worth_a_look(a):
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of many small matrices")
     for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
-        _guards.floating(array)
+        if _guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
+            raise Unsupported(Reason.DTYPE, f"stacks of {array.dtype}")  # matrix of the stack would give
         if not array.dtype.isnative:  # SciPy 1.17's own inv and solve misread it: theirs to answer
             raise Unsupported(Reason.DTYPE, f"byte order of {array.dtype.str}")
     dtype = _guards.floating(*arrays)
@@ -100,8 +101,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     cost = Cost(f"stacked {name}", size, flops, sum(x.nbytes for x in arrays), 0)
 
     def seconds(rates: HostRates) -> float:
-        # Whatever the dtype: NumPy computes in float64 and complex128.
-        return _seconds(rates, f"gufunc {name}", size, flops, FLOAT64) + ROUTE_S
+        return _seconds(rates, f"gufunc {name}", size, flops, dtype) + ROUTE_S
 
     route = Route("numpy.linalg over the stack", seconds, lambda: run(*arrays, *options))
     refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
@@ -117,16 +117,18 @@ EVD_LEAST = 64  # rows: below, deciding is a hundredth of the call
 
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """A stack, or all of a real spectrum by nobody's special driver."""
-    if not args or type(args[0]) is not np.ndarray:
+    a = args[0] if args else kwargs.get("a")
+    if type(a) is not np.ndarray:
         return False
-    a = args[0]
     if a.ndim == 2:
-        return a.shape[0] >= EVD_LEAST and a.dtype.char in "df" and len(args) == 1 and kwargs.keys() <= PLAIN
+        return a.shape[0] >= EVD_LEAST and a.dtype.char in "df" and len(args) < 2 and kwargs.keys() <= PLAIN
     return _look_stacked_eigh(args, kwargs)
 
 
 _look_stacked_eigh = stacked("eigh")
-PLAIN = frozenset({"lower", "overwrite_a", "check_finite", "type"})  # leave the default driver and the whole spectrum
+PLAIN = frozenset(
+    {"a", "lower", "overwrite_a", "check_finite", "type"}
+)  # leave the default driver and the whole spectrum
 
 
 def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
@@ -172,9 +174,9 @@ def positive(name: str) -> Look:
     least, dtypes = FUNCTIONS[name].least, FUNCTIONS[name].dtypes
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if not args or type(args[0]) is not np.ndarray:
+        a = args[0] if args else kwargs.get("A")
+        if type(a) is not np.ndarray:
             return False
-        a = args[0]
         if a.ndim < 2 or a.shape[-1] < least or a.shape[-2] != a.shape[-1] or a.dtype.char not in dtypes or a.size == 0:
             return False
         first = a[(0,) * (a.ndim - 2)] if a.ndim > 2 else a
@@ -188,12 +190,12 @@ def of_positive(name: str, a: Any, function: Callable[[np.ndarray], np.ndarray])
     a = _guards.array(a)
     dtype = _guards.floating(a)
     spec = FUNCTIONS[name]
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of square matrices")
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] < spec.least:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of square matrices of {spec.least} rows or more")
     if dtype.char not in spec.dtypes:
         raise Unsupported(Reason.DTYPE, f"{dtype}: SciPy's result has a dtype or a warning of its own")
     n = a.shape[-1]
-    cube = real(dtype) * a.size * n**2
+    cube = real(dtype) * a.size * n  # n^3 a matrix
     cost = Cost(name, n, FLOPS[name] * cube, a.nbytes, a.nbytes)
     whole = a.ndim == 2
     kind = "eigh evd" if whole and dtype.kind == "f" else "eigh" if whole else "gufunc eigh"

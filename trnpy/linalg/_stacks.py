@@ -1,7 +1,7 @@
 """Stacks of small matrices through NumPy's generalized ufuncs: SciPy's results without its loop in Python.
 
-The arrays are finite and of a supported dtype; a stack a is (..., m, n) with at least one matrix that is not empty.
-NumPy computes float32 in float64 and rounds once.  Whatever SciPy would warn of or raise for is Unsupported,
+The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty.
+Whatever SciPy would warn of or raise for is Unsupported,
 so that SciPy itself runs.  Results are SciPy's: one array, or a list of several, batch dimensions first.
 """
 
@@ -26,7 +26,9 @@ from numpy.linalg import svd as _svd
 from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
 
-SAFE = 100.0  # times SciPy's own thresholds: nearer to one, rounding could decide on which side a matrix is
+# Times SciPy's own thresholds: nearer, rounding could decide on which side of one a matrix is.
+SAFE = 100.0
+NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
 Result = np.ndarray | list[np.ndarray]
 
@@ -139,7 +141,7 @@ def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float
     """Which singular values s (..., k) SciPy's pinv and pinvh keep; Unsupported when one is near the threshold."""
     relative = max(shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else rtol
     threshold = (atol or 0.0) + s.max(axis=-1, keepdims=True) * relative
-    if ((s > threshold / SAFE) & (s < threshold * SAFE)).any():
+    if ((s > threshold / NEAR) & (s < threshold * NEAR)).any():
         raise Unsupported(Reason.VALUE, "a singular value near the threshold")
     return np.asarray(s > threshold)
 

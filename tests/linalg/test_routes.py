@@ -1,0 +1,382 @@
+"""Other routes on the host give SciPy's results: its conventions, backward errors of LAPACK's size, its complaints."""
+
+import time
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trnpy.linalg
+from linalg.matrices import FAMILIES, hermitian, positive
+from trnpy._calibration import HostRates, current_rates
+from trnpy._dispatch import Reason
+from trnpy.linalg import _routes
+
+DTYPES = ("f4", "f8", "c8", "c16")
+DOUBLE = ("f8", "c16")  # NumPy's gufuncs have no single precision
+COUNT = 200  # matrices: enough that every row's stack is worth its route
+VECTORS = {"eigh", "svd", "qr"}  # results that are unique up to phases: checked by identities alone
+SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "solve", "pinvh")
+
+
+def run(name, *args, route=True, **kwargs):
+    """trnpy's result and SciPy's, of equal types, shapes, dtypes and memory order; the route ran (or did not)."""
+    with trnpy.trace() as log:
+        ours = getattr(trnpy.linalg, name)(*args, **kwargs)
+    assert [d.reason is Reason.ROUTE for d in log] == [route], log
+    assert bool(log[0].route) is route and not log[0].on_device
+    if route:
+        assert "times faster than the reference" in log[0].detail
+    theirs = getattr(scipy.linalg, name)(*args, **kwargs)
+    assert type(ours) is type(theirs)
+    for mine, other in zip(*((x if isinstance(x, (list, tuple)) else (x,)) for x in (ours, theirs)), strict=True):
+        assert type(mine) is type(other)
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        assert mine.flags.writeable
+    return ours, theirs
+
+
+def eps(dtype):
+    return float(np.finfo(dtype).eps)
+
+
+def size(a):
+    return np.sqrt((np.abs(a.astype("c16")) ** 2).sum(axis=(-2, -1)))
+
+
+def t(a):
+    return a.conj().swapaxes(-2, -1)
+
+
+def stack(m, n, dtype, batch=(COUNT,), seed=0):
+    rng = np.random.default_rng([seed, m, n])
+    a = rng.standard_normal((*batch, m, n))
+    return (a + 1j * rng.standard_normal(a.shape) if np.dtype(dtype).kind == "c" else a).astype(dtype)
+
+
+def definite(n, dtype, batch=(COUNT,), seed=0):
+    a = stack(n, n, dtype, batch, seed)
+    return (a @ t(a) + n * np.eye(n)).astype(dtype)
+
+
+def identities(name, a, result, options):
+    """Errors that are small in units of eps for every matrix of the stack, whatever the phases of vectors."""
+    if name == "cholesky":
+        l = result if options.get("lower") else t(result)
+        assert not np.triu(l, 1).any()
+        return [size(l @ t(l) - a) / size(a)]
+    if name == "qr":
+        q, r = result
+        return [size(q @ r - a) / size(a), size(t(q) @ q - np.eye(q.shape[-1])), size(np.tril(r, -1)) / eps(a.dtype)]
+    if name in ("eigh", "svd"):
+        (w, v), u = (result, result[1]) if name == "eigh" else ((result[1], t(result[2])), result[0])
+        assert (np.diff(w) >= 0).all() if name == "eigh" else (np.diff(w) <= 0).all() and (w >= 0).all()
+        k = w.shape[-1]
+        orthogonal = [size(t(x) @ x - np.eye(x.shape[-1])) for x in (u, v)]
+        return [size((u[..., :k] * w[..., np.newaxis, :]) @ t(v[..., :k]) - a) / size(a), *orthogonal]
+    if name == "inv":
+        return [size(result @ a - np.eye(a.shape[-1])) / (size(a) * size(result))]
+    if name in ("pinv", "pinvh"):
+        return [size(a @ result @ a - a) / (size(a) ** 2 * size(result))]
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize(
+    "name, options",
+    [("cholesky", {}), ("cholesky", {"lower": True}), ("qr", {}), ("qr", {"mode": "economic"}), ("eigh", {}),
+     ("eigh", {"lower": False}), ("svd", {}), ("svd", {"full_matrices": False}), ("inv", {}), ("pinv", {}),
+     ("pinvh", {})],
+)  # fmt: skip
+def test_stacks_satisfy_the_identities_as_scipys_do(name, options, n, dtype):
+    a = definite(n, dtype) if name in ("cholesky", "eigh", "pinvh") else stack(n, n, dtype)
+    ours, theirs = run(name, a, route=dtype in DOUBLE and _routes.STACKED[name].worth_a_look(a), **options)
+    for mine, other in zip(identities(name, a, ours, options), identities(name, a, theirs, options), strict=True):
+        assert mine.max() <= 3 * other.max() + eps(dtype)
+
+
+@pytest.mark.parametrize(
+    "name, options", [("qr", {}), ("qr", {"mode": "r"}), ("qr", {"mode": "economic"}), ("svd", {}),
+                      ("svd", {"full_matrices": False}), ("svdvals", {}), ("pinv", {})]
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(5, 2), (2, 5), (1, 6), (6, 1)])
+@pytest.mark.parametrize("dtype", DOUBLE)
+def test_stacks_of_rectangles(name, options, shape, dtype):
+    a = stack(*shape, dtype)
+    ours, theirs = run(name, a, **options)
+    if name == "svdvals":
+        np.testing.assert_allclose(ours, theirs, atol=30 * eps(dtype))
+    elif options.get("mode") == "r":
+        np.testing.assert_allclose(ours, theirs, atol=100 * eps(dtype))  # phases are LAPACK's own
+    else:
+        for error in identities(name, a, ours, options):
+            assert error.max() <= 50 * eps(dtype)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", DOUBLE)
+def test_eigenproblems_of_the_families_that_break_solvers(family, dtype):
+    a = np.stack([hermitian(family, 8, dtype, seed) for seed in range(40)])
+    (w, v), (w0, v0) = run("eigh", a)
+    scale = np.maximum(size(a), np.finfo(w.dtype).tiny)
+
+    def errors(w, v):
+        return size((a @ v - v * w[..., np.newaxis, :]) / scale[:, None, None]), size(t(v) @ v - np.eye(8))
+
+    for mine, other in zip(errors(w, v), errors(w0, v0), strict=True):
+        assert mine.max() <= 3 * max(other.max(), 2 * eps(dtype))
+    values, values0 = run("eigvalsh", a, lower=False)
+    assert np.abs(values - values0).max() <= 30 * eps(dtype) * scale.max()
+
+
+@pytest.mark.parametrize("batch", [(COUNT,), (1, COUNT), (8, 25), (2, 4, 25)])
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svd", "svdvals", "pinv", "lstsq"])
+def test_batch_dimensions_come_first(name, batch):
+    a = definite(4, "f8", batch)
+    args = (a, stack(4, 2, "f8", batch)) if name in ("solve", "lstsq") else (a,)
+    ours, theirs = run(name, *args)
+    if name not in VECTORS:
+        for mine, other in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svd", "svdvals", "pinv", "lstsq", "logm", "sqrtm"])
+@pytest.mark.parametrize("batch", [(0,), (1,), (0, 3), (2,)])
+def test_few_and_no_matrices_are_scipys(name, batch):
+    a = np.broadcast_to(2 * np.eye(4) + 1, (*batch, 4, 4))
+    args = (a, a) if name in ("solve", "lstsq") else (a,)
+
+    def outcome(function):
+        try:
+            result = function(*args)
+        except ValueError as why:
+            return str(why)
+        return [x.shape for x in (result if isinstance(result, list) else [result])]
+
+    assert outcome(getattr(trnpy.linalg, name)) == outcome(getattr(scipy.linalg, name))
+
+
+LAYOUTS = {
+    "F": lambda a: np.asarray(a.T.copy().T),
+    "strided": lambda a: np.repeat(np.repeat(a, 2, axis=0), 2, axis=2)[::2, :, ::2],
+    "backward": lambda a: a[::-1, ::-1, ::-1][::-1, ::-1, ::-1].copy()[::-1][::-1],
+    "negative": lambda a: a[:, ::-1, ::-1].copy()[:, ::-1, ::-1],
+    "read-only": lambda a: np.broadcast_to(a, a.shape),
+    "one matrix over and over": lambda a: np.broadcast_to(a[0], a.shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svdvals", "pinv"])
+def test_memory_layouts(name, layout):
+    plain = definite(4, "c16")
+    a = LAYOUTS[layout](plain)
+    kept = a.copy()
+    args = (a, LAYOUTS[layout](stack(4, 4, "c16"))) if name == "solve" else (a,)
+    ours, theirs = run(name, *args)
+    if name not in VECTORS:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(a, kept)
+
+
+@pytest.mark.parametrize("b", [(4,), (4, 1), (4, 3), (1, 4, 3), (COUNT, 4, 3), (3, COUNT, 4, 2)])
+@pytest.mark.parametrize("dtypes", [("f8", "f8"), ("f8", "c16"), ("c16", "f8"), ("c16", "c16")])
+def test_solve_broadcasts_as_scipys(b, dtypes):
+    a, right = (
+        stack(4, 4, dtypes[0]),
+        stack(*b[-2:], dtypes[1], b[:-2]) if len(b) > 1 else np.arange(4.0).astype(dtypes[1]),
+    )
+    x, theirs = run("solve", a, right, route=True)
+
+    def error(x):
+        column = right[:, None] if right.ndim == 1 else right
+        x = x[..., None] if right.ndim == 1 else x
+        return (size(a @ x - column) / (size(a) * size(x))).max()
+
+    assert error(x) <= 3 * error(theirs) + eps(x.dtype)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (7, 3), (3, 7)])
+@pytest.mark.parametrize("b", [(), (2,), (COUNT, 2)])
+@pytest.mark.parametrize("dtype", DOUBLE)
+def test_lstsq_is_gelsds(shape, b, dtype):
+    m, n = shape
+    a = stack(m, n, dtype)
+    right = stack(m, 2, dtype)[0, :, 0].copy() if b == () else stack(m, 2, dtype, b[:-1])
+    (x, residues, rank, s), theirs = run("lstsq", a, right)
+    np.testing.assert_array_equal(rank, theirs[2])
+    np.testing.assert_allclose(s, theirs[3], rtol=200 * eps(dtype))
+    np.testing.assert_allclose(residues, theirs[1], rtol=1e5 * eps(dtype), atol=100 * eps(dtype))
+    column, y, y0 = (v[..., None] if b == () else v for v in (right, x, theirs[0]))
+    mine, other = (size(t(a) @ (a @ z - column)) / (size(a) ** 2 * size(z)) for z in (y, y0))
+    assert mine.max() <= 3 * other.max() + 2 * eps(dtype)
+
+
+@pytest.mark.parametrize("name", ["pinv", "pinvh"])
+def test_rank(name):
+    a = definite(4, "f8")
+    (_, rank), (_, theirs) = run(name, a, return_rank=True)
+    np.testing.assert_array_equal(rank, theirs)
+    run(name, a, atol=1e-3)  # far from any singular value
+    low = a.copy()
+    low[7] = np.ones((4, 4))
+    (x, rank), (x0, theirs) = run(name, low, return_rank=True)
+    assert rank[7] == theirs[7] == 1
+    np.testing.assert_allclose(x, x0, rtol=1e-10, atol=1e-12)
+    low[7] = np.diag([1, 1, 1, 5 * eps("f8")])  # rounding might tell it from the threshold, or not
+    run(name, low, route=False)
+
+
+def test_an_inverse_of_hermitian_matrices_is_exactly_hermitian():
+    for dtype in ("f8", "c16"):
+        a = definite(4, dtype)
+        x, theirs = run("inv", a)
+        np.testing.assert_array_equal(theirs, t(theirs))
+        np.testing.assert_array_equal(x, t(x))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lower", [True, False])
+def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
+    if family in ("tiny", "huge") and dtype == "f4":
+        return
+    n = 130
+    a = hermitian(family, n, dtype).astype(dtype)
+    half = np.tril(a) if lower else np.triu(a)  # the other triangle is not read
+    (w, x), (w0, x0) = run("eigh", half, lower=lower)
+    norm = max(np.abs(a).max() * n, np.finfo(dtype).tiny)
+
+    def errors(w, x):
+        return np.abs(a @ x - x * w).max() / norm, np.abs(x.T @ x - np.eye(n)).max()
+
+    for mine, other in zip(errors(w, x), errors(w0, x0), strict=True):
+        assert mine <= 3 * max(other, 4 * eps(dtype))
+    assert np.abs(w - w0).max() <= 30 * eps(dtype) * norm
+
+
+@pytest.mark.parametrize(
+    "options", [{"driver": "evr"}, {"driver": "ev"}, {"subset_by_index": [0, 3]}, {"subset_by_value": [0.0, 1.0]},
+                {"eigvals_only": True}, {"b": np.eye(130)}]
+)  # fmt: skip
+def test_what_was_asked_for_is_done_as_asked(options):
+    a = hermitian("random", 130, "f8")
+    with trnpy.trace() as log:
+        trnpy.linalg.eigh(a, **options)
+    assert not log[0].route
+
+
+def test_complex_and_small_spectra_stay_with_scipys_driver():
+    for a in (hermitian("random", 130, "c16"), hermitian("random", 30, "f8")):
+        with trnpy.trace() as log:
+            trnpy.linalg.eigh(a)
+        assert not log[0].route
+
+
+# --- Functions of positive-definite matrices --------------------------------------------------------------------------
+
+FUNCTIONS = [("sqrtm", ()), ("logm", ()), ("fractional_matrix_power", (0.3,)), ("fractional_matrix_power", (-0.7,)),
+             ("fractional_matrix_power", (2.4,))]  # fmt: skip
+
+
+def function_error(name, options, a, f):
+    """Backward: the inverse function of f against a."""
+    if name == "logm":
+        back = np.stack([scipy.linalg.expm(m) for m in f.reshape(-1, *f.shape[-2:])]).reshape(a.shape)
+        return (size(back - a) / size(a)).max()
+    p = options[0] if options else 0.5
+    w, v = np.linalg.eigh(a.astype("c16"))
+    expected = (v * w[..., np.newaxis, :] ** p) @ t(v)
+    return (size(f - expected) / size(expected)).max()
+
+
+@pytest.mark.parametrize("name, options", FUNCTIONS)
+@pytest.mark.parametrize("condition", [1e1, 1e4, 1e8])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_functions_of_positive_matrices(name, options, condition, dtype):
+    a = positive(80, dtype, condition)
+    ours, theirs = run(name, a, *options)
+    # SciPy's and the oracle here differ by the condition of the function: each is right to that.
+    allowed = 3 * function_error(name, options, a, theirs) + 100 * eps(dtype)
+    assert function_error(name, options, a, ours) <= allowed
+    assert np.abs(ours - theirs).max() <= 10 * condition * eps(dtype) * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_single_precision_keeps_its_dtype_where_scipys_does(dtype):
+    a = definite(80, dtype, ())
+    x, theirs = run("sqrtm", a)
+    assert x.dtype == dtype
+    assert size(x @ x - a) / size(a) <= 3 * size(theirs @ theirs - a) / size(a)
+    with pytest.warns(RuntimeWarning, match="inaccurate"), trnpy.trace() as log:
+        trnpy.linalg.logm(a)  # SciPy warns of every logarithm in single precision
+    assert not log[0].route
+
+
+@pytest.mark.parametrize("name, options", FUNCTIONS[1:])
+def test_functions_of_stacks(name, options):
+    a = definite(4, "f8", (3, 5))
+    ours, theirs = run(name, a, *options)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name, options", FUNCTIONS)
+def test_other_matrices_are_scipys(name, options):
+    good = definite(80, "f8", ())
+    rng = np.random.default_rng(0)
+    indefinite = good.copy()
+    indefinite[3, 3] = -1
+    skew = good.copy()
+    skew[3, 5] += 1e-12
+    for a in (rng.standard_normal((80, 80)), indefinite, skew, positive(80, "f8", 1e13)):
+        with trnpy.trace() as log:
+            ours = getattr(trnpy.linalg, name)(a, *options)
+        assert not log[0].route
+        np.testing.assert_array_equal(ours, getattr(scipy.linalg, name)(a, *options))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 8), st.floats(-3, 3), st.integers(0, 9))
+def test_powers(n, power, seed):
+    a = definite(n, "f8", (), seed)
+    ours, theirs = (m.fractional_matrix_power(a, power) for m in (trnpy.linalg, scipy.linalg))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11 * np.abs(theirs).max())
+
+
+# --- Decisions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
+    slow = {k: tuple((n, r / 1e4) for n, r in c) if k.startswith(("gufunc", "eigh")) else c
+            for k, c in current_rates().curves.items()}  # fmt: skip
+    slow["eigh"] = current_rates().curves["eigh"]
+    rates = HostRates(slow, 1e10, True, "a test")
+    monkeypatch.setattr("trnpy._dispatch.current_rates", lambda: rates)
+    with trnpy.trace() as log:
+        for name in ("qr", "eigh", "svd"):
+            getattr(trnpy.linalg, name)(definite(4, "f8"))
+        trnpy.linalg.eigh(hermitian("random", 130, "f8"))
+        trnpy.linalg.logm(definite(4, "f8"))
+    assert [bool(d.route) for d in log] == [False] * 5
+    assert {d.reason for d in log[:3]} == {Reason.LAYOUT}
+
+
+def test_explain_says_which_route():
+    decision = trnpy.explain(trnpy.linalg.qr, definite(4, "f8"))
+    assert decision.route == "numpy.linalg over the stack" and "host by numpy.linalg over the stack" in str(decision)
+
+
+def test_looks_cost_nothing():
+    """A call that has no other route pays well under a microsecond for being looked at."""
+    a = np.eye(4)
+    for op in (getattr(trnpy.linalg, n).__trnpy_op__ for n in ("qr", "inv", "eigh", "sqrtm", "lstsq", "cholesky")):
+        looks = []
+        for _ in range(30):
+            start = time.thread_time()
+            for _ in range(500):
+                op.routed((a, a), {})
+            looks.append((time.thread_time() - start) / 500)
+        assert min(looks) < 0.6e-6, op.name
