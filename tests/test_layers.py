@@ -15,7 +15,7 @@ LEVELS = {  # a module may import its own level and those below
 ONLY = {
     "nki": ("_nki/device.py",),
     "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
-    "pyscf": ("chem/pyscf_patch.py",),
+    "pyscf": ("chem/pyscf_patch.py", "chem/pyscf_methods.py"),
 }
 
 

@@ -1,22 +1,32 @@
-"""Quantum chemistry: PySCF's own contractions and eigenproblems, accelerated in place."""
+"""Quantum chemistry: density-fitted MP2, integral transformations, screening, and PySCF accelerated in place."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-__all__ = ["patch_pyscf", "unpatch_pyscf"]
+# name -> module that has it; loaded at first use, so that what needs no PySCF works without.
+_LAZY = {
+    **dict.fromkeys(("MP2Energy", "dfmp2_energy"), "dfmp2"),
+    "ao2mo": "_ao2mo",  # a module of the function's own name would hide it
+    "build_jk_df": "jk",
+    **dict.fromkeys(("schwarz_bounds", "screened_pairs", "screened_spmm"), "schwarz"),
+    **dict.fromkeys(("patch_pyscf", "unpatch_pyscf"), "pyscf_patch"),
+    "accelerate": "pyscf_methods",
+}
+__all__ = [*_LAZY]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _LAZY:
         raise AttributeError(f"module 'trnpy.chem' has no attribute {name!r}")
     try:
-        from trnpy.chem import pyscf_patch  # here, because it imports PySCF, which takes a second and may be missing
+        module = importlib.import_module(f"trnpy.chem.{_LAZY[name]}")
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
             raise
         raise ModuleNotFoundError(f"trnpy.chem.{name} needs PySCF: pip install 'trnpy[pyscf]'", name="pyscf") from why
-    return getattr(pyscf_patch, name)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

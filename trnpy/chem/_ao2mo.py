@@ -1,0 +1,173 @@
+"""Electron-repulsion integrals from atomic to molecular orbitals, three- and four-index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy import _guards
+from trnpy._dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy.chem._progress import track
+from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+
+COPIES = 4  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, its transpose, transformed
+Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
+
+
+def _triangle(packed: int) -> int:
+    """The nao whose lower triangle has ``packed`` elements; ValueError when there is none."""
+    nao = int(((8 * packed + 1) ** 0.5 - 1) / 2)
+    if nao * (nao + 1) // 2 != packed:
+        raise ValueError(f"{packed} columns are no lower triangle: expected nao (nao + 1) / 2")
+    return nao
+
+
+def unpacked(b: np.ndarray) -> np.ndarray:
+    """(n, nao, nao) of lower triangles (n, nao (nao + 1) / 2) row by row, as PySCF packs them; 3-D passes."""
+    if b.ndim == 3:
+        return b
+    nao = _triangle(b.shape[1])
+    m, n = np.indices((nao, nao)).reshape(2, -1)
+    high, low = np.maximum(m, n), np.minimum(m, n)
+    return np.asarray(np.take(b, high * (high + 1) // 2 + low, axis=1)).reshape(-1, nao, nao)
+
+
+def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.ndarray, Coefficients, Coefficients]:
+    expected = "(naux, nao, nao), (naux, nao (nao + 1) / 2) or (nao, nao, nao, nao)"
+    g = real_array("integrals", integrals, expected, 2, 3, 4)
+    nao = _triangle(g.shape[1]) if g.ndim == 2 else g.shape[-1]
+    if g.ndim > 2 and set(g.shape[1 if g.ndim == 3 else 0 :]) != {nao}:
+        raise ValueError(f"integrals has shape {g.shape}: expected {expected}")
+    if ket is not None and g.ndim != 4:
+        raise ValueError(f"ket orbitals with integrals of shape {g.shape}: three-index integrals have no ket")
+    if ket is not None and len(ket) != 2:
+        raise ValueError(f"ket has {len(ket)} entries: expected (c_left, c_right)")
+    named = zip(("c_left", "c_right", "ket[0]", "ket[1]"), (c_left, c_right, *(ket or (c_left, c_right))), strict=True)
+    c = []
+    for name, given in named:
+        c.append(real_array(name, given, f"({nao}, norbitals)", 2))
+        if len(c[-1]) != nao:
+            raise ValueError(f"{name} has {len(c[-1])} rows: expected nao = {nao}")
+    return g, (c[0], c[1]), (c[2], c[3])
+
+
+def _stack_size(nao: int, memory: float) -> int:
+    size = int(memory // (COPIES * max(nao, 1) ** 2 * REAL.itemsize))
+    if size < 1:
+        raise ValueError(
+            f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {COPIES * nao**2 * 8} bytes"
+        )
+    return size
+
+
+def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, memory: float, product: Product) -> np.ndarray:
+    """(nleft, nright, n) of ``g`` (n, nao, nao), one stack of matrices after another."""
+    (nao, nleft), nright = left.shape, right.shape[1]
+    if nleft > nright:  # the smaller first: fewer operations in both steps
+        return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, memory, product).swapaxes(0, 1)
+    out = np.empty((nleft, nright, len(g)))
+    step = _stack_size(nao, memory)
+    turned = np.ascontiguousarray(right.T)
+    for start in track(range(0, len(g), step), "AO to MO"):
+        stack = unpacked(g[start : start + step])
+        half = product(stack.swapaxes(1, 2).reshape(-1, nao), left, None)  # (n nu, i)
+        half = np.ascontiguousarray(half.reshape(-1, nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
+        out[:, :, start : start + step] = product(turned, half, None)
+    return out
+
+
+def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, memory: float, product: Product) -> np.ndarray:
+    if g.ndim < 4:
+        return _transformed(g, *bra, memory, product)
+    nao = len(g)
+    # (k, l, p q), then (i, j, k l): what one transformation leaves last the next has first.
+    half = _transformed(g.reshape(-1, nao, nao), *ket, memory, product)
+    half = np.ascontiguousarray(half).reshape(-1, nao, nao)
+    shape = bra[0].shape[1], bra[1].shape[1], ket[0].shape[1], ket[1].shape[1]
+    return _transformed(half, *bra, memory, product).reshape(shape)
+
+
+def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memory: float = MEMORY) -> Problem:
+    g, bra, ket = _checked(integrals, c_left, c_right, ket)
+    if g.size == 0 or any(c.size == 0 for c in (*bra, *ket)):
+        raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    nao = len(bra[0])
+    stages = [(len(g), bra)] if g.ndim < 4 else [(nao * nao, ket), (ket[0].shape[1] * ket[1].shape[1], bra)]
+    flops, moved_in, moved_out, launches = 0, 0, 0, 0
+    for n, pair in stages:
+        few, many = sorted(c.shape[1] for c in pair)
+        flops += 2 * n * nao * few * (nao + many)
+        moved_in += n * nao * (nao + few)
+        moved_out += n * few * (nao + many)
+        launches += 2 * -(-n // _stack_size(nao, memory))
+    few = min(c.shape[1] for c in bra)
+    cost = Cost(
+        kind="matmul", n=cube(nao, few, nao), flops=float(flops), bytes_in=moved_in * 8, bytes_out=moved_out * 8,
+        products=float(flops), launches=launches,
+    )  # fmt: skip
+    return Problem((g, *bra, *ket), REAL, cost, (g, bra, ket, memory))
+
+
+def _run(problem: Problem, engine: Engine) -> np.ndarray:
+    g, bra, ket, memory = problem.params
+    _guards.finite(*problem.arrays)
+    return np.require(_both(g, bra, ket, memory, checked_product(engine)), requirements=["C", "W"])
+
+
+def _error(problem: Problem, result: np.ndarray) -> float:
+    """|s(result) - s(integrals)| over the norms, s a contraction of every orbital with random signs."""
+    g, bra, ket, _ = problem.params
+    generator = np.random.default_rng(len(bra[0]))
+    signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
+    p, q = bra[0] @ signs[0], bra[1] @ signs[1]
+    scale = np.linalg.norm(p) * np.linalg.norm(q)
+    if g.ndim == 4:
+        r, s = ket[0] @ signs[2], ket[1] @ signs[3]
+        scale *= np.linalg.norm(r) * np.linalg.norm(s)
+        exact, ours = p @ (g @ s @ r) @ q, ((result @ signs[3] @ signs[2]) @ signs[1]) @ signs[0]
+    else:
+        if g.ndim == 2:
+            rows, columns = np.tril_indices(len(p))
+            weights = p[rows] * q[columns] + q[rows] * p[columns]
+            each = g @ np.where(rows == columns, weights / 2, weights)
+        else:
+            each = g @ q @ p
+        exact, ours = each @ signs[2], signs[0] @ (result @ signs[2]) @ signs[1]
+    scale *= float(np.linalg.norm(g))
+    return float(abs(ours - exact) / scale) if scale else float(abs(ours))
+
+
+@row(_prepare, _run, _error)
+def ao2mo(
+    integrals: np.ndarray,
+    c_left: np.ndarray,
+    c_right: np.ndarray,
+    ket: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    memory: float = MEMORY,
+) -> np.ndarray:
+    """Two-electron integrals over molecular orbitals, in the unit of ``integrals`` (Hartree; their root for b).
+
+    integrals  density-fitted (L|mn), shape (naux, nao, nao), or its lower triangles (naux, nao (nao + 1) / 2);
+               or (mn|rs) of shape (nao, nao, nao, nao).  Real; computed in float64.
+    c_left     (nao, nleft) and c_right (nao, nright): coefficients of the orbitals that m and n become
+    ket        of four-index integrals the coefficients that r and s become; None: the same as of the bra
+    memory     bytes of workspace, beside the result and, of four-index integrals, the half transformed ones
+
+    Returns (nleft, nright, naux), what ``dfmp2_energy`` takes, or (nleft, nright, nketleft, nketright), C-contiguous.
+    ValueError where shapes do not fit; TypeError for complex integrals.
+
+    Two half transformations of O(nao^4 norbitals); Bender, J. Comput. Phys. 9, 547 (1972).
+    """
+    g, bra, ket = _checked(integrals, c_left, c_right, ket)
+    return np.ascontiguousarray(_both(g, bra, ket, memory, host_product))
+
+
+def _ao2mo_naive(integrals: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, ket: Any = None) -> np.ndarray:
+    """The same by the defining sum over all atomic orbitals at once."""
+    if integrals.ndim < 4:
+        return np.asarray(np.einsum("Lmn,mi,na->iaL", unpacked(integrals), c_left, c_right))
+    r, s = ket if ket is not None else (c_left, c_right)
+    return np.asarray(np.einsum("mnrs,mi,nj,rk,sl->ijkl", integrals, c_left, c_right, r, s))

@@ -1,0 +1,50 @@
+"""Progress of runs over a few seconds: on a terminal's standard error, never in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+PATIENCE_S = 2.0  # runs that end sooner show nothing
+INTERVAL_S = 0.2  # between lines where rich, which has a clock of its own, is not installed
+
+
+def track(items: Sequence[T], what: str) -> Iterator[T]:
+    """``items``; once PATIENCE_S have passed a terminal sees how many of them are done."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    started = time.perf_counter()
+    for done, item in enumerate(items):
+        if time.perf_counter() - started >= PATIENCE_S:
+            yield from _shown(items, done, what)
+            return
+        yield item
+
+
+def _shown(items: Sequence[T], done: int, what: str) -> Iterator[T]:
+    """The rest of ``items`` from ``done`` on, under a bar that is gone at the end."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield from _counted(items, done, what)
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=len(items), completed=done)
+        for item in items[done:]:
+            yield item
+            progress.advance(task)
+
+
+def _counted(items: Sequence[T], done: int, what: str) -> Iterator[T]:
+    shown = 0.0
+    for count, item in enumerate(items[done:], done):
+        if time.perf_counter() - shown >= INTERVAL_S:
+            shown = time.perf_counter()
+            print(f"\r{what}: {count} of {len(items)}", end="", file=sys.stderr, flush=True)
+        yield item
+    print("\r\x1b[K", end="", file=sys.stderr, flush=True)

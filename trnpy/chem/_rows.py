@@ -1,0 +1,74 @@
+"""How a function of trnpy.chem becomes a row: decided, forced, traced and reported like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from trnpy._dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._engine import Engine
+from trnpy._policy import current_policy
+from trnpy._precision import eps, probe
+
+REAL = np.dtype(np.float64)
+MIB = 2**20
+MEMORY = 256 * MIB  # bytes of workspace unless told: rows of pairs of a 500-virtual molecule, little of any computer
+SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than the host, as for NumPy's products
+
+# (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
+Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def row(
+    prepare: Callable[..., Problem], run: Callable[[Problem, Engine], Any], error: Callable[[Problem, Any], float]
+) -> Callable[[F], F]:
+    """The decorator that makes the host's function the reference of a row of its own name."""
+
+    def decorate(reference: F) -> F:
+        op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, run, error, SMALL)
+        return cast(F, accelerated(op))
+
+    return decorate
+
+
+def host_product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """BLAS; never trnpy's own, whatever is patched."""
+    result: np.ndarray = np.matmul(a, b, out=out)
+    return result
+
+
+def checked_product(engine: Engine) -> Product:
+    """Products by ``engine``, each compared with the host's on random signs: Unsupported where one is wrong.
+
+    Energies are no linear functions of the products, so that a wrong one cannot be told from the result.
+    """
+    precision = current_policy().precision
+
+    def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        c = engine.matmul(a, b)
+        signs = probe(b.shape[-1], REAL)
+        wrong = float(np.linalg.norm(c @ signs - a @ (b @ signs)))
+        allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, precision)
+        if not wrong <= allowed * float(np.linalg.norm(a)) * float(np.linalg.norm(b)):  # also catches NaN
+            raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
+        return c
+
+    return product
+
+
+def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray:
+    """``a`` as float64, of one of ``dimensions``; TypeError or ValueError say what came and what is expected."""
+    array = np.asarray(a)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} is {array.dtype}: expected real numbers {expected}")
+    if array.ndim not in dimensions:
+        raise ValueError(f"{name} has shape {array.shape}: expected {expected}")
+    return array.astype(REAL, copy=False)
+
+
+def cube(m: float, n: float, k: float) -> float:
+    """The n of a cube that BLAS multiplies as efficiently as (m, k) (k, n): the harmonic mean."""
+    return 3.0 / (1 / m + 1 / n + 1 / k)

@@ -1,0 +1,134 @@
+"""``python -m trnpy chem``: energies of a molecule in a file, with timings and what a device would have done."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trnpy import _report
+from trnpy._engine import current_engine
+from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._policy import CHOICES, policy
+
+Atom = tuple[str, tuple[float, float, float]]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"trnpy chem: {message}\n")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 0, or 1 where an SCF does not converge, or 2 with one line where the call makes no sense."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    changes = {name: getattr(options, name) for name in ("device", "machine") if getattr(options, name) is not None}
+    try:
+        atoms = read_xyz(options.molecule)
+        with policy(**changes) as settings:
+            current_engine(settings)
+            return mp2(atoms, options)
+    except ModuleNotFoundError as why:
+        if why.name != "pyscf":
+            raise
+        parser.error("PySCF is missing: pip install 'trnpy[pyscf]'")
+    except (ValueError, DeviceUnavailable) as why:
+        parser.error(str(why))
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="python -m trnpy chem", description="Energies of molecules, by PySCF and trnpy.")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    command = commands.add_parser(
+        "mp2",
+        help="Hartree-Fock and density-fitted MP2",
+        description="Hartree-Fock (UHF where --spin is not 0) and density-fitted MP2, all electrons correlated.\n"
+        "Prints energies in Hartree and seconds, then what ran where and what a device would have done (modelled).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("molecule", type=Path, help="an .xyz file: number of atoms, a comment, then symbol x y z in Angstrom")
+    add("--basis", default="cc-pvdz", help="of the orbitals, by PySCF's name for it (default %(default)s)")
+    add("--charge", type=int, default=0, help="of the molecule (default 0)")
+    add("--spin", type=int, default=0, metavar="2S", help="number of unpaired electrons (default 0)")
+    add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default: as TRNPY_DEVICE says, else auto)")
+    add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}")
+    return parser
+
+
+def read_xyz(path: Path) -> list[Atom]:
+    """Symbols and positions in Angstrom; ValueError says which line of ``path`` is wrong, and how."""
+    try:
+        lines = path.read_text().splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file") from None
+    except OSError as why:
+        raise ValueError(f"{path}: {why.strerror}") from why
+    try:
+        count = int(lines[0])
+    except (IndexError, ValueError):
+        first = repr(lines[0][:40]) if lines else "nothing"
+        raise ValueError(f"{path}, line 1: {first}: expected the number of atoms") from None
+    atoms = []
+    for number, line in enumerate(lines[2 : 2 + count], 3):
+        try:
+            symbol, x, y, z = line.split()[:4]
+            atoms.append((symbol, (float(x), float(y), float(z))))
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: {line!r}: expected symbol x y z in Angstrom") from None
+    if count < 1 or len(atoms) != count:
+        raise ValueError(f"{path}: {len(atoms)} atoms where line 1 says {count}")
+    return atoms
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[step] = time.perf_counter() - started
+
+
+def mp2(atoms: Sequence[Atom], options: argparse.Namespace) -> int:
+    """Print the energies of ``atoms``, then the report of the run to standard error."""
+    methods = importlib.import_module("trnpy.chem.pyscf_methods")  # here: PySCF may be missing, and takes a second
+    mol = methods.molecule(atoms, options.basis, options.charge, options.spin)
+    seconds: dict[str, float] = {}
+    patch_pyscf = importlib.import_module("trnpy.chem").patch_pyscf
+    with _report.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger, patch_pyscf():
+        mf = methods.mean_field(mol)
+        with _timed(seconds, "SCF"):
+            mf.kernel()
+        if not mf.converged:
+            print(f"trnpy chem: the SCF did not converge in {mf.max_cycle} cycles: no MP2", file=sys.stderr)
+            return 1
+        method = methods.density_fitted_mp2(mf)
+        with _timed(seconds, "integrals (ia|L)"):
+            eris = method.ao2mo()
+        with _timed(seconds, "MP2 energy"):
+            method.kernel(eris=eris, with_t2=False)
+    _print_energies(options, mol, mf, method, seconds)
+    _report.print_report(ledger, sys.stderr)
+    return 0
+
+
+def _print_energies(options: argparse.Namespace, mol: Any, mf: Any, method: Any, seconds: dict[str, float]) -> None:
+    nuclear, reference = mol.energy_nuc(), "UHF" if options.spin else "RHF"
+    print(f"{options.molecule.name}, {options.basis}: {mol.natm} atoms, {mol.nelectron} electrons, {mol.nao} orbitals")
+    for name, energy in (
+        ("E(nuclear)", nuclear),
+        (f"E({reference})", mf.e_tot),
+        ("E(MP2 opposite spin)", method.e_corr_os),
+        ("E(MP2 same spin)", method.e_corr_ss),
+        ("E(MP2 correlation)", method.e_corr),
+        ("E(MP2)", method.e_tot),
+    ):
+        print(f"{name:<22}= {float(energy):18.10f} Hartree")
+    for step, took in seconds.items():
+        print(f"{step:<22}{took:12.3f} s")
+    sys.stdout.flush()

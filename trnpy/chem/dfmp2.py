@@ -1,0 +1,238 @@
+"""The MP2 correlation energy from density-fitted integrals (ia|L), one row of pairs at a time.
+
+Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997); the split by spin as in Grimme, J. Chem. Phys. 118, 9095 (2003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy import _guards
+from trnpy._dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy.chem._progress import track
+from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+
+WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
+ENERGY_FLOPS = 100.0  # of products that the host does while it turns one integral into energy (2.5 ns, benchmarks/mp2)
+SAMPLES = 3  # pairs that are computed once more to check a result
+Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Channel:
+    """Pairs of one combination of spins, in Hartree; ``exchange`` is None where the spins differ."""
+
+    direct: np.ndarray  # (nocc, nocc): sum over ab of (ia|jb)^2 / (e_i + e_j - e_a - e_b)
+    exchange: np.ndarray | None  # the same of (ia|jb) (ib|ja)
+    t2: np.ndarray | None  # (nocc, nocc, nvir, nvir): amplitudes, antisymmetrised for two electrons of one spin (UHF)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MP2Energy:
+    """A correlation energy in Hartree; ``channels`` are one for RHF, alpha-alpha, alpha-beta, beta-beta for UHF."""
+
+    opposite_spin: float
+    same_spin: float
+    channels: tuple[Channel, ...]
+
+    @property
+    def total(self) -> float:
+        return self.opposite_spin + self.same_spin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spin:
+    """What MP2 needs of the orbitals of one spin."""
+
+    b: np.ndarray  # (nocc, nvir, naux), C-contiguous float64
+    occ: np.ndarray  # (nocc,) Hartree
+    vir: np.ndarray  # (nvir,) Hartree
+
+
+def _spins(b: Any, eps_occ: Any, eps_vir: Any) -> tuple[Spin, ...]:
+    """One set of orbitals for RHF, two for UHF; TypeError or ValueError where the shapes do not fit."""
+    if isinstance(b, (list, tuple)):
+        if not len(b) == len(eps_occ) == len(eps_vir) == 2:
+            raise ValueError(
+                f"{len(b)} arrays b, {len(eps_occ)} eps_occ, {len(eps_vir)} eps_vir: expected an (alpha, beta) pair of "
+                "each for UHF, or one array of each for RHF"
+            )
+        alpha, beta = (_spin(*arrays) for arrays in zip(b, eps_occ, eps_vir, strict=True))
+        if alpha.b.shape[2] != beta.b.shape[2]:
+            raise ValueError(f"naux is {alpha.b.shape[2]} for alpha and {beta.b.shape[2]} for beta: expected one basis")
+        return alpha, beta
+    return (_spin(b, eps_occ, eps_vir),)
+
+
+def _spin(b: Any, eps_occ: Any, eps_vir: Any) -> Spin:
+    b = np.ascontiguousarray(real_array("b", b, "(nocc, nvir, naux)", 3))
+    occ, vir = real_array("eps_occ", eps_occ, "(nocc,)", 1), real_array("eps_vir", eps_vir, "(nvir,)", 1)
+    if b.shape[:2] != (len(occ), len(vir)):
+        raise ValueError(
+            f"b has shape {b.shape} with {len(occ)} eps_occ and {len(vir)} eps_vir: expected (nocc, nvir, naux)"
+        )
+    return Spin(b, occ, vir)
+
+
+def _pairings(spins: tuple[Spin, ...]) -> tuple[tuple[Spin, Spin], ...]:
+    """The channels: of UHF alpha-alpha, alpha-beta, beta-beta."""
+    return tuple((left, right) for n, left in enumerate(spins) for right in spins[n:])
+
+
+def _block(nvir: tuple[int, int], memory: float) -> int:
+    """Pairs whose integrals fit ``memory`` bytes beside the workspace."""
+    matrix = max(nvir[0] * nvir[1], 1) * REAL.itemsize
+    pairs = int(memory // matrix) - WORKSPACE
+    if pairs < 1:
+        raise ValueError(
+            f"memory={memory:.0f} bytes: one pair of {nvir[0]} x {nvir[1]} virtual orbitals takes "
+            f"{(WORKSPACE + 1) * matrix} bytes"
+        )
+    return pairs
+
+
+def _blocks(left: Spin, right: Spin, memory: float) -> list[tuple[int, int, int]]:
+    """(i, first j, end of j): rows of pairs, of pairs within one spin the lower triangle."""
+    size = _block((len(left.vir), len(right.vir)), memory)
+    ends = [i + 1 if left is right else len(right.occ) for i in range(len(left.occ))]
+    return [(i, j, min(j + size, end)) for i, end in enumerate(ends) for j in range(0, end, size)]
+
+
+def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product: Product, with_t2: bool) -> Channel:
+    """Energies of the pairs of ``left`` with ``right``, and their amplitudes when asked."""
+    same = left is right
+    nocc, nvir = (len(left.occ), len(right.occ)), (len(left.vir), len(right.vir))
+    direct, crossed = np.zeros(nocc), np.zeros(nocc) if same else None
+    t2 = np.empty((*nocc, *nvir)) if with_t2 else None
+    blocks = _blocks(left, right, memory)
+    rows = max((end - j for _, j, end in blocks), default=0) * nvir[1]
+    integrals, vv = np.empty((rows, nvir[0])), right.vir[:, None] + left.vir
+    gap, t, swapped = (np.empty_like(vv) for _ in range(WORKSPACE))
+    for i, first, end in track(blocks, "DF-MP2 pairs"):
+        rows = (end - first) * nvir[1]
+        jbl = right.b[first:end].reshape(rows, -1)
+        block = product(jbl, left.b[i].T, integrals[:rows]).reshape(end - first, *vv.shape)  # (j, b, a)
+        for j, iajb in enumerate(block, first):
+            np.subtract(left.occ[i] + right.occ[j], vv, out=gap)
+            np.divide(iajb, gap, out=t)
+            direct[i, j] = np.vdot(iajb, t)
+            if crossed is not None:
+                np.copyto(swapped, iajb.T)
+                crossed[i, j] = np.vdot(swapped, t)
+                direct[j, i], crossed[j, i] = direct[i, j], crossed[i, j]
+            if t2 is not None:
+                t2[i, j] = t.T - t if same and unrestricted else t.T
+                if same:
+                    t2[j, i] = t2[i, j].T
+    return Channel(direct, crossed, t2)
+
+
+def _energy(spins: tuple[Spin, ...], memory: float, product: Product, with_t2: bool) -> MP2Energy:
+    unrestricted = len(spins) > 1
+    pairings = _pairings(spins)
+    channels = tuple(_channel(*pair, unrestricted, memory, product, with_t2) for pair in pairings)
+    opposite, same = 0.0, 0.0
+    for channel in channels:
+        direct = float(channel.direct.sum())
+        if channel.exchange is None or not unrestricted:
+            opposite += direct
+        if channel.exchange is not None:
+            pairs = direct - float(channel.exchange.sum())
+            same += pairs / 2 if unrestricted else pairs  # of two spins each has its own; RHF's stand for both
+    return MP2Energy(opposite, same, channels)
+
+
+def _prepare(b: Any, eps_occ: Any, eps_vir: Any, *, memory: float = MEMORY, with_t2: bool = False) -> Problem:
+    spins = _spins(b, eps_occ, eps_vir)
+    if any(0 in spin.b.shape for spin in spins):
+        raise Unsupported(Reason.LAYOUT, f"integrals {', '.join(str(s.b.shape) for s in spins)}: no pairs")
+    pairings = _pairings(spins)
+    naux = spins[0].b.shape[2]
+    flops = elements = moved = launches = 0
+    for left, right in pairings:
+        for _, first, end in _blocks(left, right, memory):
+            rows = (end - first) * len(right.vir)
+            flops += 2 * rows * len(left.vir) * naux
+            elements += rows * len(left.vir)
+            moved += (rows + len(left.vir)) * naux  # each launch brings its operands
+            launches += 1
+    nvir = len(spins[0].vir)
+    cost = Cost(
+        kind="matmul",
+        n=cube(nvir, nvir * len(spins[0].occ), naux),
+        flops=float(flops),
+        bytes_in=moved * REAL.itemsize,
+        bytes_out=elements * REAL.itemsize,
+        products=float(flops),
+        host_flops=ENERGY_FLOPS * elements,
+        launches=launches,
+    )
+    return Problem(tuple(spin.b for spin in spins), REAL, cost, (spins, memory, with_t2))
+
+
+def _run(problem: Problem, engine: Engine) -> MP2Energy:
+    spins, memory, with_t2 = problem.params
+    _guards.finite(*problem.arrays)
+    return _energy(spins, memory, checked_product(engine), with_t2)
+
+
+def _error(problem: Problem, result: MP2Energy) -> float:
+    """The worst of a few pairs computed once more, over the energy; infinite when the sums are not of the pairs."""
+    spins, _, _ = problem.params
+    generator = np.random.default_rng(len(spins[0].vir))
+    worst, scale = 0.0, max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
+    for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
+        for i, j in generator.integers(0, channel.direct.shape, (SAMPLES, 2)):
+            iajb = host_product(left.b[i], right.b[j].T)
+            t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
+            worst = max(worst, abs(channel.direct[i, j] - np.vdot(iajb, t)))
+            if channel.exchange is not None:
+                worst = max(worst, abs(channel.exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)))
+    worst = worst if np.isfinite(result.total) else np.inf
+    return float(worst / scale) if scale else float(worst)
+
+
+@row(_prepare, _run, _error)
+def dfmp2_energy(
+    b: Arrays, eps_occ: Arrays, eps_vir: Arrays, *, memory: float = MEMORY, with_t2: bool = False
+) -> MP2Energy:
+    """The MP2 correlation energy of canonical orbitals, from density-fitted integrals.
+
+    b        (nocc, nvir, naux): (ia|jb) = sum over L of b[i, a, L] b[j, b, L], as ``ao2mo`` gives it;
+             for UHF a pair of such arrays, (alpha, beta).  Computed in float64.
+    eps_occ  (nocc,) and eps_vir (nvir,): orbital energies in Hartree; for UHF a pair of each
+    memory   bytes of workspace, beside b, a copy of b where it is not C-contiguous float64, and t2
+    with_t2  keep the amplitudes t[i, j, a, b], in ``channels``
+
+    Returns energies in Hartree, split into pairs of opposite and of same spin.  ValueError where shapes do
+    not fit or one pair does not fit ``memory``; TypeError for complex integrals.
+
+    Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997), eqs. 3-5.
+    """
+    return _energy(_spins(b, eps_occ, eps_vir), memory, host_product, with_t2)
+
+
+def _dfmp2_naive(b: Arrays, eps_occ: Arrays, eps_vir: Arrays) -> tuple[float, float]:
+    """The same, opposite and same spin, by the defining sums over all integrals at once: O(nocc^2 nvir^2) memory."""
+
+    def integrals(left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+        (b1, o1, v1), (b2, o2, v2) = left, right
+        g = np.einsum("iaL,jbL->iajb", b1, b2)
+        return g, g / (o1[:, None, None, None] - v1[:, None, None] + o2[:, None] - v2)
+
+    def direct_and_exchange(g: np.ndarray, t: np.ndarray) -> tuple[float, float]:
+        return float(np.einsum("iajb,iajb->", g, t)), float(np.einsum("iajb,ibja->", g, t))
+
+    if not isinstance(b, (list, tuple)):
+        restricted = (b, eps_occ, eps_vir)
+        direct, exchange = direct_and_exchange(*integrals(restricted, restricted))
+        return direct, direct - exchange
+    alpha, beta = zip(b, eps_occ, eps_vir, strict=True)
+    same = [direct_and_exchange(*integrals(spin, spin)) for spin in (alpha, beta)]
+    g, t = integrals(alpha, beta)
+    return float(np.einsum("iajb,iajb->", g, t)), sum(direct - exchange for direct, exchange in same) / 2

@@ -1,0 +1,175 @@
+"""Coulomb and exchange matrices from density-fitted integrals.
+
+Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trnpy import _guards
+from trnpy._dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy.chem._ao2mo import _triangle, unpacked
+from trnpy.chem._progress import track
+from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+
+COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, and its products with the density, twice
+Orbitals = Sequence[np.ndarray] | None
+
+
+def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...] | None]:
+    """Integrals, densities (n, nao, nao), and of each density its orbitals."""
+    expected = "(naux, nao, nao) or (naux, nao (nao + 1) / 2)"
+    b = real_array("b", b, expected, 2, 3)
+    nao = _triangle(b.shape[1]) if b.ndim == 2 else b.shape[2]
+    if b.ndim == 3 and b.shape[1] != nao:
+        raise ValueError(f"b has shape {b.shape}: expected {expected}")
+    densities = real_array("dm", dm, f"({nao}, {nao}) or (n, {nao}, {nao})", 2, 3)
+    if densities.shape[-2:] != (nao, nao):
+        raise ValueError(f"dm has shape {densities.shape}: expected ({nao}, {nao}) or (n, {nao}, {nao})")
+    densities = densities.reshape(-1, nao, nao)
+    if orbitals is None:
+        return b, densities, None
+    given = [orbitals] if isinstance(orbitals, np.ndarray) and orbitals.ndim == 2 else list(orbitals)
+    if len(given) != len(densities):
+        raise ValueError(f"{len(given)} sets of orbitals for {len(densities)} densities: expected one each")
+    sets = tuple(real_array("orbitals", c, f"({nao}, nocc)", 2) for c in given)
+    for c in sets:
+        if len(c) != nao:
+            raise ValueError(f"orbitals have {len(c)} rows: expected nao = {nao}")
+    return b, densities, sets
+
+
+def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
+    """(n, nao, nao): two passes over ``b``, so bound by memory and the host's wherever exchange goes."""
+    nao = densities.shape[-1]
+    if b.ndim == 3:
+        flat = b.reshape(len(b), -1)
+        # Tr(B D): of densities that are not symmetric the transpose meets B.
+        return np.asarray(densities.swapaxes(1, 2).reshape(len(densities), -1) @ flat.T @ flat).reshape(-1, nao, nao)
+    rows, columns = np.tril_indices(nao)
+    both = densities[:, rows, columns] + densities[:, columns, rows]
+    packed = np.where(rows == columns, both / 2, both) @ b.T @ b
+    return unpacked(packed)
+
+
+def _stack_size(nao: int, memory: float) -> int:
+    size = int(memory // (COPIES * max(nao, 1) ** 2 * REAL.itemsize))
+    if size < 1:
+        raise ValueError(
+            f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {COPIES * nao**2 * 8} bytes"
+        )
+    return size
+
+
+def _exchange(
+    b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product
+) -> np.ndarray:
+    """(n, nao, nao): K = sum over L of B_L D B_L; (B_L C) (B_L C)^T where D = C C^T, nao/nocc times less work."""
+    nao = densities.shape[-1]
+    k = np.zeros_like(densities)
+    step = _stack_size(nao, memory)
+    for start in track(range(0, len(b), step), "DF exchange"):
+        stack = unpacked(b[start : start + step])
+        for n, density in enumerate(densities):
+            if orbitals is None:
+                half = product(density, stack, None)  # (L, mu, nu): D B_L
+                k[n] += product(stack.transpose(1, 0, 2).reshape(nao, -1), half.reshape(-1, nao), None)
+            elif orbitals[n].shape[1]:
+                half = product(orbitals[n].T, stack.swapaxes(1, 2), None).reshape(-1, nao)  # (L i, mu)
+                k[n] += product(half.T, half, None)
+    return k
+
+
+def _prepare(
+    b: Any, dm: Any, *, orbitals: Any = None, with_j: bool = True, with_k: bool = True, memory: float = MEMORY
+) -> Problem:
+    b, densities, sets = _checked(b, dm, orbitals)
+    if b.size == 0 or densities.size == 0:
+        raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    if not with_k:
+        raise Unsupported(Reason.MEMORY_BOUND, "Coulomb alone passes twice over the integrals: 4 flop/byte at best")
+    naux, nao = len(b), densities.shape[-1]
+    widths = [nao] * len(densities) if sets is None else [c.shape[1] for c in sets]
+    flops = sum(4.0 * naux * nao * nao * width for width in widths)
+    stacks = -(-naux // _stack_size(nao, memory))
+    cost = Cost(
+        kind="matmul",
+        n=cube(nao, nao, max(max(widths), 1)),
+        flops=flops + 4.0 * b.size * len(densities) * with_j,
+        bytes_in=8 * naux * nao * sum(nao + width for width in widths),
+        bytes_out=8 * nao * sum(naux * width + stacks * nao for width in widths),
+        products=flops,
+        host_flops=4.0 * b.size * len(densities) * with_j,
+        launches=2 * stacks * len(densities),
+    )
+    shape = np.shape(dm)
+    return Problem((b, densities, *(sets or ())), REAL, cost, (b, densities, sets, with_j, memory, shape))
+
+
+JK = tuple[np.ndarray | None, np.ndarray | None]
+
+
+def _run(problem: Problem, engine: Engine) -> JK:
+    b, densities, sets, with_j, memory, shape = problem.params
+    _guards.finite(*problem.arrays)
+    k = _exchange(b, densities, sets, memory, checked_product(engine))
+    return _coulomb(b, densities).reshape(shape) if with_j else None, k.reshape(shape)
+
+
+def _error(problem: Problem, result: JK) -> float:
+    """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; the Coulomb part is the host's own."""
+    b, densities, _, _, memory, _ = problem.params
+    nao = densities.shape[-1]
+    k = np.asarray(result[1]).reshape(densities.shape)
+    signs = np.random.default_rng(nao).choice((-1.0, 1.0), nao)
+    step = _stack_size(nao, memory)
+    exact = np.zeros(densities.shape[:2])
+    for start in range(0, len(b), step):
+        stack = unpacked(b[start : start + step])
+        seen = stack @ signs  # (L, nao)
+        for n, density in enumerate(densities):
+            exact[n] += np.einsum("Lmn,Ln->m", stack, seen @ density.T, optimize=True)
+    scale = float(np.linalg.norm(b)) ** 2 * float(np.linalg.norm(densities))
+    wrong = float(np.linalg.norm(k @ signs - exact))
+    return wrong / scale if scale else wrong
+
+
+@row(_prepare, _run, _error)
+def build_jk_df(
+    b: np.ndarray,
+    dm: np.ndarray,
+    *,
+    orbitals: Orbitals | np.ndarray = None,
+    with_j: bool = True,
+    with_k: bool = True,
+    memory: float = MEMORY,
+) -> JK:
+    """Coulomb and exchange matrices J and K of densities, from density-fitted integrals.
+
+    b         (naux, nao, nao), each matrix symmetric, or lower triangles (naux, nao (nao + 1) / 2), as
+              PySCF's ``mf.with_df._cderi``: (mn|rs) = sum over L of b[L, m, n] b[L, r, s], in Hartree
+    dm        (nao, nao) or (n, nao, nao): density matrices, symmetric or not; real, computed in float64
+    orbitals  of each density C (nao, nocc) with dm = C C^T, when known: K takes nao/nocc times less work
+    memory    bytes of workspace for K, beside b and the results
+
+    Returns J[m, n] = (mn|rs) dm[s, r] and K[m, n] = (mr|sn) dm[r, s], shaped as ``dm``, in Hartree; None for
+    one that is not asked for.  ValueError where shapes do not fit; TypeError for complex arrays.
+
+    Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002), eqs. 5-8.
+    """
+    b, densities, sets = _checked(b, dm, orbitals)
+    j = _coulomb(b, densities).reshape(np.shape(dm)) if with_j else None
+    k = _exchange(b, densities, sets, memory, host_product).reshape(np.shape(dm)) if with_k else None
+    return j, k
+
+
+def _build_jk_df_naive(b: np.ndarray, dm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same by the defining sums, all four-index integrals formed first."""
+    full = unpacked(b)
+    eri = np.einsum("Lmn,Lrs->mnrs", full, full)
+    return np.einsum("mnrs,...sr->...mn", eri, dm), np.einsum("mrsn,...rs->...mn", eri, dm)

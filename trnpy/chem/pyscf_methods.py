@@ -1,0 +1,166 @@
+"""Methods of PySCF accelerated one object at a time: the energy of DF-MP2, J and K of density-fitted SCF."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pyscf import df, gto, lib, scf
+from pyscf.df import df_jk
+from pyscf.mp import dfmp2, dfump2
+
+from trnpy.chem._rows import MEMORY, REAL
+from trnpy.chem.dfmp2 import WORKSPACE, dfmp2_energy
+from trnpy.chem.jk import build_jk_df
+
+
+class _Accelerated:
+    """What ``accelerate`` puts before the class of an object; PySCF composes classes the same way."""
+
+    __name_mixin__ = ""  # the object keeps the name of its class in what PySCF prints
+
+    def undo_trnpy(self) -> Any:
+        """The same object, of the class that it had."""
+        mixin = next(cls for cls in MIXINS if isinstance(self, cls))
+        self.__class__ = lib.drop_class(type(self), mixin)
+        vars(self).pop("_trnpy_unpacked", None)
+        return self
+
+
+class AcceleratedDFMP2(_Accelerated):
+    """DF-MP2 of PySCF whose energy and amplitudes come from ``dfmp2_energy``."""
+
+    def init_amps(self, mo_energy: Any = None, mo_coeff: Any = None, eris: Any = None, with_t2: bool = True) -> Any:
+        mp: Any = self
+        eris = mp.ao2mo() if eris is None else eris
+        unrestricted = isinstance(mp, dfump2.DFUMP2)
+        integrals = list(eris.ovL) if unrestricted else [eris.ovL]
+        if not all(isinstance(b, np.ndarray) for b in integrals) or _short_of_memory(mp, eris, unrestricted, with_t2):
+            return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
+        energies = mp.split_mo_energy() if unrestricted else [mp.split_mo_energy()]
+        occ, vir = [e[1] for e in energies], [e[2] for e in energies]
+        b = [x.reshape(len(o), len(v), -1) for x, o, v in zip(integrals, occ, vir, strict=True)]
+        smallest = (WORKSPACE + 1) * max(map(len, vir)) ** 2 * REAL.itemsize
+        arguments = (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0])
+        energy = dfmp2_energy(*arguments, memory=max(MEMORY, smallest), with_t2=with_t2)
+        t2 = tuple(channel.t2 for channel in energy.channels)
+        total = lib.tag_array(np.asarray(energy.total), e_corr_ss=energy.same_spin, e_corr_os=energy.opposite_spin)
+        return total, (t2 if unrestricted else t2[0]) if with_t2 else None
+
+
+def _short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
+    """Whether PySCF would refuse to keep the amplitudes; it has the message."""
+    pairs = np.outer(eris.nocc, eris.nvir).diagonal() if unrestricted else np.array([eris.nocc * eris.nvir])
+    amplitudes = np.triu(np.outer(pairs, pairs)).sum() * REAL.itemsize if with_t2 else 0
+    return bool(mp.max_memory - lib.current_memory()[0] < amplitudes / 1e6)
+
+
+class AcceleratedDFSCF(_Accelerated):
+    """Density-fitted SCF of PySCF whose J and K come from ``build_jk_df``."""
+
+    _trnpy_unpacked: tuple[np.ndarray, np.ndarray] | None = None  # triangles, and the matrices that they are of
+
+    def get_jk(
+        self, mol: Any = None, dm: Any = None, hermi: int = 1, with_j: bool = True, with_k: bool = True,
+        omega: Any = None,
+    ) -> Any:  # fmt: skip
+        mf: Any = self
+        dm = mf.make_rdm1() if dm is None else dm
+        if omega is not None or (with_k and mf.only_dfj) or (b := _triangles(mf, dm, with_k)) is None:
+            return super().get_jk(mol, dm, hermi, with_j, with_k, omega)  # type: ignore[misc]
+        plain, memory = np.asarray(dm), max(MEMORY, 4 * np.shape(dm)[-1] ** 2 * REAL.itemsize)
+        j = build_jk_df(b, plain, with_k=False)[0] if with_j else None
+        k = None
+        if with_k:
+            k = build_jk_df(self._unpacked(b, mf), plain, orbitals=_occupied(dm), with_j=False, memory=memory)[1]
+        return j, k
+
+    def _unpacked(self, b: np.ndarray, mf: Any) -> np.ndarray:
+        """Matrices of the triangles ``b``, kept from one iteration to the next where they take half the free memory."""
+        if self._trnpy_unpacked is None or self._trnpy_unpacked[0] is not b:
+            self._trnpy_unpacked = None
+            free = (mf.max_memory - lib.current_memory()[0]) * 1e6
+            if 2 * b.nbytes > free / 2:  # about twice the triangles
+                return b
+            self._trnpy_unpacked = b, lib.unpack_tril(b)
+        return self._trnpy_unpacked[1]
+
+
+def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
+    """The integrals of ``mf`` where ``build_jk_df`` takes them: real, molecular, in memory; else None."""
+    fit = mf.with_df
+    if type(fit) is not df.DF or np.iscomplexobj(dm) or np.shape(dm)[-1] != mf.mol.nao:
+        return None
+    if fit._cderi is None:
+        if not with_k and not mf.mol.incore_anyway:
+            return None  # PySCF computes J without forming the integrals
+        fit.build()
+    return fit._cderi if isinstance(fit._cderi, np.ndarray) else None
+
+
+def _occupied(dm: Any) -> list[np.ndarray] | None:
+    """Orbitals times roots of occupations, of each density that PySCF tagged with them; None for others."""
+    c, occupations = getattr(dm, "mo_coeff", None), getattr(dm, "mo_occ", None)
+    if c is None or occupations is None:
+        return None
+    c, occupations = np.asarray(c), np.asarray(occupations)
+    if c.ndim == 2 and np.ndim(dm) == 3:  # ROHF: orbitals that both spins share
+        c, occupations = np.stack([c, c]), np.stack([occupations > 0, occupations == 2]).astype(float)
+    elif c.ndim == 2:
+        c, occupations = c[None], occupations[None]
+    if len(c) != (len(dm) if np.ndim(dm) == 3 else 1) or (occupations < 0).any():
+        return None
+    return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
+
+
+MIXINS = (AcceleratedDFMP2, AcceleratedDFSCF)
+
+
+def accelerate(method: Any) -> Any:
+    """``method`` itself, accelerated until ``method.undo_trnpy()``: DF-MP2 or density-fitted SCF of PySCF.
+
+    Of DF-MP2 (``pyscf.mp.dfmp2.DFMP2``, ``pyscf.mp.dfump2.DFUMP2``) the energy and the amplitudes, of a
+    density-fitted mean field (``scf.RHF(mol).density_fit()`` and its kin) J and K come from trnpy: decided,
+    traced and reported as any call, and on the host by faster products than PySCF's own.  What that does not
+    cover (integrals on disk, range separation, complex densities) PySCF does as always.
+
+    >>> from pyscf import gto, mp, scf
+    >>> import trnpy.chem
+    >>> mf = trnpy.chem.accelerate(scf.RHF(gto.M(atom="He", basis="cc-pvdz", verbose=0)).density_fit()).run()
+    >>> round(trnpy.chem.accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr, 4)
+    -0.0258
+
+    TypeError for other objects.
+    """
+    if isinstance(method, _Accelerated):
+        return method
+    if isinstance(method, (dfmp2.DFRMP2, dfump2.DFUMP2)):
+        return lib.set_class(method, (AcceleratedDFMP2, type(method)))
+    if isinstance(method, df_jk._DFHF):
+        return lib.set_class(method, (AcceleratedDFSCF, type(method)))
+    raise TypeError(
+        f"accelerate({type(method).__name__}): expected DFMP2, DFUMP2 or a density-fitted mean field, such as "
+        "scf.RHF(mol).density_fit(); patch_pyscf() accelerates what any other method calls"
+    )
+
+
+def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: int, spin: int) -> Any:
+    """A PySCF molecule of ``atoms`` at positions in Angstrom; ValueError in one line where PySCF makes none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a basis-set package is not installed: the error says enough
+            return gto.M(atom=list(atoms), basis=basis, charge=charge, spin=spin, verbose=0)
+    except (KeyError, RuntimeError) as why:
+        raise ValueError(" ".join(str(why.args[0] if why.args else why).split())) from why
+
+
+def mean_field(mol: Any) -> Any:
+    """RHF of closed shells, UHF of others."""
+    return scf.UHF(mol) if mol.spin else scf.RHF(mol)
+
+
+def density_fitted_mp2(mf: Any) -> Any:
+    """DF-MP2 on ``mf``, accelerated, with the auxiliary basis that is made for MP2."""
+    return accelerate((dfump2.DFUMP2 if mf.mol.spin else dfmp2.DFRMP2)(mf))

@@ -1,0 +1,229 @@
+"""Integrals and products screened by the Cauchy-Schwarz bound |(mn|rs)| <= Q_mn Q_rs, exactly.
+
+Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy._precision import probe
+from trnpy.chem._ao2mo import unpacked
+from trnpy.chem._progress import track
+from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+
+ROWS = 256  # of one product: enough for BLAS, few enough that rows of similar bounds share their columns
+SPLITTER = 2.0**27 + 1  # halves a float64 significand (Dekker, Numer. Math. 18, 224 (1971))
+
+
+def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
+    """Q with |(mn|rs)| <= Q[m, n] Q[r, s], rounded upward, in Hartree^(1/2); shape (nao, nao).
+
+    integrals  (mn|rs) of shape (nao, nao, nao, nao), or density-fitted ones as ``ao2mo`` takes them,
+               (naux, nao, nao) or (naux, nao (nao + 1) / 2).  Real.
+
+    ValueError for other shapes, and where a diagonal (mn|mn) is negative beyond rounding.
+    """
+    g = real_array("integrals", integrals, "(nao, nao, nao, nao), (naux, nao, nao) or (naux, npair)", 2, 3, 4)
+    if g.ndim == 4:
+        if len(set(g.shape)) > 1:
+            raise ValueError(f"integrals has shape {g.shape}: expected four equal extents")
+        diagonal = np.einsum("mnmn->mn", g)
+        rounding = len(g) * np.finfo(REAL).eps * np.abs(diagonal).max(initial=0.0)
+        if (diagonal < -rounding).any():
+            raise ValueError(f"a diagonal integral (mn|mn) is {diagonal.min():.3g}: expected none below zero")
+        return np.asarray(np.nextafter(np.sqrt(np.maximum(diagonal, 0.0)), np.inf))
+    squares = unpacked(np.einsum("Lp,Lp->p", *[g.reshape(len(g), -1)] * 2)[None]) if g.ndim == 2 else None
+    total = np.einsum("Lmn,Lmn->mn", g, g) if squares is None else squares[0]
+    # A sum of naux rounded squares may be low by naux eps / 2 of itself.
+    return np.asarray(np.nextafter(np.sqrt(total) * (1 + len(g) * np.finfo(REAL).eps), np.inf))
+
+
+def _exceeds(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> np.ndarray:
+    """Whether q_left[i] q_right[j] > threshold, of the exact products: (m, n) bool.
+
+    Rounding is monotonic, so that only products which round to the threshold itself need a second look.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        products = np.multiply.outer(q_left, q_right)
+    exceeds: np.ndarray = products > threshold
+    i, j = np.nonzero(products == threshold)
+    if len(i) and threshold == 0:  # underflow, or a zero
+        exceeds[i, j] = (q_left[i] > 0) & (q_right[j] > 0)
+    elif len(i):
+        (x, ex), (y, ey), (t, et) = np.frexp(q_left[i]), np.frexp(q_right[j]), np.frexp(threshold)
+        product, rest = _exact_product(x, y)
+        exceeds[i, j] = (product - np.ldexp(t, et - ex - ey)) + rest > 0  # the difference is exact: Sterbenz
+    return exceeds
+
+
+def _exact_product(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x y, rounded, and what rounding lost; of significands, so that nothing overflows."""
+    product = x * y
+    (xh, xl), (yh, yl) = _halves(x), _halves(y)
+    rest: np.ndarray = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+    return product, rest
+
+
+def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    high: np.ndarray = SPLITTER * x - (SPLITTER * x - x)
+    return high, x - high
+
+
+def _bounds(name: str, given: Any) -> np.ndarray:
+    q = real_array(name, given, "one bound each", 1)
+    if not (np.isfinite(q).all() and (q >= 0).all()):
+        raise ValueError(f"{name} has values from {q.min()} to {q.max()}: expected finite bounds, none negative")
+    return q
+
+
+def _threshold(threshold: float) -> float:
+    if not (np.isfinite(threshold) and threshold >= 0):
+        raise ValueError(f"threshold={threshold!r}: expected a finite number from 0 upward")
+    return float(threshold)
+
+
+def screened_pairs(
+    q_left: np.ndarray, q_right: np.ndarray, threshold: float, *, memory: float = MEMORY
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index arrays (i, j) of all pairs with q_left[i] q_right[j] > threshold, in row-major order.
+
+    q_left (m,) and q_right (n,) are finite bounds from ``schwarz_bounds``, ravelled, in Hartree^(1/2); threshold
+    is in Hartree.  Products are compared exactly, as real numbers, so that no pair whose bound exceeds the
+    threshold is dropped for rounding.  ``memory`` bytes of workspace beside the result.
+    """
+    left, right = _bounds("q_left", q_left), _bounds("q_right", q_right)
+    threshold = _threshold(threshold)
+    step = max(1, int(memory // (2 * REAL.itemsize * max(len(right), 1))))
+    parts = [
+        np.argwhere(_exceeds(left[i : i + step], right, threshold)) + np.array((i, 0))
+        for i in range(0, len(left), step)
+    ]
+    pairs = np.concatenate([np.empty((0, 2), np.intp), *parts])
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _screened_pairs_naive(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> list[tuple[int, int]]:
+    """The same by rational arithmetic, one pair at a time."""
+    from fractions import Fraction
+
+    return [
+        (i, j)
+        for i, x in enumerate(q_left)
+        for j, y in enumerate(q_right)
+        if Fraction(float(x)) * Fraction(float(y)) > Fraction(float(threshold))
+    ]
+
+
+Screened = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]  # a, b, both bounds, threshold
+
+
+def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Screened:
+    a, b = real_array("a", a, "(m, k)", 2), real_array("b", b, "(k, n)", 2)
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(f"a {a.shape} and b {b.shape}: expected (m, k) and (k, n)")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError("a or b has infs or NaNs: expected finite elements, for which alone a bound can hold")
+    if (q_left is None) != (q_right is None):
+        raise ValueError("one of q_left and q_right is given: expected both or neither")
+    if q_left is None:
+        # |a_ij| = sqrt|a_ij| sqrt|a_ij|, and neither root exceeds the largest of its row or column.
+        size = np.abs(a)
+        q_left, q_right = (
+            np.nextafter(np.sqrt(size.max(axis, initial=0.0)), np.inf) * (size.max(axis, initial=0.0) > 0)
+            for axis in (1, 0)
+        )
+    left, right = _bounds("q_left", q_left), _bounds("q_right", q_right)
+    if (len(left), len(right)) != a.shape:
+        raise ValueError(f"{len(left)} q_left and {len(right)} q_right for a {a.shape}: expected one each")
+    return a, b, left, right, _threshold(threshold)
+
+
+def _staircase(screened: Screened, product: Product) -> np.ndarray:
+    """Rows and columns in descending order of bounds keep a prefix each: dense products, shorter and shorter."""
+    a, b, q_left, q_right, threshold = screened
+    rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
+    sorted_right, sorted_b = q_right[columns], b[columns]
+    result = np.zeros((len(a), b.shape[1]))
+    for start in track(range(0, len(rows), ROWS), "screened product"):
+        block = rows[start : start + ROWS]
+        kept = _exceeds(q_left[block], sorted_right, threshold)
+        width = int(kept.any(axis=0).sum())
+        if width == 0:
+            break  # the rows below have smaller bounds still
+        part = np.where(kept[:, :width], a[np.ix_(block, columns[:width])], 0.0)
+        result[block] = product(part, sorted_b[:width], None)
+    return result
+
+
+def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: Any = None) -> Problem:
+    screened = _screened(a, b, threshold, q_left, q_right)
+    a, b, left, right, threshold = screened
+    if a.size == 0 or b.size == 0:
+        raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    # The widths of the steps, by the rounded product of the block's largest bound: off by rounding at most.
+    widest = left[np.argsort(-left, kind="stable")[::ROWS]]
+    widths = [int(np.count_nonzero(right * q > threshold)) for q in widest]
+    rows, n = min(ROWS, len(a)), b.shape[1]
+    flops = 2.0 * rows * n * sum(widths)
+    if not flops:
+        raise Unsupported(Reason.VALUE, f"no element exceeds threshold {threshold:g}")
+    launches = sum(width > 0 for width in widths)
+    cost = Cost(
+        kind="matmul", n=cube(rows, n, sum(widths) / launches), flops=flops,
+        bytes_in=8 * sum(widths) * (rows + n), bytes_out=8 * launches * rows * n,
+        products=flops, launches=launches,
+    )  # fmt: skip
+    return Problem((a, b), REAL, cost, screened)
+
+
+def _run(problem: Problem, engine: Engine) -> np.ndarray:
+    return _staircase(problem.params, checked_product(engine))
+
+
+def _error(problem: Problem, result: np.ndarray) -> float:
+    """|C w - A' (B w)| over the norms for random signs w, A' being what the screening keeps."""
+    a, b, q_left, q_right, threshold = problem.params
+    signs = probe(b.shape[1], REAL)
+    exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
+    scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    wrong = float(np.linalg.norm(result @ signs - exact))
+    return wrong / scale if scale else wrong
+
+
+@row(_prepare, _run, _error)
+def screened_spmm(
+    a: np.ndarray,
+    b: np.ndarray,
+    threshold: float,
+    *,
+    q_left: np.ndarray | None = None,
+    q_right: np.ndarray | None = None,
+) -> np.ndarray:
+    """a b (m, n), leaving out the elements of ``a`` whose bound q_left[i] q_right[j] is at most ``threshold``.
+
+    a (m, k) and b (k, n): real and finite, any shape; computed in float64
+    q_left (m,), q_right (k,)  bounds with |a[i, j]| <= q_left[i] q_right[j], as ``schwarz_bounds`` ravelled; None:
+                               the roots of the largest element of each row and column, which always bound
+    threshold                  in the unit of ``a`` (Hartree); 0 leaves out only what is bounded by zero
+
+    Bounds are compared exactly, and no element larger than the threshold is left out where the bounds hold.
+    ValueError where shapes do not fit, for infs and NaNs.
+
+    Work is that of the kept elements up to steps of ROWS rows.  Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
+    """
+    return _staircase(_screened(a, b, threshold, q_left, q_right), host_product)
+
+
+def _screened_spmm_naive(
+    a: np.ndarray, b: np.ndarray, threshold: float, q_left: np.ndarray, q_right: np.ndarray
+) -> np.ndarray:
+    """The same with a mask of rational arithmetic."""
+    mask = np.zeros(a.shape, bool)
+    for pair in _screened_pairs_naive(q_left, q_right, threshold):
+        mask[pair] = True
+    return np.asarray(np.where(mask, a, 0.0) @ b)
