@@ -71,7 +71,7 @@ def test_the_gram_of_a_matrix_moves_it_once(device, dtype):
     close(device.gram(a), a, a.conj().T)
     sent = device.counters.bytes_in - before
     sums = 0 if dtype == "f4" else 2 * 4 * 192**2  # the first products' zeros
-    assert sent <= 1.25**2 * a.nbytes + sums + 100
+    assert sent <= 1.25**2 * a.nbytes + sums + 100 and device.counters.launches["syrk"] == a.itemsize // 4
     close(device.gram(a[np.newaxis])[0], a, a.conj().T)
 
 
@@ -123,12 +123,31 @@ def test_operands_larger_than_the_memory_go_in_blocks(device, budget, dtype):
     assert device.counters.launches["matmul"] > 4
 
 
+def test_a_stack_is_one_launch(device):
+    a, b = matrix((40, 20, 30)), matrix((40, 30, 10))
+    np.testing.assert_allclose(device.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(device.matmul(a[0], b), a[0] @ b, rtol=1e-4, atol=1e-4)
+    assert device.counters.launches == {"batched_matmul": 2}
+    with trnpy.policy(precision="fp32"):
+        assert device.matmul(a.astype("d"), b.astype("d")).dtype == np.float64
+
+
 def test_a_stack_is_blocked_by_its_matrices(device):
     a = matrix((6, 64, 64))
     device.runtime.memory.limit = 200e3
     with trnpy.policy(device_memory=200e3):
         np.testing.assert_allclose(device.matmul(a, a), a @ a, rtol=1e-4, atol=1e-4)
         close(device.matmul(a, a[0]).reshape(-1, 64), a.reshape(-1, 64), a[0])
+    assert device.counters.launches["batched_matmul"] > 1
+    with trnpy.policy(device_memory=1000.0), pytest.raises(Refused, match="device_memory"):
+        device.matmul(a, a)
+
+
+def test_a_stack_of_large_matrices_is_a_product_each(device):
+    large = matrix((2, 530, 20))
+    c = device.matmul(large, large.swapaxes(1, 2))
+    np.testing.assert_allclose(c, large @ large.swapaxes(1, 2), rtol=1e-3, atol=1e-4)
+    assert device.counters.launches == {"matmul": 2}
 
 
 def test_a_budget_below_the_smallest_block_is_refused_with_a_phrase(device):

@@ -126,6 +126,7 @@ KERNELS = (
         {"a_rows": False, "b_rows": False}, SUMS, True,
     ),
     Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
+    Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
     Check("transpose", "", lambda: _normal(18, (130, 200))),
     Check(
         "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),

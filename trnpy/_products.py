@@ -13,11 +13,12 @@ import numpy as np
 
 from trnpy import _matched
 from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, probed
 from trnpy._residency import Cache
-from trnpy._shapes import FINE, Buckets, block, pieces
+from trnpy._shapes import BLOCK, FINE, Buckets, block, pieces, rung
 
 FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
 CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products
@@ -27,6 +28,7 @@ NATIVE: Mapping[str, str] = MappingProxyType(
 )
 # A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
+STACK_RESERVE = 1.25  # a stack is padded to a rung of the ladder
 ONE = np.ones((1, 1), np.float32)
 
 
@@ -209,24 +211,61 @@ class DeviceEngine:
         if b.ndim == 2:  # one product of all rows
             return product(a.reshape(-1, a.shape[-1]), b, form).reshape(*a.shape[:-1], b.shape[-1])
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        a, b = (np.broadcast_to(x, stack + x.shape[-2:]) for x in (a, b))
-        c = np.empty((*stack, a.shape[-2], b.shape[-1]), dtype)
-        for index in np.ndindex(stack):
-            c[index] = product(a[index], b[index], form)
+        one = a.ndim == 2  # serves every product
+        a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+        if form and dtype.kind == "f":
+            c = self._stack(a[:1] if one else a, b, form)
+        else:
+            c = np.stack([product(x, y, form) for x, y in zip(a, b, strict=True)])
+        return c.reshape(*stack, *c.shape[-2:])
+
+    def _stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
+        """(B or 1, m, k) by (B, k, n), real: as many in one launch as the memory holds."""
+        batch, k, n = b.shape
+        m, size, dtype = a.shape[1], _itemsize(b.dtype, form), _numpy_dtype(form)
+        if max(m, k, n) > SMALL:
+            return np.stack([self._native(a[i % len(a)], b[i], form) for i in range(batch)])
+        fit = self.buckets.fit(f"batched_matmul {form}", (m, k, n))
+        each = size * (fit[0] * fit[1] + fit[1] * fit[2]) + 4 * fit[0] * fit[2]
+        most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)
+        if not most:
+            raise Refused(f"no product of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
+        c = np.empty((batch, m, n), b.dtype)
+        most = max(r for r in (1, *FINE) if r <= most)
+        for some in pieces(batch, most):
+            count = some.stop - some.start
+            stack = 1 if count == 1 else rung(count) if rung(count) <= most else most
+
+            def put(x: np.ndarray, shape: tuple[int, ...]) -> Buffer:
+                kept: Buffer = self._keep(x, (form, shape), lambda: self._room_for(_padded(x, shape, dtype)))
+                return kept
+
+            left = put(a if len(a) == 1 else a[some], (1 if len(a) == 1 else stack, fit[0], fit[1]))
+            right = put(b[some], (stack, fit[1], fit[2]))
+            c[some] = self.runtime.launch("batched_matmul", left, right)[:count, :m, :n]
         return c
 
     def gram(self, a: Any) -> Any:
         """A A^H of (..., m, k), of a handle as a handle: one transfer of A."""
         if isinstance(a, Handle):
-            return self._handles(a, a.H)
+            return self._gram(a)
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and self.executes:
             if not form and a.dtype.kind in "fc":
                 return self._certified(a.dtype, lambda d, wide: _matched.gram(d, _as(a, wide)))
             with contextlib.suppress(Refused):  # too large for one launch
-                handle = self.put(a)
-                return self.get(self._handles(handle, handle.H))
+                return self.get(self._gram(self.put(a)))
         return self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2))
+
+    def _gram(self, h: Handle) -> Handle:
+        """A A^H: of A = X + iY the symmetric X X^T + Y Y^T by half the work, and Y X^T - X Y^T."""
+        rows = {"a_rows": not h.turned}
+        real: Buffer = self.runtime.run("syrk", h.parts[0], **rows)
+        if len(h.parts) == 1:
+            return Handle((h.shape[0], h.shape[0]), h.dtype, (real,))
+        real = self.runtime.run("syrk", h.parts[1], ONE, real, ONE, **rows)
+        imaginary = self._handles(h, h.H).parts[1]
+        return Handle((h.shape[0], h.shape[0]), h.dtype, (real, imaginary))
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
         return self._certified(a.dtype, lambda d, wide: _matched.matmul(d, _as(a, wide), _as(b, wide)))
@@ -342,14 +381,14 @@ def _itemsize(dtype: np.dtype, form: str) -> int:
     return (2 if form in ("bfloat16", "float16") else 4) * (2 if dtype.kind == "c" else 1)
 
 
-def _padded(part: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+def _padded(part: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """``part`` in ``dtype``, with zeros below and to the right up to ``shape``."""
     if part.shape == shape:
         with np.errstate(over="ignore"):  # an infinity is found when the result is checked
             return np.ascontiguousarray(part, dtype)
     padded = np.zeros(shape, dtype)
     with np.errstate(over="ignore"):
-        padded[: part.shape[0], : part.shape[1]] = part
+        padded[tuple(slice(0, extent) for extent in part.shape)] = part
     return padded
 
 
