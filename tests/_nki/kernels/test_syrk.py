@@ -1,0 +1,128 @@
+"""kernels/syrk.py against its twin: sizes, layouts, both meanings of the upper triangle, limits, lint, model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels import syrk_reference
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+
+FOLDER = Path(trnpy._nki.kernels.__file__).parent
+KERNEL = load_kernel(FOLDER / "syrk.py", "syrk")
+MATMUL = load_kernel(FOLDER / "matmul.py", "matmul")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+SMALL_TILES = {"tiles": 2, "k_tiles": 2}  # so that small operands have several blocks and chunks
+ALPHA, BETA = np.array([[1.5]], "f4"), np.array([[-0.25]], "f4")
+
+
+def operand(n, k, dtype, a_rows):
+    return np.random.default_rng([n, k]).standard_normal((n, k) if a_rows else (k, n)).astype(dtype)
+
+
+def agree(ours, a, a_rows, mirrored=True, c0=None):
+    """Within 2 k eps of float32 of |A| |A^T|, of the product in float64; the upper triangle exactly as promised."""
+    x = a.astype("f8") if a_rows else a.astype("f8").T
+    theirs, size = x @ x.T, np.abs(x) @ np.abs(x).T
+    if c0 is not None:
+        theirs, size = 1.5 * theirs - 0.25 * c0, 1.5 * size + np.abs(c0)
+    assert (ours.dtype, ours.shape) == (np.float32, theirs.shape)
+    assert (np.abs(np.tril(ours - theirs)) <= 2 * (x.shape[1] + 2) * 2.0**-23 * size).all()
+    np.testing.assert_array_equal(np.triu(ours, 1), np.triu(ours.T if mirrored else c0, 1))
+
+
+SHAPES = [(1, 1), (5, 9), (127, 128), (128, 127), (129, 257), (511, 40), (513, 520), (770, 300), (1300, 1100)]
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16, "f2"], ids=str)
+@pytest.mark.parametrize("a_rows", [True, False])
+@pytest.mark.parametrize("n, k", SHAPES)
+def test_every_edge_and_layout(n, k, dtype, a_rows):
+    a = operand(n, k, dtype, a_rows)
+    agree(run(KERNEL, (a,), {"a_rows": a_rows, **SMALL_TILES}).outputs, a, a_rows)
+
+
+@pytest.mark.parametrize("mirrored", [True, False])
+@pytest.mark.parametrize("n, k", SHAPES)
+def test_only_the_lower_triangle_of_c0_is_in_the_product(n, k, mirrored):
+    a = operand(n, k, "f4", False)
+    c0 = np.random.default_rng(n).standard_normal((n, n)).astype("f4")
+    given = np.where(np.tri(n, dtype=bool), c0, np.float32(np.nan)) if mirrored else c0
+    settings = {"a_rows": False, "mirrored": mirrored, **SMALL_TILES}
+    agree(run(KERNEL, (a, ALPHA, given, BETA), settings).outputs, a, False, mirrored, c0)
+
+
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_the_twin_is_the_definition(mirrored):
+    a, c0 = operand(40, 30, "f4", True), np.random.default_rng(2).standard_normal((40, 40)).astype("f4")
+    agree(syrk_reference.syrk(a, ALPHA, c0, BETA, True, mirrored), a, True, mirrored, c0)
+
+
+@pytest.mark.parametrize("count", range(2, 8))
+def test_every_pair_of_blocks_comes_once(count):
+    """Even and odd numbers of blocks: whether some pair is left out shows in the result."""
+    a = operand(count * 128 + 3, 20, "f4", False)
+    agree(run(KERNEL, (a,), {"a_rows": False, "tiles": 1}).outputs, a, False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_any_legal_order_gives_the_same(mirrored, seed):
+    a, c0 = operand(800, 600, "f4", True), np.ones((800, 800), "f4")
+    settings = {"mirrored": mirrored, **SMALL_TILES}
+    straight = run(KERNEL, (a, ALPHA, c0, BETA), settings).outputs
+    other = run(KERNEL, (a, ALPHA, c0, BETA), settings, mode="reorder", seed=seed).outputs
+    np.testing.assert_array_equal(other, straight)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_lint_finds_no_error(target, mirrored):
+    a, c0 = operand(800, 300, "f4", mirrored), np.ones((800, 800), "f4")
+    settings = {"a_rows": mirrored, "mirrored": mirrored, **SMALL_TILES}
+    found = lint_launch(KERNEL, (a, ALPHA, c0, BETA), settings, target=target)
+    assert not errors((*found, *lint_file(FOLDER / "syrk.py")))
+
+
+@pytest.mark.parametrize("n, k", [(1024, 512), (4100, 5000), (46340, 46340), (46340, 7)])
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+@pytest.mark.parametrize("a_rows", [True, False])
+def test_the_program_does_not_grow_with_the_operand(n, k, dtype, a_rows):
+    s = Specification((n, k) if a_rows else (k, n), np.dtype(dtype))
+    c0, scale = Specification((n, n)), Specification((1, 1))
+    trace = run(KERNEL, (s, scale, c0, scale), {"a_rows": a_rows}, mode="trace").trace
+    print(f"syrk of {s.shape}: {len(trace.instructions)} compiled instructions")
+    assert len(trace.instructions) < 8000
+    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+@pytest.mark.parametrize("a_rows", [True, False])
+def test_modelled_gain_over_matmul_on_trn2(dtype, a_rows):
+    """At 4096^3, by the model: at least 1.6 times faster, with at most 1 / 1.6 of the multiplications."""
+    s = Specification((4096, 4096), np.dtype(dtype))
+    half = price(run(KERNEL, (s,), {"a_rows": a_rows}, mode="trace").trace)
+    whole = price(run(MATMUL, (s, s), {"a_rows": a_rows, "b_rows": not a_rows}, mode="trace").trace)
+    print(f"syrk 4096^3 {s.dtype}, modelled: {half.device_s * 1e6:.0f} us, matmul {whole.device_s * 1e6:.0f} us")
+    assert whole.flops >= 1.6 * half.flops and whole.device_s >= 1.6 * half.device_s
+    blocks = 4  # of 1024 rows: those on the diagonal read one panel, the six pairs below it two
+    panels = 2 * (blocks * (blocks - 1) // 2) + blocks
+    assert half.hbm_bytes <= 1.3 * (panels * 1024 * 4096 * s.dtype.itemsize + 4 * 4096**2)
+
+
+def test_what_it_refuses():
+    a, c0 = np.ones((4, 4), "f4"), np.ones((4, 4), "f4")
+    bads = [
+        (a.astype("f8"), True, True, None, None), (a[:0], True, True, None, None), (a[0], True, True, None, None),
+        (a, True, False, None, None), (a, True, True, c0, None), (a, True, True, c0[:2], BETA),
+        (np.broadcast_to(np.float32(0), (46341, 1)), True, True, None, None),
+    ]  # fmt: skip
+    for bad in bads:
+        with pytest.raises(ValueError, match="expected"):
+            syrk_reference.check(*bad)
