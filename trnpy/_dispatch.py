@@ -420,10 +420,10 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
                 _warn(decision, engine)
         else:
             engine.health.faults = 0
-            launches = tuple(sorted((engine.counters.launches - before).items()))
-            decision = replace(decision, engine=engine.name, launches=launches)
+            decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
             result, decision = _verified(op, problem, result, args, kwargs, decision, policy)
             return op.deliver(problem, result) if decision.on_device else result, decision
+        decision = replace(decision, launches=_launched(engine, before))
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
         raise FallbackError(decision)
     if decision.route and problem is not None and problem.route is not None:
@@ -432,6 +432,11 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
         except Unsupported as why:
             decision = replace(decision, reason=why.reason, detail=str(why), route="")
     return op.reference(*args, **kwargs), decision
+
+
+def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
+    """Launches of each kernel since ``before``; calls of other threads count with those they ran beside."""
+    return tuple(sorted((engine.counters.launches - before).items()))
 
 
 def _warn(decision: Decision, engine: Engine) -> None:

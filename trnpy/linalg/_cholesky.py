@@ -24,5 +24,5 @@ def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
             break
         panel = _host.solve_triangular(l[here, here], l[below, here].conj().T, lower=True, check_finite=False).conj().T
         l[below, here] = panel
-        l[below, below] -= np.tril(engine.matmul(panel, panel.conj().T))
+        l[below, below] -= np.tril(engine.gram(panel))
     return l

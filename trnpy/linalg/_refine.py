@@ -34,7 +34,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         return np.zeros(n), np.eye(n, dtype=a.dtype)
     for iteration in range(ITERATIONS):
         s = _hermitian(engine.matmul(x.conj().T, engine.matmul(a, x)))
-        g = _hermitian(engine.matmul(x.conj().T, x))
+        g = _hermitian(engine.gram(x.conj().T))
         d = s.diagonal().real / g.diagonal().real
         order = np.argsort(d)
         d, x = d[order], x[:, order]
