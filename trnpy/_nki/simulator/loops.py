@@ -49,10 +49,11 @@ def written_out(trace: Trace) -> tuple[Trace, float]:
 
 
 def executions(trace: Trace) -> list[int]:
-    """How often each recorded instruction executes."""
+    """How often each recorded instruction executes; a loop of unknown length as often as what is around it."""
     times = [1] * len(trace.instructions)
     for loop in trace.loops:  # inner loops come later and win
-        times[loop.first : loop.stop] = [1 if loop.executions is None else loop.executions] * (loop.stop - loop.first)
+        if loop.executions is not None:
+            times[loop.first : loop.stop] = [loop.executions] * (loop.stop - loop.first)
     return times
 
 
