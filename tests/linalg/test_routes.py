@@ -380,3 +380,17 @@ def test_looks_cost_nothing():
                 op.routed((a, a), {})
             looks.append((time.thread_time() - start) / 500)
         assert min(looks) < 0.6e-6, op.name
+
+
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svd", "svdvals", "pinv", "lstsq", "fractional_matrix_power"])
+def test_large_stacks_go_in_chunks(name, monkeypatch):
+    a = definite(4, "f8", (7, 30))
+    second = {"solve": (a,), "lstsq": (a,), "fractional_matrix_power": (0.3,)}.get(name, ())
+    whole, _ = run(name, a, *second)
+    monkeypatch.setattr("trnpy.linalg._stacks.CHUNK", 16 * 11)  # matrices at a time, and ten are left
+    parts, _ = run(name, a, *second)
+    for one, other in zip(*((x if isinstance(x, list) else [x]) for x in (whole, parts)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+    if name == "solve":  # broadcast operands are not cut
+        run(name, a, np.ones(4))
+        run(name, a, np.ones((30, 4, 2)))

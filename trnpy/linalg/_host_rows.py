@@ -12,6 +12,7 @@ from trnpy import _guards
 from trnpy._dispatch import Op, Problem, Reason, Unsupported
 from trnpy.linalg import _routes, _stacks
 
+SMALL = 64 * 64  # elements, as for the rows with a device path
 QR_MODES = ("full", "qr", "economic", "r")
 
 
@@ -106,9 +107,8 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
 
 
 def _row(name: str, prepare: Any, look: _routes.Look) -> Op:
-    # SMALL of no row here: nothing goes to a device, and a look has said whether there is anything to decide.
     host_only = _routes.host_only
-    return Op(f"scipy.linalg.{name}", getattr(reference, name), prepare, host_only, host_only, 0, routed=look)
+    return Op(f"scipy.linalg.{name}", getattr(reference, name), prepare, host_only, host_only, SMALL, routed=look)
 
 
 HOST_OPS = (

@@ -15,7 +15,7 @@ from numpy.linalg import eigh as _numpy_eigh
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
-from trnpy.linalg._stacks import adjoint
+from trnpy.linalg._stacks import adjoint, in_chunks
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
@@ -103,7 +103,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     def seconds(rates: HostRates) -> float:
         return _seconds(rates, f"gufunc {name}", size, flops, dtype) + ROUTE_S
 
-    route = Route("numpy.linalg over the stack", seconds, lambda: run(*arrays, *options))
+    route = Route("numpy.linalg over the stack", seconds, lambda: in_chunks(run, arrays, *options))
     refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
 
@@ -170,7 +170,11 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 
 
 def positive(name: str) -> Look:
-    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree."""
+    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree.
+
+    SciPy's logm warns when expm of its result is not the matrix to 1000 eps, which rounding in expm alone can reach
+    from some hundred rows on; a result from eigenvectors is nearer and comes without that warning.
+    """
     least, dtypes = FUNCTIONS[name].least, FUNCTIONS[name].dtypes
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -209,7 +213,7 @@ def of_positive(name: str, a: Any, function: Callable[[np.ndarray], np.ndarray])
             + ROUTE_S
         )
 
-    route = Route("eigenvectors", seconds, lambda: _through_eigh(a.astype(dtype, copy=False), function))
+    route = Route("eigenvectors", seconds, lambda: in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function))
     refusal = (Reason.LAYOUT, "no device path for functions of matrices")
     return Problem((a,), dtype, cost, route=route, on_device=False, refusal=refusal)
 

@@ -30,6 +30,8 @@ from trnpy._dispatch import Reason, Unsupported
 SAFE = 100.0
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
+CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
+
 Result = np.ndarray | list[np.ndarray]
 
 
@@ -51,8 +53,25 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def adjoint(a: np.ndarray) -> np.ndarray:
-    """A^H of every matrix of the stack."""
-    return a.conj().swapaxes(-2, -1)
+    """A^H of every matrix of the stack; of real ones a view."""
+    return (a.conj() if a.dtype.kind == "c" else a).swapaxes(-2, -1)
+
+
+def in_chunks(run: Callable[..., Result], arrays: tuple[np.ndarray, ...], *options: Any) -> Result:
+    """``run(*arrays, *options)`` a cacheful of the stacks at a time, where their batch dimensions are equal."""
+    a, batch = arrays[0], arrays[0].shape[:-2]
+    step = max(CHUNK // (a.shape[-2] * a.shape[-1]), 1)
+    if a.ndim < 3 or a.size <= CHUNK or any(x.ndim > 2 and x.shape[:-2] != batch for x in arrays):
+        return run(*arrays, *options)
+    flat = [x.reshape(-1, *x.shape[-2:]) if x.ndim > 2 else x for x in arrays]
+    parts = [run(*[x[i : i + step] if x.ndim > 2 else x for x in flat], *options) for i in range(0, len(flat[0]), step)]
+
+    def joined(pieces: tuple[Any, ...]) -> np.ndarray:
+        return np.concatenate(pieces).reshape(*batch, *pieces[0].shape[1:])
+
+    if isinstance(parts[0], list):
+        return [joined(pieces) for pieces in zip(*parts, strict=True)]
+    return joined(tuple(parts))
 
 
 @guarded
