@@ -226,7 +226,9 @@ def _decided(
         on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
     else:
         on_device, (reason, detail) = False, refusal
-    if routed and not on_device:
+    # Where a device is required its absence is what matters, not how well the host does without.
+    required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
+    if routed and not on_device and not required:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
     return Decision(
         op,
@@ -240,7 +242,7 @@ def _decided(
         device_s=device_s,
         machine=hardware.name if refusal is None else "",
         calibrated=rates.calibrated,
-        route=route if routed and not on_device else "",
+        route=route if reason is Reason.ROUTE else "",
     )
 
 

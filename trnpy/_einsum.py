@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
 from trnpy._engine import Engine
 
@@ -86,7 +87,7 @@ class Plan:
         return 3.0 / (1 / self.extent(step.left) + 1 / self.extent(step.inner) + 1 / self.extent(step.right))
 
 
-def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[Any, ...]]:
+def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarray, ...]]:
     """Labels of each input, of the output, and the arrays of an einsum call in either form.
 
     Only what NumPy accepts passes: everything else is Unsupported, so that NumPy words the error.
@@ -107,7 +108,8 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[Any, ...
         words = ["".join("..." if s is Ellipsis else _letter(s) for s in sublist) for sublist in sublists]
         subscripts = ",".join(words[:pairs]) + ("->" + words[pairs] if len(words) > pairs else "")
         _check_ellipsis(subscripts)
-    return (*_parsed(subscripts, tuple([np.ndim(a) for a in arrays])), arrays)
+    plain = tuple([_guards.array(a) for a in arrays])
+    return (*_parsed(subscripts, tuple([a.ndim for a in plain])), plain)
 
 
 @functools.lru_cache(maxsize=4096)
