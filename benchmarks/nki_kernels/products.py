@@ -1,4 +1,8 @@
-"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples."""
+"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples.
+
+Who writes the descriptors is as published: GpSimd in the tutorial (its profiles count no hardware
+dynamic packets), SyncEngine's hardware in examples A (ScalarE and GpSimd are idle there).
+"""
 
 import nki
 import nki.isa as nisa
@@ -23,18 +27,25 @@ def single(at, b):
 
 
 @nki.jit
-def tiled(at, b):
-    """Both operands of every product are loaded for it: tutorial version 2, profiling example A-V0."""
+def tiled(at, b, software=False, reuse=1):
+    """Both operands of every product are loaded for it: tutorial version 2, examples A-V0 and B-V1.
+
+    The compiler may drop reloads of the left operand: it is loaded for every ``reuse``-th column block.
+    """
     depth, m, n = at.shape[0], at.shape[1], b.shape[1]
     out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
     for i in range(m // ROWS):
+        left = []
         for j in range(n // COLUMNS):
+            if j % reuse == 0:
+                left = []
             bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(depth // ROWS):
-                left = tile(at, k, i, ROWS)
-                right = tile(b, k, j, COLUMNS)
-                nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=k > 0)
-            evict(out, bank, i, j)
+                if j % reuse == 0:
+                    left.append(tile(at, k, i, ROWS, software))
+                right = tile(b, k, j, COLUMNS, software)
+                nisa.nc_matmul(dst=bank, stationary=left[k], moving=right, accumulate=k > 0)
+            evict(out, bank, i, j, software)
     return out
 
 
@@ -47,39 +58,42 @@ def hoisted(at, b):
     for i in range(m // ROWS):
         left = []
         for k in range(steps):
-            left.append(tile(at, k, i, ROWS))
+            left.append(tile(at, k, i, ROWS, True))
         for j in range(n // COLUMNS):
             right = []
             for k in range(steps):
-                right.append(tile(b, k, j, COLUMNS))
+                right.append(tile(b, k, j, COLUMNS, True))
             bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(steps):
                 nisa.nc_matmul(dst=bank, stationary=left[k], moving=right[k], accumulate=k > 0)
-            evict(out, bank, i, j)
+            evict(out, bank, i, j, True)
     return out
 
 
 @nki.jit
-def blocked(at, b, block_m=2, block_n=2, row_loads=False):
+def blocked(at, b, block_m=2, block_n=2, row_loads=False, software=False):
     """Blocks of tiles in both free dimensions: tutorial version 4 (2, 2), examples A-V1 and A-V2 (8, 2).
 
-    ``row_loads`` fetches a block's row in one transfer, otherwise every tile has its own.
+    With ``row_loads`` a block's row comes in one transfer into a fresh tile. Without, as AWS's sketch of
+    A-V1 has it, every 128-row tile has its own transfer, into tiles that all blocks share.
     """
     depth, m, n = at.shape[0], at.shape[1], b.shape[1]
     steps = depth // ROWS
     out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
+    left = [] if row_loads else tiles(steps * block_m, ROWS, at.dtype)
+    right = [] if row_loads else tiles(steps * block_n, COLUMNS, b.dtype)
     for i in range(m // (ROWS * block_m)):
-        left = panel(at, i, ROWS, block_m, row_loads)
+        left = panel(left, at, i, ROWS, block_m, row_loads, software)
         for j in range(n // (COLUMNS * block_n)):
-            right = panel(b, j, COLUMNS, block_n, row_loads)
+            right = panel(right, b, j, COLUMNS, block_n, row_loads, software)
             for p in range(block_m):
                 for q in range(block_n):
                     bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
                     for k in range(steps):
                         nisa.nc_matmul(
-                            dst=bank, stationary=left[k * block_m + p], moving=right[k * block_n + q], accumulate=k > 0
+                            dst=bank, stationary=left[p * steps + k], moving=right[q * steps + k], accumulate=k > 0
                         )
-                    evict(out, bank, i * block_m + p, j * block_n + q)
+                    evict(out, bank, i * block_m + p, j * block_n + q, software)
     return out
 
 
@@ -112,75 +126,69 @@ def fully_blocked(at, b, block_m=16, block_n=2, block_k=8):
                         total = sums[i * block_m + p][:, q * COLUMNS : (q + 1) * COLUMNS]
                         nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.add)
         for i in range(m // ROWS):
-            nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, j * width : (j + 1) * width], src=sums[i])
+            move(out[i * ROWS : (i + 1) * ROWS, j * width : (j + 1) * width], sums[i], True)
     return out
 
 
 @nki.jit
 def transposing(a, b):
-    """a is row-major and its tiles are transposed for every tile of the result: profiling example B-V0."""
+    """a is row-major; each of its tiles is loaded and transposed for every product: profiling example B-V0."""
     m, depth, n = a.shape[0], a.shape[1], b.shape[1]
-    steps = depth // ROWS
     out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
     for i in range(m // ROWS):
-        block = nl.ndarray((ROWS, depth), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=block, src=a[i * ROWS : (i + 1) * ROWS, :])
         for j in range(n // COLUMNS):
-            left = []
-            for k in range(steps):
+            bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+            for k in range(depth // ROWS):
                 turned = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.psum)
-                nisa.nc_transpose(dst=turned, data=block[:, k * ROWS : (k + 1) * ROWS], engine=nisa.engine.tensor)
-                copied = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
-                nisa.tensor_copy(dst=copied, src=turned, engine=nisa.engine.vector)
-                left.append(copied)
-            column(out, left, b, i, j)
+                nisa.nc_transpose(dst=turned, data=tile(a, i, k, ROWS, True), engine=nisa.engine.tensor)
+                left = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
+                nisa.tensor_copy(dst=left, src=turned, engine=nisa.engine.vector)
+                right = tile(b, k, j, COLUMNS, True)
+                nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=k > 0)
+            evict(out, bank, i, j, True)
     return out
 
 
-@nki.jit
-def transposed(at, b):
-    """As transposing, with the transpose done beforehand and all of it kept in SBUF: profiling example B-V1."""
-    depth, m, n = at.shape[0], at.shape[1], b.shape[1]
-    steps = depth // ROWS
-    out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
-    rows = rows_of(at, 0, steps, 0, m)
-    for i in range(m // ROWS):
-        left = []
-        for k in range(steps):
-            left.append(rows[k][:, i * ROWS : (i + 1) * ROWS])
-        for j in range(n // COLUMNS):
-            column(out, left, b, i, j)
-    return out
+def move(dst, src, software):
+    """One transfer, its descriptors written by GpSimd or by SyncEngine's hardware generator."""
+    if software:
+        nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.swdge)
+    else:
+        nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync)
 
 
-def column(out, left, b, i, j):
-    """One tile of the result from stationary tiles in SBUF, loading the tiles of b."""
-    bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
-    for k in range(b.shape[0] // ROWS):
-        right = tile(b, k, j, COLUMNS)
-        nisa.nc_matmul(dst=bank, stationary=left[k], moving=right, accumulate=k > 0)
-    evict(out, bank, i, j)
-
-
-def tile(source, row, column, width):
+def tile(source, row, column, width, software):
     """SBUF tile of 128 rows at block coordinates (row, column)."""
     here = nl.ndarray((ROWS, width), dtype=source.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=here, src=source[row * ROWS : (row + 1) * ROWS, column * width : (column + 1) * width])
+    move(here, source[row * ROWS : (row + 1) * ROWS, column * width : (column + 1) * width], software)
     return here
 
 
-def panel(source, column, width, count, row_loads):
-    """All 128-row tiles of ``count`` adjacent columns of tiles, row by row."""
-    tiles = []
-    for k in range(source.shape[0] // ROWS):
-        if row_loads:
-            row = tile(source, k, column, width * count)
-            for t in range(count):
-                tiles.append(row[:, t * width : (t + 1) * width])
-        else:
-            for t in range(count):
-                tiles.append(tile(source, k, column * count + t, width))
-    return tiles
+def tiles(count, width, dtype):
+    """``count`` SBUF tiles of 128 rows."""
+    found = []
+    for _ in range(count):
+        found.append(nl.ndarray((ROWS, width), dtype=dtype, buffer=nl.sbuf))
+    return found
+
+
+def panel(shared, source, column, width, count, row_loads, software):
+    """All 128-row tiles of ``count`` adjacent columns of tiles, column by column."""
+    steps = source.shape[0] // ROWS
+    if not row_loads:
+        for t in range(count):
+            here = slice((column * count + t) * width, (column * count + t + 1) * width)
+            for k in range(steps):
+                move(shared[t * steps + k], source[k * ROWS : (k + 1) * ROWS, here], software)
+        return shared
+    rows = []
+    for k in range(steps):
+        rows.append(tile(source, k, column, width * count, software))
+    parts = []
+    for t in range(count):
+        for k in range(steps):
+            parts.append(rows[k][:, t * width : (t + 1) * width])
+    return parts
 
 
 def rows_of(source, first, count, start, width):
@@ -188,14 +196,14 @@ def rows_of(source, first, count, start, width):
     tiles = []
     for s in range(count):
         here = nl.ndarray((ROWS, width), dtype=source.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=here, src=source[(first + s) * ROWS : (first + s + 1) * ROWS, start : start + width])
+        move(here, source[(first + s) * ROWS : (first + s + 1) * ROWS, start : start + width], True)
         tiles.append(here)
     return tiles
 
 
-def evict(out, bank, row, column):
+def evict(out, bank, row, column, software=False):
     """PSUM to HBM through SBUF, in the type of the result."""
     height, width = bank.shape
     here = nl.ndarray(bank.shape, dtype=out.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=out[row * height : (row + 1) * height, column * width : (column + 1) * width], src=here)
+    move(out[row * height : (row + 1) * height, column * width : (column + 1) * width], here, software)

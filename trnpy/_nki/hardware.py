@@ -39,6 +39,7 @@ class Timing:
     dma_start_s: float = 0.74e-6  # trigger to first descriptor (overview)
     dma_wait_s: float = 0.56e-6  # more when a compute engine is waited for: 1.3 us semaphore to start (dma)
     dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
+    dma_stagger_s: float = 15.5e-9  # from one queue of a transfer to the next: 16 start in 233 ns (overview, figure 3)
     descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
     software_dge_s: float = 1e-6  # GpSimd time of one indirect DMA; undocumented, a guess
     software_descriptor_s: float = 10e-9  # and of each of its descriptors; undocumented, a guess

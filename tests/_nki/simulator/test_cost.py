@@ -101,6 +101,56 @@ def test_the_engines_of_a_transfer_are_those_of_its_partitions():
     assert 128 * 2048 / moved.engine_s == pytest.approx(315e9, rel=0.01)  # the matmul tutorial shows 314
 
 
+def copies(count: int, **options) -> list[tuple[float, float]]:
+    """Spans of ``count`` independent loads of 128 x 512 bfloat16 from the rows of a wide matrix."""
+    script = Script()
+    matrix = script.tile((4096, 4096), "bfloat16", "hbm")
+    for i in range(count):
+        tile = script.tile((128, 512), "bfloat16")
+        here = slice(128 * i, 128 * i + 128), slice(0, 512)
+        script.add("dma_copy", "dma", (matrix.operand("src", *here),), (tile.operand("dst"),), **options)
+    plan = schedule(script.trace(), TRN2)
+    return list(zip(plan.start, plan.end, strict=True))
+
+
+def test_the_queues_of_a_transfer_start_one_after_another():
+    script = Script()
+    source = script.tile((128, 4096), "bfloat16", "hbm")
+    script.copy(script.tile((128, 4096), "bfloat16").operand("dst"), source.operand("src"))
+    plan, moved = schedule(script.trace(), TRN2), transfer(script.instructions[0], TRN2)
+    stagger = plan.end[0] - plan.start[0] - moved.engine_s
+    assert stagger == pytest.approx(233e-9, rel=0.01)  # dma overview, figure 3: 15 semaphore updates and the load
+
+
+def test_a_hardware_generator_takes_the_next_transfer_when_the_last_descriptor_is_done():
+    timing = TRN2.timing
+    starts = np.array(copies(5, dge="hwdge"))[:, 0]
+    engine = 8 * (TRN2.dma_descriptor_s + 1024 / TRN2.dma_bytes_per_s)
+    np.testing.assert_allclose(np.diff(starts), 15 * timing.dma_stagger_s + engine, rtol=1e-9)
+    small = Script()
+    matrix = small.tile((4096, 4096), "bfloat16", "hbm")
+    for i in range(5):
+        here = slice(128 * i, 128 * i + 128), slice(0, 128)
+        tile = small.tile((128, 128), "bfloat16")
+        small.add("dma_copy", "dma", (matrix.operand("src", *here),), (tile.operand("dst"),), dge="hwdge")
+    starts = np.array(schedule(small.trace(), TRN2).start)
+    np.testing.assert_allclose(np.diff(starts), timing.descriptor_generation_s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dge", ["none", "swdge"])
+def test_descriptors_that_lie_ready_keep_the_queues_full(dge):
+    starts = np.array(copies(5, dge=dge))[:, 0]
+    engine = 8 * (TRN2.dma_descriptor_s + 1024 / TRN2.dma_bytes_per_s)
+    np.testing.assert_allclose(np.diff(starts), engine, rtol=1e-9)  # 259 GB/s, as measured over mixed rings
+
+
+def test_an_indirect_transfer_takes_gpsimd_for_its_descriptors():
+    starts = np.array(copies(3, dge="swdge", indirect=True))[:, 0]
+    timing = TRN2.timing
+    expected = timing.software_dge_s + 128 * timing.software_descriptor_s
+    np.testing.assert_allclose(np.diff(starts), expected, rtol=1e-9)
+
+
 def test_strided_rows_cost_a_descriptor_per_element():
     script = Script()
     column = script.tile((4096, 512), "float32", "hbm").operand("src", slice(0, 128), slice(0, 1))
@@ -167,6 +217,7 @@ def test_bytes_and_utilisation_are_those_of_the_operands():
     assert 0 < cost.busy("tensor") < cost.busy("dma") <= 1
 
 
+@pytest.mark.slow
 def test_8192_products_are_priced_in_well_under_two_seconds():
     trace = matmul(4096, 4096, 4096)
     began = time.process_time()
@@ -263,6 +314,7 @@ def test_side_by_side_columns_of_hbm_are_independent_and_the_same_columns_are_no
     assert across - beside >= TRN2.timing.dma_start_s * 0.99  # a dependent transfer is triggered after the other's end
 
 
+@pytest.mark.slow
 def test_thousands_of_regions_of_one_tensor_are_searched_quickly():
     script = Script()
     matrix = script.tile((8192, 8192), "float32", "hbm")

@@ -8,13 +8,6 @@ import pytest
 from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 from trnpy._nki.simulator.lint import errors, lint_file
 
-# Gates of NKI.md 6a that the model misses, and why; a gate that begins to hold must leave this table.
-MISSED = {
-    ("A-V1", "total µs"): "the model finds less time lost to throttling than the profile shows",
-    ("B-V0", "total µs"): "source unpublished, loop order inferred",
-    ("K-2", "first to last descriptor, ns"): "the model starts all 16 queues at once",
-}
-
 
 def gates(heavy: bool):
     return [f for f in FIGURES if f.gate is not None and f.launch.heavy is heavy]
@@ -23,8 +16,7 @@ def gates(heavy: bool):
 @pytest.mark.parametrize("figure", gates(False), ids=lambda f: f"{f.launch.case} {f.quantity}")
 def test_a_published_figure_is_met_within_its_gate(figure):
     verdict = judge(figure)
-    missed = (figure.launch.case, figure.quantity) in MISSED
-    assert verdict.passed is not missed, f"modelled {verdict.predicted:.6g}, published {figure.published:.6g}"
+    assert verdict.passed, f"modelled {verdict.predicted:.6g}, published {figure.published:.6g}"
 
 
 @pytest.mark.slow
@@ -33,6 +25,7 @@ def test_a_large_published_figure_is_met_within_its_gate(figure):
     assert judge(figure).passed
 
 
+@pytest.mark.slow
 def test_4096_cubed_is_traced_and_priced_in_two_seconds_and_a_gibibyte():
     program = (
         "import resource, time; began = time.process_time()\n"
@@ -51,12 +44,6 @@ def test_4096_cubed_is_traced_and_priced_in_two_seconds_and_a_gibibyte():
     seconds, gibibytes = map(float, done.stdout.split())
     assert seconds < 2
     assert gibibytes < 1
-
-
-def test_a_missed_total_is_within_a_quarter():
-    for figure in gates(False):
-        if figure.quantity == "total µs" and (figure.launch.case, figure.quantity) in MISSED:
-            assert 0.75 < judge(figure).ratio < 1.25
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +75,18 @@ def test_the_tutorial_variants_lower_dma_time_step_by_step_as_published(variants
 
 
 def test_what_is_moved_is_what_was_measured():
-    exact = {("A-V1", 201.3), ("A-V2", 201.3)}
+    exact = {("A-V0", 1207.7), ("A-V1", 201.3), ("A-V2", 201.3)}
     for figure in FIGURES:
         if figure.quantity == "HBM MB" and (figure.launch.case, figure.published) in exact:
             assert judge(figure).ratio == pytest.approx(1, abs=0.005)
+
+
+@pytest.mark.parametrize(("case", "rate"), [("A-V0", 152.8), ("A-V1", 151.9), ("A-V2", 245.8)])
+def test_transfers_of_one_hardware_ring_run_at_the_published_rate(case, rate):
+    """Achieved GB/s while any transfer is active; none of the three is a gate, or an input of the model."""
+    launch = next(f.launch for f in FIGURES if f.launch.case == case)
+    cost = traced(launch)[1]
+    assert cost.hbm_bytes / cost.busy_s["dma"] / 1e9 == pytest.approx(rate, rel=0.20)
 
 
 @pytest.mark.parametrize("file", sorted(KERNELS.glob("[a-z]*.py")), ids=lambda p: p.name)
@@ -100,8 +95,8 @@ def test_the_rebuilt_kernels_pass_the_lint(file):
 
 
 def test_the_command_prints_every_quick_figure_and_counts_the_misses(capsys):
-    assert main(["--quick"]) == len(MISSED)
+    assert main(["--quick"]) == 0
     shown = capsys.readouterr().out
     assert "modelled" in shown.lower()
-    assert shown.count("MISSED") == len(MISSED)
-    assert f"{len(gates(False)) - len(MISSED)} of {len(gates(False))} gates held" in shown
+    assert "MISSED" not in shown
+    assert f"{len(gates(False))} of {len(gates(False))} gates held" in shown
