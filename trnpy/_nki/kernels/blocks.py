@@ -112,11 +112,15 @@ def turn_tables(a, b, a_rows, b_rows, k, k_tiles):
     return (a_k, b_k)
 
 
-def zeros(rows, columns):
-    """Sums of one block before the first product: tiles of up to 128 rows."""
+def zeros(rows, columns, memory=None):
+    """Sums of one block before the first product: tiles of up to 128 rows, in ``memory`` where loops share it."""
     sums = []
     for i in range(0, rows, TILE):
-        tile = nl.ndarray((min(TILE, rows - i), columns), dtype=nl.float32, buffer=nl.sbuf)
+        size = min(TILE, rows - i)
+        if memory == None:  # noqa: E711 - NKI has no `is`
+            tile = nl.ndarray((size, columns), dtype=nl.float32, buffer=nl.sbuf)
+        else:
+            tile = memory[i // TILE][0:size, 0:columns]
         nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
         sums.append(tile)
     return sums

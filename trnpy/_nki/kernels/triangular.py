@@ -24,8 +24,9 @@ def invert_tiles(a, out, lower, turned, unit, size):
     masks = []
     for level in LEVELS:
         masks.append(_siblings(level=level, tiles=tiles, banks=banks))
-    ones = nl.ndarray((blocks.TILE, tiles, SMALL * SMALL), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=ones, value=1.0, engine=nisa.engine.vector)
+    repeats = []
+    for i in range(SMALL):
+        repeats.append(_repeat(row=i))
     for start, extent, count in blocks.pieces(extent=n, block=size):
         a_at = blocks.offsets(pattern=[[extent * (n + 1), count]], start=start * (n + 1))
         out_at = blocks.offsets(pattern=[[extent * blocks.TILE, count]], start=start * blocks.TILE)
@@ -33,12 +34,11 @@ def invert_tiles(a, out, lower, turned, unit, size):
         def panel(t, a_at=a_at, out_at=out_at, extent=extent):
             here = blocks.entry(table=a_at, t=t)
             tile_count = (extent + blocks.TILE - 1) // blocks.TILE
-            turned_inverse = _substitute(
-                a=a, at=here, extent=extent, lower=lower, unit=unit, ones=ones[:, 0:tile_count, :], tiles=tile_count
-            )
+            straight, across = _lower(a=a, at=here, extent=extent, lower=lower, tiles=tile_count, banks=banks)
+            turned_inverse = _substitute(x=straight, repeats=repeats, unit=unit, tiles=tile_count, banks=banks)
             inverse = _transposed(x=turned_inverse, tiles=tile_count, banks=banks)
             _double(
-                a=a, at=here, extent=extent, lower=lower, inverse=inverse, turned=turned_inverse, masks=masks,
+                straight=straight, across=across, inverse=inverse, turned=turned_inverse, masks=masks,
                 tiles=tile_count, banks=banks,
             )  # fmt: skip
             pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, tile_count], [1, blocks.TILE]]
@@ -93,54 +93,96 @@ def _transposed(x, tiles, banks):
     return result
 
 
-def _substitute(a, at, extent, lower, unit, ones, tiles):
-    """Inverses of the diagonal tiles of order 16, transposed, in tiles of 128 that are zero elsewhere.
+def _repeat(row):
+    """(128, 128): as stationary operand, gives row ``row`` of each 16 to all 16 partitions of them."""
+    x = nl.ndarray((blocks.TILE, GROUPS, SMALL), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=x, value=1.0, engine=nisa.engine.vector)
+    return _selected(x=x, pattern=[[-SMALL, GROUPS], [0, SMALL]], multiplier=1, offset=-row, op=nl.equal)
 
-    Partition 16 g + c holds all of tile g and solves for column c of its inverse.
-    """
+
+def _lower(a, at, extent, lower, tiles, banks):
+    """The diagonal tiles or, of an upper triangle, their transposes; and these transposed."""
     n = a.shape[0]
-    # The identity stays where the last tile is not full.
-    small = _selected(x=ones, pattern=[[0, tiles], [1, SMALL], [-1, SMALL]], multiplier=0, offset=0, op=nl.equal)
+    tile = _wide(tiles=tiles)
+    diagonal = [[0, tiles], [1, blocks.TILE]]
     whole = extent // blocks.TILE
-    for g in range(GROUPS):
-        here = small[g * SMALL : (g + 1) * SMALL, :, :]
-        if whole > 0:
-            pattern = [[0, SMALL], [blocks.TILE * (n + 1), whole], [n, SMALL], [1, SMALL]]
-            source = blocks.flat(a).ap(pattern=pattern, offset=g * SMALL * (n + 1), scalar_offset=at, indirect_dim=0)
-            nisa.dma_copy(dst=here[:, 0:whole, :], src=source)
-        first = whole * blocks.TILE + g * SMALL
-        order = min(SMALL, extent - first)
-        for i in range(order if whole < tiles else 0):
-            source = blocks.flat(a).ap(
-                pattern=[[0, SMALL], [1, order]], offset=first * (n + 1) + i * n, scalar_offset=at, indirect_dim=0
-            )
-            nisa.dma_copy(dst=here[:, whole, i * SMALL : i * SMALL + order], src=source)
+    if whole < tiles:
+        # The identity stays where the last tile is not full.
+        last = tile[:, whole : whole + 1, :]
+        nisa.memset(dst=last, value=1.0, engine=nisa.engine.vector)
+        nisa.affine_select(
+            dst=last, pattern=[[1, blocks.TILE]], channel_multiplier=-1, on_true_tile=last, on_false_value=0.0,
+            cmp_op=nl.equal,
+        )  # fmt: skip
+        order = extent - whole * blocks.TILE
+        source = blocks.place(x=a, at=at, offset=whole * blocks.TILE * (n + 1), rows=order, columns=order)
+        nisa.dma_copy(dst=tile[0:order, whole, 0:order], src=source)
+    if whole > 0:
+        pattern = [[n, blocks.TILE], [blocks.TILE * (n + 1), whole], [1, blocks.TILE]]
+        source = blocks.flat(a).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
+        nisa.dma_copy(dst=tile[:, 0:whole, :], src=source)
+    # What lies in the other triangle may be anything, NaN too.
+    op = nl.less_equal if lower else nl.greater_equal
+    tile = _selected(x=tile, pattern=diagonal, multiplier=-1, offset=0, op=op)
+    across = _transposed(x=tile, tiles=tiles, banks=banks)
+    if lower:
+        return (tile, across)
+    return (across, tile)
+
+
+def _substitute(x, repeats, unit, tiles, banks):
+    """Inverses of the lower diagonal tiles of order 16, transposed, in tiles of 128 that are zero elsewhere.
+
+    Partition 16 g + c gets all of tile g and solves for column c of its inverse.
+    """
+    groups = [[0, tiles], [-SMALL, GROUPS], [0, SMALL]]
+    x = _diagonal_blocks(x=x, pattern=groups)
+    rows = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=rows, src=x[:, :, 0:SMALL], engine=nisa.engine.vector)
+    for g in range(1, GROUPS):
+        nisa.tensor_tensor(dst=rows, data1=rows, data2=x[:, :, g * SMALL : (g + 1) * SMALL], op=nl.add)
+    small = nl.ndarray((blocks.TILE, SMALL, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
+    each = blocks.TILE_N // (tiles * SMALL)  # rows of all tiles that one bank takes
+    for i0 in range(0, SMALL, each):
+        some = min(each, SMALL - i0)
+        bank = banks[i0 // each % BANKS]
+        for i in range(some):
+            # Times 1 and plus zeros: exact, and said to be so.
+            nisa.nc_matmul(
+                dst=bank[:, i * tiles * SMALL : (i + 1) * tiles * SMALL], stationary=repeats[i0 + i], moving=rows,
+                is_stationary_onezero=True, accumulate=False,
+            )  # fmt: skip
+        filled = bank[:, 0 : some * tiles * SMALL]
+        nisa.tensor_copy(dst=small[:, i0 : i0 + some, :, :], src=filled, engine=nisa.engine.scalar)
     unit_columns = _unit_columns(tiles=tiles)
-    x = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
+    solved = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
     terms = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.ndarray((blocks.TILE, tiles, 1), dtype=nl.float32, buffer=nl.sbuf)
-    if not unit:
-        inverse = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.reciprocal(dst=inverse, data=small[:, :, 0 : SMALL * SMALL : SMALL + 1])
+    inverse = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
     for i in range(SMALL):
-        here = x[:, :, i : i + 1]
+        here = solved[:, :, i : i + 1]
         rest = unit_columns[:, :, i : i + 1]
         if i > 0:
-            row = small[:, :, i * SMALL : i * SMALL + i] if lower else small[:, :, i : i + (i - 1) * SMALL + 1 : SMALL]
-            nisa.tensor_tensor(dst=terms[:, :, 0:i], data1=row, data2=x[:, :, 0:i], op=nl.multiply)
+            row = small[:, i, :, 0:i]
+            nisa.tensor_tensor(dst=terms[:, :, 0:i], data1=row, data2=solved[:, :, 0:i], op=nl.multiply)
             nisa.tensor_reduce(dst=total, op=nl.add, data=terms[:, :, 0:i], axis=2, keepdims=True)
             nisa.tensor_tensor(dst=total, data1=rest, data2=total, op=nl.subtract)
             rest = total
         if unit:
             nisa.tensor_copy(dst=here, src=rest, engine=nisa.engine.vector)
         else:
+            nisa.reciprocal(dst=inverse[:, :, i : i + 1], data=small[:, i, :, i : i + 1])
             nisa.tensor_tensor(dst=here, data1=rest, data2=inverse[:, :, i : i + 1], op=nl.multiply)
     spread = _wide(tiles=tiles)
     for g in range(GROUPS):
-        nisa.tensor_copy(dst=spread[:, :, g * SMALL : (g + 1) * SMALL], src=x, engine=nisa.engine.scalar)
-    groups = [[0, tiles], [-SMALL, GROUPS], [0, SMALL]]
-    spread = _selected(x=spread, pattern=groups, multiplier=1, offset=0, op=nl.greater_equal)
-    return _selected(x=spread, pattern=groups, multiplier=1, offset=-SMALL, op=nl.less)
+        nisa.tensor_copy(dst=spread[:, :, g * SMALL : (g + 1) * SMALL], src=solved, engine=nisa.engine.scalar)
+    return _diagonal_blocks(x=spread, pattern=groups)
+
+
+def _diagonal_blocks(x, pattern):
+    """x within the diagonal blocks of order 16, else 0."""
+    x = _selected(x=x, pattern=pattern, multiplier=1, offset=0, op=nl.greater_equal)
+    return _selected(x=x, pattern=pattern, multiplier=1, offset=-SMALL, op=nl.less)
 
 
 def _unit_columns(tiles):
@@ -154,26 +196,8 @@ def _unit_columns(tiles):
     return wide[:, 0, :, :]
 
 
-def _double(a, at, extent, lower, inverse, turned, masks, tiles, banks):
+def _double(straight, across, inverse, turned, masks, tiles, banks):
     """From inverses of order 16 to 128, in place: [A 0; B C]^-1 has -C^-1 B A^-1 where M - M B M has it."""
-    n = a.shape[0]
-    tile = _wide(tiles=tiles)
-    whole = extent // blocks.TILE
-    if whole < tiles:
-        nisa.memset(dst=tile[:, whole, :], value=0.0, engine=nisa.engine.vector)
-        order = extent - whole * blocks.TILE
-        source = blocks.place(x=a, at=at, offset=whole * blocks.TILE * (n + 1), rows=order, columns=order)
-        nisa.dma_copy(dst=tile[0:order, whole, 0:order], src=source)
-    if whole > 0:
-        pattern = [[n, blocks.TILE], [blocks.TILE * (n + 1), whole], [1, blocks.TILE]]
-        source = blocks.flat(a).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
-        nisa.dma_copy(dst=tile[:, 0:whole, :], src=source)
-    # What lies in the other triangle may be anything, NaN too.
-    tile = _selected(
-        x=tile, pattern=[[0, tiles], [1, blocks.TILE]], multiplier=-1, offset=0, op=nl.less if lower else nl.greater
-    )
-    across = _transposed(x=tile, tiles=tiles, banks=banks)
-    straight, across = (tile, across) if lower else (across, tile)
     below, below_turned, first, second = _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles)
     for mask, mask_turned in masks:
         nisa.tensor_tensor(dst=below, data1=straight, data2=mask[:, 0:tiles, :], op=nl.multiply)

@@ -51,18 +51,20 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
     triangular.invert_tiles(a=a, out=inverses, lower=lower, turned=forward, unit=unit, size=size)
     k_tiles = blocks.chunk_tiles(dtype=a.dtype)
     row, column = (1, n) if transposed else (n, 1)  # in a, from one row of T to the next, and one column
-    diagonal, solutions = [], []
+    diagonal, solutions, sums = [], [], []
+    width = min(r, COLUMNS * blocks.TILE_N)
     for _ in range(0, size, blocks.TILE):
         diagonal.append(nl.ndarray((blocks.TILE, size), dtype=nl.float32, buffer=nl.sbuf))
-        solutions.append(nl.ndarray((blocks.TILE, COLUMNS * blocks.TILE_N), dtype=nl.float32, buffer=nl.sbuf))
+        solutions.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
+        sums.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
     job = {
         "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "size": size, "k_tiles": k_tiles,
-        "inverses": inverses, "diagonal": diagonal, "solutions": solutions,
+        "inverses": inverses, "diagonal": diagonal, "solutions": solutions, "sums": sums,
         "alpha": blocks.broadcast(scalar=alpha),
         "columns_at": _order(step=size * column, count=full, forward=forward),
         "solved_at": _order(step=size * r, count=full, forward=forward),
         "pools": blocks.pools_of(
-            dtype=a.dtype, turned=not transposed, k_tiles=k_tiles, m_size=size, n_size=min(r, COLUMNS * blocks.TILE_N)
+            dtype=a.dtype, turned=not transposed, k_tiles=k_tiles, m_size=size, n_size=width
         ),
     }  # fmt: skip
     last = full * size  # first row of what is left after the full panels
@@ -114,7 +116,7 @@ def _panel(job, places, p, extent, solved, left):
 
         def columns(t, c_at=c_at, width=width):
             here = blocks.entry(table=c_at, t=t)
-            sums = blocks.zeros(rows=extent, columns=width)
+            sums = blocks.zeros(rows=extent, columns=width, memory=job["sums"])
             _known(job=job, row_at=at[0], here=here, sums=sums, solved=solved, left=left, extent=extent, width=width)
             _solve(
                 job=job, at=blocks.entry(table=c_at, t=t, start=at[2]), diagonal=diagonal, inverses=inverses,
