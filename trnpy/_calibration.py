@@ -188,9 +188,9 @@ def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
     import scipy.sparse
 
     block, rows = 16, 4096
-    pattern = scipy.sparse.random_array((rows // block, rows // block), density=4 / (rows // block), rng=0)
+    pattern: Any = scipy.sparse.random_array((rows // block, rows // block), density=4 / (rows // block), rng=0)
     bsr = scipy.sparse.kron(pattern, np.ones((block, block)), format="bsr")
-    csr = scipy.sparse.random_array((rows, rows), density=64 / rows, rng=0, format="csr")
+    csr: Any = scipy.sparse.random_array((rows, rows), density=64 / rows, rng=0, format="csr")
     for n in (1, 16):
         x = np.ones((rows, n))
         yield "csr", n, 2.0 * csr.nnz * n, functools.partial(operator.matmul, csr, x)

@@ -9,6 +9,7 @@ from typing import Any as _Any
 from scipy import sparse as _scipy
 
 from trnpy._names import public as _public
+from trnpy.sparse._blocks import block_analysis as _block_analysis
 from trnpy.sparse._classes import SCIPY as _SCIPY
 from trnpy.sparse._classes import makers as _makers
 
@@ -44,6 +45,7 @@ _MAKERS = (
 __all__ = _scipy.__all__
 
 _names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _MAKERS, __name__)
+_names["block_analysis"] = _block_analysis
 globals().update(_names)
 
 

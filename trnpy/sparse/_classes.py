@@ -13,7 +13,7 @@ from typing import Any
 from scipy import sparse
 
 from trnpy._names import settled
-from trnpy.sparse import _ops
+from trnpy.sparse import _blocks, _ops
 
 _ABSTRACT = (sparse.sparray, sparse.spmatrix)
 _BASES = tuple(
@@ -40,6 +40,7 @@ def _recast(a: Any, cls: Any) -> Any:
     """``a`` as an instance of ``cls``, SciPy's class of its format or a subclass of it; the arrays are shared."""
     result = cls.__new__(cls)
     result.__dict__.update(a.__dict__)
+    result.__dict__.pop(_blocks.CACHE, None)  # of this object, and no part of a pickle
     return result
 
 
@@ -85,7 +86,7 @@ class _Sparse(_ops.Products):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = _recast(self, type(self))
-        result.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        result.__dict__.update(copy.deepcopy(result.__dict__, memo))
         return result
 
 
@@ -105,7 +106,8 @@ def _subclass(base: type) -> type:
         if hasattr(base, name):
             body[name] = adopting(getattr(base, name))
     if layout == "csr":
-        body["tobsr"] = _ops.tobsr(base.tobsr)
+        csr: Any = base
+        body["tobsr"] = _ops.tobsr(csr.tobsr)
     kind = {"metaclass": ABCMeta}  # SciPy's own from 1.16 on; __subclasshook__ needs it
     return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 

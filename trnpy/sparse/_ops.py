@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from trnpy.sparse import _spmm
 
 # Of deciding and of checking the result, and of each product of a route's own (benchmarks/sparse).
 ROUTE_S, PRODUCT_S = 30e-6, 6e-6
+DENSE_LEAST = 1024  # elements of X: fewer, and the one look is as short as it gets
 LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
 BLOCK_LEAST = 250_000  # multiply-adds: below 100 us of SciPy's loop, a route is not worth looking for
 COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1 ms, a hundred times the look
@@ -22,6 +24,11 @@ ROW_LEAST = 16  # stored elements a row, on average, before rows that share colu
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
 NO_KERNEL = (Reason.LAYOUT, "no device path for sparse products")
+
+
+def is_sparse(a: Any) -> bool:
+    """Whether ``a`` is of a sparse class, SciPy's or trnpy's."""
+    return bool(sparse.issparse(a))
 
 
 class Products:
@@ -32,8 +39,6 @@ class Products:
 
     def multiply(self, other: Any) -> Any:
         return multiply(self, other)
-
-    multiply.__doc__ = sparse.csr_array.multiply.__doc__
 
 
 def _scipys_matmul(a: Any, other: Any) -> Any:
@@ -52,14 +57,14 @@ def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a product may have another route: nanoseconds, and microseconds where SciPy takes a millisecond."""
     a, x = args
     if type(x) is np.ndarray:
-        if x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
+        if x.size < DENSE_LEAST or x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
             return False
         if a.format == "bsr":
             return bool(a.data.size * x.shape[1] >= BLOCK_LEAST)
         if a.format not in ("csr", "csc") or a.ndim != 2 or a.data.size * x.shape[1] < COMPRESSED_LEAST:
             return False
         return _rows_may_group(a)
-    return bool(a.format == "bsr" and sparse.issparse(x) and x.format == "bsr" and a.data.size >= BLOCK_LEAST / 32)
+    return bool(a.format == "bsr" and is_sparse(x) and x.format == "bsr" and a.data.size >= BLOCK_LEAST / 32)
 
 
 def _rows_may_group(a: Any) -> bool:
@@ -68,7 +73,7 @@ def _rows_may_group(a: Any) -> bool:
 
 def prepare_matmul(a: Any, other: Any) -> Problem:
     """The product of sparse ``a`` with a dense or sparse ``other``."""
-    if a.ndim != 2 or not (sparse.issparse(other) or type(other) is np.ndarray):
+    if a.ndim != 2 or not (is_sparse(other) or type(other) is np.ndarray):
         raise Unsupported(Reason.LAYOUT, f"{a.ndim}-dimensional {a.format} times {type(other).__name__}")
     if other.ndim not in (1, 2) or other.shape[0] != a.shape[1]:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {other.shape}")
@@ -78,7 +83,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
     m = other.shape[1] if other.ndim == 2 else 1
     real = 4 if dtype.kind == "c" else 1
     nnz = a.nnz
-    if sparse.issparse(other):
+    if is_sparse(other):
         terms, kind = nnz * other.nnz / max(a.shape[1], 1), "sparse sparse"
         bytes_in, bytes_out = (nnz + other.nnz) * (dtype.itemsize + 4), 0
     else:
@@ -86,24 +91,26 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
         bytes_in, bytes_out = nnz * (a.dtype.itemsize + 4) + other.nbytes, a.shape[0] * m * dtype.itemsize
     route: Route | None = None
     if dtype.char in "fdFD" and a.dtype == dtype and dtype.isnative and nnz:
-        if sparse.issparse(other):
+        if is_sparse(other):
             route = _block_route(a, other, real) if _blocks_meet(a, other) else None
             if route is not None:  # SciPy's loop over blocks is faster than that over elements, and can be counted
                 (r, k), c = a.blocksize, other.blocksize[1]
                 terms, kind = float(r * k * c * _spmm.block_pairs(a, other)), "bsr"
         elif m >= LEAST_COLUMNS:
             route = _dense_route(a, other, real)
-    cost = Cost(kind, m, 2.0 * real * terms, bytes_in, bytes_out)
+    cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out)
     return Problem((), dtype, cost, route=route, on_device=False, refusal=NO_KERNEL)
 
 
 def _blocks_meet(a: Any, b: Any) -> bool:
-    return bool(a.format == b.format == "bsr" and a.blocksize[1] == b.blocksize[0] and a.dtype == b.dtype)
+    if not a.format == b.format == "bsr" or a.blocksize[1] != b.blocksize[0] or a.dtype != b.dtype:
+        return False
+    return max(*a.blocksize, *b.blocksize) > 1  # of single elements SciPy makes CSR, whose columns it orders otherwise
 
 
 def _gemm_s(rates: HostRates, m: float, n: float, k: float, terms: float, dtype: np.dtype) -> float:
     """Predicted seconds of ``terms`` real multiply-adds in products (m, k) by (k, n)."""
-    return rates.seconds("matmul", (m * n * k) ** (1 / 3), 2.0 * terms, dtype)
+    return rates.seconds("matmul", math.cbrt(m * n * k), 2.0 * terms, dtype)
 
 
 def _block_route(a: Any, b: Any, real: int) -> Route:
@@ -111,7 +118,7 @@ def _block_route(a: Any, b: Any, real: int) -> Route:
     pairs = _spmm.block_pairs(a, b)
 
     def seconds(rates: HostRates) -> float:
-        copied = pairs * a.dtype.itemsize * k * (r + c) / rates.copy_bytes_per_s
+        copied: float = pairs * a.dtype.itemsize * k * (r + c) / rates.copy_bytes_per_s
         return _gemm_s(rates, r, c, k, real * r * k * c * pairs, a.dtype) + copied + ROUTE_S
 
     def run() -> Any:
@@ -138,7 +145,7 @@ def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
     in_row = count / max(len(a.indptr) - 1, 1)
 
     def seconds(rates: HostRates) -> float:
-        copied = count * a.dtype.itemsize * c * (r + m) / rates.copy_bytes_per_s
+        copied: float = count * a.dtype.itemsize * c * (r + m) / rates.copy_bytes_per_s
         return _gemm_s(rates, r, m, c * in_row, real * count * r * c * m, a.dtype) + copied + ROUTE_S
 
     def run() -> Any:
@@ -158,7 +165,7 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
     rows, rest = shared / length, every - shared
     # X gathered, for CSC the result read and added to; and the columns of all rows compared.
     passes = 1 if a.format == "csr" else 3
-    moved = passes * 2 * length * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
+    moved: float = passes * 2 * length * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
 
     def seconds(rates: HostRates) -> float:
         left = rates.seconds("csr", m, 2.0 * real * rest * m, a.dtype) + PRODUCT_S * 4 * len(alike.stretches())

@@ -1,0 +1,161 @@
+"""Blocks of sparse matrices: counted as a dense count would, once until the pattern changes, and reported."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trnpy
+import trnpy.sparse
+from trnpy.sparse import _blocks
+
+FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
+
+
+def counted(dense, block):
+    """Non-empty blocks of each block row of a dense pattern."""
+    rows, columns = (-(-n // block) for n in dense.shape)
+    padded = np.zeros((rows * block, columns * block), bool)
+    padded[: dense.shape[0], : dense.shape[1]] = dense
+    return padded.reshape(rows, block, columns, block).any(axis=(1, 3)).sum(axis=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.tuples(st.sampled_from((1, 7, 16, 50)), st.sampled_from((1, 8, 33))),
+    st.sampled_from((0.0, 0.02, 0.5)),
+    st.sampled_from(FORMATS),
+    st.sampled_from((1, 4, 8)),
+)
+def test_blocks_are_counted_as_in_a_dense_pattern(seed, shape, density, layout, block):
+    dense = np.random.default_rng(seed).random(shape) < density
+    a = getattr(trnpy.sparse, f"{layout}_array")(scipy.sparse.coo_array(dense.astype(float)))
+    stored = a.tocsr()
+    stored.data[:] = 1
+    pattern = stored.toarray() != 0
+    blocks = _blocks.count_blocks(a, block)
+    np.testing.assert_array_equal(blocks.in_row, counted(pattern, block))
+    assert blocks.nnz == pattern.sum() and blocks.count == blocks.in_row.sum()
+    if blocks.count:
+        assert blocks.density == pattern.sum() / (blocks.count * block**2)
+        assert blocks.padding == len(blocks.in_row) * blocks.in_row.max() / blocks.count
+
+
+def test_slabs_of_any_size_count_the_same(monkeypatch):
+    a = scipy.sparse.random_array((200, 300), density=0.05, rng=0, format="csr")
+    for matrix in (a, a.T):
+        whole = _blocks.count_blocks(trnpy.sparse.csr_array(a) if matrix is a else trnpy.sparse.csc_array(matrix), 8)
+        for slab in (1, 100, 1000):
+            monkeypatch.setattr(_blocks, "SLAB", slab)
+            again = _blocks.count_blocks(type(matrix)(matrix), 8)
+            np.testing.assert_array_equal(again.in_row, whole.in_row)
+        monkeypatch.undo()
+
+
+def brute_buckets(lengths, buckets):
+    """The fewest blocks of rows padded to the longest of their bucket, by trying every cut of the sorted lengths."""
+    if not len(lengths):
+        return 0
+    if buckets == 1:
+        return len(lengths) * lengths[-1]
+    return min(
+        brute_buckets(lengths[:cut], buckets - 1) + len(lengths[cut:]) * lengths[-1] for cut in range(len(lengths))
+    )
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9))
+def test_buckets_are_the_best_there_are(lengths):
+    blocks = _blocks.Blocks(8, (8 * len(lengths), 80), sum(lengths), np.array(lengths))
+    assert blocks.bucket_padding == brute_buckets(sorted(lengths), _blocks.BUCKETS) / max(sum(lengths), 1)
+
+
+def test_the_arrow_matrix_is_padded_by_no_more_than_a_ninth():
+    a = scipy.sparse.lil_array((8192, 8192))
+    a[:128, :] = a[:, :128] = 1
+    a.setdiag(1)
+    blocks = _blocks.count_blocks(trnpy.sparse.csr_array(a))
+    assert blocks.padding > 21 and blocks.bucket_padding <= 1.11 and 0.67 < blocks.density < 0.68
+
+
+@pytest.mark.parametrize("layout", ("csr", "csc", "bsr"))
+def test_the_count_is_kept_until_the_pattern_changes(layout):
+    rng = np.random.default_rng(1)
+    a = getattr(trnpy.sparse, f"{layout}_array")(scipy.sparse.random_array((64, 64), density=0.1, rng=rng))
+    first = _blocks.count_blocks(a, 8)
+    assert _blocks.count_blocks(a, 8) is first
+    a.data *= 2
+    a *= 3
+    a.data[:] = 0
+    assert _blocks.count_blocks(a, 8) is first  # of the pattern, whatever the values
+    assert _blocks.count_blocks(a, 16) is not first
+    before = a.indices[0]
+    a.indices[0] = 63 - before if layout != "bsr" else a.shape[1] // a.blocksize[1] - 1 - before
+    assert _blocks.count_blocks(a, 8) is not first
+    a.indptr[-1] -= 1
+    assert _blocks.count_blocks(a, 8).nnz < first.nnz
+    a.eliminate_zeros()
+    assert _blocks.count_blocks(a, 8).count == 0
+
+
+def test_the_analysis_prints_density_padding_modelled_seconds_and_the_decision(capsys):
+    rng = np.random.default_rng(2)
+    a = trnpy.sparse.block_diag([rng.standard_normal((300, 300)) for _ in range(8)], format="csr")
+    with trnpy.policy(machine="trn1"):
+        result = trnpy.sparse.block_analysis(a, columns=64)
+    printed = capsys.readouterr().out
+    assert printed == f"{result}\n"
+    for phrase in ("density within them", "in 4 buckets", "on trn1", "modelled", "predicted", "share columns"):
+        assert phrase in printed
+    assert 0 < result.resident_s < result.one_shot_s
+    with trnpy.trace() as log:
+        a @ rng.standard_normal((2400, 64))
+    assert (log[0].reason, log[0].route) == (result.decision.reason, result.decision.route)
+
+
+def test_reordering_gathers_a_shuffled_band(capsys):
+    n = 1024
+    band = scipy.sparse.diags_array([1.0] * 9, offsets=range(-4, 5), shape=(n, n), format="csr")
+    shuffle = np.random.default_rng(3).permutation(n)
+    a = trnpy.sparse.csr_array(band[shuffle][:, shuffle])
+    as_it_is, rcm, back = (trnpy.sparse.block_analysis(a, order=o) for o in (None, "rcm", np.argsort(shuffle)))
+    assert as_it_is.blocks.count == 64 and rcm.blocks.count <= 30 and back.blocks.count == 22
+
+
+def test_what_cannot_be_analysed_says_what_is_expected(capsys):
+    with pytest.raises(TypeError, match=r"ndarray.*expected a sparse"):
+        trnpy.sparse.block_analysis(np.eye(3))
+    with pytest.raises(ValueError, match=r"3 x 4.*square"):
+        trnpy.sparse.block_analysis(trnpy.sparse.csr_array((3, 4)), order="rcm")
+    with pytest.raises(ValueError, match=r"'mmd'.*'rcm'"):
+        trnpy.sparse.block_analysis(trnpy.sparse.csr_array((3, 3)), order="mmd")
+    for a in (
+        trnpy.sparse.csr_array((0, 5)),
+        trnpy.sparse.csr_array(np.eye(3, dtype=int)),
+        scipy.sparse.dok_array((3, 3)),
+    ):
+        trnpy.sparse.block_analysis(a)
+    assert "no path for int64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n", (10**5, pytest.param(10**6, marks=pytest.mark.slow)))
+def test_a_million_rows_are_analysed_and_multiplied_without_a_copy_of_the_matrix(n, capsys):
+    """Peak memory of both together over SciPy's own of the product, both above the operands."""
+    each = 10
+    rng = np.random.default_rng(4)
+    arrays = rng.random(n * each), rng.integers(0, n, n * each, dtype=np.int32), np.arange(0, n * each + 1, each)
+    theirs = scipy.sparse.csr_array(arrays, shape=(n, n))
+    ours = trnpy.sparse.csr_array(arrays, shape=(n, n))
+    x = rng.standard_normal((n, 8))
+    peaks = []
+    for a in (theirs, ours):
+        tracemalloc.start()
+        a @ x
+        if a is ours:
+            trnpy.sparse.block_analysis(ours, 8)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] <= 2 * peaks[0]

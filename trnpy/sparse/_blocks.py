@@ -1,0 +1,174 @@
+"""How a sparse matrix falls into blocks, and what a product of them would take: counted once, kept on the object."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trnpy._calibration import current_rates
+from trnpy._dispatch import Cost, Decision, decide, predict
+from trnpy._nki.hardware import MACHINES
+from trnpy._policy import current_policy
+from trnpy._precision import MATCHED
+from trnpy.sparse._ops import is_sparse, prepare_matmul
+
+BLOCK = 128  # rows and columns of the systolic array
+LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (NUMERICS.md, 4)
+BUCKETS = 4  # of block rows padded to one length each: at most 1.11 on what was measured (NUMERICS.md, 4)
+SLAB = 2**20  # stored elements counted at a time: the count's own memory is in proportion to this, not to the matrix
+CACHE = "_trnpy_blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The non-empty blocks of a sparse matrix, as counted in its pattern; explicit zeros are elements."""
+
+    block: int
+    shape: tuple[int, int]
+    nnz: int
+    in_row: np.ndarray  # (block rows,) non-empty blocks of each
+
+    @property
+    def count(self) -> int:
+        """Non-empty blocks."""
+        return int(self.in_row.sum())
+
+    @property
+    def density(self) -> float:
+        """Stored elements over those of non-empty blocks."""
+        return self.nnz / max(self.count * self.block**2, 1)
+
+    @property
+    def padding(self) -> float:
+        """Blocks over non-empty ones, when all block rows have the length of the longest."""
+        return len(self.in_row) * int(self.in_row.max(initial=0)) / max(self.count, 1)
+
+    @property
+    def bucket_padding(self) -> float:
+        """The same in BUCKETS groups of block rows, each of its longest row, chosen best."""
+        lengths, rows = np.unique(self.in_row, return_counts=True)
+        before = np.concatenate([[0], np.cumsum(rows)])  # rows shorter than each length
+        best = np.where(before == 0, 0.0, np.inf)  # blocks of all shorter rows, in the buckets so far
+        for _ in range(BUCKETS):
+            # A bucket of lengths i up to j - 1 is as long as the latter.
+            best = np.array(
+                [0.0, *(np.min(best[:j] + lengths[j - 1] * (before[j] - before[:j])) for j in range(1, len(before)))]
+            )
+        return float(best[-1]) / max(self.count, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAnalysis:
+    """What a product with ``columns`` dense columns would take; device seconds are modelled, never measured."""
+
+    blocks: Blocks
+    columns: int
+    machine: str
+    resident_s: float | None  # the matrix is on the device already; None: no device path for its dtype
+    one_shot_s: float | None  # it is sent along
+    decision: Decision
+
+    def __str__(self) -> str:
+        b, (rows, columns) = self.blocks, self.blocks.shape
+        every = -(-rows // b.block) * -(-columns // b.block)
+        lines = [
+            f"{rows} x {columns}, {b.nnz} stored elements",
+            f"blocks {b.block} x {b.block}: {b.count} of {every}, density within them {b.density:.2%}",
+            f"padding: {b.padding:.2f} to the longest, {b.bucket_padding:.2f} in {BUCKETS} buckets, none by pointer",
+        ]
+        if self.resident_s is None or self.one_shot_s is None:
+            lines.append(f"{self.columns} columns on {self.machine}: no path for {self.decision.dtype}")
+        else:
+            times = f"{self.resident_s:.2g} s resident, {self.one_shot_s:.2g} s one-shot, modelled"
+            lines.append(f"{self.columns} columns on {self.machine}: {times}")
+        if self.decision.host_s is not None:
+            lines.append(f"{self.columns} columns on the host: {self.decision.host_s:.2g} s predicted")
+        return "\n".join([*lines, str(self.decision)])
+
+
+def block_analysis(a: Any, columns: int = BLOCK, order: str | np.ndarray | None = None) -> BlockAnalysis:
+    """Print how sparse ``a`` (rows, n) falls into 128 x 128 blocks and where ``a @ x``, x (n, columns), would run.
+
+    ``order``: "rcm" for reverse Cuthill-McKee, or a permutation of the rows and columns of a square matrix, such as
+    one along a space-filling curve.  Nothing is densified; the count is kept on ``a`` until its pattern changes.
+    """
+    if not is_sparse(a) or a.ndim != 2:
+        raise TypeError(f"block_analysis({type(a).__name__}): expected a sparse array or matrix of two dimensions")
+    if order is not None:
+        a = _reordered(a, order)
+    blocks = count_blocks(a)
+    policy, rates = current_policy(), current_rates()
+    hardware = MACHINES[policy.machine]
+    # A stand-in for X: its shape and dtype, and no memory.
+    problem = prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
+    decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
+    resident_s = one_shot_s = None
+    if problem.dtype.name in MATCHED:
+        size, item = blocks.count * blocks.block**2, problem.dtype.itemsize
+        real = 4 if problem.dtype.kind == "c" else 1
+        cost = Cost(
+            kind=problem.cost.kind,
+            n=columns,
+            flops=problem.cost.flops,
+            bytes_in=item * (size + a.shape[1] * columns),
+            bytes_out=item * a.shape[0] * columns,
+            products=2.0 * real * size * max(columns, LEAST_MOVING),
+        )
+        one_shot_s = predict(cost, problem.dtype, hardware, policy, rates)[0]
+        resident_s = predict(cost, problem.dtype, hardware, policy, rates, item * size)[0]
+    result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision)
+    print(result)
+    return result
+
+
+def count_blocks(a: Any, block: int = BLOCK) -> Blocks:
+    """The non-empty blocks of ``a``, kept on trnpy's objects under a digest of their pattern."""
+    pattern = a if a.format in ("csr", "csc") else a.tocsr()
+    digest = hashlib.blake2b(f"{pattern.format} {a.shape} {block}".encode(), digest_size=16)
+    for indices in (pattern.indptr, pattern.indices):
+        digest.update(np.ascontiguousarray(indices).data)
+    key = digest.digest()
+    kept = a.__dict__.get(CACHE)
+    if kept is not None and kept[0] == key:
+        found: Blocks = kept[1]
+        return found
+    in_row = np.zeros(-(-a.shape[0] // block), np.int64)
+    for rows in _block_rows(pattern, block):
+        in_row += np.bincount(rows, minlength=len(in_row))
+    blocks = Blocks(block, a.shape, int(pattern.indptr[-1]), in_row)
+    a.__dict__[CACHE] = key, blocks
+    return blocks
+
+
+def _block_rows(pattern: Any, block: int) -> Iterator[np.ndarray]:
+    """The block row of each non-empty block, slab by slab of major blocks."""
+    by_rows = pattern.format == "csr"
+    indptr, lines = pattern.indptr, len(pattern.indptr) - 1
+    minors = -(-(pattern.shape[1] if by_rows else pattern.shape[0]) // block)
+    first = 0
+    while first < lines:
+        # Whole blocks of lines, at least one, of about SLAB elements.
+        after = int(np.searchsorted(indptr, indptr[first] + SLAB, side="right")) - 1
+        after = min(max(after // block * block, first + block), lines)
+        stored = slice(int(indptr[first]), int(indptr[after]))
+        major = np.repeat(np.arange(first, after) // block, np.diff(indptr[first : after + 1]))
+        found = np.unique(major * minors + pattern.indices[stored] // block)
+        yield found // minors if by_rows else found % minors
+        first = after
+
+
+def _reordered(a: Any, order: str | np.ndarray) -> Any:
+    """``a`` with rows and columns permuted alike."""
+    if a.shape[0] != a.shape[1]:
+        raise ValueError(f"order={order!r} of a {a.shape[0]} x {a.shape[1]} matrix: expected a square one")
+    a = a.tocsr()
+    if isinstance(order, str):
+        if order != "rcm":
+            raise ValueError(f"order={order!r}: expected 'rcm' or a permutation")
+        order = sparse.csgraph.reverse_cuthill_mckee(a)
+    return a[order][:, order]
