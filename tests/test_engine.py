@@ -224,6 +224,28 @@ def test_integers_are_bit_equal(device, dtype):
     assert c.dtype == a.dtype
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8"])
+def test_integer_calls_reach_the_device(device, dtype):
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(info.min, info.max, (3, 40, 40), endpoint=True, dtype=dtype) for _ in range(2))
+    calls = [lambda m: m.matmul(a, b), lambda m: m.dot(a[0], b[0]), lambda m: m.einsum("ijk,ikl->jl", a, b)]
+    for call in calls:
+        with trnpy.trace() as log:
+            ours = call(trnpy)
+        np.testing.assert_array_equal(ours, call(np))
+        assert ours.dtype == a.dtype and log[0].on_device and dict(log[0].launches)["digits_matmul"] >= 1
+
+
+def test_a_wrong_integer_is_found(device):
+    a = np.arange(1600).reshape(40, 40)
+    product = device.matmul
+    device.matmul = lambda x, y: product(x, y) + (np.arange(1600).reshape(40, 40) == 77)
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+    assert log[0].reason is Reason.ACCURACY
+
+
 @pytest.mark.parametrize("values", ["nan", "inf", "range"])
 def test_values_that_no_digits_certify_are_refused_for_accuracy(device, values):
     a = matrix((60, 60), "d")

@@ -61,7 +61,7 @@ def _problem(
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
     if dtype.kind in "iub" and product is not None:
-        return _integer_problem(p, arrays, dtype, cost, product)
+        return _integer_problem(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
     route = _pairwise(p, arrays, dtype, cost, scalar) if loops and out is None else None
     return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
 
@@ -112,9 +112,14 @@ def _costed(
 
 
 def _integer_problem(
-    p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, cost: Cost, product: _integer.Product
+    p: Plan,
+    arrays: tuple[np.ndarray, ...],
+    dtype: np.dtype,
+    cost: Cost,
+    product: _integer.Product,
+    params: tuple[Any, ...],
 ) -> Problem:
-    """Exact products of integers: no device path yet, and on the host BLAS where NumPy loops."""
+    """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools on the host."""
     k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
     if k.bit_length() > _integer.SINGLE_SIGNIFICAND or not p.output:
         raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
@@ -126,7 +131,7 @@ def _integer_problem(
         return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
 
     route = Route("exact float64 products", seconds, lambda: _integer.exact(product, arrays[0], arrays[1], k, dtype))
-    return Problem(arrays, dtype, replace(cost, kind="integer"), (p,), route, on_device=False)
+    return Problem(arrays, dtype, replace(cost, kind="integer"), params, route, on_device=dtype.kind in "iu")
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
@@ -138,7 +143,19 @@ def _run(problem: Problem, engine: Engine) -> Any:
 
 
 def _error(problem: Problem, result: Any) -> float:
+    if problem.dtype.kind in "iu":
+        return _integer_error(problem.params[0], problem.arrays, np.asarray(result))
     return _einsum.probe_error(problem.params[0], problem.arrays, np.asarray(result))
+
+
+def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
+    """0 when a contraction with random signs along every output label agrees modulo the width, else infinity."""
+    signs = [np.random.default_rng(i).choice([-1, 1], p.sizes[c]).astype(np.uint64) for i, c in enumerate(p.output)]
+    labels = ",".join(p.output)
+    whole = [a.astype(np.uint64) for a in arrays]
+    theirs = _numpy_einsum(f"{','.join(p.inputs)},{labels}->", *whole, *signs, optimize="greedy")
+    ours = _numpy_einsum(f"{p.output},{labels}->", result.astype(np.uint64), *signs, optimize="greedy")
+    return 0.0 if (ours - theirs).astype(result.dtype) == 0 else math.inf
 
 
 def _deliver(problem: Problem, result: Any) -> Any:

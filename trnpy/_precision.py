@@ -23,12 +23,16 @@ MATCHED: Mapping[str, Passes] = MappingProxyType(
         "complex128": ("bfloat16", FLOAT64_PASSES),
     }
 )
+# Pairs of digits of one byte that meet modulo the width of an integer.
+INTEGER: Mapping[int, Passes] = MappingProxyType({size: ("bfloat16", size * (size + 1) // 2) for size in (1, 2, 4, 8)})
 NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
 EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
 
 
 def passes(dtype: np.dtype, precision: str) -> Passes:
     """The TensorEngine passes behind one product of ``dtype`` under ``precision``."""
+    if dtype.kind in "iu":  # exact whatever the policy
+        return INTEGER[dtype.itemsize]
     if precision == "matched":
         return MATCHED[dtype.name]
     return NAMED[precision], 1
@@ -56,6 +60,8 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: st
 
 def eps(dtype: np.dtype, precision: str) -> float:
     """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
+    if dtype.kind in "iu":
+        return 1.0
     own = float(np.finfo(dtype).eps)
     return own if precision == "matched" else max(own, EPS[precision])
 
