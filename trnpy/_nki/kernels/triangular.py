@@ -34,7 +34,9 @@ def invert_tiles(a, out, lower, turned, unit, size):
         def panel(t, a_at=a_at, out_at=out_at, extent=extent):
             here = blocks.entry(table=a_at, t=t)
             tile_count = (extent + blocks.TILE - 1) // blocks.TILE
-            straight, across = _lower(a=a, at=here, extent=extent, lower=lower, tiles=tile_count, banks=banks)
+            straight, across = _lower(
+                a=a, at=here, extent=extent, lower=lower, unit=unit, tiles=tile_count, banks=banks
+            )
             turned_inverse = _substitute(x=straight, repeats=repeats, unit=unit, tiles=tile_count, banks=banks)
             inverse = _transposed(x=turned_inverse, tiles=tile_count, banks=banks)
             _double(
@@ -100,7 +102,7 @@ def _repeat(row):
     return _selected(x=x, pattern=[[-SMALL, GROUPS], [0, SMALL]], multiplier=1, offset=-row, op=nl.equal)
 
 
-def _lower(a, at, extent, lower, tiles, banks):
+def _lower(a, at, extent, lower, unit, tiles, banks):
     """The diagonal tiles or, of an upper triangle, their transposes; and these transposed."""
     n = a.shape[0]
     tile = _wide(tiles=tiles)
@@ -121,8 +123,11 @@ def _lower(a, at, extent, lower, tiles, banks):
         pattern = [[n, blocks.TILE], [blocks.TILE * (n + 1), whole], [1, blocks.TILE]]
         source = blocks.flat(a).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
         nisa.dma_copy(dst=tile[:, 0:whole, :], src=source)
-    # What lies in the other triangle may be anything, NaN too.
-    op = nl.less_equal if lower else nl.greater_equal
+    # What lies in the other triangle may be anything, NaN too, and on a unit diagonal.
+    if unit:
+        op = nl.less if lower else nl.greater
+    else:
+        op = nl.less_equal if lower else nl.greater_equal
     tile = _selected(x=tile, pattern=diagonal, multiplier=-1, offset=0, op=op)
     across = _transposed(x=tile, tiles=tiles, banks=banks)
     if lower:
