@@ -14,7 +14,7 @@ from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_ro
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.null import NullRuntime
 from trnpy._nki.runtime import Counters, DeviceUnavailable
-from trnpy._policy import Policy, current_policy
+from trnpy._policy import Policy, current_policy, process_policy
 from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Handle, Health, Refused
 from trnpy._residency import Cache
 
@@ -76,9 +76,17 @@ def _null_engine(machine: str) -> Engine:
 
 
 @functools.cache
-def _neuron_engine() -> Engine:
-    hardware = instance_machine(current_policy().machine)
-    return DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit))
+def _neuron_engine() -> tuple[Engine | None, str]:
+    """The engine on this machine's device, else why there is none; drivers do not mend while a process lives."""
+    if MISSING:
+        return None, MISSING
+    try:
+        hardware = instance_machine(process_policy().machine)
+        return DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit)), ""
+    except (
+        Exception
+    ) as why:  # whatever torch's own packages raise where they are imported: under auto the host computes
+        return None, f"{type(why).__name__}: {why}"
 
 
 @functools.cache
@@ -109,10 +117,12 @@ def current_engine(policy: Policy) -> Engine | None:
         return chosen
     if policy.device == "null":
         return _null_engine(policy.machine)
-    if policy.device == "neuron" and MISSING:
-        raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {MISSING}")
-    if policy.device in ("neuron", "auto") and not MISSING:
-        return _neuron_engine()
+    if policy.device in ("neuron", "auto"):
+        device, missing = _neuron_engine()
+        if device is not None:
+            return device
+        if policy.device == "neuron":
+            raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {missing}")
     if policy.device == "simulator":
         return _simulator_engine(policy.machine)
     if policy.force:
@@ -122,7 +132,8 @@ def current_engine(policy: Policy) -> Engine | None:
 
 def available() -> tuple[bool, str]:
     """Whether calls can go to a Neuron device, and the reason when they cannot."""
-    return not MISSING, MISSING
+    _, missing = _neuron_engine()
+    return not missing, missing
 
 
 __all__ = ["FAULTS_BEFORE_REST", "HOST", "DeviceEngine", "Engine", "Handle", "Health", "HostEngine", "Refused"]

@@ -116,6 +116,12 @@ def _words() -> Operands:
     return words, rows, np.exp2(_rng(14).integers(-9, 9, (1, 30))).astype(np.float32)
 
 
+def _triangular() -> Operands:
+    """A well-conditioned lower triangle, and right-hand sides."""
+    a, b = _normal(22, (150, 150), (150, 30))
+    return np.tril(a) / 150 + np.eye(150, dtype=np.float32), b
+
+
 K = 140  # of the small products below: more than one tile, and an edge
 SUMS = 2 * K * SINGLE  # any order of summation
 # Every kernel that products launch, at a size with edges, against its twin.
@@ -127,6 +133,7 @@ KERNELS = (
     ),
     Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
     Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
+    Check("trsm", "", _triangular, allowed=2 * SUMS, of_largest=True),
     Check("transpose", "", lambda: _normal(18, (130, 200))),
     Check(
         "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trnpy
+from trnpy import _engine
 from trnpy._dispatch import Reason
 from trnpy._engine import DeviceEngine, engine
 from trnpy._nki import device
@@ -82,7 +83,7 @@ def test_the_engine_runs_on_it_as_on_the_simulator(dtype, precision):
         c = trnpy.matmul(a, a.T)
         spd = a @ a.T + 90 * np.eye(90, dtype=dtype)
         trnpy.linalg.cholesky(np.kron(np.eye(2, dtype=dtype), spd))
-    assert [d.on_device for d in log] == [True, True] and all(dict(d.launches)["matmul"] for d in log)
+    assert [d.on_device for d in log] == [True, True] and all(d.launches for d in log)
     np.testing.assert_allclose(c, a @ a.T, rtol=0.1, atol=2.0)
 
 
@@ -196,6 +197,39 @@ def test_without_either_route_it_says_so(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     with pytest.raises(DeviceUnavailable, match="torch_xla"):
         neuron_route()
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """As on a machine whose device and packages are all there."""
+    monkeypatch.setattr(_engine, "MISSING", "")
+    monkeypatch.setattr(_engine, "RESTING", frozenset({"none"}))
+    _engine._neuron_engine.cache_clear()
+    yield
+    _engine._neuron_engine.cache_clear()
+
+
+def test_a_device_is_used_where_it_is_found(found, monkeypatch):
+    monkeypatch.setattr(_engine, "neuron_route", lambda: CPU)
+    monkeypatch.setattr(NeuronRuntime.__init__, "__defaults__", (simulated,))
+    a = np.random.default_rng(0).standard_normal((80, 90)).astype("f4")
+    assert trnpy.available() == (True, "")
+    for name in ("auto", "neuron"):
+        with trnpy.policy(device=name, force=True), trnpy.trace() as log:
+            np.testing.assert_allclose(trnpy.matmul(a, a.T), a @ a.T, rtol=1e-4, atol=1e-4)
+        assert log[0].engine == "neuron" and log[0].launches == (("matmul", 1),)
+
+
+def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
+    def broken():
+        raise ImportError("libnrt.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(_engine, "neuron_route", broken)
+    a = np.ones((300, 300))
+    np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+    assert not trnpy.available()[0] and "libnrt" in trnpy.available()[1]
+    with trnpy.policy(device="neuron"), pytest.raises(DeviceUnavailable, match="libnrt"):
+        trnpy.matmul(a, a)
 
 
 DETECTIONS = [
