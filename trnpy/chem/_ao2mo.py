@@ -73,7 +73,7 @@ def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, memory: flo
     for start in track(range(0, len(g), step), "AO to MO"):
         stack = unpacked(g[start : start + step])
         half = product(stack.swapaxes(1, 2).reshape(-1, nao), left, None)  # (n nu, i)
-        half = np.ascontiguousarray(half.reshape(-1, nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
+        half = np.ascontiguousarray(half.reshape(len(stack), nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
         out[:, :, start : start + step] = product(turned, half, None)
     return out
 

@@ -19,6 +19,7 @@ from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_
 
 WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
 ENERGY_FLOPS = 100.0  # of products that the host does while it turns one integral into energy (2.5 ns, benchmarks/mp2)
+DOT = "ba,ba->"  # NumPy's loop: BLAS wakes its other threads for these, which takes as long as the sum
 SAMPLES = 3  # pairs that are computed once more to check a result
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
@@ -115,15 +116,15 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
     gap, t, swapped = (np.empty_like(vv) for _ in range(WORKSPACE))
     for i, first, end in track(blocks, "DF-MP2 pairs"):
         rows = (end - first) * nvir[1]
-        jbl = right.b[first:end].reshape(rows, -1)
+        jbl = right.b[first:end].reshape(rows, right.b.shape[2])
         block = product(jbl, left.b[i].T, integrals[:rows]).reshape(end - first, *vv.shape)  # (j, b, a)
         for j, iajb in enumerate(block, first):
             np.subtract(left.occ[i] + right.occ[j], vv, out=gap)
             np.divide(iajb, gap, out=t)
-            direct[i, j] = np.vdot(iajb, t)
+            direct[i, j] = np.einsum(DOT, iajb, t)
             if crossed is not None:
                 np.copyto(swapped, iajb.T)
-                crossed[i, j] = np.vdot(swapped, t)
+                crossed[i, j] = np.einsum(DOT, swapped, t)
                 direct[j, i], crossed[j, i] = direct[i, j], crossed[i, j]
             if t2 is not None:
                 t2[i, j] = t.T - t if same and unrestricted else t.T

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pyscf import df, gto, lib, scf
+from pyscf.data.elements import ELEMENTS
 from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2
 
@@ -148,6 +149,9 @@ def accelerate(method: Any) -> Any:
 
 def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: int, spin: int) -> Any:
     """A PySCF molecule of ``atoms`` at positions in Angstrom; ValueError in one line where PySCF makes none."""
+    for symbol, _ in atoms:
+        if symbol.capitalize() not in ELEMENTS[1:]:  # the first is a ghost; PySCF takes most words for one
+            raise ValueError(f"{symbol!r}: expected the symbol of an element")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a basis-set package is not installed: the error says enough

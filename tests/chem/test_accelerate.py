@@ -1,0 +1,192 @@
+"""PySCF objects accelerated one at a time: the same energies wherever calls go, undone exactly."""
+
+import numpy as np
+import pytest
+from doubles import FaultyEngine, RecordingEngine
+from pyscf import gto, lib, mp, scf
+from systems import SYSTEMS, WATER, converged, method
+
+import trnpy.chem
+from trnpy import Reason, policy, trace
+from trnpy._engine import engine
+from trnpy.chem import accelerate
+from trnpy.chem.pyscf_methods import AcceleratedDFMP2, AcceleratedDFSCF
+
+# PySCF leaves its scratch files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed file:ResourceWarning",
+    "ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning",
+)
+
+HARTREE = 1e-9  # what energies may differ by
+POLICIES = {"none": {"device": "none"}, "null": {"device": "null"}, "forced": {"device": "none", "force": True}}
+SMALL = ("H2O", "NH2")
+MEAN_FIELDS = {
+    "RHF": lambda mol: scf.RHF(mol),
+    "RKS": lambda mol: scf.RKS(mol, xc="b3lyp"),
+    "LDA": lambda mol: scf.RKS(mol, xc="lda,vwn"),
+    "UHF": lambda mol: scf.UHF(mol),
+    "ROHF": lambda mol: scf.ROHF(mol),
+}
+
+
+def molecule(name):
+    spin = 0 if name in ("RHF", "RKS", "LDA") else 2
+    return gto.M(atom=WATER, basis="6-31g", spin=spin, verbose=0)
+
+
+def fitted(name, **options):
+    return MEAN_FIELDS[name](molecule(name)).density_fit(**options)
+
+
+@pytest.mark.parametrize("where", POLICIES)
+@pytest.mark.parametrize("name", SMALL)
+def test_dfmp2_gives_pyscf_s_energies_and_amplitudes(name, where):
+    plain = method(name).run()
+    with policy(**POLICIES[where]), trace() as decisions:
+        ours = accelerate(method(name)).run()
+    for attribute in ("e_corr", "e_corr_os", "e_corr_ss", "e_tot"):
+        assert abs(getattr(ours, attribute) - getattr(plain, attribute)) < HARTREE
+    for t2, expected in zip(*(m.t2 if SYSTEMS[name][2] else [m.t2] for m in (ours, plain)), strict=True):
+        np.testing.assert_allclose(t2, expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(ours.make_rdm1(), plain.make_rdm1(), atol=1e-12)
+    (decision,) = [d for d in decisions if d.op == "trnpy.chem.dfmp2_energy"]
+    assert decision.on_device == (where == "forced")
+
+
+def test_dfmp2_without_amplitudes_and_with_frozen_orbitals():
+    expected = mp.dfmp2.DFMP2(converged("H2O"), frozen=1).run(with_t2=False).e_corr
+    with trace() as decisions:
+        energy, t2 = accelerate(mp.dfmp2.DFMP2(converged("H2O"), frozen=1)).kernel(with_t2=False)
+    assert t2 is None and abs(energy - expected) < HARTREE and len(decisions) == 1
+
+
+@pytest.mark.parametrize("where", POLICIES)
+@pytest.mark.parametrize("name", MEAN_FIELDS)
+def test_density_fitted_fields_have_pyscf_s_energies(name, where):
+    plain = fitted(name).run(conv_tol=1e-11)
+    with policy(**POLICIES[where]), trace() as decisions:
+        ours = accelerate(fitted(name)).run(conv_tol=1e-11)
+    assert ours.converged and abs(ours.e_tot - plain.e_tot) < HARTREE
+    taken = [d for d in decisions if d.op == "trnpy.chem.build_jk_df"]
+    assert taken or name == "LDA"  # whose J alone PySCF computes without forming the integrals
+    exchange = {d.on_device for d in taken if d.reason != Reason.MEMORY_BOUND}
+    assert exchange == ({where == "forced"} if name != "LDA" else set())
+
+
+def test_products_of_a_field_and_of_mp2_go_through_the_engine():
+    recording = RecordingEngine()
+    with engine(recording), policy(force=True, fallback="raise"), trace() as decisions:
+        mf = accelerate(fitted("RHF")).run(conv_tol=1e-11)
+        products = len(recording.shapes)
+        energy = accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr
+    assert 0 < products < len(recording.shapes)
+    assert {d.op for d in decisions} == {"trnpy.chem.build_jk_df", "trnpy.chem.dfmp2_energy"}
+    plain = fitted("RHF").run(conv_tol=1e-11)
+    assert abs(energy - mp.dfmp2.DFMP2(plain).run().e_corr) < HARTREE
+
+
+@pytest.mark.parametrize("fault", ["raises", "nan", "wrong", "oom"])
+def test_energies_survive_a_faulty_engine(fault):
+    plain = fitted("RHF").run(conv_tol=1e-11)
+    expected = mp.dfmp2.DFMP2(plain).run().e_tot
+    faulty = FaultyEngine(fault)
+    with engine(faulty), policy(force=True, fallback="log"), trace() as decisions:
+        mf = accelerate(fitted("RHF")).run(conv_tol=1e-11)
+        assert abs(accelerate(mp.dfmp2.DFMP2(mf)).run().e_tot - expected) < HARTREE
+    assert faulty.products and not any(d.on_device for d in decisions)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("sets", [0, 1, 3])
+def test_j_and_k_of_any_density_are_pyscf_s(symmetric, sets):
+    plain, ours = fitted("RHF"), accelerate(fitted("RHF"))
+    nao = plain.mol.nao
+    dm = np.random.default_rng(sets).standard_normal((sets, nao, nao) if sets else (nao, nao))
+    dm = dm + dm.swapaxes(-1, -2) if symmetric else dm
+    for options in ({}, {"with_j": False}):
+        for theirs, mine in zip(
+            plain.get_jk(dm=dm, hermi=int(symmetric), **options),
+            ours.get_jk(dm=dm, hermi=int(symmetric), **options),
+            strict=True,
+        ):
+            if theirs is not None and np.ndim(theirs):
+                np.testing.assert_allclose(mine, theirs, atol=1e-10)
+            else:
+                assert mine is None
+
+
+def test_what_is_not_covered_is_pyscf_s_own():
+    plain, ours = fitted("RHF").run(), accelerate(fitted("RHF"))
+    dm = plain.make_rdm1()
+    with trace() as decisions:
+        for options in ({"omega": 0.3}, {"dm": dm * (1 + 0j)}):
+            arguments = {"dm": dm, **options}
+            for theirs, mine in zip(plain.get_jk(**arguments), ours.get_jk(**arguments), strict=True):
+                np.testing.assert_allclose(mine, theirs, atol=1e-10)
+        only_j = accelerate(fitted("RHF", only_dfj=True)).run()
+        assert abs(only_j.e_tot - fitted("RHF", only_dfj=True).run().e_tot) < HARTREE
+        outcore = mp.dfmp2.DFMP2(plain)
+        outcore.force_outcore = True
+        assert abs(accelerate(outcore).run().e_corr - mp.dfmp2.DFMP2(plain).run().e_corr) < HARTREE
+    assert not [d for d in decisions if d.op != "trnpy.chem.build_jk_df"]
+    short = accelerate(mp.dfmp2.DFMP2(plain))
+    short.max_memory = 1
+    short.verbose = 0
+    with pytest.raises(MemoryError):
+        short.kernel()
+
+
+@pytest.mark.parametrize("make", [lambda: fitted("UHF"), lambda: mp.dfmp2.DFMP2(converged("H2O"))])
+def test_objects_are_accelerated_in_place_and_undone_exactly(make, capsys):
+    plain = make()
+    kind, state = type(plain), dict(vars(plain))
+    ours = accelerate(plain)
+    assert ours is plain and accelerate(ours) is plain
+    assert isinstance(ours, (AcceleratedDFMP2, AcceleratedDFSCF)) and isinstance(ours, kind)
+    assert type(ours).__name__ == kind.__name__ and type(make()) is kind
+    ours.verbose = 3
+    ours.run()
+    assert "trnpy" not in "".join(capsys.readouterr()) and "Overwritten" not in "".join(capsys.readouterr())
+    assert ours.undo_trnpy() is plain and type(plain) is kind
+    assert not [name for name in vars(plain).keys() - state.keys() if "trnpy" in name]
+    with trace() as decisions:
+        plain.run()
+    assert not [d for d in decisions if d.op.startswith("trnpy.chem")]
+
+
+def test_copies_are_accelerated_for_themselves():
+    mf = accelerate(fitted("RHF"))
+    copy = mf.copy()
+    copy.with_df = None
+    mf.run()
+    assert type(copy) is type(mf) and copy.undo_trnpy() is copy and type(mf) is not type(copy)
+
+
+def test_the_patch_and_an_accelerated_object_work_together():
+    expected = method("H2O").run().e_tot
+    with trnpy.chem.patch_pyscf(), policy(force=True), trace() as decisions:
+        assert abs(accelerate(method("H2O")).run().e_tot - expected) < HARTREE
+    assert {d.op for d in decisions if d.on_device} >= {"trnpy.chem.dfmp2_energy", "scipy.linalg.cholesky"}
+
+
+@pytest.mark.parametrize("other", [lambda: converged("H2O"), lambda: mp.MP2(converged("H2O")), lambda: np.ones(3)])
+def test_other_objects_are_refused_by_name(other):
+    with pytest.raises(
+        TypeError, match=r"accelerate\((RHF|RMP2|ndarray)\): expected DFMP2, DFUMP2 or a density-fitted"
+    ):
+        accelerate(other())
+
+
+def test_integrals_are_unpacked_once_where_they_fit_and_never_where_not(monkeypatch):
+    calls = []
+    unpack = lib.unpack_tril
+    monkeypatch.setattr(lib, "unpack_tril", lambda b, *rest, **options: calls.append(b) or unpack(b, *rest, **options))
+    mf = accelerate(fitted("RHF")).run()
+    assert sum(b is mf.with_df._cderi for b in calls) == 1
+    small = accelerate(fitted("RHF"))
+    small.max_memory = lib.current_memory()[0] + 1e-3
+    calls.clear()
+    small.with_df.build()
+    small.kernel()
+    assert not [b for b in calls if b is small.with_df._cderi] and abs(small.e_tot - mf.e_tot) < 1e-7

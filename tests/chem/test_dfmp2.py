@@ -1,0 +1,201 @@
+"""DF-MP2: PySCF's energies to 1e-9 Hartree wherever products go, in any memory; the naive sums; plain errors."""
+
+import numpy as np
+import pytest
+from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
+from systems import SYSTEMS, reference
+
+import trnpy
+from trnpy import Reason, policy, trace
+from trnpy._engine import engine
+from trnpy.chem.dfmp2 import WORKSPACE, _dfmp2_naive, dfmp2_energy
+
+# PySCF leaves its scratch files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed file:ResourceWarning",
+    "ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning",
+)
+
+HARTREE = 1e-9  # what energies may differ by
+SLOW = {"(H2O)4", "C6H6", "H2O/TZ"}
+CASES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SYSTEMS]
+
+
+def random_spin(nocc, nvir, naux, seed):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((nocc, nvir, naux)), -1 - rng.random(nocc), rng.random(nvir)
+
+
+RESTRICTED = random_spin(5, 7, 11, 0)
+UNRESTRICTED = tuple(zip(random_spin(5, 7, 11, 1), random_spin(3, 9, 11, 2), strict=True))
+SPINS = {"RHF": RESTRICTED, "UHF": UNRESTRICTED}
+
+
+def split(energy):
+    return energy.opposite_spin, energy.same_spin
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_energies_are_pyscf_s_on_the_host_and_forced(name):
+    expected, arguments = reference(name)
+    assert split(dfmp2_energy(*arguments)) == pytest.approx(expected, rel=0, abs=HARTREE / 10)
+    recording = RecordingEngine()
+    with engine(recording), policy(force=True), trace() as decisions:
+        energy = dfmp2_energy(*arguments)
+    assert split(energy) == pytest.approx(expected, rel=0, abs=HARTREE / 10)
+    assert energy.total == energy.opposite_spin + energy.same_spin
+    (decision,) = decisions
+    assert decision.op == "trnpy.chem.dfmp2_energy" and decision.reason == Reason.FORCED
+    assert decision.engine == "recording"
+    assert sum(2 * np.prod(shape) for shape in recording.shapes) == decision.flops
+
+
+@pytest.mark.parametrize("spins", SPINS)
+def test_energies_are_the_naive_sums(spins):
+    expected = _dfmp2_naive(*SPINS[spins])
+    assert split(dfmp2_energy(*SPINS[spins])) == pytest.approx(expected, rel=1e-13)
+    with policy(device="null"):
+        assert split(dfmp2_energy(*SPINS[spins])) == pytest.approx(expected, rel=1e-13)
+    with policy(force=True):
+        assert split(dfmp2_energy(*SPINS[spins])) == pytest.approx(expected, rel=1e-13)
+
+
+def test_equal_spins_give_the_restricted_energy():
+    twice = dfmp2_energy(*((array, array) for array in RESTRICTED))
+    assert split(twice) == pytest.approx(split(dfmp2_energy(*RESTRICTED)), rel=1e-13)
+
+
+@pytest.mark.parametrize("spins", SPINS)
+@pytest.mark.parametrize("pairs", [1, 2, 3, 5, 100])
+def test_any_budget_gives_the_same_energy_in_products_that_fit_it(spins, pairs):
+    nvir = 7 if spins == "RHF" else 9
+    memory = (WORKSPACE + pairs) * nvir**2 * 8
+    recording = RecordingEngine()
+    with engine(recording), policy(force=True):
+        energy = dfmp2_energy(*SPINS[spins], memory=memory)
+    assert split(energy) == pytest.approx(_dfmp2_naive(*SPINS[spins]), rel=1e-13)
+    assert max(m * n * 8 for m, _, n in recording.shapes) <= memory - WORKSPACE * 7**2 * 8  # of the smaller spin
+    if spins == "RHF":
+        assert len(recording.shapes) == sum(-(-i // pairs) for i in range(1, 6))
+
+
+def test_a_budget_below_one_pair_says_what_one_takes():
+    with pytest.raises(ValueError, match=r"memory=1567 bytes: one pair of 7 x 7 virtual orbitals takes 1568 bytes"):
+        dfmp2_energy(*RESTRICTED, memory=1567)
+    dfmp2_energy(*RESTRICTED, memory=1568)
+
+
+@pytest.mark.parametrize("spins", SPINS)
+def test_amplitudes_are_kept_when_asked_for(spins):
+    plain, kept = (dfmp2_energy(*SPINS[spins], with_t2=t) for t in (False, True))
+    assert all(channel.t2 is None for channel in plain.channels)
+    b, occ, vir = SPINS[spins]
+    pairs = [(0, 0)] if spins == "RHF" else [(0, 0), (0, 1), (1, 1)]
+    if spins == "RHF":
+        b, occ, vir = [b], [occ], [vir]
+    for (s, t), channel in zip(pairs, kept.channels, strict=True):
+        gap = occ[s][:, None, None, None] + occ[t][:, None, None] - vir[s][:, None] - vir[t]
+        t2 = np.einsum("iaL,jbL->ijab", b[s], b[t]) / gap
+        if spins == "UHF" and s == t:
+            t2 = t2 - t2.transpose(0, 1, 3, 2)
+        np.testing.assert_allclose(channel.t2, t2, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
+def test_a_faulty_engine_leaves_the_host_s_energy(fault):
+    faulty = FaultyEngine(fault)
+    with engine(faulty), policy(force=True, fallback="log", time_limit=0.02), trace() as decisions:
+        energy = dfmp2_energy(*UNRESTRICTED)
+    assert split(energy) == split(dfmp2_energy(*UNRESTRICTED))
+    assert faulty.products and not decisions[0].on_device
+    assert decisions[0].reason in (Reason.ERROR, Reason.OOM, Reason.ACCURACY)
+
+
+class OneWrongElement(RecordingEngine):
+    def matmul(self, a, b):
+        c = super().matmul(a, b)
+        c[-1, 0] += 1e-6
+        return c
+
+
+def test_one_wrong_integral_of_a_pair_is_noticed():
+    with engine(OneWrongElement()), policy(force=True), trace() as decisions:
+        energy = dfmp2_energy(*RESTRICTED)
+    assert decisions[0].reason == Reason.ACCURACY and "is wrong by" in decisions[0].detail
+    assert split(energy) == split(dfmp2_energy(*RESTRICTED))
+
+
+def test_float32_products_are_refused_and_accepted_by_name():
+    with engine(Float32Engine()), policy(force=True), trace() as decisions:
+        dfmp2_energy(*RESTRICTED)
+        with policy(precision="fp32"):
+            low = dfmp2_energy(*RESTRICTED)
+    assert [d.reason for d in decisions] == [Reason.ACCURACY, Reason.FORCED]
+    error = abs(low.total - sum(_dfmp2_naive(*RESTRICTED))) / abs(low.total)
+    assert 1e-12 < error < 1e-5
+
+
+def test_products_that_must_not_be_written_to_are_not():
+    with engine(ReadOnlyEngine()), policy(force=True, fallback="raise"):
+        energy = dfmp2_energy(*UNRESTRICTED)
+    assert split(energy) == pytest.approx(_dfmp2_naive(*UNRESTRICTED), rel=1e-13)
+
+
+def test_a_fraction_of_calls_is_verified_by_policy():
+    with engine(RecordingEngine()), policy(force=True, verify=1.0), trace() as decisions:
+        dfmp2_energy(*RESTRICTED)
+    assert decisions[0].on_device
+
+
+def test_other_layouts_and_dtypes_are_converted():
+    b, occ, vir = RESTRICTED
+    expected = split(dfmp2_energy(b, occ, vir))
+    assert split(dfmp2_energy(np.asfortranarray(b), list(occ), tuple(vir))) == expected
+    single = b.astype(np.float32)
+    assert split(dfmp2_energy(single, occ, vir)) == split(dfmp2_energy(single.astype(float), occ, vir))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3), (2, 4, 0)])
+def test_nothing_to_correlate_is_zero(shape):
+    arguments = np.zeros(shape), -np.ones(shape[0]), np.ones(shape[1])
+    with policy(force=True):
+        assert split(dfmp2_energy(*arguments)) == (0, 0)
+    unrestricted = tuple(zip(RESTRICTED, random_spin(0, 8, 11, 3), strict=True))
+    assert split(dfmp2_energy(*unrestricted)) == pytest.approx(_dfmp2_naive(*unrestricted), rel=1e-13)
+
+
+def test_infs_and_nans_are_the_host_s():
+    b, occ, vir = RESTRICTED
+    b = b.copy()
+    b[0, 0, 0] = np.nan
+    with policy(force=True), trace() as decisions:
+        assert np.isnan(dfmp2_energy(b, occ, vir).total)
+    assert decisions[0].reason == Reason.VALUE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((np.ones((2, 3)), np.ones(2), np.ones(3)), ValueError, r"b has shape \(2, 3\): expected \(nocc, nvir, naux\)"),
+        ((np.ones((2, 3, 4)), np.ones(3), np.ones(3)), ValueError, r"b has shape \(2, 3, 4\) with 3 eps_occ and 3"),
+        ((np.ones((2, 3, 4)), np.ones((2, 1)), np.ones(3)), ValueError, r"eps_occ has shape \(2, 1\): expected"),
+        ((np.ones((2, 3, 4), complex), np.ones(2), np.ones(3)), TypeError, "b is complex128: expected real numbers"),
+        (([np.ones((2, 3, 4))], np.ones(2), np.ones(3)), ValueError, r"1 arrays b, 2 eps_occ, 3 eps_vir: expected"),
+        (
+            ((np.ones((1, 2, 4)), np.ones((1, 2, 5))), (np.ones(1),) * 2, (np.ones(2),) * 2),
+            ValueError,
+            "naux is 4 for alpha and 5 for beta",
+        ),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_arguments_that_do_not_fit_are_said_so(arguments, error, message, force):
+    with policy(force=force), pytest.raises(error, match=message):
+        dfmp2_energy(*arguments)
+
+
+def test_the_energy_is_a_public_name_that_explain_knows():
+    assert trnpy.chem.dfmp2_energy is dfmp2_energy
+    with policy(device="null", machine="trn3"):
+        decision = trnpy.explain(dfmp2_energy, *random_spin(8, 30, 50, 0))
+    assert decision.machine == "trn3" and decision.flops == 2 * 36 * 30 * 30 * 50

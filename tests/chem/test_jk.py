@@ -1,0 +1,107 @@
+"""J and K from density-fitted integrals: the defining sums for any density, packing and memory."""
+
+import numpy as np
+import pytest
+from doubles import FaultyEngine, RecordingEngine
+
+import trnpy.chem
+from trnpy import Reason, policy, trace
+from trnpy._engine import engine
+from trnpy.chem._ao2mo import unpacked
+from trnpy.chem.jk import COPIES, _build_jk_df_naive, build_jk_df
+
+NAO, NAUX = 6, 9
+PACKED = np.random.default_rng(0).standard_normal((NAUX, 21))
+FORMS = {"packed": PACKED, "full": unpacked(PACKED)}
+
+
+def densities(*shape):
+    return np.random.default_rng(1).standard_normal(shape)
+
+
+def check(result, expected, tolerance=1e-12):
+    for ours, theirs in zip(result, expected, strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance * 100)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(NAO, NAO), (1, NAO, NAO), (3, NAO, NAO)])
+@pytest.mark.parametrize("force", [False, True])
+def test_matrices_are_the_defining_sums_of_densities_symmetric_or_not(form, shape, force):
+    dm = densities(*shape)
+    with policy(force=force), trace() as decisions:
+        result = build_jk_df(FORMS[form], dm)
+    assert decisions[0].on_device == force
+    check(result, _build_jk_df_naive(PACKED, dm))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("force", [False, True])
+def test_orbitals_give_the_same_exchange(form, force):
+    c = [densities(NAO, 2), densities(NAO, 4), np.empty((NAO, 0))]
+    dm = np.stack([x @ x.T for x in c])
+    recording = RecordingEngine()
+    with engine(recording), policy(force=force), trace() as decisions:
+        check(build_jk_df(FORMS[form], dm, orbitals=c), _build_jk_df_naive(PACKED, dm))
+        check(build_jk_df(FORMS[form], dm[0], orbitals=c[0]), _build_jk_df_naive(PACKED, dm[0]))
+    assert bool(recording.shapes) == force == decisions[0].on_device
+
+
+@pytest.mark.parametrize("stack", [1, 2, 9, 100])
+@pytest.mark.parametrize("known", [False, True])
+def test_any_budget_gives_the_same_matrices(stack, known):
+    c = densities(NAO, 3)
+    recording = RecordingEngine()
+    with engine(recording), policy(force=True), trace() as decisions:
+        result = build_jk_df(PACKED, c @ c.T, orbitals=c if known else None, memory=stack * COPIES * NAO**2 * 8)
+    check(result, _build_jk_df_naive(PACKED, c @ c.T))
+    assert decisions[0].on_device and len(recording.shapes) == 2 * -(-NAUX // stack)
+
+
+def test_only_what_is_asked_for_is_built():
+    dm = densities(NAO, NAO)
+    j, k = _build_jk_df_naive(PACKED, dm)
+    with policy(force=True), trace() as decisions:
+        only_j, only_k = build_jk_df(PACKED, dm, with_k=False), build_jk_df(PACKED, dm, with_j=False)
+    assert only_j[1] is None and only_k[0] is None
+    check((only_j[0], only_k[1]), (j, k))
+    assert [d.reason for d in decisions] == [Reason.MEMORY_BOUND, Reason.FORCED]
+
+
+@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
+def test_a_faulty_engine_leaves_the_host_s_matrices(fault):
+    dm = densities(2, NAO, NAO)
+    with engine(FaultyEngine(fault)), policy(force=True, fallback="log", time_limit=0.02), trace() as decisions:
+        result = build_jk_df(PACKED, dm)
+    check(result, build_jk_df(PACKED, dm), 0)
+    assert decisions[0].reason in (Reason.ERROR, Reason.OOM, Reason.ACCURACY)
+
+
+def test_the_error_measure_sees_a_wrong_exchange():
+    op, dm = build_jk_df.__trnpy_op__, densities(2, NAO, NAO)
+    problem = op.prepare(PACKED, dm)
+    j, k = build_jk_df(PACKED, dm)
+    assert op.error(problem, (j, k)) < 1e-14 and op.error(problem, (j, k * 1.001)) > 1e-7
+
+
+@pytest.mark.parametrize(
+    ("b", "dm", "options", "error", "message"),
+    [
+        (np.ones((2, 5)), np.ones((2, 2)), {}, ValueError, "5 columns are no lower triangle"),
+        (np.ones((2, 3, 2)), np.ones((2, 2)), {}, ValueError, r"b has shape \(2, 3, 2\)"),
+        (np.ones((2, 3)), np.ones((3, 3)), {}, ValueError, r"dm has shape \(3, 3\): expected \(2, 2\)"),
+        (np.ones((2, 3)), np.ones((2, 2), complex), {}, TypeError, "dm is complex128"),
+        (np.ones((2, 3)), np.ones((2, 2)), {"orbitals": [np.ones((2, 1))] * 2}, ValueError, "2 sets of orbitals for 1"),
+        (np.ones((2, 3)), np.ones((2, 2)), {"orbitals": np.ones((3, 1))}, ValueError, "orbitals have 3 rows"),
+        (np.ones((2, 3)), np.ones((2, 2)), {"memory": 1}, ValueError, "memory=1 bytes: one matrix of 2 atomic"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_arguments_that_do_not_fit_are_said_so(b, dm, options, error, message, force):
+    with policy(force=force), pytest.raises(error, match=message):
+        build_jk_df(b, dm, **options)
+
+
+def test_the_public_name():
+    assert trnpy.chem.build_jk_df is build_jk_df
