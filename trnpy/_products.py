@@ -14,6 +14,7 @@ import numpy as np
 from trnpy import _matched
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
+from trnpy._nki.kernels.parameters import for_numbers
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, probed
@@ -346,14 +347,15 @@ class DeviceEngine:
     def _launch(self, a: Handle, b: Handle, total: Handle | None, dtype: np.dtype) -> Handle:
         """total + A B on the device: one real product, or of complex operands four (4M)."""
         shape = a.shape[0], b.shape[1]
+        tiles = for_numbers(a.parts[0].dtype.itemsize).of_numbers()
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
 
         def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:
             if sign == 1 and c0 is None:
-                out = self.runtime.run("matmul", left, right, **rows)
+                out = self.runtime.run("matmul", left, right, **rows, **tiles)
             else:
                 c0 = c0 or self.runtime.put(np.zeros((a.padded[0], b.padded[1]), np.float32))
-                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, c0, ONE, **rows)
+                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, c0, ONE, **rows, **tiles)
             assert isinstance(out, Buffer)
             return out
 
