@@ -87,7 +87,8 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):
     done = 0
     for m0, m_size, m_count in pieces(extent=m, block=m_block):
         for n0, n_size, n_count in pieces(extent=n, block=TILE_N):
-            plan["m_size"], plan["n_size"] = m_size, n_size
+            plan["m_size"] = m_size
+            plan["n_size"] = n_size
             plan["row"] = n_size if lower else n
             if lower:
                 firsts = _first_rows(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count)

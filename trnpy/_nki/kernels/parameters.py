@@ -55,7 +55,7 @@ class Parameters:
 
 def for_numbers(itemsize: int) -> Parameters:
     """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
-    return Parameters(k_tiles=32 // itemsize)
+    return Parameters(k_tiles=16 // itemsize)
 
 
 def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:

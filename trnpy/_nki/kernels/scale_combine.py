@@ -10,8 +10,9 @@ import nki.language as nl
 
 from . import blocks
 
-WORD, HALF = 32, 16  # bits
-LOW = 2**HALF - 1
+WORD = 32  # bits
+HALF = 16
+LOW = 2**16 - 1
 BLOCK = 2048  # columns: runs of 8 KiB in HBM
 
 

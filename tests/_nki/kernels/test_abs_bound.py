@@ -1,0 +1,85 @@
+"""kernels/abs_bound.py against its twin: the smallest positive element wherever it lies, lint, model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.kernels import abs_bound_reference as reference
+from trnpy._nki.kernels.parameters import for_numbers
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+from trnpy._shapes import FINE
+
+FILE = Path(trnpy._nki.kernels.__file__).parent / "abs_bound.py"
+KERNEL = load_kernel(FILE, "abs_bound")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+SMALL_TILES = {"m_tiles": 2, "n_tiles": 1, "k_tiles": 2}
+
+
+def operands(m, k, n, a_rows=True, b_rows=True):
+    rng = np.random.default_rng([m, k, n])
+    a, b = (np.abs(rng.standard_normal(shape)).astype(BF16) for shape in ((m, k), (k, n)))
+    return (a if a_rows else a.T.copy()), (b if b_rows else b.T.copy())
+
+
+@pytest.mark.parametrize("a_rows, b_rows", [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (127, 129, 511), (130, 300, 530), (257, 64, 1100)])
+def test_every_edge_and_layout(m, k, n, a_rows, b_rows):
+    a, b = operands(m, k, n, a_rows, b_rows)
+    ours = run(KERNEL, (a, b), {"a_rows": a_rows, "b_rows": b_rows, **SMALL_TILES}).outputs
+    assert ours.min() == pytest.approx(reference.abs_bound(a, b, a_rows, b_rows)[0, 0], rel=k * 2.0**-24)
+
+
+@pytest.mark.parametrize("row, column", [(0, 0), (299, 0), (0, 1029), (299, 1029), (128, 512), (256, 1024)])
+def test_the_smallest_is_found_wherever_it_lies(row, column):
+    a, b = np.ones((300, 2), BF16), np.ones((2, 1030), BF16)
+    a[row], b[:, column] = (0, 2.0**-60), (1, 2.0**-60)
+    assert run(KERNEL, (a, b), SMALL_TILES).outputs.min() == 2.0**-120
+
+
+def test_zeros_do_not_count():
+    a, b = operands(140, 60, 530)
+    a[3], b[:, 7] = 0, 0
+    assert run(KERNEL, (a, b), SMALL_TILES).outputs.min() == pytest.approx(reference.abs_bound(a, b)[0, 0], rel=1e-5)
+    assert run(KERNEL, (0 * a, b), SMALL_TILES).outputs.min() == reference.NOTHING
+
+
+def test_any_legal_order_gives_the_same():
+    a, b = operands(300, 700, 530)
+    straight = run(KERNEL, (a, b), SMALL_TILES).outputs
+    for seed in range(3):
+        np.testing.assert_array_equal(run(KERNEL, (a, b), SMALL_TILES, mode="reorder", seed=seed).outputs, straight)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_lint_finds_no_error(target):
+    findings = lint_launch(KERNEL, operands(300, 700, 530), SMALL_TILES, target=target)
+    assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
+
+
+def test_every_bucket_fits_and_the_program_stays_short():
+    for n in FINE:
+        s = Specification((n, n), BF16)
+        for b_rows in (True, False):
+            trace = run(KERNEL, (s, s), {**for_numbers(2).of_numbers(), "b_rows": b_rows}, mode="trace").trace
+            assert len(trace.instructions) < 5000 and trace.psum_peak_banks <= 8
+
+
+def test_modelled_cost_on_trn2():
+    """One bf16 pass at 4096^3, which is a twentieth of the product it certifies."""
+    s = Specification((4096, 4096), BF16)
+    cost = price(run(KERNEL, (s, s), for_numbers(2).of_numbers(), mode="trace").trace)
+    print(f"modelled: {cost.tensor_utilisation:.2f} of bf16 peak")
+    assert cost.tensor_utilisation >= 0.65
+
+
+def test_what_it_refuses():
+    a = np.ones((4, 4), BF16)
+    for bad in ((a, a[:3]), (a.astype("f4"), a), (a, a.astype("f4"))):
+        with pytest.raises(ValueError, match="expected"):
+            reference.check(*bad, True, True)

@@ -1,0 +1,194 @@
+"""kernels/digits_matmul.py against its twin: edges, digits, words, exactness at the limits, lint, model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
+from trnpy._nki.kernels import digits_matmul_reference as reference
+from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_digits, for_numbers
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+from trnpy._shapes import FINE
+
+FOLDER = Path(trnpy._nki.kernels.__file__).parent
+KERNEL = load_kernel(FOLDER / "digits_matmul.py", "digits_matmul")
+SPLIT, BOUND = (load_kernel(FOLDER / f"{name}.py", name) for name in ("digits_split", "abs_bound"))
+BF16 = np.dtype(ml_dtypes.bfloat16)
+MOST_INSTRUCTIONS = 20_000
+
+
+def digits_of(shape, bits=8, seed=0):
+    half = 2 ** (bits - 1)
+    return np.random.default_rng([seed, *shape]).integers(-half, half, shape).astype(BF16)
+
+
+def parameters(s, wrap=False, bits=8, m_tiles=1, k_tiles=1):
+    """The smallest tiles, so that small operands have several blocks, turns and chunks."""
+    return Parameters(m_tiles, 1, k_tiles, s, bits, wrap).of_digits()
+
+
+def as_integers(words):
+    """Two's complement words, lowest first, as Python integers."""
+    total = words[-1].astype(object)
+    for w in range(len(words) - 2, -1, -1):
+        total = total * 2**32 + words[w].view(np.uint32).astype(object)
+    return total
+
+
+SHAPES = [(1, 1, 1), (5, 7, 9), (127, 128, 511), (129, 257, 513), (130, 640, 40), (256, 96, 1030), (30, 769, 30)]
+
+
+@pytest.mark.parametrize("s, wrap", [(7, False), (8, True), (9, False), (4, True), (2, True), (1, True)])
+@pytest.mark.parametrize("m, k, n", SHAPES)
+def test_every_edge(m, k, n, s, wrap):
+    a, b = digits_of((s, k, m)), digits_of((s, k, n), seed=1)
+    keywords = parameters(s, wrap)
+    ours = run(KERNEL, (a, b), keywords).outputs
+    np.testing.assert_array_equal(ours, reference.digits_matmul(a, b, **keywords))
+
+
+@pytest.mark.parametrize("s", range(7, 13))
+@pytest.mark.parametrize("tiles", DIGIT_TILES)
+def test_every_number_of_digits_in_every_tile_shape(s, tiles):
+    a, b = digits_of((s, 300, 70)), digits_of((s, 300, 40), seed=1)
+    keywords = parameters(s, m_tiles=min(tiles[0], 2), k_tiles=tiles[1])
+    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.digits_matmul(a, b, **keywords))
+
+
+def test_digits_of_seven_bits():
+    a, b = digits_of((8, 300, 30), 7), digits_of((8, 300, 40), 7, seed=1)
+    keywords = parameters(8, bits=7, k_tiles=4)
+    np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.digits_matmul(a, b, **keywords))
+
+
+def test_the_twin_is_the_definition():
+    a, b = digits_of((3, 9, 2)), digits_of((3, 9, 4), seed=1)
+    x, y = a.astype(int).astype(object), b.astype(int).astype(object)
+    pairs = [(i, j) for i in range(3) for j in range(3) if i + j < 3]
+    whole = sum(x[i].T @ y[j] * 256 ** (2 - i - j) for i, j in pairs)
+    np.testing.assert_array_equal(as_integers(reference.digits_matmul(a, b, words=reference.words_for(3))), whole)
+    wrapped = sum(x[i].T @ y[j] * 256 ** (i + j) for i, j in pairs)
+    low = reference.digits_matmul(a, b, wrap=True, words=1)[0]
+    np.testing.assert_array_equal(low.view(np.uint32).astype(object), wrapped % 2**32)
+
+
+@pytest.mark.parametrize("value", [-128, -127, 127])
+@pytest.mark.parametrize("k_tiles", [1, 2, 4])
+def test_the_largest_digits_sum_exactly(value, k_tiles):
+    """Odd products: one more in a bank than it holds, and a sum would be rounded."""
+    a = np.full((8, 1024, 3), value, BF16)
+    keywords = parameters(8, wrap=True, k_tiles=k_tiles)
+    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.digits_matmul(a, a, **keywords))
+
+
+def test_the_longest_k_stays_inside_int32():
+    k = reference.longest_k(8)
+    a = np.full((8, k, 1), -128, BF16)
+    keywords = parameters(8, wrap=True, k_tiles=4)
+    np.testing.assert_array_equal(run(KERNEL, (a, a), keywords).outputs, reference.digits_matmul(a, a, **keywords))
+    with pytest.raises(ValueError, match=f"K = {k + 1}: at most {k} rows"):
+        reference.check(np.zeros((8, k + 1, 1), BF16), np.zeros((8, k + 1, 1), BF16), True, 2)
+
+
+def test_relaxed_groups_lose_less_than_their_bits():
+    """All products 127^2 in banks of four times the exact length: the two lowest groups round, no other does."""
+    k, s = 1024, 7
+    a = np.full((s, k, 2), 127, BF16)
+    keywords = parameters(s, k_tiles=4)
+    difference = as_integers(run(KERNEL, (a, a), keywords).outputs) - as_integers(
+        reference.digits_matmul(a, a, **keywords)
+    )
+    additions = k // 128 * np.array([s, s - 1])
+    assert np.abs(difference).max() <= 2 * (additions @ [1, 256])  # half of 4, the unit of float32 below 2^26
+
+
+@pytest.mark.parametrize("n, k, tiles", [(100, 40, 1), (300, 100, 1), (1100, 50, 2), (640, 64, 4)])
+def test_one_triangle_of_a_symmetric_product(n, k, tiles):
+    a = digits_of((7, k, n))
+    keywords = parameters(7, m_tiles=tiles)
+    ours = run(KERNEL, (a,), keywords).outputs
+    np.testing.assert_array_equal(ours, reference.digits_matmul(a, **keywords))
+    full = reference.digits_matmul(a, a, **keywords)
+    seen = np.zeros((n, n), bool)
+    for row, rows, column, columns, start in reference.lower_blocks(n, 128 * tiles):
+        seen[row : row + rows, column : column + columns] = True
+        block = ours[:, start : start + rows * columns].reshape(-1, rows, columns)
+        np.testing.assert_array_equal(block, full[:, row : row + rows, column : column + columns])
+    assert seen[np.tril_indices(n)].all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("lower", [False, True])
+def test_any_legal_order_gives_the_same(seed, lower):
+    operands = (digits_of((7, 700, 200)),) if lower else (digits_of((7, 700, 200)), digits_of((7, 700, 530), seed=1))
+    keywords = parameters(7)
+    straight = run(KERNEL, operands, keywords).outputs
+    np.testing.assert_array_equal(run(KERNEL, operands, keywords, mode="reorder", seed=seed).outputs, straight)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_lint_finds_no_error(target, wrap):
+    a, b = digits_of((7, 700, 200)), digits_of((7, 700, 530), seed=1)
+    findings = lint_launch(KERNEL, (a, b), parameters(7, wrap), target=target)
+    assert not [f for f in (*findings, *lint_file(FOLDER / "digits_matmul.py")) if f.severity == "E"]
+
+
+@pytest.mark.parametrize("machine", ["trn1", "trn2"])
+@pytest.mark.parametrize("s", range(7, 13))
+def test_every_bucket_fits_and_compiles_to_few_instructions(machine, s):
+    most = 0
+    for n in FINE if (machine, s) == ("trn2", 7) else FINE[::5]:
+        a = Specification((s, n, n), BF16)
+        keywords = for_digits(s, MACHINES[machine]).of_digits()
+        for operands in ((a, a), (a,)):
+            trace = run(KERNEL, operands, keywords, mode="trace", target=machine).trace
+            assert trace.psum_peak_banks <= PSUM_BANKS
+            most = max(most, len(trace.instructions))
+    print(f"{machine}, {s} digits: at most {most} instructions")
+    assert most < MOST_INSTRUCTIONS
+
+
+def modelled(kernel, operands, keywords):
+    return price(run(kernel, operands, keywords, mode="trace").trace)
+
+
+def test_modelled_float64_on_trn2():
+    """85 % of bf16's peak / 28 at 4096^3, with the splits and the certificate; A A^T in 1 / 1.6 of the time."""
+    n, s = 4096, 7
+    digits, words = Specification((s, n, n), BF16), Specification((n, 8 * n), np.uint8)
+    magnitudes = Specification((n, n), BF16)
+    keywords = for_digits(s, TRN2).of_digits()
+    product = modelled(KERNEL, (digits, digits), keywords)
+    syrk = modelled(KERNEL, (digits,), keywords)
+    split = {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)}
+    before = sum(modelled(SPLIT, (words,), {**split, "turned": turned}).device_s for turned in (True, False))
+    bound = modelled(BOUND, (magnitudes, magnitudes), for_numbers(2).of_numbers()).device_s
+    ideal = 2 * n**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
+    print(f"modelled: {ideal / product.device_s:.3f} of peak, {ideal / (product.device_s + before + bound):.3f} with")
+    print(f"digits and certificate; A A^T {product.device_s / syrk.device_s:.2f} times faster than A B")
+    assert ideal / product.device_s >= 0.85
+    assert ideal / (product.device_s + before + bound) >= 0.80
+    assert product.device_s / syrk.device_s >= 1.6
+    least = 2 * s * n * n * 2 * (n // 512) + 3 * 4 * n * n  # each operand once for each block of 512 it meets
+    assert product.hbm_bytes <= 1.3 * least
+
+
+def test_what_it_refuses():
+    a = digits_of((7, 8, 4))
+    for bad in ((a, a[:6]), (a, a[:, :5]), (a[:, :0], a[:, :0]), (a.astype("f4"), a.astype("f4"))):
+        with pytest.raises(ValueError, match="expected"):
+            reference.check(*bad, False, 3)
+    with pytest.raises(ValueError, match="2 words for 7 digits: expected 3"):
+        reference.check(a, a, False, 2)
+
+
+def test_digits_that_fit_no_tile_shape():
+    with pytest.raises(ValueError, match="60 digits: no tile shape fits"):
+        for_digits(60, TRN2)
