@@ -1,0 +1,160 @@
+"""Matched products on the simulated kernels: certified float64, complex by 4M, integers bit for bit, refusals."""
+
+import numpy as np
+import pytest
+from test_digits import FAMILIES, U, error, family
+
+from trnpy import _matched
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._shapes import BLOCK, Buckets
+
+
+def device(block=BLOCK, **settings):
+    return _matched.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
+
+
+def assert_as_good_as_dgemm(c, a, b, k):
+    ours = error(c, a, b)
+    assert ours <= 4.0
+    if k >= 32:
+        assert ours <= 2 * max(error(a @ b, a, b), 0.5)
+
+
+@pytest.mark.parametrize("k", [32, 129, 512])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_is_as_good_as_dgemm_or_refused(kind, k):
+    a, b = family(kind, 30, k, 30, np.random.default_rng(k))
+    used = device()
+    try:
+        c = _matched.matmul(used, a, b)
+    except _matched.Uncertified:
+        assert kind in ("entries 1e+-8", "phi 4")
+        return
+    assert used.runtime.counters.launches["digits_matmul"] == 1
+    assert_as_good_as_dgemm(c, a, b, k)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [1024, 2048, 4096])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_long_sums_are_as_good_as_dgemm(kind, k):
+    a, b = family(kind, 60, k, 60, np.random.default_rng(k))
+    assert_as_good_as_dgemm(_matched.matmul(device(), a, b), a, b, k)
+
+
+@pytest.mark.parametrize("kind", ["uniform(-1,1)", "phi 2", "orthogonal"])
+def test_perturbed_float32_products_change_nothing(kind):
+    a, b = family(kind, 40, 300, 40, np.random.default_rng(0))
+    exact = _matched.matmul(device(), a, b)
+    np.testing.assert_array_equal(_matched.matmul(device(perturb_fp32=True), a, b), exact)
+
+
+@pytest.mark.parametrize("n", [1, 2, 100, 257])
+def test_identity_and_permutations_are_exact(n):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, 7)) * 10.0 ** rng.uniform(-5, 5, (n, 7))
+    for p in (np.eye(n), np.eye(n)[rng.permutation(n)]):
+        np.testing.assert_array_equal(_matched.matmul(device(), p, x), p @ x)
+
+
+@pytest.mark.parametrize("left, right", [(900, -1000), (-1040, 0), (1000, 0), (-1000, 900)])
+def test_scales_at_the_ends_of_the_range(left, right):
+    rng = np.random.default_rng(0)
+    a, b = np.ldexp(rng.standard_normal((9, 50)), left), np.ldexp(rng.standard_normal((50, 9)), right)
+    exact, most = a.astype(np.longdouble) @ b, np.abs(a).astype(np.longdouble) @ np.abs(b)
+    assert (np.abs(_matched.matmul(device(), a, b) - exact) <= 4 * U * most + 2.0**-1074).all()
+
+
+@pytest.mark.parametrize("power", [300, -300])
+def test_rows_of_very_different_size_and_zero_rows(power):
+    a, b = np.random.default_rng(0).standard_normal((2, 20, 20))
+    a[3], a[5], b[:, 4] = a[3] * 10.0**power, 0, 0
+    assert_as_good_as_dgemm(_matched.matmul(device(), a, b), a, b, 20)
+
+
+def test_operands_in_either_order_of_memory():
+    a, b = np.random.default_rng(0).standard_normal((2, 70, 70))
+    straight = _matched.matmul(device(), a, b)
+    for x in (a, np.asfortranarray(a), a[::-1][::-1]):
+        for y in (b, np.asfortranarray(b)):
+            np.testing.assert_array_equal(_matched.matmul(device(), x, y), straight)
+
+
+@pytest.mark.parametrize("imaginary", [1.0, 1e-6, 1e12])
+def test_both_parts_of_complex_products_are_accurate(imaginary):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((50, 50)) + 1j * imaginary * rng.standard_normal((50, 50)) for _ in range(2))
+    c = _matched.matmul(device(), a, b)
+    ar, ai, br, bi = (x.astype(np.longdouble) for x in (a.real, a.imag, b.real, b.imag))
+    for ours, exact, most in (
+        (c.real, ar @ br - ai @ bi, np.abs(ar) @ np.abs(br) + np.abs(ai) @ np.abs(bi)),
+        (c.imag, ar @ bi + ai @ br, np.abs(ar) @ np.abs(bi) + np.abs(ai) @ np.abs(br)),
+    ):
+        assert (np.abs(ours - exact) <= 4 * U * most).all()
+
+
+@pytest.mark.parametrize("dtype", list("dD"))
+def test_gram_is_hermitian_and_accurate(dtype):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((140, 90)) if dtype == "d" else rng.standard_normal((140, 90, 2)).view("D")[..., 0]
+    for used in (device(), device(block=64)):
+        g = _matched.gram(used, a)
+        np.testing.assert_array_equal(g, g.conj().T)
+        most = np.abs(a) @ np.abs(a).T
+        exact = a.astype(np.clongdouble) @ a.conj().T
+        assert (np.abs(g - exact) <= 8 * U * most).all()  # of |A||A|^H, real and imaginary parts together
+
+
+def test_gram_sends_its_operand_once():
+    a = np.random.default_rng(0).standard_normal((64, 64))
+    used = device()
+    _matched.gram(used, a)
+    assert used.runtime.counters.launches == {"abs_bound": 1, "digits_split": 1, "digits_matmul": 1}
+    assert used.runtime.counters.bytes_in <= (8 + 2) * a.size
+
+
+@pytest.mark.parametrize("block", [BLOCK, 32])
+@pytest.mark.parametrize("dtype", list("bBhHiIlL"))
+def test_integers_are_bit_equal(dtype, block):
+    rng, limits = np.random.default_rng(0), np.iinfo(dtype)
+    a, b = (rng.integers(limits.min, limits.max, shape, dtype, endpoint=True) for shape in ((33, 70), (70, 41)))
+    a[0], b[:, 0] = limits.min, limits.min
+    for x in (a, np.asfortranarray(a)):
+        ours = _matched.matmul(device(block), x, b)
+        assert ours.dtype == a.dtype
+        np.testing.assert_array_equal(ours, a @ b)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.5, 1.0])
+def test_bools_are_bit_equal(density):
+    rng = np.random.default_rng(0)
+    a, b = rng.random((33, 300)) < density, rng.random((300, 41)) < density
+    for block in (BLOCK, 64):
+        np.testing.assert_array_equal(_matched.matmul(device(block), a, b), a @ b)
+
+
+def test_blocks_are_certified_products_of_their_own():
+    a, b = family("uniform(-1,1)", 70, 200, 90, np.random.default_rng(0))
+    used = device(block=64)
+    assert_as_good_as_dgemm(_matched.matmul(used, a, b), a, b, 200)
+    assert used.runtime.counters.launches["digits_matmul"] == 2 * 4 * 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(bad):
+    a, b = np.ones((5, 5)), np.ones((5, 5))
+    b[2, 3] = bad
+    used = device()
+    for product in (lambda: _matched.matmul(used, a, b), lambda: _matched.gram(used, b)):
+        with pytest.raises(_matched.Uncertified, match="NaN or infinity"):
+            product()
+    assert not used.runtime.counters.launches["digits_matmul"]
+
+
+def test_hidden_exponent_range_is_refused():
+    b = np.array([[0.0, 1.0], [1.0, 1.0]])
+    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
+        _matched.matmul(device(), np.array([[1.0, 1e-50]]), b)
+    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
+        _matched.gram(device(), np.array([[1.0, 1e-50], [0.0, 1.0]]))
