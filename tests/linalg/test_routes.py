@@ -319,8 +319,18 @@ def test_single_precision_keeps_its_dtype_where_scipys_does(dtype):
 @pytest.mark.parametrize("name, options", FUNCTIONS[1:])
 def test_functions_of_stacks(name, options):
     a = definite(4, "f8", (3, 5))
+    a /= 20  # norm near one
     ours, theirs = run(name, a, *options)
     np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:logm result may be inaccurate")
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_logarithms_of_which_scipy_may_warn_are_scipys(scale):
+    a = positive(40, "f8", 10.0) * scale
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.linalg.logm(a), scipy.linalg.logm(a))
+    assert not log[0].route
 
 
 @pytest.mark.parametrize("name, options", FUNCTIONS)
@@ -359,7 +369,7 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
         for name in ("qr", "eigh", "svd"):
             getattr(trnpy.linalg, name)(definite(4, "f8"))
         trnpy.linalg.eigh(hermitian("random", 130, "f8"))
-        trnpy.linalg.logm(definite(4, "f8"))
+        trnpy.linalg.logm(definite(4, "f8") / 20)
     assert [bool(d.route) for d in log] == [False] * 5
     assert {d.reason for d in log[:3]} == {Reason.LAYOUT}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -160,22 +161,21 @@ class MatrixFunction:
 
     least: int  # rows: below, SciPy's Schur form takes less than checking for symmetry and definiteness
     dtypes: str  # where SciPy's result has the dtype of the matrix and no warning
+    norms: tuple[float, float] = (0.0, math.inf)  # where SciPy has no warning
 
 
 FUNCTIONS: Mapping[str, MatrixFunction] = {
     "sqrtm": MatrixFunction(64, "dfDF"),
-    "logm": MatrixFunction(3, "dD"),
+    # SciPy warns when expm of its logarithm is not the matrix to 1000 eps: within these norms it never is that far,
+    # 0.1 of it at most over spectra of 1 to 1e-9 times the norm and n = 3 to 150; beyond, rounding in expm reaches it.
+    "logm": MatrixFunction(3, "dD", (math.exp(-2), math.exp(2))),
     "fractional_matrix_power": MatrixFunction(3, "dD"),
 }
 
 
 def positive(name: str) -> Look:
-    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree.
-
-    SciPy's logm warns when expm of its result is not the matrix to 1000 eps, which rounding in expm alone can reach
-    from some hundred rows on; a result from eigenvectors is nearer and comes without that warning.
-    """
-    least, dtypes = FUNCTIONS[name].least, FUNCTIONS[name].dtypes
+    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree."""
+    least, dtypes, norm = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms[1]
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("A")
@@ -184,7 +184,8 @@ def positive(name: str) -> Look:
         if a.ndim < 2 or a.shape[-1] < least or a.shape[-2] != a.shape[-1] or a.dtype.char not in dtypes or a.size == 0:
             return False
         first = a[(0,) * (a.ndim - 2)] if a.ndim > 2 else a
-        return bool(first[0, -1] == first[-1, 0].conjugate() and first[0, 0].real > 0 and first[-1, -1].real > 0)
+        ends = 0 < first[0, 0].real <= norm and 0 < first[-1, -1].real <= norm
+        return bool(ends and first[0, -1] == first[-1, 0].conjugate())
 
     return look
 
@@ -213,20 +214,26 @@ def of_positive(name: str, a: Any, function: Callable[[np.ndarray], np.ndarray])
             + ROUTE_S
         )
 
-    route = Route("eigenvectors", seconds, lambda: in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function))
+    route = Route(
+        "eigenvectors", seconds, lambda: in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
+    )
     refusal = (Reason.LAYOUT, "no device path for functions of matrices")
     return Problem((a,), dtype, cost, route=route, on_device=False, refusal=refusal)
 
 
-def _through_eigh(a: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _through_eigh(
+    a: np.ndarray, function: Callable[[np.ndarray], np.ndarray], norms: tuple[float, float]
+) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
+    if np.diagonal(a, axis1=-2, axis2=-1).real.max() > norms[1]:
+        raise Unsupported(Reason.VALUE, f"norm above {norms[1]:.2g}")
     # The first row against the first column: most matrices that are not Hermitian end here.
     if not (np.array_equal(a[..., 0, :], a[..., :, 0].conj()) and np.array_equal(a, adjoint(a))):
         raise Unsupported(Reason.VALUE, "not Hermitian")
     _guards.finite(a)
     try:
-        diagonal = np.diagonal(_numpy_cholesky(a), axis1=-2, axis2=-1).real
-        _conditioned(diagonal**2)  # a lower bound of the condition, before anything expensive
+        # A lower bound of the condition, before anything expensive.
+        _conditioned(np.diagonal(_numpy_cholesky(a), axis1=-2, axis2=-1).real ** 2)
         if a.ndim == 2:
             w, q = _host.eigh(a, driver="evd" if a.dtype.kind == "f" else "evr", check_finite=False)
         else:
@@ -234,6 +241,8 @@ def _through_eigh(a: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -
     except LinAlgError as why:
         raise Unsupported(Reason.VALUE, f"not positive definite: {why}") from why
     _conditioned(w)
+    if not norms[0] <= w[..., -1].min() <= w[..., -1].max() <= norms[1]:
+        raise Unsupported(Reason.VALUE, f"norms outside {norms[0]:.2g} to {norms[1]:.2g}")
     with np.errstate(all="ignore"):  # overflow shows in the result
         f = np.asarray((q * function(w)[..., np.newaxis, :]) @ adjoint(q), a.dtype)
     _guards.finite(f)
