@@ -199,3 +199,20 @@ def test_the_energy_is_a_public_name_that_explain_knows():
     with policy(device="null", machine="trn3"):
         decision = trnpy.explain(dfmp2_energy, *random_spin(8, 30, 50, 0))
     assert decision.machine == "trn3" and decision.flops == 2 * 36 * 30 * 30 * 50
+
+
+def test_products_by_the_simulator_s_kernels_are_as_good_as_the_host_s():
+    arguments = random_spin(3, 19, 84, 0)
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        energy = dfmp2_energy(*arguments)
+    assert decisions[0].on_device and decisions[0].engine == "simulator"
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-13)
+
+
+def test_a_molecule_on_the_simulator_has_pyscf_s_energy():
+    expected, arguments = reference("H2O")
+    with policy(device="simulator", force=True, fallback="log"), trace() as decisions:
+        energy = dfmp2_energy(*arguments)
+    assert split(energy) == pytest.approx(expected, rel=0, abs=HARTREE)
+    # Integrals that symmetry makes zero up to rounding need more digits than an element-wise certificate allows.
+    assert decisions[0].reason in (Reason.FORCED, Reason.ACCURACY)

@@ -18,7 +18,9 @@ from trnpy.chem._progress import track
 from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
 
 WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
-ENERGY_FLOPS = 100.0  # of products that the host does while it turns one integral into energy (2.5 ns, benchmarks/mp2)
+ENERGY_FLOPS = (
+    100.0  # of products in the 2.5 ns that the host takes to turn one integral into energy (benzene, one thread)
+)
 DOT = "ba,ba->"  # NumPy's loop: BLAS wakes its other threads for these, which takes as long as the sum
 SAMPLES = 3  # pairs that are computed once more to check a result
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
