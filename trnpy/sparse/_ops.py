@@ -105,7 +105,12 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
 def _blocks_meet(a: Any, b: Any) -> bool:
     if not a.format == b.format == "bsr" or a.blocksize[1] != b.blocksize[0] or a.dtype != b.dtype:
         return False
-    return max(*a.blocksize, *b.blocksize) > 1  # of single elements SciPy makes CSR, whose columns it orders otherwise
+    return (*a.blocksize, *b.blocksize) != (
+        1,
+        1,
+        1,
+        1,
+    )  # of single elements SciPy makes CSR, whose columns it orders otherwise
 
 
 def _gemm_s(rates: HostRates, m: float, n: float, k: float, terms: float, dtype: np.dtype) -> float:
