@@ -14,7 +14,7 @@ from trnpy._engine import DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._policy import Policy
-from trnpy._residency import SMALLEST, WIDTH, Cache, fingerprint, pinned, place
+from trnpy._residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
 
 RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
 N = 160  # float32 of this order exceed SMALLEST
@@ -176,6 +176,16 @@ def test_a_form_larger_than_the_budget_is_not_kept():
     for _ in range(3):
         cache.get(a, "", a.copy, lambda x: x.nbytes, a.nbytes - 1)
     assert cache.nbytes == cache.hits == 0
+
+
+def test_places_that_were_only_seen_are_bounded():
+    cache, a = Cache(), np.zeros(SMALLEST // 8 + 3 * MOST)
+    kept = matrix()
+    with trnpy.resident(kept):
+        cache.get(kept, "", kept.copy, lambda x: x.nbytes, 1e9)
+    for i in range(3 * MOST):
+        cache.get(a[i : i + SMALLEST // 8], "", lambda: None, lambda x: 0, 1e9)
+    assert len(cache._entries) <= MOST + 1 and cache.nbytes == kept.nbytes
 
 
 def test_small_arrays_are_not_looked_at():

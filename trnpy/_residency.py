@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import types
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
+MOST = 4096  # places remembered: views of one array could be without number
 WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the second-level cache
 _random = np.random.default_rng()  # of this process: no array can be made to collide
 # 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
@@ -137,12 +137,14 @@ class Cache:
     def __init__(self) -> None:
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._freed: deque[Hashable] = deque()  # keys of arrays that died, at any moment and in any thread
         self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         with self._lock:
+            self._forget()
             return sum(e.nbytes for e in self._entries.values())
 
     def get(
@@ -158,6 +160,7 @@ class Cache:
         address = place(array)
         key = (address, array.shape, array.strides, array.dtype.str, form)
         with self._lock:
+            self._forget()
             entry = self._entries.get(key)
             if entry is None:
                 self._entries[key] = entry = _Entry(source_bytes=array.nbytes, owner=self._watch(array, key))
@@ -178,13 +181,17 @@ class Cache:
             return value
 
     def _watch(self, array: np.ndarray, key: Hashable) -> Any:
-        mine = weakref.ref(self)
+        freed = self._freed
+        return weakref.ref(owner(array), lambda _: freed.append(key))
 
-        def drop(_: Any) -> None:
-            if (cache := mine()) is not None:
-                cache._entries.pop(key, None)
-
-        return weakref.ref(owner(array), drop)
+    def _forget(self) -> None:
+        """Drop what belongs to freed arrays, and places beyond MOST that were only seen."""
+        while self._freed:
+            self._entries.pop(self._freed.popleft(), None)
+        if len(self._entries) > MOST:
+            seen = [key for key, entry in self._entries.items() if entry.value is None]
+            for key in seen[: MOST // 2]:
+                del self._entries[key]
 
     def _room(self, needed: int, limit: float, new: Hashable) -> bool:
         """Drop what was least recently used until ``needed`` more bytes are within ``limit``; False: they never are."""
@@ -210,12 +217,13 @@ class Cache:
         """Bytes of ``arrays`` that need not cross the link, as far as a look at their addresses tells."""
         if not self._entries and not _Open.residents:
             return 0
-        total = 0
-        with contextlib.suppress(RuntimeError):  # an array freed in another thread: one look is enough
+        with self._lock:
+            self._forget()
             held = {(k[0], e.source_bytes) for k, e in self._entries.items() if e.value is not None}  # type: ignore[index]
-            for a in arrays:
-                address = place(a)
-                # Of complex operands real and imaginary parts may be kept apart.
-                if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
-                    total += a.nbytes
+        total = 0
+        for a in arrays:
+            address = place(a)
+            # Of complex operands real and imaginary parts may be kept apart.
+            if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
+                total += a.nbytes
         return total
