@@ -90,7 +90,7 @@ def test_cholesky_factor_of_condition_1e5():
     agree(run(KERNEL, (a, b), {"transposed": True}).outputs, a, b, transposed=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("settings", [{}, {"lower": False}, {"right": True}], ids=str)
 def test_any_legal_order_gives_the_same(settings, seed):
     a, b = well_conditioned(600), sides(600, 600)

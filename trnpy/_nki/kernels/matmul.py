@@ -17,6 +17,7 @@ def matmul(a, b, alpha=None, c0=None, beta=None, a_rows=True, b_rows=True, m_til
 
     a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); of one dtype.
     alpha, beta: (1, 1) float32; c0: (M, N) float32. Without them C = A B.
+    k_tiles: None for as many as always fit on the chip.
     """
     m, k = a.shape if a_rows else (a.shape[1], a.shape[0])
     n = b.shape[1] if b_rows else b.shape[0]
