@@ -1,5 +1,7 @@
 """PySCF objects accelerated one at a time: the same energies wherever calls go, undone exactly."""
 
+import doctest
+
 import numpy as np
 import pytest
 from doubles import FaultyEngine, RecordingEngine
@@ -9,7 +11,7 @@ from systems import SYSTEMS, WATER, converged, method
 import trnpy.chem
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
-from trnpy.chem import accelerate
+from trnpy.chem import accelerate, pyscf_methods
 from trnpy.chem.pyscf_methods import AcceleratedDFMP2, AcceleratedDFSCF
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -190,3 +192,13 @@ def test_integrals_are_unpacked_once_where_they_fit_and_never_where_not(monkeypa
     small.with_df.build()
     small.kernel()
     assert not [b for b in calls if b is small.with_df._cderi] and abs(small.e_tot - mf.e_tot) < 1e-7
+
+
+def test_the_examples_of_the_documentation_hold():
+    assert doctest.testmod(pyscf_methods).failed == 0
+
+
+def test_a_spin_without_electrons_has_no_pairs():
+    mf = scf.UHF(gto.M(atom="H 0 0 0", basis="cc-pvdz", spin=1, verbose=0)).run()
+    ours, plain = accelerate(mp.dfump2.DFUMP2(mf)).run(), mp.dfump2.DFUMP2(mf).run()
+    assert ours.e_corr == plain.e_corr == 0 and [t.shape for t in ours.t2] == [t.shape for t in plain.t2]

@@ -42,7 +42,7 @@ class AcceleratedDFMP2(_Accelerated):
             return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
         energies = mp.split_mo_energy() if unrestricted else [mp.split_mo_energy()]
         occ, vir = [e[1] for e in energies], [e[2] for e in energies]
-        b = [x.reshape(len(o), len(v), -1) for x, o, v in zip(integrals, occ, vir, strict=True)]
+        b = [x.reshape(len(o), len(v), eris.naux) for x, o, v in zip(integrals, occ, vir, strict=True)]
         smallest = (WORKSPACE + 1) * max(map(len, vir)) ** 2 * REAL.itemsize
         arguments = (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0])
         energy = dfmp2_energy(*arguments, memory=max(MEMORY, smallest), with_t2=with_t2)
@@ -104,7 +104,7 @@ def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
 def _occupied(dm: Any) -> list[np.ndarray] | None:
     """Orbitals times roots of occupations, of each density that PySCF tagged with them; None for others."""
     c, occupations = getattr(dm, "mo_coeff", None), getattr(dm, "mo_occ", None)
-    if c is None or occupations is None:
+    if c is None or occupations is None or np.iscomplexobj(c):
         return None
     c, occupations = np.asarray(c), np.asarray(occupations)
     if c.ndim == 2 and np.ndim(dm) == 3:  # ROHF: orbitals that both spins share
@@ -129,9 +129,10 @@ def accelerate(method: Any) -> Any:
 
     >>> from pyscf import gto, mp, scf
     >>> import trnpy.chem
-    >>> mf = trnpy.chem.accelerate(scf.RHF(gto.M(atom="He", basis="cc-pvdz", verbose=0)).density_fit()).run()
+    >>> mol = gto.M(atom="H 0 0 0; F 0 0 0.92", basis="cc-pvdz", verbose=0)
+    >>> mf = trnpy.chem.accelerate(scf.RHF(mol).density_fit()).run()
     >>> round(trnpy.chem.accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr, 4)
-    -0.0258
+    -0.2039
 
     TypeError for other objects.
     """
