@@ -46,7 +46,7 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
 
 # Measured with NumPy alone (numerics_src/t5.py): float64 to digits before the link, and back after it.
 SPLIT_S, COMBINE_S = 6e-9, 4e-9  # per element
-PLANES = 3  # float32 planes that carry one float64 result: two lose 16 u
+WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
 
 
 def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
@@ -54,7 +54,7 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: st
     split = 0.0
     if precision == "matched" and dtype.char in "dD":
         split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
-        bytes_out *= PLANES * 4 / 8
+        bytes_out *= WORDS * 4 / 8
     return bytes_in / hardware.link_bytes_per_s + bytes_out / hardware.unlink_bytes_per_s + split
 
 
@@ -105,7 +105,9 @@ def probed(runtime: str, machine: str) -> Facts:
     except FileNotFoundError:
         return Facts()
     except (ValueError, TypeError, AttributeError) as why:
-        raise ValueError(f"{path} holds no outcome of probes ({why}): run python -m trnpy doctor --probe") from why
+        raise ValueError(
+            f"{path} holds no outcome of probes ({why}): remove it and run python -m trnpy doctor --probe"
+        ) from why
 
 
 def save_facts(found: Facts, runtime: str, machine: str) -> Path:
