@@ -2,7 +2,8 @@
 
 float64: of the product as given and of its equilibrated form the one is taken that fewer digits certify
 (NUMERICS 1.4): at most 4 u of |A||B| in every element. Integers have their own digits and are bit-equal,
-wrap-around included. Blocks of at most BLOCK are products of their own.
+wrap-around included. float16, float32 and complex64 are formats of TensorE and need none of this. Blocks
+of at most BLOCK are products of their own.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ the two lowest weights take four times as many products (below 2^-54 of the larg
 
 Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products
 (2.2 us), which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. Should GpSimd be twice as slow as
-modelled it would still keep up.
+modelled it would still keep up. The hi/lo eviction of NUMERICS 1.3 needs 3 passes of VectorE for each bank,
+2.9 us; it is the way out if probe P4 finds that GpSimd's integer additions are not exact.
 """
 
 import nki
