@@ -107,15 +107,30 @@ def test_a_changed_word_or_byte_changes_the_fingerprint(words, odd, change, data
         assert fingerprint(a) != before
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 5 * WIDTH - 1), st.integers(0, 5 * WIDTH - 1), st.sampled_from([1, 2**31, 2**32, 2**63, 2**52]))
+BITS = (1, 2**31, 2**32, 2**63, 2**52, 2**63 + 2**31, 2**32 + 1, 2**64 - 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 5 * WIDTH - 1), st.integers(0, 5 * WIDTH - 1), st.sampled_from(BITS))
 def test_two_changes_do_not_cancel(i, j, bit):
-    """Sign bits in pairs are what sums modulo 2^64 are blind to, unless they are folded."""
+    """Sign bits in pairs, two of float32 in one word, are what sums modulo 2^64 are blind to unless they are mixed."""
     words = np.zeros(5 * WIDTH, np.uint64)
     before = fingerprint(words)
     words[i] ^= np.uint64(bit)
     words[j] ^= np.uint64(bit)
     assert (fingerprint(words) == before) == (i == j)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "F", "D", "f2", "i1"])
+def test_signs_of_many_rows_do_not_cancel(dtype):
+    rng = np.random.default_rng(0)
+    a = (rng.standard_normal((400, 64)) * 50).astype(dtype)
+    marks = {fingerprint(a)}
+    for _ in range(300):
+        rows = rng.choice(400, rng.integers(1, 9), replace=False)
+        a[rows] = -a[rows]
+        marks.add(fingerprint(a))
+    assert len(marks) == 301
 
 
 def test_the_pattern_that_fools_plain_sums_of_sums():

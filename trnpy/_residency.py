@@ -18,6 +18,7 @@ WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the s
 _random = np.random.default_rng()  # of this process: no array can be made to collide
 # 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
 _BASE = _random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
+_MIXER = _random.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 _WEIGHTS = _random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 _HALF = np.uint64(32)
 
@@ -25,8 +26,9 @@ _HALF = np.uint64(32)
 def fingerprint(array: np.ndarray) -> tuple[int, int]:
     """Two position-dependent 64-bit sums of the bytes of ``array``, in the order it lies in memory.
 
-    Words are folded (sign bits alone would cancel in pairs), summed down WIDTH columns by Horner's rule and
-    by sums of its partial sums, and the columns weighted by odd random numbers: one changed word always shows.
+    Words are mixed and folded (sign bits would cancel in pairs: they are multiples of 2^63, or of 2^31 in float32),
+    summed down WIDTH columns by Horner's rule and by sums of its partial sums, and the columns weighted by odd random
+    numbers: one changed word always shows.
     """
     flat = array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
     octets = flat.reshape(-1).view(np.uint8)
@@ -37,10 +39,11 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
     rest[: tail.size] = tail
     rest.view(np.uint8)[-8:] = 0  # a tail is shorter than WIDTH words: its last word is free for odd bytes
     rest.view(np.uint8)[WIDTH * 8 - 8 : WIDTH * 8 - 8 + octets.size % 8] = octets[whole * 8 :]
-    first, second, folded = (np.zeros(WIDTH, np.uint64) for _ in range(3))
+    first, second, mixed, folded = (np.zeros(WIDTH, np.uint64) for _ in range(4))
     for row in (*words[: whole // WIDTH * WIDTH].reshape(-1, WIDTH), rest):
-        np.right_shift(row, _HALF, out=folded)
-        np.bitwise_xor(row, folded, out=folded)
+        np.multiply(row, _MIXER, out=mixed)
+        np.right_shift(mixed, _HALF, out=folded)
+        np.bitwise_xor(mixed, folded, out=folded)
         np.multiply(first, _BASE, out=first)
         np.add(first, folded, out=first)
         np.add(second, first, out=second)
