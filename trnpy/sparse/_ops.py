@@ -19,6 +19,9 @@ ROUTE_S, PRODUCT_S = 30e-6, 6e-6
 DENSE_LEAST = 1024  # elements of X: fewer, and the one look is as short as it gets
 LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
 BLOCK_LEAST = 250_000  # multiply-adds: below 100 us of SciPy's loop, a route is not worth looking for
+# Multiply-adds of a block with X, or with another block, up to which SciPy's loop was the faster (BASELINES: blocks
+# of 4; blocks of 16 with each other).
+BLOCK_WORK, PAIR_WORK = 2**11, 2**14
 COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1 ms, a hundred times the look
 ROW_LEAST = 16  # stored elements a row, on average, before rows that share columns are looked for
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
@@ -60,11 +63,15 @@ def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if x.size < DENSE_LEAST or x.ndim != 2 or x.shape[1] < LEAST_COLUMNS:
             return False
         if a.format == "bsr":
-            return bool(a.data.size * x.shape[1] >= BLOCK_LEAST)
+            r, c = a.blocksize
+            return bool(r * c * x.shape[1] > BLOCK_WORK and a.data.size * x.shape[1] >= BLOCK_LEAST)
         if a.format not in ("csr", "csc") or a.ndim != 2 or a.data.size * x.shape[1] < COMPRESSED_LEAST:
             return False
         return _rows_may_group(a)
-    return bool(a.format == "bsr" and is_sparse(x) and x.format == "bsr" and a.data.size >= BLOCK_LEAST / 32)
+    if a.format != "bsr" or not is_sparse(x) or x.format != "bsr":
+        return False
+    (r, k), c = a.blocksize, x.blocksize[1]
+    return bool(r * k * c > PAIR_WORK and a.data.size * c >= BLOCK_LEAST)
 
 
 def _rows_may_group(a: Any) -> bool:
@@ -168,8 +175,9 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
         return None
     products, length = int(alike.large.sum()), int(alike.length[alike.large].sum())
     rows, rest = shared / length, every - shared
-    # X gathered, for CSC the result read and added to; and the columns of all rows compared.
-    passes = 1 if a.format == "csr" else 3
+    # X gathered, for CSC the rows of the result, added to and put back, twice as slowly (screened cluster of
+    # benchmarks/sparse: no gain at 64 columns); and the columns of all rows compared.
+    passes = 1 if a.format == "csr" else 6
     moved: float = passes * 2 * length * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
 
     def seconds(rates: HostRates) -> float:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from trnpy._host import blas
-
 # Multiply-adds of a block from which a BLAS call of its own beats copying the blocks of a row side by side.
 BLOCK_WORK = 32 * 32 * 64  # measured: there both run at 25 to 30 GFLOP/s on one thread
 CACHE_BYTES = 2**19  # of operands copied side by side at a time: they stay in the second-level cache
 
-_GEMM = {"f": blas.sgemm, "d": blas.dgemm, "F": blas.cgemm, "D": blas.zgemm}
+
+@functools.cache
+def _gemm(char: str) -> Callable[..., Any]:
+    """BLAS' product for a dtype; ``trnpy.sparse`` alone loads no scipy.linalg, as SciPy's does not."""
+    from trnpy._host import blas
+
+    return {"f": blas.sgemm, "d": blas.dgemm, "F": blas.cgemm, "D": blas.zgemm}[char]  # type: ignore[no-any-return]
 
 
 def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -29,7 +34,7 @@ def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np
     if r * c * x.shape[1] < BLOCK_WORK:
         return _side_by_side(indptr, indices, blocks, x)
     out = np.zeros(((len(indptr) - 1) * r, x.shape[1]), blocks.dtype)
-    gemm = _GEMM[blocks.dtype.char]
+    gemm = _gemm(blocks.dtype.char)
     # Transposed, all are the Fortran-ordered views that BLAS takes without a copy: C^T += X^T A^T.
     xt, at, ct = x.T, blocks.transpose(0, 2, 1), out.T
     row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * r
@@ -88,7 +93,7 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     place, target = place[found], rank[target]
     blocks = np.zeros((len(place), r, c), a.dtype)
     if r * k * c >= BLOCK_WORK:
-        gemm = _GEMM[a.dtype.char]
+        gemm = _gemm(a.dtype.char)
         at, bt, ct = (m.transpose(0, 2, 1) for m in (a.data, b.data, blocks))
         for i, j, t in zip(left.tolist(), right.tolist(), target.tolist(), strict=True):
             gemm(1.0, bt[j], at[i], 1.0, ct[t], overwrite_c=True)
