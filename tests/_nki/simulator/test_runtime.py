@@ -23,7 +23,7 @@ def test_launches_are_counted_and_variants_compiled_once():
 
 def test_a_kernel_that_is_refused_is_a_compile_error():
     with pytest.raises(CompileError, match="matmul"):
-        SimulatorRuntime(TRN2).launch("matmul", np.ones((4, 4), "f4"), np.ones((4, 4), "i4"))
+        SimulatorRuntime(TRN2).launch("matmul", np.ones((4, 4), "i4"), np.ones((4, 4), "i4"))
 
 
 def test_operands_that_do_not_fit():
