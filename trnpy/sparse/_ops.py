@@ -175,10 +175,13 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
         return None
     products, length = int(alike.large.sum()), int(alike.length[alike.large].sum())
     rows, rest = shared / length, every - shared
-    # X gathered, for CSC the rows of the result, added to and put back, twice as slowly (screened cluster of
-    # benchmarks/sparse: no gain at 64 columns); and the columns of all rows compared.
-    passes = 1 if a.format == "csr" else 6
-    moved: float = passes * 2 * length * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
+    first = a.indptr[alike.start[:-1][alike.large]]
+    span = a.indices[first + alike.length[alike.large] - 1] - a.indices[first]
+    spread = int(alike.length[alike.large][span != alike.length[alike.large] - 1].sum())
+    # X is gathered where columns are not consecutive; of CSC the result is added to, and where rows are not
+    # consecutive put back, twice as slowly (screened cluster of benchmarks/sparse); the columns of all are compared.
+    touched = spread if a.format == "csr" else 3 * length + 3 * spread
+    moved: float = 2 * touched * m * a.dtype.itemsize + 3 * every * a.indices.itemsize
 
     def seconds(rates: HostRates) -> float:
         left = rates.seconds("csr", m, 2.0 * real * rest * m, a.dtype) + PRODUCT_S * 4 * len(alike.stretches())
