@@ -276,6 +276,13 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
         return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 
     def loops_or_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if len(args) <= second:
+            return False
+        a, b = args[second - 1], args[second]
+        if type(a) is not np.ndarray or type(b) is not np.ndarray:
+            return False
+        if len(args) == 3 and a.size * b.size <= LOOP_SMALL:  # the loop is never longer: the answer to most calls
+            return False
         return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or of_integers(args, kwargs)
 
     look = loops_or_integers if name == "einsum" else of_integers
