@@ -238,17 +238,13 @@ def test_an_inverse_of_hermitian_matrices_is_exactly_hermitian():
         np.testing.assert_array_equal(x, t(x))
 
 
-# Of which the look thinks that they may be rank-deficient.
-CONCENTRATED = ("graded to 1e-12", "rank 1 plus identity", "graded entries", "hilbert")
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in CONCENTRATED])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("lower", [True, False])
 def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
     if family in ("tiny", "huge") and dtype == "f4":
         return
-    n = 210
+    n = 130
     a = hermitian(family, n, dtype).astype(dtype)
     half = np.tril(a) if lower else np.triu(a)  # the other triangle is not read
     (w, x), (w0, x0) = run("eigh", half, lower=lower)
@@ -408,18 +404,3 @@ def test_large_stacks_go_in_chunks(name, monkeypatch):
     if name == "solve":  # broadcast operands are not cut
         run(name, a, np.ones(4))
         run(name, a, np.ones((30, 4, 2)))
-
-
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_spectrum_that_may_be_rank_deficient_keeps_scipys_driver(lower, order):
-    """There evd is no faster than evr; the look reads one triangle only."""
-    g = np.random.default_rng(0).standard_normal((256, 256))
-    concentrated = [(hermitian(family, 256, "f8"), False) for family in CONCENTRATED]
-    for a, routed in ((g + g.T, True), (g[:, :20] @ g[:, :20].T, False), (np.zeros((256, 256)), False), *concentrated):
-        half = np.array(np.tril(a) if lower else np.triu(a), order=order)
-        half[np.triu_indices(256, 1) if lower else np.tril_indices(256, -1)] = 1e9
-        with trnpy.trace() as log:
-            w = trnpy.linalg.eigh(half, lower=lower)[0]
-        assert (log[0].route == "evd") == routed
-        np.testing.assert_allclose(w, scipy.linalg.eigvalsh(a), atol=1e-12 * np.abs(w).max())

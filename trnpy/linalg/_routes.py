@@ -16,7 +16,6 @@ from numpy.linalg import eigh as _numpy_eigh
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
-from trnpy._precision import probe
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
@@ -114,10 +113,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
 
 # Divide and conquer against MRRR gains 1.2-1.4 on generic real spectra, up to 8 on clustered ones, and loses up to a
 # tenth when a matrix of low rank leaves MRRR nothing to do; complex ones lose (benchmarks/linalg).
-EVD_LEAST = 200  # rows: below, deciding and looking at the spectrum are a hundredth of the call
-# Of n: below it evd took 0.93-1.04 times as long as evr on matrices of rank n/20 to 3n/10, above it 0.13-0.88 times on
-# eight families (one thread, n = 256 and 512); some that it keeps with evr would have gained.
-EVD_RANK = 0.2
+EVD_LEAST = 64  # rows: below, deciding is a hundredth of the call
 
 
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -136,24 +132,6 @@ PLAIN = frozenset(
 )  # leave the default driver and the whole spectrum
 
 
-def _effective_rank(a: np.ndarray, lower: bool) -> float:
-    """(tr A^2)^2 / tr A^4 of a real symmetric (n, n), estimated from one triangle: r for a projector of rank r."""
-    (symm,) = _host.blas.get_blas_funcs(("symm",), (a,))
-    v = probe(len(a), a.dtype)
-    # The transpose of a C-ordered array is what BLAS takes without a copy; its triangles change places.
-    matrix, flag = (a.T, not lower) if a.flags.c_contiguous else (a, lower)
-    once = symm(1.0, matrix, v, lower=flag)
-    first = float(np.abs(once).max())
-    if not first > 0:
-        return 0.0
-    twice = symm(1.0, matrix, once / first, lower=flag)
-    second = float(np.abs(twice).max())
-    if not second > 0:
-        return 0.0
-    squares = [float(((m / scale) ** 2).sum()) for m, scale in ((once, first), (twice, second))]
-    return float((first / second * squares[0]) ** 2 / (squares[1] * v.shape[1]))
-
-
 def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
     """All eigenpairs of a real symmetric (n, n) by divide and conquer, where SciPy's default is MRRR."""
     n = len(a)
@@ -162,8 +140,6 @@ def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
 
     def run() -> Any:
         _guards.finite(a)
-        if not (rank := _effective_rank(a, lower)) >= EVD_RANK * n:
-            raise Unsupported(Reason.VALUE, f"effective rank {rank:.0f} of {n}: MRRR may be as fast")
         try:
             return _host.eigh(a, lower=lower, driver="evd", check_finite=False)
         except _host.LinAlgError as why:
