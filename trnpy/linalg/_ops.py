@@ -14,81 +14,19 @@ from trnpy._calibration import FLOPS
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _cholesky, _eigh, _lu, _refine, _routes, _stacks
+from trnpy.linalg import _eigh, _refine, _routes, _stacks
+from trnpy.linalg._factor_rows import FACTOR_OPS, NUMPY_FACTOR_OPS
 from trnpy.linalg._host_rows import HOST_OPS
+from trnpy.linalg._matrices import SMALL
+from trnpy.linalg._matrices import hermitian as _hermitian
+from trnpy.linalg._matrices import norm as _norm
+from trnpy.linalg._matrices import square as _square
+from trnpy.linalg._routes import real as _real
 
-SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
 REFINEMENTS = 3  # NUMERICS 2.2: what well separated spectra take
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
 _EighResult = type(np.linalg.eigh(np.eye(1)))
-
-
-def _square(a: Any) -> np.ndarray:
-    m = _guards.array(a)
-    _guards.floating(m)  # integers and halves: NumPy and SciPy convert them each in their own way
-    if m.ndim != 2 or m.shape[0] != m.shape[1] or m.size == 0:
-        raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty square matrix")
-    return m
-
-
-def _real(dtype: np.dtype) -> float:
-    """Real operations behind one operation of ``dtype``."""
-    return 4.0 if dtype.kind == "c" else 1.0
-
-
-def _hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
-    """The matrix whose lower (upper) triangle is that of a; imaginary parts of the diagonal are not read."""
-    triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-    diagonal = np.diag(a.diagonal().real)
-    return np.asarray(triangle + triangle.conj().T + diagonal, dtype)
-
-
-def _norm(a: np.ndarray) -> float:
-    return float(np.linalg.norm(a))
-
-
-# --- Cholesky ---------------------------------------------------------------------------------------------------------
-
-
-def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    a = _square(a)
-    dtype = _guards.floating(a)
-    n = len(a)
-    flops = _real(dtype) * n**3 / 3
-    panels = -(-n // _cholesky.BLOCK)
-    # Each trailing product takes a panel in and a full square out.
-    moved = dtype.itemsize * n * n * panels
-    cost = Cost("cholesky", n, flops, moved // 4 + a.nbytes, moved // 3, 2 * flops, flops / panels, panels)
-    return Problem((a,), dtype, cost, (bool(lower),))
-
-
-def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    if _routes.is_stack(a):
-        return _routes.stack("cholesky", (a,), _stacks.cholesky, bool(lower))
-    return prepare_cholesky(a, lower)
-
-
-def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (lower,) = problem.arrays, problem.params
-    _guards.finite(a)
-    try:
-        l = _cholesky.cholesky(_hermitian(a, lower, problem.dtype), engine)
-    except _host.LinAlgError as why:
-        raise Unsupported(Reason.VALUE, "not positive definite") from why
-    return l if lower else l.conj().T
-
-
-def cholesky_error(problem: Problem, result: np.ndarray) -> float:
-    (a,), (lower,) = problem.arrays, problem.params
-    h = _hermitian(a, lower, problem.dtype)
-    l = result if lower else result.conj().T
-    v = probe(len(a), problem.dtype)
-    return _norm(l @ (l.conj().T @ v) - h @ v) / (_norm(h) * float(np.sqrt(v.shape[1])))
-
-
-def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
-    return prepare_cholesky(a, lower=not upper)
 
 
 # --- Hermitian eigenproblems ------------------------------------------------------------------------------------------
@@ -235,130 +173,15 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
     return float(max(trace, abs(_norm(w) - norm) / norm))
 
 
-# --- Linear systems ---------------------------------------------------------------------------------------------------
-
-STRUCTURES = {
-    None: "detect",
-    "gen": "general",
-    "general": "general",
-    "sym": "symmetric",
-    "symmetric": "symmetric",
-    "her": "hermitian",
-    "hermitian": "hermitian",
-    "pos": "positive",
-    "positive definite": "positive",
-}
-
-
-def prepare_solve(
-    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
-    assume_a: Any = None, transposed: Any = False,
-) -> Problem:  # fmt: skip
-    if transposed or assume_a not in STRUCTURES:
-        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}, transposed={transposed!r}")
-    a, b = _square(a), _guards.array(b)
-    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0 or len(a) == 1:
-        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
-    _guards.floating(b)
-    dtype = _guards.floating(a, b)
-    n = len(a)
-    flops = _real(dtype) * (2 / 3 * n**3 + 2.0 * n * b.size)
-    panels = -(-n // _lu.BLOCK)
-    moved = dtype.itemsize * n * n * panels // 3
-    cost = Cost("solve", n, flops, a.nbytes + moved, moved, flops, flops / panels, panels)
-    return Problem((a, b), dtype, cost, (STRUCTURES[assume_a], bool(lower), True))
-
-
-def prepare_scipy_solve(
-    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
-    assume_a: Any = None, transposed: Any = False,
-) -> Problem:  # fmt: skip
-    if _routes.is_stack(a) and not transposed and assume_a in (None, "gen", "general"):
-        b = _guards.array(b)
-        if a.shape[-1] == 1 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
-            raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {np.shape(b)}")
-        return _routes.stack("solve", (a, b), _stacks.solve)
-    return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
-
-
-def prepare_numpy_solve(a: Any, b: Any) -> Problem:
-    problem = prepare_solve(a, b, assume_a="gen")
-    return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
-
-
-def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
-    (a, b), (structure, lower, warns) = problem.arrays, problem.params
-    _guards.finite(a, b)
-    full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
-    if structure == "detect":
-        below, above = _host.bandwidth(full)
-        if min(below, above) == 0 or max(below, above) == 1:
-            raise Unsupported(Reason.LAYOUT, f"bandwidths {below} and {above}: the host solves it in O(n^2)")
-        positive = np.array_equal(full, full.conj().T) and (full.diagonal().real > 0).all()
-        structure = "maybe positive" if positive else "general"
-    if structure in ("hermitian", "positive"):
-        full = _hermitian(full, lower, problem.dtype)
-    if structure == "symmetric":
-        triangle = np.tril(full, -1) if lower else np.triu(full, 1)
-        full = triangle + triangle.T + np.diag(full.diagonal())
-    columns = b.reshape(len(b), -1)
-    x = _solve_factored(full, columns, structure, warns, engine)
-    return x.reshape(b.shape)
-
-
-def _solve_factored(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: Engine) -> np.ndarray:
-    """x (n, k) of A x = b; Unsupported where SciPy would warn or raise, so that SciPy does."""
-    norm = np.abs(a).sum(axis=0).max()
-    if structure in ("positive", "maybe positive"):
-        try:
-            l = _cholesky.cholesky(a, engine)
-        except _host.LinAlgError as why:
-            if structure == "positive":
-                raise Unsupported(Reason.VALUE, "not positive definite") from why
-        else:
-            (pocon,) = _host.lapack.get_lapack_funcs(("pocon",), (a,))
-            _check_condition(pocon(l, norm, uplo="L")[0], a.dtype, warns)
-            y = _host.solve_triangular(l, b, lower=True, check_finite=False)
-            x: np.ndarray = _host.solve_triangular(l, y, lower=True, trans="C", check_finite=False)
-            return x
-    try:
-        lu, p = _lu.factor(a, engine)
-    except _lu.Singular as why:
-        raise Unsupported(Reason.VALUE, str(why)) from why
-    (gecon,) = _host.lapack.get_lapack_funcs(("gecon",), (a,))
-    _check_condition(gecon(lu, norm)[0], a.dtype, warns)
-    return _lu.solve(lu, p, b)
-
-
-def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
-    if warns and rcond < np.finfo(dtype).eps:
-        raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
-
-
-def solve_error(problem: Problem, x: np.ndarray) -> float:
-    (a, b), (structure, lower, _) = problem.arrays, problem.params
-    if structure in ("hermitian", "positive"):
-        a = _hermitian(a, lower, problem.dtype)
-    if structure == "symmetric":
-        triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-        a = triangle + triangle.T + np.diag(a.diagonal())
-    scale = _norm(a) * _norm(x) + _norm(b)
-    return _norm(b - a @ x) / scale if scale else 0.0
-
-
 OPS = (
-    Op("scipy.linalg.cholesky", reference.cholesky, prepare_scipy_cholesky, run_cholesky, cholesky_error, SMALL,
-       routed=_routes.stacked("cholesky")),
     Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
     Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
        routed=_routes.stacked("eigvalsh")),
-    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL,
-       routed=_routes.stacked("solve")),
+    *FACTOR_OPS,
     *HOST_OPS,
 )  # fmt: skip
 NUMPY_OPS = (
-    Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, run_cholesky, cholesky_error, SMALL),
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
     Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL),
-    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
+    *NUMPY_FACTOR_OPS,
 )
