@@ -60,14 +60,13 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):
         outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
     chunk = k_tiles * TILE
     turns = (k - 1) // (2 * chunk)  # the last one or two chunks are not in the loop: the carries follow them
-    steps = max(turns, 1)
     starts = []
     for width in (m, n):
         starts.append(
             (
-                offsets(pattern=[[2 * chunk * width, steps]], start=0),
-                nl.ndarray((1, steps), dtype=nl.int32, buffer=nl.sbuf),
-                nl.ndarray((1, steps), dtype=nl.int32, buffer=nl.sbuf),
+                offsets(pattern=[[2 * chunk * width, turns + 1]], start=0),
+                nl.ndarray((1, turns + 1), dtype=nl.int32, buffer=nl.sbuf),
+                nl.ndarray((1, turns + 1), dtype=nl.int32, buffer=nl.sbuf),
                 nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf),
             )
         )
@@ -150,13 +149,14 @@ def _lower_tables(m0, m_size, m_count, n0, n_size, firsts):
 
 
 def _blocks(plan, count, tables, c_at):
-    """Every block of one size. GpSimd looks up the next block's place early: its queue holds the sums, too."""
+    """Every block of one size. Places are looked up early: queues of engines that look hold sums and carries, too."""
     starts, turns = plan["starts"], plan["turns"]
     chunk = plan["k_tiles"] * TILE
-    k = plan["a"].shape[1]
+    rest = plan["a"].shape[1] - 2 * chunk * turns
     for side in range(2):
         _places(start=starts[side], first=tables[side][0:1, 0:1])
-        nisa.tensor_copy(dst=starts[side][1], src=starts[side][2], engine=nisa.engine.vector)
+        _begin(start=starts[side])
+    at = [starts[0][3], starts[1][3]]
     following = []
     for side in range(2):
         following.append(tables[side][0:1, 1 : count + 1])
@@ -168,29 +168,22 @@ def _blocks(plan, count, tables, c_at):
         if turns > 0:
 
             def turn(j):
-                at = []
-                for side in range(2):
-                    here = starts[side][3]
-                    nisa.tensor_copy(dst=here, src=starts[side][1][0:1, nl.ds(j, 1)], engine=nisa.engine.vector)
-                    at.append(here)
                 for half in range(2):
                     _load(plan=plan, at=at, k0=half * chunk, depth=chunk, half=half)
+                    if half == 1:
+                        for side in range(2):  # the next turn's, or that of what follows the last one
+                            steps = starts[side][1][0:1, 1 : turns + 1]
+                            nisa.tensor_copy(dst=at[side], src=steps[0:1, nl.ds(j, 1)], engine=nisa.engine.vector)
                     _products(plan=plan, depth=chunk, half=half, c_at=None)
 
             nl.fori_loop(0, turns, turn)
-        done = 2 * chunk * turns
-        at = [starts[0][1][0:1, 0:1], starts[1][1][0:1, 0:1]]
-        if k - done > chunk:
-            _load(plan=plan, at=at, k0=done, depth=chunk, half=0)
-            _products(plan=plan, depth=chunk, half=0, c_at=None)
-            done = done + chunk
-            half = 1
-        else:
-            half = 0
-        _load(plan=plan, at=at, k0=done, depth=k - done, half=half)
-        for side in range(2):
-            nisa.tensor_copy(dst=starts[side][1], src=starts[side][2], engine=nisa.engine.vector)
-        _products(plan=plan, depth=k - done, half=half, c_at=c_here)
+        for k0 in range(0, rest, chunk):
+            depth, last = min(chunk, rest - k0), k0 + chunk >= rest
+            _load(plan=plan, at=at, k0=k0, depth=depth, half=k0 // chunk)
+            if last:
+                for side in range(2):
+                    _begin(start=starts[side])
+            _products(plan=plan, depth=depth, half=k0 // chunk, c_at=c_here if last else None)
 
     nl.fori_loop(0, count, block)
 
@@ -199,6 +192,13 @@ def _places(start, first):
     """Where the turns over K of a block begin that begins at ``first``."""
     steps, _, following, _ = start
     nisa.tensor_tensor(dst=following, data1=steps, data2=first.broadcast(1, steps.shape[1]), op=nl.add)
+
+
+def _begin(start):
+    """Make the following block the present one: its first loads need no engine that is still busy with the last."""
+    _, present, following, here = start
+    nisa.tensor_copy(dst=present, src=following, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=here, src=following[0:1, 0:1], engine=nisa.engine.vector)
 
 
 def _load(plan, at, k0, depth, half):
