@@ -106,6 +106,15 @@ def test_gram_is_hermitian_and_accurate(dtype):
         assert (np.abs(g - exact) <= 8 * U * most).all()  # of |A||A|^H, real and imaginary parts together
 
 
+@pytest.mark.parametrize("kind", ["uniform(-1,1)", "phi 2"])
+def test_gram_over_several_blocks_is_symmetric_and_accurate(kind):
+    """Blocks below the diagonal, squares of 384 or 512 on it, and an edge, with seven digits and with more."""
+    a, _ = family(kind, 1100, 60, 1, np.random.default_rng(0))
+    g = _matched.gram(device(), a)
+    np.testing.assert_array_equal(g, g.T)
+    assert error(g, a, a.T) <= 4.0
+
+
 def test_gram_sends_its_operand_once():
     a = np.random.default_rng(0).standard_normal((64, 64))
     used = device()

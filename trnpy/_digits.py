@@ -112,20 +112,34 @@ def assemble(words: np.ndarray, digits: int, shift: np.ndarray) -> np.ndarray:
         return np.asarray(np.ldexp(high * 2.0**64 + low, exponent - shift))
 
 
-def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def symmetrised(words: np.ndarray) -> np.ndarray:
+    """V, of which a product of digits by half its pairs gives U with U + U^T = 2 V: int32 words (3 or 4, n, n)."""
+    wide = words.astype(np.int64) & 0xFFFFFFFF
+    low = (wide[0] | wide[1] << 32).view(np.uint64)
+    high = words[-1].astype(np.int64) if len(words) == 3 else wide[2] | wide[3] << 32
+    total = low + low.T
+    high = high + high.T + (total < low)
+    low = total >> np.uint64(1) | (high << 63).view(np.uint64)
+    halves = np.stack([low.view(np.int64), high >> 1])
+    return np.stack([halves[i // 2] >> 32 * (i % 2) for i in range(len(words))]).astype(np.int32)
+
+
+def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits.
 
-    The operands themselves where an entry would leave the range of float64.
+    None where an entry would leave the range of float64, or there is nothing to balance.
     """
     left, right = np.abs(a).max(axis=0), np.abs(b).max(axis=1)
     both = (left > 0) & (right > 0)
     _, el = np.frexp(np.where(both, left, 1.0))
     _, er = np.frexp(np.where(both, right, 1.0))
     f = np.where(both, (er - el) // 2, 0)
+    if not f.any():
+        return None
     with np.errstate(over="ignore", under="ignore"):
         x, y = np.ldexp(a, f), np.ldexp(b, -f[:, np.newaxis])
         lossless = np.array_equal(np.ldexp(x, -f), a) and np.array_equal(np.ldexp(y, f[:, np.newaxis]), b)
-    return (x, y) if lossless else (a, b)
+    return (x, y) if lossless else None
 
 
 def magnitudes(a: np.ndarray, axis: int) -> np.ndarray:

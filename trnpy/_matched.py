@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import _digits
+from trnpy._handles import Digits, Source, Store
 from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.parameters import TILE, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, Runtime
@@ -57,7 +58,8 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
             for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
-                c[rows, columns] += product(device, a[rows, inner], b[inner, columns])
+                left, right = source(device, a[rows, inner]), source(device, b[inner, columns])
+                c[rows, columns] += product(device, left, right).values
     return c
 
 
@@ -72,66 +74,107 @@ def gram(device: Device, a: np.ndarray) -> np.ndarray:
     c = np.zeros((len(a), len(a)))
     for rows in pieces(len(a), device.block):
         for inner in pieces(a.shape[1], device.block):
-            c[rows, rows] += _syrk(device, a[rows, inner])
+            c[rows, rows] += _syrk(device, source(device, a[rows, inner])).values
         for columns in pieces(rows.start, device.block):
             c[rows, columns] = matmul(device, a[rows], a[columns].T)
             c[columns, rows] = c[rows, columns].T
     return c
 
 
-def _float64(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """One certified product."""
-    _check_finite(a, b)
+def matmul_kept(device: Device, a: Digits, b: Digits) -> Digits:
+    """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
+
+    The result stays on the device as words until it is looked at. 4M for complex operands, as ``matmul``.
+    """
+    shape = a.shape[0], b.shape[1]
+    product = _float64 if a.parts[0].dtype.kind == "f" else _integers
+    if len(a.parts) == 1:
+        return Digits(a.dtype, (product(device, a.parts[0], b.parts[0]),))
+    (rr, ri), (ir, ii) = ([product(device, x, y) for y in b.parts] for x in a.parts)
+    sa, sb = (-1 if h.conjugate else 1 for h in (a, b))
+    real = Store(shape, rr.dtype, lambda: rr.values - sa * sb * ii.values)
+    imaginary = Store(shape, rr.dtype, lambda: sb * ri.values + sa * ir.values)
+    return Digits(a.dtype, (Source(real), Source(imaginary)))
+
+
+def gram_kept(device: Device, a: Digits) -> Digits:
+    """A A^H, as ``gram``, of an operand that is kept."""
+    if len(a.parts) == 1:
+        return Digits(a.dtype, (_syrk(device, a.parts[0]),))
+    (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
+    squares, cross = [_syrk(device, p) for p in a.parts], _float64(device, y, x.T)
+    real = Store(shape, x.dtype, lambda: squares[0].values + squares[1].values)
+    imaginary = Store(shape, x.dtype, lambda: sign * (cross.values - cross.values.T))
+    return Digits(a.dtype, (Source(real), Source(imaginary)))
+
+
+def source(device: Device, x: np.ndarray) -> Source:
+    """An array as an operand: its forms are those that the device keeps of it."""
+    turned = x.flags.f_contiguous and not x.flags.c_contiguous
+    base = x.T if turned else x
+    return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
+
+
+def _float64(device: Device, a: Source, b: Source) -> Source:
+    """One certified product; its words stay on the device until they are looked at."""
     m, k, n = fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     digits, x, y = _certified(device, a, b, fit)
-    left, rows = _put_digits(device, x, digits, 1, (m, k))
+    left, rows = _put_digits(device, x, digits, 1, (k, m))
     right, columns = _put_digits(device, y, digits, 0, (k, n))
     tiles = for_digits(digits, device.runtime.hardware)
-    words = device.runtime.launch("digits_matmul", left, right, **tiles.of_digits())
-    return _digits.assemble(words[:, : a.shape[0], : b.shape[1]], digits, rows + columns)
+    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+    shape = a.shape[0], b.shape[1]
+
+    def fetch() -> np.ndarray:
+        found = device.runtime.get(words)[:, : shape[0], : shape[1]]
+        return _digits.assemble(found, digits, rows[:, np.newaxis] + columns)
+
+    return Source(Store(shape, a.dtype, fetch))
 
 
-def _syrk(device: Device, a: np.ndarray) -> np.ndarray:
+def _syrk(device: Device, a: Source) -> Source:
     """One certified A A^T, of which the device computes the blocks that meet the lower triangle."""
-    _check_finite(a)
-    m, k, _ = device.buckets.fit("digits_matmul", (len(a), a.shape[1], len(a)))
+    order = a.shape[0]
+    m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     magnitudes = _put_magnitudes(device, a, 1, (m, k))
-    digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, b_rows=False), a.shape[1])
+    digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
     if digits is None:
         raise Uncertified(TOO_WIDE)
-    left, shift = _put_digits(device, a, digits, 1, (m, k))
+    left, shift = _put_digits(device, a, digits, 1, (k, m))
     tiles = for_digits(digits, device.runtime.hardware)
-    packed = device.runtime.launch("digits_matmul", left, **tiles.of_digits())
-    c = np.zeros((len(a), len(a)))
-    for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE):
-        words = packed[:, start : start + height * width].reshape(-1, height, width)
-        rows, columns = slice(row, min(row + height, len(a))), slice(column, min(column + width, len(a)))
-        if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
-            block = words[:, : rows.stop - row, : columns.stop - column]
-            c[rows, columns] = _digits.assemble(block, digits, shift[rows] + shift[columns].T)
-    return np.asarray(np.tril(c) + np.tril(c, -1).T)
+    packed = device.runtime.run("digits_matmul", left, **tiles.of_digits())
+
+    def fetch() -> np.ndarray:
+        found, c = device.runtime.get(packed), np.zeros((order, order))
+        for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE):
+            words = found[:, start : start + height * width].reshape(-1, height, width)
+            rows, columns = slice(row, min(row + height, order)), slice(column, min(column + width, order))
+            if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
+                block = words[:, : rows.stop - row, : columns.stop - column]
+                c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns])
+        return np.asarray(np.tril(c) + np.tril(c, -1).T)
+
+    return Source(Store((order, order), a.dtype, fetch))
 
 
-def _integers(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _integers(device: Device, a: Source, b: Source) -> Source:
     """The exact product modulo the width of the dtype; of bools whether any pair meets."""
     m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
-    places = tuple(range(a.dtype.itemsize))  # the lowest first
-    left, right = (
-        device.keep(
-            x,
-            ("integers", axis, padded),
-            functools.partial(_put, device, x, lambda x, _: (_bytes(x), places), axis, padded),
-        )
-        for x, axis, padded in ((a, 1, (m, k)), (b, 0, (k, n)))
-    )
-    tiles = for_digits(len(places), device.runtime.hardware, wrap=True)
-    words = device.runtime.launch("digits_matmul", left, right, **tiles.of_digits())[:, : a.shape[0], : b.shape[1]]
-    if a.dtype.kind == "b":
-        return np.asarray(words[0] != 0)
-    value = words[0].view(np.uint32).astype(np.uint64)
-    if len(words) == 2:
-        value |= words[1].view(np.uint32).astype(np.uint64) << np.uint64(32)
-    return np.asarray(value.astype(a.dtype))
+    dtype, shape = a.dtype, (a.shape[0], b.shape[1])
+    left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
+    tiles = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)
+    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+
+    def fetch() -> np.ndarray:
+        found = device.runtime.get(words)[:, : shape[0], : shape[1]]
+        if dtype.kind == "b":
+            return np.asarray(found[0] != 0)
+        value = found[0].view(np.uint32).astype(np.uint64)
+        if len(found) == 2:
+            value |= found[1].view(np.uint32).astype(np.uint64) << np.uint64(32)
+        return np.asarray(value.astype(dtype))
+
+    return Source(Store(shape, dtype, fetch))
 
 
 def _bytes(a: np.ndarray) -> np.ndarray:
@@ -141,55 +184,54 @@ def _bytes(a: np.ndarray) -> np.ndarray:
     return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
 
 
-Encode = Callable[[np.ndarray, int], tuple[np.ndarray, tuple[int, ...]]]  # bytes, and the place of each digit
-
-
-def _put(device: Device, x: np.ndarray, encode: Encode, axis: int, padded: tuple[int, int]) -> Buffer:
-    """Digits (s, K, columns) on the device of an operand whose ``axis`` is K; only its bytes cross the link.
-
-    ``encode(matrix, axis)`` is given the matrix as it lies in memory.
-    """
-    across = x.flags.f_contiguous and not x.flags.c_contiguous
-    if across:
-        x, axis, padded = x.T, 1 - axis, padded[::-1]
-    raw, places = encode(x, axis)
-    flat = _padded(raw, padded, ZERO).reshape(padded[0], -1)
-    buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[2], places=places, turned=axis == 1)
-    return buffer
-
-
-def _put_digits(
-    device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, int]
-) -> tuple[Buffer, np.ndarray]:
-    """Digits of a float64 operand on the device, and the exponents taken out of its rows or columns."""
-    kept: tuple[Buffer, np.ndarray] = device.keep(
-        x, ("digits", digits, axis, padded), lambda: _new_digits(device, x, digits, axis, padded)
+def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
+    """Digits (s, K, others) on the device of integers whose ``axis`` is K, the lowest first."""
+    along = axis ^ x.turned
+    places = tuple(range(x.dtype.itemsize))
+    kept: Buffer = x.store.keep(
+        ("integers", along, padded), lambda: _ship(device, _bytes(x.store.values), places, along, padded)
     )
     return kept
 
 
-def _new_digits(
-    device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, int]
+def _put_digits(
+    device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]
 ) -> tuple[Buffer, np.ndarray]:
-    shift = np.empty(0)
+    """Digits (s, K, others) on the device of float64 whose ``axis`` is K, and the exponents taken out (others,).
 
-    def encode(matrix: np.ndarray, along: int) -> tuple[np.ndarray, tuple[int, ...]]:
-        nonlocal shift
-        split = _digits.split(matrix, digits, along)
-        shift = split.shift if along == axis else split.shift.T
-        return split.bytes(), split.places
+    ``padded``: extents of K and of the others.
+    """
+    along = axis ^ x.turned
 
-    return _put(device, x, encode, axis, padded), shift
+    def new() -> tuple[Buffer, np.ndarray]:
+        split = _digits.split(x.store.values, digits, along)
+        return _ship(device, split.bytes(), split.places, along, padded), split.shift.reshape(-1)
+
+    kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)
+    return kept
 
 
-def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, int]) -> Buffer:
+def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
+    """Digits on the device from the bytes of elements (rows, columns, width): only these cross the link."""
+    shape = padded if axis == 0 else padded[::-1]
+    flat = _padded(raw, shape, ZERO).reshape(shape[0], -1)
+    buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[2], places=places, turned=axis == 1)
+    return buffer
+
+
+def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
+    """|x| over the largest along ``axis``, as it lies in its store, ``padded`` (rows, columns of x)."""
     import ml_dtypes  # an extra of pip that comes with every device runtime
 
-    def new() -> Buffer:
-        scaled = _digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16)
-        return device.runtime.put(_padded(scaled, padded, 0))
+    along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
 
-    kept: Buffer = device.keep(x, ("magnitudes", axis, padded), new)
+    def new() -> Buffer:
+        if not np.isfinite(x.store.values).all():
+            raise Uncertified("an operand holds NaN or infinity")
+        scaled = _digits.magnitudes(x.store.values, along).astype(ml_dtypes.bfloat16)
+        return device.runtime.put(_padded(scaled, shape, 0))
+
+    kept: Buffer = x.store.keep(("magnitudes", along, shape), new)
     return kept
 
 
@@ -202,31 +244,29 @@ def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
     return padded
 
 
-def _smallest(device: Device, left: Buffer, right: Buffer, b_rows: bool = True) -> float:
+def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool) -> float:
     """The smallest positive element of a product of magnitudes."""
-    tiles = for_numbers(2)
-    return float(device.runtime.launch("abs_bound", left, right, b_rows=b_rows, **tiles.of_numbers()).min())
+    tiles = for_numbers(2).of_numbers()
+    return float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
 
 
-def _certified(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents) -> tuple[int, np.ndarray, np.ndarray]:
+def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source]:
     """(digits, a, b) of the cheaper of the product as it is and, where that needs many, its equilibrated form."""
 
-    def digits_of(x: np.ndarray, y: np.ndarray) -> int | None:
+    def digits_of(x: Source, y: Source) -> int | None:
         left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
-        return _digits.digits_for(_smallest(device, left, right), a.shape[1])
+        return _digits.digits_for(_smallest(device, left, right, not x.turned, not y.turned), a.shape[1])
 
     digits = digits_of(a, b)
     if digits == _digits.DIGITS:
         return digits, a, b
-    x, y = _digits.equilibrate(a, b)
-    fewer = None if x is a else digits_of(x, y)
+    scaled = _digits.equilibrate(a.values, b.values)
+    fewer = None
+    if scaled is not None:
+        x, y = (source(Device(device.runtime, device.buckets), v) for v in scaled)
+        fewer = digits_of(x, y)
     if fewer is not None and (digits is None or fewer < digits):
         return fewer, x, y
     if digits is None:
         raise Uncertified(TOO_WIDE)
     return digits, a, b
-
-
-def _check_finite(*operands: np.ndarray) -> None:
-    if not all(np.isfinite(x).all() for x in operands):
-        raise Uncertified("an operand holds NaN or infinity")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
-from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
+from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, SYRK_PASSES, TRN2
 from trnpy._nki.kernels import digits_matmul_reference as reference
 from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_digits, for_numbers
 from trnpy._nki.simulator.cost import price
@@ -108,26 +108,40 @@ def test_relaxed_groups_lose_less_than_their_bits():
     assert np.abs(difference).max() <= 2 * (additions @ [1, 256])  # half of 4, the unit of float32 below 2^26
 
 
-@pytest.mark.parametrize("n, k, tiles", [(100, 40, 1), (300, 100, 1), (1100, 50, 2), (640, 64, 4)])
-def test_one_triangle_of_a_symmetric_product(n, k, tiles):
+@pytest.mark.parametrize("halved", [False, True])
+@pytest.mark.parametrize("n, k, tiles", [(100, 40, 1), (300, 100, 1), (1100, 50, 2), (640, 64, 4), (1000, 300, 3)])
+def test_one_triangle_of_a_symmetric_product(n, k, tiles, halved):
+    """V below the diagonal; on it V, or 16 of the 28 products, whose sum with their transpose is 2 V."""
     a = digits_of((7, k, n))
-    keywords = parameters(7, m_tiles=tiles)
+    keywords = {**parameters(7, m_tiles=tiles), "halved": halved}
     ours = run(KERNEL, (a,), keywords).outputs
     np.testing.assert_array_equal(ours, reference.digits_matmul(a, **keywords))
-    full = reference.digits_matmul(a, a, **keywords)
-    seen = np.zeros((n, n), bool)
-    for row, rows, column, columns, start in reference.lower_blocks(n, 128 * tiles):
-        seen[row : row + rows, column : column + columns] = True
-        block = ours[:, start : start + rows * columns].reshape(-1, rows, columns)
-        np.testing.assert_array_equal(block, full[:, row : row + rows, column : column + columns])
-    assert seen[np.tril_indices(n)].all()
+    full = as_integers(reference.digits_matmul(a, a, **parameters(7)))
+    blocks = reference.lower_blocks(n, 128 * tiles, halved)
+    twice = np.full((n, n), None)
+    for row, rows, column, columns, start in blocks:
+        block = as_integers(ours[:, start : start + rows * columns]).reshape(rows, columns)
+        half = halved and row < column + columns
+        twice[row : row + rows, column : column + columns] = block if half else 2 * block
+    for left, right in {(column, column + q) for row, _, column, q, _ in blocks if halved and row < column + q}:
+        twice[left:right, left:right] += twice[left:right, left:right].T.copy()
+    np.testing.assert_array_equal(twice[np.tril_indices(n)], 2 * full[np.tril_indices(n)])
+
+
+def test_a_symmetric_product_takes_16_of_28_products_on_the_diagonal():
+    a = Specification((7, 512, 512), BF16)
+    products = [
+        sum(x.opcode == "nc_matmul" for x in run(KERNEL, (a,), {"halved": halved}, mode="trace").trace.instructions)
+        for halved in (False, True)
+    ]
+    assert products == [16 * 28, 16 * SYRK_PASSES]
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("lower", [False, True])
-def test_any_legal_order_gives_the_same(seed, lower):
+@pytest.mark.parametrize("lower, halved", [(False, False), (True, False), (True, True)])
+def test_any_legal_order_gives_the_same(seed, lower, halved):
     operands = (digits_of((7, 700, 200)),) if lower else (digits_of((7, 700, 200)), digits_of((7, 700, 530), seed=1))
-    keywords = parameters(7)
+    keywords = {**parameters(7), "halved": halved}
     straight = run(KERNEL, operands, keywords).outputs
     np.testing.assert_array_equal(run(KERNEL, operands, keywords, mode="reorder", seed=seed).outputs, straight)
 
@@ -136,20 +150,26 @@ def test_any_legal_order_gives_the_same(seed, lower):
 @pytest.mark.parametrize("wrap", [False, True])
 def test_lint_finds_no_error(target, wrap):
     a, b = digits_of((7, 700, 200)), digits_of((7, 700, 530), seed=1)
-    findings = lint_launch(KERNEL, (a, b), parameters(7, wrap), target=target)
-    assert not [f for f in (*findings, *lint_file(FOLDER / "digits_matmul.py")) if f.severity == "E"]
+    findings = [
+        *lint_launch(KERNEL, (a, b), parameters(7, wrap), target=target),
+        *lint_launch(KERNEL, (a,), {**parameters(7), "halved": True}, target=target),
+        *lint_file(FOLDER / "digits_matmul.py"),
+    ]
+    assert not [f for f in findings if f.severity == "E"]
 
 
 @pytest.mark.parametrize("machine", ["trn1", "trn2"])
 @pytest.mark.parametrize("s", range(7, 13))
 def test_every_bucket_fits_and_compiles_to_few_instructions(machine, s):
     most = 0
-    for n in FINE if (machine, s) == ("trn2", 7) else FINE[::5]:
+    for n in FINE if (machine, s) == ("trn2", 7) else FINE[::8]:
         a = Specification((s, n, n), BF16)
         keywords = for_digits(s, MACHINES[machine]).of_digits()
-        for operands in ((a, a), (a,)):
-            trace = run(KERNEL, operands, keywords, mode="trace", target=machine).trace
+        for operands, halved in (((a, a), False), ((a,), True)):
+            settings = {**keywords, "halved": halved}
+            trace = run(KERNEL, operands, settings, mode="trace", target=machine).trace
             assert trace.psum_peak_banks <= PSUM_BANKS
+            assert trace.sbuf_peak_bytes <= MACHINES[machine].sbuf_bytes_per_partition
             most = max(most, len(trace.instructions))
     print(f"{machine}, {s} digits: at most {most} instructions")
     assert most < MOST_INSTRUCTIONS
@@ -166,7 +186,7 @@ def test_modelled_float64_on_trn2():
     magnitudes = Specification((n, n), BF16)
     keywords = for_digits(s, TRN2).of_digits()
     product = modelled(KERNEL, (digits, digits), keywords)
-    syrk = modelled(KERNEL, (digits,), keywords)
+    syrk = modelled(KERNEL, (digits,), {**keywords, "halved": True})
     split = {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)}
     before = sum(modelled(SPLIT, (words,), {**split, "turned": turned}).device_s for turned in (True, False))
     bound = modelled(BOUND, (magnitudes, magnitudes), for_numbers(2).of_numbers()).device_s

@@ -35,23 +35,37 @@ def check(a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8) -
     return digits, k, m, b.shape[2]
 
 
-def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4):  # type: ignore[no-untyped-def]
+def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False):  # type: ignore[no-untyped-def]
     """V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)), as words of 32 bits, the lowest first: int32 (words, m, n).
 
     wrap: digits lowest first, V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words). Without b: of a^T a the
-    blocks of ``lower_blocks`` one after the other (words, size). The kernel's two lowest groups may differ by
-    the rounding of float32 beyond 2^24; here they are exact.
+    blocks of ``lower_blocks`` one after the other (words, size); if ``halved``, of those on the diagonal U with
+    U + U^T = 2 V. The two lowest groups of the kernel may be rounded beyond 2^24; here they are exact.
     """
     lower = b is None
     right = a if b is None else b
     digits, _, m, _ = check(a, right, wrap, words, bits)
     x, y = a.astype(np.float64), right.astype(np.float64)
-    totals = [sum(x[i].T @ y[d - i] for i in range(d + 1)).astype(np.int64) for d in range(digits)]
-    c = to_words(totals if wrap else totals[::-1], words, bits)
+
+    def sums(weights: tuple[int, int, int]) -> np.ndarray:
+        """Every group's products i < j, i = j and i > j, times ``weights``, as words."""
+        totals = [
+            sum(weights[1 + np.sign(2 * i - d)] * (x[i].T @ y[d - i]) for i in range(d + 1)).astype(np.int64)
+            for d in range(digits)
+        ]
+        return to_words(totals if wrap else totals[::-1], words, bits)
+
+    c = sums((1, 1, 1))
     if not lower:
         return c
-    blocks = lower_blocks(m, 128 * m_tiles)
-    return np.concatenate([c[:, i : i + p, j : j + q].reshape(words, -1) for i, p, j, q, _ in blocks], axis=1)
+    u = sums((2, 1, 0)) if halved else c
+    return np.concatenate(
+        [
+            (u if i < j + q else c)[:, i : i + p, j : j + q].reshape(words, -1)
+            for i, p, j, q, _ in lower_blocks(m, 128 * m_tiles, halved)
+        ],
+        axis=1,
+    )
 
 
 def to_words(sums: list[np.ndarray], words: int, bits: int = 8) -> np.ndarray:
@@ -71,19 +85,22 @@ def to_words(sums: list[np.ndarray], words: int, bits: int = 8) -> np.ndarray:
     return out.astype(np.uint32).view(np.int32)
 
 
-def lower_blocks(n: int, m_block: int) -> list[tuple[int, int, int, int, int]]:
-    """(row, rows, column, columns, start in the packed result) of the blocks that meet the lower triangle."""
+def lower_blocks(n: int, m_block: int, halved: bool = False) -> list[tuple[int, int, int, int, int]]:
+    """(row, rows, column, columns, start in the packed result) of the blocks that meet the lower triangle.
+
+    If ``halved`` those on the diagonal, row < column + columns, come first and fill squares.
+    """
     found = []
     start = 0
     for m0, m_size, m_count in _pieces(n, m_block):
-        for n0, n_size, n_count in _pieces(n, TILE_N):
-            for j in range(n_count):
-                column = n0 + j * n_size
-                for i in range(m_count):
-                    row = m0 + i * m_size
-                    if row + m_size > column:
-                        found.append((row, m_size, column, n_size, start))
-                        start += m_size * n_size
+        for n0, n_size, n_count in _pieces(n, TILE_N // m_block * m_block if halved else TILE_N):
+            places = [(m0 + i * m_size, n0 + j * n_size) for j in range(n_count) for i in range(m_count)]
+            places = [(row, column) for row, column in places if row + m_size > column]
+            if halved:
+                places.sort(key=lambda place: place[0] >= place[1] + n_size)
+            for row, column in places:
+                found.append((row, m_size, column, n_size, start))
+                start += m_size * n_size
     return found
 
 
