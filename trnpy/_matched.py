@@ -133,7 +133,7 @@ def _float64(device: Device, a: Source, b: Source) -> Source:
 
 
 def _syrk(device: Device, a: Source) -> Source:
-    """One certified A A^T, of which the device computes the blocks that meet the lower triangle."""
+    """One certified A A^T, of which the device computes one triangle of blocks: half of those on the diagonal."""
     order = a.shape[0]
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     magnitudes = _put_magnitudes(device, a, 1, (m, k))
@@ -142,15 +142,22 @@ def _syrk(device: Device, a: Source) -> Source:
         raise Uncertified(TOO_WIDE)
     left, shift = _put_digits(device, a, digits, 1, (k, m))
     tiles = for_digits(digits, device.runtime.hardware)
-    packed = device.runtime.run("digits_matmul", left, **tiles.of_digits())
+    packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
         found, c = device.runtime.get(packed), np.zeros((order, order))
-        for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE):
-            words = found[:, start : start + height * width].reshape(-1, height, width)
-            rows, columns = slice(row, min(row + height, order)), slice(column, min(column + width, order))
+        squares: dict[int, list[np.ndarray]] = {}  # on the diagonal, by their first column: blocks from the top
+        for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE, halved=True):
+            block = found[:, start : start + height * width].reshape(-1, height, width)
+            if row < column + width:
+                above = squares.setdefault(column, [])
+                above.append(block)
+                if row + height < column + width:
+                    continue
+                row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
+            rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
             if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
-                block = words[:, : rows.stop - row, : columns.stop - column]
+                block = block[:, : rows.stop - row, : columns.stop - column]
                 c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns])
         return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
@@ -263,7 +270,7 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
     scaled = _digits.equilibrate(a.values, b.values)
     fewer = None
     if scaled is not None:
-        x, y = (source(Device(device.runtime, device.buckets), v) for v in scaled)
+        x, y = (Source(Store((v.shape[0], v.shape[1]), v.dtype, lambda v=v: v)) for v in scaled)
         fewer = digits_of(x, y)
     if fewer is not None and (digits is None or fewer < digits):
         return fewer, x, y
