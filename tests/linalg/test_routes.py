@@ -244,7 +244,7 @@ def test_an_inverse_of_hermitian_matrices_is_exactly_hermitian():
 def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
     if family in ("tiny", "huge") and dtype == "f4":
         return
-    n = 130
+    n = _routes.EVD_LEAST + 1
     a = hermitian(family, n, dtype).astype(dtype)
     half = np.tril(a) if lower else np.triu(a)  # the other triangle is not read
     (w, x), (w0, x0) = run("eigh", half, lower=lower)
@@ -254,23 +254,24 @@ def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
         return np.abs(a @ x - x * w).max() / norm, np.abs(x.T @ x - np.eye(n)).max()
 
     for mine, other in zip(errors(w, x), errors(w0, x0), strict=True):
-        assert mine <= 3 * max(other, 4 * eps(dtype))
+        # MRRR, SciPy's and ours, promises orthogonality of n eps, and on graded spectra has no better.
+        assert mine <= 3 * max(other, n * eps(dtype))
     assert np.abs(w - w0).max() <= 30 * eps(dtype) * norm
 
 
 @pytest.mark.parametrize(
     "options", [{"driver": "evr"}, {"driver": "ev"}, {"subset_by_index": [0, 3]}, {"subset_by_value": [0.0, 1.0]},
-                {"eigvals_only": True}, {"b": np.eye(130)}]
+                {"eigvals_only": True}, {"b": np.eye(_routes.EVD_LEAST)}]
 )  # fmt: skip
 def test_what_was_asked_for_is_done_as_asked(options):
-    a = hermitian("random", 130, "f8")
+    a = hermitian("random", _routes.EVD_LEAST, "f8")
     with trnpy.trace() as log:
         trnpy.linalg.eigh(a, **options)
     assert not log[0].route
 
 
 def test_complex_and_small_spectra_stay_with_scipys_driver():
-    for a in (hermitian("random", 130, "c16"), hermitian("random", 30, "f8")):
+    for a in (hermitian("random", _routes.EVD_LEAST, "c16"), hermitian("random", _routes.EVD_LEAST - 1, "f8")):
         with trnpy.trace() as log:
             trnpy.linalg.eigh(a)
         assert not log[0].route

@@ -16,6 +16,7 @@ from numpy.linalg import eigh as _numpy_eigh
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
+from trnpy.linalg import _tridiagonal
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
@@ -111,9 +112,8 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
 
 # --- Whole real spectra -----------------------------------------------------------------------------------------------
 
-# Divide and conquer against MRRR gains 1.2-1.4 on generic real spectra, up to 8 on clustered ones, and loses up to a
-# tenth when a matrix of low rank leaves MRRR nothing to do; complex ones lose (benchmarks/linalg).
-EVD_LEAST = 64  # rows: below, deciding is a hundredth of the call
+# Rows: below, deciding and calling LAPACK step by step, some 25 us, are more than a hundredth of the call.
+EVD_LEAST = 200
 
 
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -133,16 +133,15 @@ PLAIN = frozenset(
 
 
 def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
-    """All eigenpairs of a real symmetric (n, n) by divide and conquer, where SciPy's default is MRRR."""
+    """All eigenpairs of a real symmetric (n, n) by divide and conquer; SciPy's default is MRRR, better for complex."""
     n = len(a)
     if dtype.kind == "c" or n < EVD_LEAST:
         return None
 
     def run() -> Any:
-        _guards.finite(a)
         try:
-            return _host.eigh(a, lower=lower, driver="evd", check_finite=False)
-        except _host.LinAlgError as why:
+            return _tridiagonal.eigh(a, lower, dtype)
+        except (_host.LinAlgError, _tridiagonal.OutOfRange) as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
 
     return Route("evd", lambda rates: _seconds(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S, run)

@@ -1,0 +1,127 @@
+"""All eigenpairs by LAPACK's steps: backward errors of LAPACK's size, and the middle step that the matrix asks for."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import trnpy.linalg
+from linalg.matrices import SPECTRA, hermitian
+from trnpy import _host
+from trnpy.linalg import _routes, _tridiagonal
+
+N = _routes.EVD_LEAST
+DTYPES = ("f4", "f8")
+
+
+def low_rank(n, rank, dtype=float):
+    b = np.random.default_rng([n, rank]).standard_normal((n, rank))
+    return (b @ b.T).astype(dtype)
+
+
+def assert_eigenpairs(a, w, x):
+    """Residual and orthogonality within n eps, which LAPACK keeps by a factor of ten."""
+    n, eps = len(a), np.finfo(x.dtype).eps
+    norm = np.linalg.norm(a)
+    assert (w.dtype, x.dtype, w.shape, x.shape) == (a.dtype, a.dtype, (n,), (n, n))
+    assert (np.diff(w) >= 0).all()
+    assert np.linalg.norm(a.astype("f8") @ x - x * w.astype("f8")) <= n * eps * norm
+    assert np.linalg.norm(x.T.astype("f8") @ x - np.eye(n)) <= n * eps * np.sqrt(n)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The names of the middle steps that ran."""
+    ran = []
+
+    def spied(dtype):
+        real = original(dtype)
+
+        def spy(name):
+            def call(*args):
+                ran.append(name)
+                return getattr(real, name)(*args)
+
+            return call
+
+        fields = {name: getattr(real, name) for name in ("sytrd", "ormtr", "low", "noise")}
+        return SimpleNamespace(**fields, stemr=spy("stemr"), stedc=spy("stedc"))
+
+    original = _tridiagonal._lapack
+    monkeypatch.setattr(_tridiagonal, "_lapack", spied)
+    return ran
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 3, 31, 32, 33, 65, 129])
+@pytest.mark.parametrize("lower", [True, False])
+def test_every_size_of_either_triangle(n, lower, dtype):
+    a = hermitian("random", n, "f8").astype(dtype)
+    other = np.triu(np.full((n, n), np.float32(7)), 1)
+    given = np.asarray(np.tril(a) + other if lower else np.triu(a) + other.T, dtype)
+    for layout in (given, np.asfortranarray(given), np.repeat(given, 2, axis=0)[::2], given[::-1, ::-1][::-1, ::-1]):
+        kept = layout.copy()
+        assert_eigenpairs(a, *_tridiagonal.eigh(layout, lower, np.dtype(dtype)))
+        assert np.array_equal(layout, kept)
+
+
+@pytest.mark.parametrize("family", SPECTRA)
+def test_families_through_the_public_name(family):
+    a = hermitian(family, N + 1, "f8")
+    with trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    assert log[0].route == "evd"
+    assert_eigenpairs(a, w, x)
+    assert np.abs(w - scipy.linalg.eigvalsh(a)).max() <= 10 * np.finfo(float).eps * np.linalg.norm(a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("matrix", "step"),
+    [
+        (lambda n: hermitian("random", n, "f8"), "stedc"),
+        (lambda n: hermitian("two-valued", n, "f8"), "stedc"),
+        (lambda n: low_rank(n, n // 20), "stemr"),
+        (lambda n: low_rank(n, n // 2), "stemr"),
+        (np.eye, "stemr"),
+        (lambda n: np.zeros((n, n)), "stemr"),
+    ],
+)
+def test_a_tridiagonal_that_falls_apart_is_left_to_mrrr(matrix, step, dtype, steps):
+    a = np.asarray(matrix(N), dtype)
+    w, x = _tridiagonal.eigh(a, True, a.dtype)
+    assert steps == [step]
+    assert_eigenpairs(a, w, x)
+
+
+def test_where_mrrr_fails_divide_and_conquer_takes_over(monkeypatch):
+    monkeypatch.setattr(_tridiagonal, "_mrrr", lambda *call: None)
+    a = low_rank(N, 5)
+    assert_eigenpairs(a, *_tridiagonal.eigh(a, True, a.dtype))
+
+
+def test_a_failing_step_is_an_error(monkeypatch):
+    real = _tridiagonal._lapack(np.dtype(float))
+    fields = {name: getattr(real, name) for name in ("sytrd", "stemr", "ormtr", "low", "noise")}
+
+    def stedc(*args):
+        args[-1]._obj.value = 3
+
+    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: SimpleNamespace(**fields, stedc=stedc))
+    with pytest.raises(_host.LinAlgError, match="divide and conquer of 40 rows failed: stedc gave 3"):
+        _tridiagonal.eigh(hermitian("random", 40, "f8"), True, np.dtype(float))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200, 1e-200])
+def test_what_lapack_would_scale_is_the_reference_s(value):
+    a = np.eye(N) * (value if abs(value) < 1 else 1.0)
+    a[3, 5] = a[5, 3] = value
+    with pytest.raises(_tridiagonal.OutOfRange, match="largest entry"):
+        _tridiagonal.eigh(a, True, a.dtype)
+    if np.isfinite(value):
+        w, _ = trnpy.linalg.eigh(a)
+        assert np.array_equal(w, scipy.linalg.eigh(a)[0])
+    else:
+        with pytest.raises(ValueError, match="array must not contain infs or NaNs"):
+            trnpy.linalg.eigh(a)
