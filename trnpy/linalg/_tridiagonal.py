@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_int, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_lapack
@@ -42,21 +43,23 @@ class _Lapack:
     stedc: Callable[..., None]
     ormtr: Callable[..., None]
     low: float  # ?syevr scales matrices whose largest entry is not between low and 1 / low
-    noise: float
+    noise: float  # over ||T||, of couplings that are zero to rounding
 
 
 @functools.cache
 def _lapack(dtype: np.dtype) -> _Lapack:
     kind = {"f": "s", "d": "d"}[dtype.char]
+    capsules: Mapping[str, Any] = cython_lapack.__pyx_capi__
 
     def routine(name: str) -> Callable[..., None]:
-        capsule = cython_lapack.__pyx_capi__[kind + name]
+        capsule = capsules[kind + name]
         return ctypes.CFUNCTYPE(None)(_pointer(capsule, _signature(capsule)))
 
     machine = np.finfo(dtype)
     low = float(np.sqrt(machine.tiny / machine.eps))
-    steps = (routine(name) for name in ("sytrd", "stemr", "stedc", "ormtr"))
-    return _Lapack(*steps, low, NEGLIGIBLE * float(machine.eps))
+    return _Lapack(
+        routine("sytrd"), routine("stemr"), routine("stedc"), routine("ormtr"), low, NEGLIGIBLE * float(machine.eps)
+    )
 
 
 def _address(a: np.ndarray) -> c_void_p:
