@@ -122,6 +122,18 @@ def _triangular() -> Operands:
     return np.tril(a) / 150 + np.eye(150, dtype=np.float32), b
 
 
+def _iterated() -> Operands:
+    """A symmetric matrix of norm below 1, and coefficients of two steps towards its sign."""
+    (a,) = _normal(24, (150, 150))
+    return (a + a.T) / 40, np.array([[1.5, -0.5, 0], [1.75, -1, 0.25]], np.float32)
+
+
+def _subspace() -> Operands:
+    """Such a matrix and itself as operator, a block of norm below 1, and coefficients."""
+    h, coefficients = _iterated()
+    return h, h, _normal(25, (150, 40))[0] / 20, coefficients, coefficients
+
+
 K = 140  # of the small products below: more than one tile, and an edge
 SUMS = 2 * K * SINGLE  # any order of summation
 # Every kernel that products launch, at a size with edges, against its twin.
@@ -135,6 +147,7 @@ KERNELS = (
     Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
     Check("trsm", "", _triangular, allowed=2 * SUMS, of_largest=True),
     Check("transpose", "", lambda: _normal(18, (130, 200))),
+    Check("axpby", "", lambda: _normal(22, (130, 200), (130, 200)), allowed=SINGLE, of_largest=True),
     Check(
         "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),
         {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)},
@@ -145,6 +158,12 @@ KERNELS = (
         answer=lambda least: least.min(keepdims=True),
     ),
     Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
+    Check(
+        "polynomial_sign", "", _iterated, allowed=8 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
+    ),
+    Check(
+        "orthonormal_polar", "", _subspace, allowed=16 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
+    ),
 )  # fmt: skip
 
 

@@ -1,0 +1,174 @@
+"""kernels/polynomial_sign.py and orthonormal_polar.py against their twins: edges, measures, limits, lint, model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels import orthonormal_polar_reference, polynomial_sign_reference
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+from trnpy.linalg._polynomials import POLISH, sign_coefficients
+
+FOLDER = Path(trnpy._nki.kernels.__file__).parent
+SIGN = load_kernel(FOLDER / "polynomial_sign.py", "polynomial_sign")
+POLAR = load_kernel(FOLDER / "orthonormal_polar.py", "orthonormal_polar")
+EPS = 2.0**-23
+
+
+def symmetric(n, seed=0):
+    """Norm 1/2, half the eigenvalues above zero, none below 2^-8 in magnitude."""
+    rng = np.random.default_rng([seed, n])
+    w = rng.uniform(2.0**-8, 0.5, n) * np.where(np.arange(n) < -(-n // 2), 1, -1)
+    q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    a = (q * w) @ q.T
+    return ((a + a.T) / 2).astype("f4"), (q * np.sign(w)) @ q.T
+
+
+def block(n, columns, seed=0):
+    rng = np.random.default_rng([seed, n, columns])
+    return (rng.standard_normal((n, columns)) / (2 * np.sqrt(columns) + 6)).astype("f4")
+
+
+@pytest.mark.parametrize("n", [1, 31, 128, 160, 257])
+def test_the_sign_is_its_twins_and_is_measured(n):
+    a, exact = symmetric(n)
+    sign, sums = run(SIGN, (a, sign_coefficients(10))).outputs
+    twin = polynomial_sign_reference.polynomial_sign(a, sign_coefficients(10))
+    # Rounding of early steps grows by the slope of the polynomials at zero, 2^8 and a factor for their number.
+    assert np.abs(sign - exact).max() <= 2**10 * EPS
+    assert np.abs(sign - twin).max() <= 2**10 * EPS
+    trace, squares = sums.sum(axis=0, dtype="f8")
+    assert abs(trace - sign.trace(dtype="f8")) <= 1e-5 * n
+    assert abs(squares - n) <= 1e-4 * n
+
+
+def test_a_step_is_three_products_exactly_in_their_order():
+    """One step of small integers is exact whatever the order of sums."""
+    x = np.random.default_rng(1).integers(-2, 3, (40, 40)).astype("f4")
+    x = np.tril(x) + np.tril(x, -1).T
+    coefficients = np.array([[2, -1, 0], [1, 0, 0]], "f4")
+    sign, _ = run(SIGN, (x, coefficients)).outputs
+    np.testing.assert_array_equal(sign, 2 * x - x @ x @ x)
+
+
+@pytest.mark.parametrize("complement", [False, True])
+@pytest.mark.parametrize("n, padding", [(33, 0), (128, 3), (300, 20)])
+def test_a_basis_of_an_invariant_subspace(n, padding, complement):
+    """Columns of zeros stay zeros, and each counts one."""
+    a, exact = symmetric(n)
+    rank = n // 2 if complement else -(-n // 2)
+    operator = exact.astype("f4")
+    if complement:
+        w, v = np.linalg.eigh(exact)
+        operator = np.ascontiguousarray(v[:, w > 0], "f4")
+    omega = np.pad(block(n, rank), ((0, 0), (0, padding)))
+    q, inside, sums = run(
+        POLAR, (a, operator, omega, sign_coefficients(16), POLISH), {"complement": complement}
+    ).outputs
+    assert not q[:, rank:].any()
+    q = q[:, :rank].astype("f8")
+    assert np.linalg.norm(q.T @ q - np.eye(rank)) <= 1e-5 * np.sqrt(n)
+    projector = (np.eye(n) + (-1 if complement else 1) * exact) / 2
+    assert np.linalg.norm(q - projector @ q) <= 1e-5 * np.sqrt(n)
+    assert np.abs(inside[:rank, :rank] - q.T @ a @ q).max() <= 1e-5
+    assert abs(sums[:, 1].sum(dtype="f8") - padding) <= 1e-5 * max(padding, 1)
+
+
+@pytest.mark.parametrize("complement", [False, True])
+def test_the_basis_is_its_twins_where_the_block_is_well_conditioned(complement):
+    a, exact = symmetric(150)
+    w, v = np.linalg.eigh(exact)
+    mine = v[:, (w > 0) != complement]
+    operator = (v[:, w > 0] if complement else exact).astype("f4")
+    omega = (mine @ np.linalg.qr(np.random.default_rng(2).standard_normal((75, 75)))[0] * 0.9).astype("f4")
+    q, _, _ = run(POLAR, (a, operator, omega, sign_coefficients(6), POLISH), {"complement": complement}).outputs
+    twin = orthonormal_polar_reference.orthonormal_polar(
+        a, operator, omega, sign_coefficients(6), POLISH, complement=complement
+    )
+    assert np.abs(q - twin).max() <= 200 * EPS
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_legal_order_gives_the_same(seed):
+    a, _ = symmetric(160)
+    coefficients = sign_coefficients(3)[:2]
+    straight, other = (run(SIGN, (a, coefficients), mode=m, seed=seed).outputs for m in ("run", "reorder"))
+    np.testing.assert_array_equal(other[0], straight[0])
+    np.testing.assert_array_equal(other[1], straight[1])
+    operands = (a, straight[0], block(160, 50), coefficients, POLISH)
+    for complement in (False, True):
+        outputs = [
+            run(POLAR, operands, {"complement": complement}, mode=m, seed=seed).outputs for m in ("run", "reorder")
+        ]
+        for mine, theirs in zip(*outputs, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+def test_lint_finds_no_error(target):
+    a, exact = symmetric(160)
+    sign_args = (a, sign_coefficients(3))
+    polar_args = (a, exact.astype("f4"), block(160, 96), sign_coefficients(3), POLISH)
+    assert not errors(
+        (
+            *lint_launch(SIGN, sign_args, {}, target=target),
+            *lint_launch(POLAR, polar_args, {}, target=target),
+            *lint_launch(POLAR, polar_args, {"complement": True}, target=target),
+            *(x for name in ("polynomial_sign", "orthonormal_polar") for x in lint_file(FOLDER / f"{name}.py")),
+        )
+    )
+
+
+def of_sign(n):
+    return SIGN, (Specification((n, n)), Specification((12, 3))), {}
+
+
+def of_basis(n, r, complement):
+    operator = Specification((n, r if complement else n))
+    operands = Specification((n, n)), operator, Specification((n, r)), Specification((10, 3)), Specification((2, 3))
+    return POLAR, operands, {"complement": complement}
+
+
+@pytest.mark.parametrize(
+    "kernel, operands, settings",
+    [*(of_sign(n) for n in (512, 1300, 2048, 8192)), *(of_basis(*s) for s in ((320, 192, False), (1300, 700, True),
+     (2048, 1280, False), (2048, 1024, True), (8192, 8192, True)))],
+)  # fmt: skip
+def test_the_program_does_not_grow_with_the_operands(kernel, operands, settings):
+    trace = run(kernel, operands, settings, mode="trace").trace
+    print(f"{kernel.__name__} {operands[0].shape}: {len(trace.instructions)} compiled instructions")
+    assert len(trace.instructions) < 15_000
+    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+
+
+@pytest.mark.parametrize(
+    "kernel, operands, settings, share",
+    [(*of_sign(1024), 0.75), (*of_sign(2048), 0.85), (*of_basis(2048, 1024, False), 0.75)],
+)
+def test_modelled_utilisation_on_trn2(kernel, operands, settings, share):
+    cost = price(run(kernel, operands, settings, mode="trace").trace)
+    busy = 100 * cost.tensor_utilisation
+    print(f"{kernel.__name__} {operands[0].shape}, modelled: {cost.device_s * 1e6:.0f} us, {busy:.0f} % of PE")
+    assert cost.tensor_utilisation >= share
+
+
+def test_what_they_refuse():
+    a, _ = symmetric(8)
+    fine = sign_coefficients(3)
+    for x, coefficients in (
+        (a[:3], fine),
+        (a.astype("f8"), fine),
+        (a, fine[:1]),
+        (a, fine.astype("f8")),
+        (a, fine[:0]),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            polynomial_sign_reference.check(x, coefficients)
+    for operator, omega in ((a[:, :3], a), (a, a[:3]), (a, a[:, :0])):
+        with pytest.raises(ValueError, match="expected"):
+            orthonormal_polar_reference.check(a, operator, omega, fine, POLISH, complement=False)
