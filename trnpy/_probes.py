@@ -134,6 +134,19 @@ def _subspace() -> Operands:
     return h, h, _normal(25, (150, 40))[0] / 20, coefficients, coefficients
 
 
+def _block_rows(name: str) -> Operands:
+    """Three block rows of one, none and four tiles, and the rows of X that they meet; or their elements, gathered."""
+    bounds = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 5], [0, 1, 5], [1, 1, 5]], np.int32)
+    tiles, x = _normal(23, (5 * 128, 128), (3 * 128, N))
+    left, right = (_rng(seed).integers(0, most, (1, 5)).astype(np.int32) * 128 for seed, most in ((24, 5), (25, 3)))
+    if name == "bsr":
+        return tiles, x, left * 128, right * N, bounds
+    if name == "csr":
+        row_of = _rng(26).integers(0, 128, (128, 5)).astype(np.float32)
+        return tiles[:128, :5], row_of, _rng(27).integers(0, 384, (128, 5)).astype(np.int32), x, bounds[1:]
+    return tiles[:N].repeat(3, axis=1), x.T.copy(), right[:, :4], right[:, 1:]
+
+
 K = 140  # of the small products below: more than one tile, and an edge
 SUMS = 2 * K * SINGLE  # any order of summation
 # Every kernel that products launch, at a size with edges, against its twin.
@@ -146,6 +159,10 @@ KERNELS = (
     Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
     Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
     Check("trsm", "", _triangular, allowed=2 * SUMS, of_largest=True),
+    Check("bsr_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
+    Check("bsr_transpose_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
+    Check("csr_spmm", "", lambda: _block_rows("csr"), allowed=4 * SUMS, of_largest=True),
+    Check("sampled_matmul", "", lambda: _block_rows("sampled"), allowed=SUMS, of_largest=True),
     Check("transpose", "", lambda: _normal(18, (130, 200))),
     Check("axpby", "", lambda: _normal(22, (130, 200), (130, 200)), allowed=SINGLE, of_largest=True),
     Check(

@@ -81,3 +81,13 @@ def test_what_it_refuses():
     for bad in ((x.astype("i4"), 8, (0,)), (x[:0], 8, (0,)), (x, 3, (0,)), (x, 8, ()), (x, 8, (8,))):
         with pytest.raises(ValueError, match="expected"):
             reference.check(*bad)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (130, 64), (640, 520)])
+def test_digits_of_a_row_side_by_side(rows, columns):
+    x = np.random.default_rng(rows).integers(0, 256, (rows, 8 * columns), dtype=np.uint8)
+    keywords = {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0), "packed": True}
+    ours = run(KERNEL, (x,), keywords).outputs
+    np.testing.assert_array_equal(ours.astype("f4"), reference.digits_split(x, **keywords))
+    traced = run(KERNEL, (Specification((8192, 8 * 512), np.uint8),), keywords, mode="trace").trace
+    assert len(traced.instructions) < 200

@@ -20,14 +20,18 @@ HALF = 128.0  # what a byte is larger by than its digit
 
 
 @nki.jit
-def digits_split(x, width, places, turned=False):
+def digits_split(x, width, places, turned=False, packed=False):
     """(s, rows, columns) bfloat16, or (s, columns, rows) if turned, of x (rows, width columns) uint8 in HBM.
+
+    packed, and not turned: (rows, s columns), all digits of a row side by side, as block-sparse products read them.
 
     width: bytes of one element, the lowest first; places: for each digit, which byte of the element it is.
     """
     rows, columns = x.shape[0], x.shape[1] // width
     digits = len(places)
     shape = (digits, columns, rows) if turned else (digits, rows, columns)
+    if packed:
+        shape = (rows, digits * columns)
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
@@ -44,17 +48,20 @@ def digits_split(x, width, places, turned=False):
             if turned:
                 out_at = offsets(pattern=[[c_size * rows, c_count], [r_size, r_count]], start=c0 * rows + r0)
             else:
-                out_at = offsets(pattern=[[c_size, c_count], [r_size * columns, r_count]], start=r0 * columns + c0)
+                row = digits * columns if packed else columns
+                out_at = offsets(pattern=[[c_size, c_count], [r_size * row, r_count]], start=r0 * row + c0)
             _blocks(
                 x=x, out=out, width=width, places=places, turned=turned, shift=shift, banks=banks, x_at=x_at,
-                out_at=out_at, count=r_count * c_count, r_size=r_size, c_size=c_size,
+                out_at=out_at, count=r_count * c_count, r_size=r_size, c_size=c_size, packed=packed,
             )  # fmt: skip
     return out
 
 
-def _blocks(x, out, width, places, turned, shift, banks, x_at, out_at, count, r_size, c_size):
+def _blocks(x, out, width, places, turned, shift, banks, x_at, out_at, count, r_size, c_size, packed):
     """Every block of one size."""
-    digits, length, across = out.shape
+    digits = len(places)
+    across = x.shape[1] // width
+    row, apart = (digits * across, across) if packed else (across, x.shape[0] * across)
     tiles = (r_size + TILE - 1) // TILE
 
     def block(t):
@@ -79,8 +86,8 @@ def _blocks(x, out, width, places, turned, shift, banks, x_at, out_at, count, r_
                     nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
             if not turned:
                 target = flat(out).ap(
-                    pattern=[[across, height], [length * across, digits], [1, c_size]],
-                    offset=i * TILE * across, scalar_offset=out_here, indirect_dim=0,
+                    pattern=[[row, height], [apart, digits], [1, c_size]],
+                    offset=i * TILE * row, scalar_offset=out_here, indirect_dim=0,
                 )  # fmt: skip
                 nisa.dma_copy(dst=target, src=plane)
         if turned:

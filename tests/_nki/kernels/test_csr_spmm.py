@@ -1,0 +1,124 @@
+"""kernels/csr_spmm.py and sampled_matmul.py against their twins: edges, duplicates, order, limits, lint, model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import trnpy._nki.kernels
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels import csr_spmm_reference, sampled_matmul_reference
+from trnpy._nki.kernels.bsr_spmm_reference import bounds_of
+from trnpy._nki.simulator.cost import price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
+from trnpy._nki.simulator.loader import load_kernel
+
+FOLDER = Path(trnpy._nki.kernels.__file__).parent
+GATHER, SAMPLED = (load_kernel(FOLDER / f"{name}.py", name) for name in ("csr_spmm", "sampled_matmul"))
+BF16 = np.dtype(ml_dtypes.bfloat16)
+EPS = 2.0**-23
+TILE = 128
+
+
+def groups(lengths, n, k=300, unit=2):
+    """Block rows of ``lengths`` groups; rows repeat, and a tenth of the places hold no element."""
+    rng = np.random.default_rng([n, k, *lengths])
+    slots = max(sum(lengths), 1)
+    row_of = rng.integers(0, 20, (TILE, slots)).astype("f4")
+    row_of[rng.random(row_of.shape) < 0.1] = -1
+    values = np.where(row_of < 0, 0, rng.standard_normal(row_of.shape)).astype("f4")
+    columns = rng.integers(0, k, row_of.shape).astype(np.int32)
+    pointer = np.concatenate([[0], np.cumsum(lengths)])
+    return values, row_of, columns, rng.standard_normal((k, n)).astype("f4"), bounds_of(pointer, unit)
+
+
+@pytest.mark.parametrize("lengths, n, unit", [((1,), 1, 1), ((3, 0, 9), 40, 2), ((5, 1), 600, 4), ((0, 0), 16, 2)])
+def test_rows_of_any_number_of_groups(lengths, n, unit):
+    arrays = groups(lengths, n, unit=unit)
+    ours = run(GATHER, arrays, {"unit": unit}).outputs
+    bound = csr_spmm_reference.csr_spmm(np.abs(arrays[0]), *arrays[1:3], np.abs(arrays[3]), arrays[4])
+    assert (np.abs(ours - csr_spmm_reference.csr_spmm(*arrays)) <= TILE * max(lengths) * EPS * bound).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_legal_order_of_gathers_gives_the_same(seed):
+    arrays = groups((5, 2, 0), 40)
+    straight = run(GATHER, arrays).outputs
+    np.testing.assert_array_equal(run(GATHER, arrays, mode="reorder", seed=seed).outputs, straight)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_lint_finds_no_error(target):
+    gathered, sampled = (
+        lint_launch(GATHER, groups((7, 2), 40), target=target),
+        lint_launch(SAMPLED, places(4, 200), target=target),
+    )
+    files = (lint_file(FOLDER / f"{name}.py") for name in ("csr_spmm", "sampled_matmul"))
+    assert not errors((*gathered, *sampled, *(f for found in files for f in found)))
+
+
+def test_the_largest_launch_of_groups_fits():
+    shape = (TILE, csr_spmm_reference.SLOTS)
+    arrays = (
+        *(Specification(shape, np.float32),) * 2, Specification(shape, np.int32), Specification((10**6, 2048)),
+        Specification((4, 1024), np.int32),
+    )  # fmt: skip
+    trace = run(GATHER, arrays, mode="trace").trace
+    assert len(trace.instructions) < 500
+    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+
+
+def test_modelled_seconds_of_a_group_on_trn2():
+    """GpSimd writes 128 descriptors: 1 us and 10 ns each (hardware.py), which nothing else exceeds."""
+    costs = [price(run(GATHER, groups((k,), 512), target="trn2").trace).device_s for k in (32, 64)]
+    group_s = (costs[1] - costs[0]) / 32
+    print(f"512 columns, modelled: {group_s * 1e6:.2f} us for 128 gathered rows")
+    assert 2.2e-6 <= group_s <= 2.6e-6
+
+
+def places(count, k, dtype="f4", masks=0):
+    rng = np.random.default_rng([count, k])
+    a, b = (rng.standard_normal((k, extent)).astype(dtype) for extent in (3 * TILE, 2 * TILE + 5))
+    left, right = (
+        rng.integers(0, extent - TILE + 1, (1, count)).astype(np.int32) for extent in (a.shape[1], b.shape[1])
+    )
+    if not masks:
+        return a, b, left, right
+    pictures = rng.integers(0, 2, (masks * TILE, TILE)).astype("f4")
+    return a, b, left, right, pictures, rng.integers(0, masks, (1, count)).astype(np.int32) * TILE**2
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+@pytest.mark.parametrize("masks", [0, 2])
+@pytest.mark.parametrize("count, k", [(4, 1), (8, 128), (12, 200), (4, 2048)])
+def test_tiles_that_a_pattern_names(count, k, masks, dtype):
+    arrays = places(count, k, dtype, masks)
+    ours = run(SAMPLED, arrays).outputs
+    bound = sampled_matmul_reference.sampled_matmul(*(np.abs(x) for x in arrays[:2]), *arrays[2:])
+    assert (np.abs(ours - sampled_matmul_reference.sampled_matmul(*arrays)) <= k * EPS * bound).all()
+
+
+def test_the_largest_launch_of_tiles_fits():
+    count = sampled_matmul_reference.SLOTS
+    arrays = (
+        *(Specification((sampled_matmul_reference.DEEPEST, 8192)),) * 2, *(Specification((1, count), np.int32),) * 2,
+        Specification((count * TILE, TILE)), Specification((1, count), np.int32),
+    )  # fmt: skip
+    trace = run(SAMPLED, arrays, mode="trace").trace
+    assert len(trace.instructions) < 500
+    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+
+
+def test_what_they_refuse():
+    values, row_of, columns, x, _ = groups((2,), 40)
+    for bad in ((values[:100], row_of, columns, x), (values, row_of, columns.astype(np.int64), x),
+                (values, row_of, columns, np.tile(x, 60)), (values, row_of, columns, x.astype("f8"))):  # fmt: skip
+        with pytest.raises(ValueError, match="expected"):
+            csr_spmm_reference.check(*bad)
+    a, b, left, right = places(4, 20)
+    for bad in ((a[:3], b, left, right), (a, b.astype("f8"), left, right), (a, b, left[:, :3], right[:, :3]),
+                (a, b, left + 3 * TILE, right)):  # fmt: skip
+        with pytest.raises(ValueError, match="expected"):
+            sampled_matmul_reference.check(*bad)

@@ -1,0 +1,227 @@
+"""A X for a sparse A of 128 x 128 tiles: only the tiles there are, each row as long as its pointer says.
+
+A loop on the device takes the tiles of one block row between bounds that it reads itself, so no row is padded to
+another's length: 2 U tiles a turn, and what is left in turns of U, U/2 ... 1, each with slots of its own, so that
+tiles of the next turn arrive while those of this one are multiplied. Block rows of X are read where they lie.
+Numbers are summed in PSUM, started by a product of zeros; digits as in digits_matmul, for K = 128 x tiles of a row.
+With ``length`` every row has that many tiles, bounds are known to the compiler, and no register is needed.
+
+Bound by TensorE from 512 columns on, below by the DMA of tiles (64 KiB each in float32), in the model.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from . import rows
+from .blocks import flat, offsets
+from .digits_matmul import BANKS, CASTS, RELAXED, RELAXED_GROUPS, _carry, _clear
+
+TILE = 128
+TILE_N = 512  # columns of one PSUM bank
+SUM_BANKS = 4  # of numbers: at most 2048 columns of X at once
+TURN_BANKS = 2  # for transposed tiles
+EXACT = 8  # products of 128 rows of 8-bit digits that one PSUM bank sums exactly
+TURNED_DIGITS = 8  # transposed bfloat16 tiles side by side in one of these
+NOTHING = 2.0**100  # stands for no positive sum: larger than any
+
+
+@nki.jit
+def bsr_spmm(tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False):
+    """A X from tiles with K on the rows: (T 128, 128) float32 or bfloat16, or if ``digits`` (T 128, digits 128).
+
+    x: (C 128, N), or (C 128, digits N), all digits of a row side by side; left_at, right_at: (1, slots) int32, for
+    each product the first element of its tile and of its rows of x; bounds: (levels + 1, R) int32, where in these each
+    row begins and where its turns of 2 unit, unit ... 1 products end. Without bounds row r has the ``length`` products
+    from r length on. Result: (R 128, N) float32, of digits (words, R 128, N) int32, the lowest word first; with
+    ``least`` (128, 1), whose smallest element is the smallest positive one of A X.
+    """
+    return spmm(
+        tiles=tiles, x=x, left_at=left_at, right_at=right_at, bounds=bounds, length=length, unit=unit,
+        digits=digits, words=words, least=least, turned=False,
+    )  # fmt: skip
+
+
+def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least, turned):
+    """The product; with ``turned`` of tiles with K on the columns."""
+    n = x.shape[1] // max(digits, 1)
+    count = left_at.shape[1] // length if bounds == None else bounds.shape[1]  # noqa: E711 - NKI has no `is`
+    plan = _plan(tiles=tiles, x=x, digits=digits, n=n, unit=unit, words=words, turned=turned)
+    if least:
+        c = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        plan["least"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=plan["least"], value=NOTHING, engine=nisa.engine.vector)
+    elif digits > 0:
+        c = nl.ndarray((words, count * TILE, n), dtype=nl.int32, buffer=nl.shared_hbm)
+    else:
+        c = nl.ndarray((count * TILE, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    plan["c"] = c
+    plan["plane"] = count * TILE * n
+    plan["places"] = (rows.table(source=left_at), rows.table(source=right_at))
+    plan["stride"] = length
+    c_at = offsets(pattern=[[TILE * n, count]], start=0)
+    edges = None if bounds == None else rows.levels(bounds=bounds)  # noqa: E711
+
+    def row(r):
+        if digits == 0:
+            rows.start(banks=plan["banks"], zeros=plan["zeros"])
+        if edges == None:  # noqa: E711
+            for q0 in range(0, length, unit):
+                slots = []
+                for q in range(q0, min(q0 + unit, length)):
+                    slots.append(q % (2 * unit))
+                    _load(plan=plan, slot=q % (2 * unit), j=r, ahead=q)
+                _multiply(plan=plan, slots=slots)
+        else:
+            rows.turns(plan=plan, edges=edges, r=r, unit=unit, load=_load, multiply=_multiply)
+        _finish(plan=plan, here=rows.look(source=c_at, j=r))
+
+    nl.fori_loop(0, count, row)
+    if least:
+        nisa.dma_copy(dst=c, src=plan["least"])
+    return c
+
+
+def _plan(tiles, x, digits, n, unit, words, turned):
+    """What a row needs: slots of operands, PSUM banks, sums and tiles on their way out."""
+    planes = max(digits, 1)
+    plan = {"tiles": tiles, "x": x, "digits": digits, "n": n, "turned": turned, "least": None}
+    lefts, rights, banks, turns, raws = [], [], [], [], []
+    for _ in range(2 * unit):
+        lefts.append(nl.ndarray((TILE, planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
+        rights.append(nl.ndarray((TILE, planes * n), dtype=x.dtype, buffer=nl.sbuf))
+    if turned:
+        for _ in range(TURN_BANKS):
+            width = min(planes, TURNED_DIGITS) * TILE
+            turns.append(nl.ndarray((TILE, width), dtype=tiles.dtype, buffer=nl.psum))
+        for _ in range(2 * unit):
+            raws.append(nl.ndarray((TILE, planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
+    plan["lefts"] = lefts
+    plan["rights"] = rights
+    plan["turns"] = turns
+    plan["raws"] = raws
+    if digits > 0:
+        for _ in range(BANKS - TURN_BANKS if turned else BANKS):
+            banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
+        for i in range(BANKS - len(banks)):
+            banks.append(banks[i])
+        casts, sums, outs = [], [], []
+        for _ in range(CASTS):
+            casts.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+        for e in range(digits):
+            sums.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+            _clear(tile=sums[e], e=e, bits=8)
+        for _ in range(words + 2):
+            outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+        plan["casts"] = casts
+        # What digits_matmul's carry reads: one tile of A's rows, digits of eight bits.
+        plan["a"] = nl.ndarray((digits, 1, 1), dtype=tiles.dtype, buffer=nl.private_hbm)
+        plan["sums"] = [sums]
+        plan["outs"] = outs
+        plan["words"] = words
+        plan["bits"] = 8
+        plan["m_size"] = TILE
+        plan["n_size"] = n
+        plan["row"] = n
+    else:
+        for n0 in range(0, n, TILE_N):
+            banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
+        zeros = nl.ndarray((TILE, TILE + min(TILE_N, n)), dtype=nl.bfloat16, buffer=nl.sbuf)
+        nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
+        plan["zeros"] = zeros
+        plan["out"] = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
+        plan["lowest"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    plan["banks"] = banks
+    return plan
+
+
+def _load(plan, slot, j, ahead):
+    """One tile and the rows of X that it meets into a slot: item j + ahead, or item ``ahead`` of row j."""
+    at = []
+    for table in plan["places"]:
+        at.append(rows.look(source=table[:, ahead : table.shape[1] : max(plan["stride"], 1)], j=j))
+    raw = plan["raws"][slot] if plan["turned"] else plan["lefts"][slot]
+    for source, at_source, target in ((plan["tiles"], at[0], raw), (plan["x"], at[1], plan["rights"][slot])):
+        pattern = [[source.shape[1], TILE], [1, source.shape[1]]]
+        place = flat(source).ap(pattern=pattern, offset=0, scalar_offset=at_source, indirect_dim=0)
+        nisa.dma_copy(dst=target, src=place)
+
+
+def _turn(plan, slot):
+    """The tile of a slot, transposed."""
+    planes, raw = max(plan["digits"], 1), plan["raws"][slot]
+    for d0 in range(0, planes, TURNED_DIGITS):
+        count = min(TURNED_DIGITS, planes - d0)
+        bank = plan["turns"][(slot + d0 // TURNED_DIGITS) % TURN_BANKS]
+        for d in range(count):
+            nisa.nc_transpose(
+                dst=bank[:, d * TILE : (d + 1) * TILE],
+                data=raw[:, (d0 + d) * TILE : (d0 + d + 1) * TILE],
+                engine=nisa.engine.tensor,
+            )
+        place = plan["lefts"][slot][:, d0 * TILE : (d0 + count) * TILE]
+        nisa.tensor_copy(dst=place, src=bank[:, 0 : count * TILE], engine=nisa.engine.vector)
+
+
+def _multiply(plan, slots):
+    """Add the products of some slots to the sums of the row."""
+    if plan["turned"]:  # after all of them are on their way: copies wait for them, and places are looked up by VectorE
+        for slot in slots:
+            _turn(plan=plan, slot=slot)
+    if plan["digits"] > 0:
+        _multiply_digits(plan=plan, slots=slots)
+        return
+    for slot in slots:
+        for b in range(len(plan["banks"])):
+            bank = plan["banks"][b]
+            moving = plan["rights"][slot][:, b * TILE_N : b * TILE_N + bank.shape[1]]
+            nisa.nc_matmul(dst=bank, stationary=plan["lefts"][slot], moving=moving, accumulate=True)
+
+
+def _multiply_digits(plan, slots):
+    """The same for digits: a bank is emptied before its sum could round, but for the two groups of lowest weight."""
+    digits, n = plan["digits"], plan["n"]
+    emptied = 0
+    for e in range(digits):
+        d = digits - 1 - e
+        room = EXACT if d < digits - RELAXED_GROUPS else RELAXED * EXACT
+        pairs = []
+        for slot in slots:
+            for i in range(d + 1):
+                pairs.append((slot, i))
+        for first in range(0, len(pairs), room):
+            bank = plan["banks"][emptied % BANKS][:, 0:n]
+            for p in range(first, min(first + room, len(pairs))):
+                slot, i = pairs[p]
+                nisa.nc_matmul(
+                    dst=bank,
+                    stationary=plan["lefts"][slot][:, i * TILE : (i + 1) * TILE],
+                    moving=plan["rights"][slot][:, (d - i) * n : (d - i + 1) * n],
+                    accumulate=p > first,
+                )
+            cast, total = plan["casts"][emptied % CASTS][:, 0:n], plan["sums"][0][e][:, 0:n]
+            nisa.activation(dst=cast, op=nl.copy, data=bank)
+            nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
+            emptied = emptied + 1
+
+
+def _finish(plan, here):
+    """The sums of one row to their place, or the smallest of them among all."""
+    if plan["digits"] > 0:
+        for e in range(plan["digits"]):
+            _carry(plan=plan, i=0, e=e, c_at=here)
+        return
+    out, n = plan["out"], plan["n"]
+    for b in range(len(plan["banks"])):
+        bank = plan["banks"][b]
+        nisa.activation(dst=out[:, b * TILE_N : b * TILE_N + bank.shape[1]], op=nl.copy, data=bank)
+    if plan["least"] == None:  # noqa: E711
+        place = flat(plan["c"]).ap(pattern=[[n, TILE], [1, n]], offset=0, scalar_offset=here, indirect_dim=0)
+        nisa.dma_copy(dst=place, src=out)
+        return
+    lowest = plan["lowest"]
+    absent = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=absent, data=out, op0=nl.equal, operand0=0.0, op1=nl.multiply, operand1=NOTHING)
+    nisa.tensor_tensor(dst=absent, data1=absent, data2=out, op=nl.maximum)
+    nisa.tensor_reduce(dst=lowest, op=nl.minimum, data=absent, axis=1)
+    nisa.tensor_tensor(dst=plan["least"], data1=plan["least"], data2=lowest, op=nl.minimum)
