@@ -2,24 +2,16 @@
 
 import numpy as np
 
-from trnpy._engine import Health
+from trnpy._engine import HostEngine
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.runtime import Counters, DeviceError, DeviceMemoryError, wait
+from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
 from trnpy._policy import current_policy
-from trnpy._residency import Cache
 
 
-class _Double:
+class _Double(HostEngine):
+    """A double replaces ``product``: handles, Gram matrices and epilogues rest on it."""
+
     hardware = TRN2
-    executes = True
-
-    def __init__(self):
-        self.health = Health()
-        self.cache = Cache()
-        self.counters = Counters()
-
-    def gram(self, a):
-        return self.matmul(a, a.conj().swapaxes(-1, -2))
 
 
 class RecordingEngine(_Double):
@@ -31,7 +23,7 @@ class RecordingEngine(_Double):
         super().__init__()
         self.shapes = []
 
-    def matmul(self, a, b):
+    def product(self, a, b):
         self.shapes.append((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:], b.shape[-1]))
         return np.matmul(a, b)
 
@@ -41,7 +33,7 @@ class Float32Engine(_Double):
 
     name = "float32"
 
-    def matmul(self, a, b):
+    def product(self, a, b):
         low = np.complex64 if np.iscomplexobj(a) or np.iscomplexobj(b) else np.float32
         return np.matmul(a.astype(low), b.astype(low)).astype(np.result_type(a, b))
 
@@ -51,7 +43,7 @@ class ReadOnlyEngine(_Double):
 
     name = "read-only"
 
-    def matmul(self, a, b):
+    def product(self, a, b):
         copies = a.copy(), b.copy()
         c = np.matmul(a, b)
         np.testing.assert_array_equal(a, copies[0])
@@ -71,7 +63,7 @@ class FaultyEngine(_Double):
         self.fault = fault
         self.products = 0
 
-    def matmul(self, a, b):
+    def product(self, a, b):
         self.products += 1
         c = np.matmul(a, b)
         if self.fault == "raises":

@@ -73,7 +73,7 @@ def _probe(argv: list[str]) -> int:
     except DeviceUnavailable as why:
         print(f"nothing to probe: {why}")
         return 1
-    if not isinstance(engine, DeviceEngine) or not engine.executes:
+    if not isinstance(engine, DeviceEngine):
         print(
             f"nothing to probe: {available()[1] or 'this device computes on the host'} (--device simulator does it all)"
         )

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 
+from trnpy import _host, _solve
+from trnpy._handles import Handle, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.null import NullRuntime
 from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._policy import Policy, current_policy, process_policy
-from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Handle, Health, Refused
+from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
 
 
 class Engine(Protocol):
-    """A few products; stacks broadcast as in numpy.matmul, and the dtype of the operands is kept."""
+    """A few products, on arrays or on handles that stay with the engine; the dtype of the operands is kept.
+
+    With a handle among the operands the result is a handle. Handles have ``shape``, ``dtype``, and ``T`` and ``H``
+    for free; nothing that becomes of an array changes the handle that was made of it.
+    """
 
     name: str
     hardware: Hardware | None  # what its times are modelled on; None for the host
@@ -31,9 +36,63 @@ class Engine(Protocol):
     @property
     def counters(self) -> Counters: ...  # of its launches
 
-    def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray: ...  # (..., m, k) (..., k, n) -> (..., m, n)
+    def put(self, a: np.ndarray) -> Handle: ...  # (rows, columns)
 
-    def gram(self, a: np.ndarray) -> np.ndarray: ...  # A A^H: (..., m, k) -> (..., m, m)
+    def get(self, h: Handle) -> np.ndarray: ...  # a copy, in the handle's dtype
+
+    def block(self, h: Handle, rows: slice, columns: slice) -> Handle: ...
+
+    # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul
+    @overload
+    def matmul(
+        self, a: np.ndarray, b: np.ndarray, *, alpha: complex = 1.0, beta: complex = 0.0, c: np.ndarray | None = None
+    ) -> np.ndarray: ...
+    @overload
+    def matmul(
+        self, a: Handle, b: Operand, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None
+    ) -> Handle: ...
+    @overload
+    def matmul(
+        self, a: np.ndarray, b: Handle, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None
+    ) -> Handle: ...
+
+    # A A^H: (..., m, k) -> (..., m, m)
+    @overload
+    def gram(self, a: np.ndarray) -> np.ndarray: ...
+    @overload
+    def gram(self, a: Handle) -> Handle: ...
+
+    # alpha X + beta Y of matrices, or alpha X
+    @overload
+    def axpby(self, alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray | None = None) -> np.ndarray: ...
+    @overload
+    def axpby(self, alpha: complex, x: Handle, beta: complex = 0.0, y: Operand | None = None) -> Handle: ...
+    @overload
+    def axpby(self, alpha: complex, x: np.ndarray, beta: complex, y: Handle) -> Handle: ...
+
+    # X of op(A) X = B, or of X op(A) = B for side "right": A (n, n) triangular, op by trans "N", "T" or "C"
+    @overload
+    def trsm(
+        self, a: np.ndarray, b: np.ndarray, *, side: str = "left", lower: bool = True, trans: str = "N",
+        unit: bool = False,
+    ) -> np.ndarray: ...  # fmt: skip
+    @overload
+    def trsm(
+        self, a: Handle, b: Operand, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
+    ) -> Handle: ...
+    @overload
+    def trsm(
+        self, a: np.ndarray, b: Handle, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
+    ) -> Handle: ...
+
+
+def _array(x: Any) -> Any:
+    return x.array if isinstance(x, HostHandle) else x
+
+
+def _kept(result: np.ndarray, *operands: Any) -> Any:
+    """``result``, as a handle when there is one among the operands."""
+    return HostHandle(result) if any(isinstance(x, HostHandle) for x in operands) else result
 
 
 class HostEngine:
@@ -48,12 +107,86 @@ class HostEngine:
         self.cache = Cache()
         self.counters = Counters()
 
-    def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """A B: all that the engine does rests on it, but for triangular systems."""
         result: np.ndarray = np.matmul(a, b)
         return result
 
-    def gram(self, a: np.ndarray) -> np.ndarray:
-        return self.matmul(a, a.conj().swapaxes(-1, -2))
+    def put(self, a: np.ndarray) -> HostHandle:
+        return HostHandle(a.copy())
+
+    def get(self, h: Handle) -> np.ndarray:
+        return np.array(_array(h))
+
+    def block(self, h: Handle, rows: slice, columns: slice) -> HostHandle:
+        return HostHandle(_array(h)[rows, columns])
+
+    def matmul(self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None) -> Any:
+        return _kept(combined(alpha, self.product(_array(a), _array(b)), beta, _array(c)), a, b)
+
+    def gram(self, a: Any) -> Any:
+        x = _array(a)
+        return _kept(self.product(x, x.conj().swapaxes(-1, -2)), a)
+
+    def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
+        return _kept(combined(alpha, _array(x), beta, _array(y)), x, y)
+
+    def trsm(
+        self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
+    ) -> Any:
+        t, right = _array(a), _array(b)
+        _solve.check(t.shape, right.shape, side, trans)
+        t, right, down = _solve.oriented(t, right, side, lower, trans)
+        x = _host.solve_triangular(t, right, lower=down, unit_diagonal=unit, check_finite=False)
+        x = x.astype(np.result_type(t, right), copy=False)
+        return _kept(x if side == "left" else x.T, a, b)
+
+
+class NullEngine:
+    """The what-if device: the host's results, with launches and bytes counted as if on a chosen machine."""
+
+    name = "null"
+    executes = False
+
+    def __init__(self, machine: Hardware) -> None:
+        self.hardware: Hardware | None = machine
+        self.health = Health()
+        self.cache = Cache()
+        self.counters = Counters()
+
+    def put(self, a: np.ndarray) -> HostHandle:
+        self.counters.bytes_in += a.nbytes
+        return HostHandle(a.copy())
+
+    def get(self, h: Handle) -> np.ndarray:
+        found = np.array(_array(h))
+        self.counters.bytes_out += found.nbytes
+        return found
+
+    def block(self, h: Handle, rows: slice, columns: slice) -> HostHandle:
+        return HostHandle(_array(h)[rows, columns])
+
+    def _launch(self, kernel: str, operation: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+        """``operation`` on the host; arrays among the operands and an array as result cross the link."""
+        self.counters.bytes_in += sum(x.nbytes for x in operands if isinstance(x, np.ndarray))
+        result = operation(*operands, **options)
+        self.counters.launches[kernel] += 1
+        self.counters.bytes_out += result.nbytes if isinstance(result, np.ndarray) else 0
+        return result
+
+    def matmul(self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None) -> Any:
+        return self._launch("matmul", lambda a, b: HOST.matmul(a, b, alpha=alpha, beta=beta, c=c), a, b)
+
+    def gram(self, a: Any) -> Any:
+        return self._launch("syrk", HOST.gram, a)
+
+    def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
+        return self._launch("axpby", lambda x, y: HOST.axpby(alpha, x, beta, y), x, y)
+
+    def trsm(
+        self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
+    ) -> Any:
+        return self._launch("trsm", HOST.trsm, a, b, side=side, lower=lower, trans=trans, unit=unit)
 
 
 HOST: Engine = HostEngine()
@@ -72,7 +205,7 @@ def engine(e: Engine) -> Iterator[Engine]:
 
 @functools.cache
 def _null_engine(machine: str) -> Engine:
-    return DeviceEngine(NullRuntime(MACHINES[machine]))
+    return NullEngine(MACHINES[machine])
 
 
 @functools.cache
@@ -136,4 +269,15 @@ def available() -> tuple[bool, str]:
     return not missing, missing
 
 
-__all__ = ["FAULTS_BEFORE_REST", "HOST", "DeviceEngine", "Engine", "Handle", "Health", "HostEngine", "Refused"]
+__all__ = [
+    "FAULTS_BEFORE_REST",
+    "HOST",
+    "DeviceEngine",
+    "Engine",
+    "Handle",
+    "Health",
+    "HostEngine",
+    "NullEngine",
+    "Operand",
+    "Refused",
+]

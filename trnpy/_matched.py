@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import _digits
-from trnpy._handles import Digits, Source, Store
+from trnpy._handles import Digits, Source, Store, stored
 from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.parameters import TILE, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, Runtime
@@ -270,7 +270,7 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
     scaled = _digits.equilibrate(a.values, b.values)
     fewer = None
     if scaled is not None:
-        x, y = (Source(Store((v.shape[0], v.shape[1]), v.dtype, lambda v=v: v)) for v in scaled)
+        x, y = map(stored, scaled)
         fewer = digits_of(x, y)
     if fewer is not None and (digits is None or fewer < digits):
         return fewer, x, y

@@ -215,13 +215,17 @@ class NeuronRuntime:
             return np.array(tensor.view(self._torch.int16).numpy()).view(buffer.dtype)
         return np.array(tensor.numpy())
 
-    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``."""
+    def part(
+        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
+    ) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
 
         def copy() -> Any:
             block = buffer.value[rows, columns]
             padded = buffer.value.new_zeros(shape)
             padded[: block.shape[0], : block.shape[1]] = block
+            if unit:
+                padded.diagonal()[block.shape[0] :] = 1
             return padded
 
         return self._output(self._guarded(copy, "part"), "part")

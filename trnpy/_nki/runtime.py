@@ -108,8 +108,13 @@ class Runtime(Protocol):
         """A copy of ``buffer`` on the host."""
         ...
 
-    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``; it never crosses the link."""
+    def part(
+        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
+    ) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``; it never crosses the link.
+
+        ``unit``: with ones on the diagonal of the padding, so that a square block stays invertible.
+        """
         ...
 
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:

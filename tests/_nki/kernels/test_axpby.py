@@ -64,9 +64,7 @@ def test_scales_that_are_left_out_are_one():
 def test_any_legal_order_gives_the_same(seed):
     x, y = operand((300, 3000)), operand((300, 3000), seed=1)
     straight = run(KERNEL, (x, y, ALPHA, BETA)).outputs
-    np.testing.assert_array_equal(
-        run(KERNEL, (x, y, ALPHA, BETA), mode="reorder", seed=seed).outputs, straight
-    )
+    np.testing.assert_array_equal(run(KERNEL, (x, y, ALPHA, BETA), mode="reorder", seed=seed).outputs, straight)
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])

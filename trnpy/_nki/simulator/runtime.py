@@ -51,11 +51,16 @@ class SimulatorRuntime:
         self.counters.bytes_out += buffer.nbytes
         return np.array(buffer.value)
 
-    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int]) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``."""
+    def part(
+        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
+    ) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
         block = buffer.value[rows, columns]
         padded = np.zeros(shape, buffer.dtype)
         padded[: block.shape[0], : block.shape[1]] = block
+        if unit:
+            rest = range(block.shape[0], shape[0])
+            padded[rest, rest] = 1
         return self._output(padded, "part")
 
     def run(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:

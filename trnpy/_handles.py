@@ -1,0 +1,193 @@
+"""Operands that stay with an engine: arrays of the host, numbers on a device, digits on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from trnpy._nki.runtime import Buffer
+
+
+class Handle(Protocol):
+    """A matrix that an engine keeps; transposes are free, nothing changes what it holds."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...  # the host's
+
+    @property
+    def T(self) -> Handle: ...
+
+    @property
+    def H(self) -> Handle: ...
+
+
+Operand = np.ndarray | Handle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostHandle:
+    """A matrix of an engine that computes on the host."""
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def T(self) -> HostHandle:
+        return HostHandle(self.array.T)
+
+    @property
+    def H(self) -> HostHandle:
+        return HostHandle(self.array.conj().T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """A matrix (rows, columns) as numbers on the device, padded with zeros to the shape a kernel is compiled for.
+
+    ``parts``: one buffer, or of a complex matrix two, real and imaginary; they hold the transpose if ``turned``,
+    the conjugate's if ``conjugate``.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype  # the host's
+    parts: tuple[Buffer, ...]
+    turned: bool = False
+    conjugate: bool = False
+
+    @property
+    def T(self) -> Numbers:
+        return replace(self, shape=self.shape[::-1], turned=not self.turned)
+
+    @property
+    def H(self) -> Numbers:
+        return replace(self.T, conjugate=not self.conjugate) if self.dtype.kind == "c" else self.T
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Rows and columns of the buffers, as this matrix has them."""
+        rows, columns = self.parts[0].shape
+        return (columns, rows) if self.turned else (rows, columns)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(p.nbytes for p in self.parts)
+
+
+class Store:
+    """Values of one real matrix, and its forms on the device.
+
+    The values are fetched at the first look: those of a product that nobody looks at stay on the device.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: np.dtype,
+        fetch: Callable[[], np.ndarray],
+        keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._fetch: Callable[[], np.ndarray] | None = fetch
+        self._values: np.ndarray | None = None
+        self._forms: dict[Hashable, Any] = {}
+        self._keep = keep
+
+    @property
+    def values(self) -> np.ndarray:
+        if self._fetch is not None:
+            self._values, self._fetch = self._fetch(), None
+        assert self._values is not None
+        return self._values
+
+    def keep(self, form: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, or what it returned before for this ``form``."""
+        if self._keep is not None:
+            return self._keep(form, make)
+        if form not in self._forms:
+            self._forms[form] = make()
+        return self._forms[form]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A real matrix that products by digits are made of: a store's, or its transpose."""
+
+    store: Store
+    turned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.store.shape
+        return (columns, rows) if self.turned else (rows, columns)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.store.dtype
+
+    @property
+    def values(self) -> np.ndarray:
+        return self.store.values.T if self.turned else self.store.values
+
+    @property
+    def T(self) -> Source:
+        return Source(self.store, not self.turned)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Digits:
+    """A matrix (rows, columns) of float64, complex128 or integers whose products are made of digits.
+
+    ``parts``: real, or real and imaginary, the conjugate's if ``conjugate``. Forms for the device are made at
+    the first product that needs them and stay as long as the handle or one made from it by T or H.
+    """
+
+    dtype: np.dtype  # the host's
+    parts: tuple[Source, ...]
+    conjugate: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.parts[0].shape
+
+    @property
+    def T(self) -> Digits:
+        return replace(self, parts=tuple(p.T for p in self.parts))
+
+    @property
+    def H(self) -> Digits:
+        return replace(self.T, conjugate=not self.conjugate) if self.dtype.kind == "c" else self.T
+
+    @property
+    def values(self) -> np.ndarray:
+        """The matrix on the host, perhaps a view."""
+        if len(self.parts) == 1:
+            return self.parts[0].values.astype(self.dtype, copy=False)
+        result = np.empty(self.shape, self.dtype)
+        result.real, result.imag = self.parts[0].values, self.parts[1].values
+        return np.conjugate(result, out=result) if self.conjugate else result
+
+
+def stored(values: np.ndarray) -> Source:
+    """A matrix (rows, columns) that the caller leaves unchanged from now on."""
+    return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values))
+
+
+def combined(alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray | None = None) -> np.ndarray:
+    """alpha x + beta y on the host, in the dtype of x."""
+    if alpha != 1:
+        x = x * x.dtype.type(alpha)
+    return x if y is None or not beta else x + x.dtype.type(beta) * y
