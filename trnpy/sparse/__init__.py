@@ -9,7 +9,7 @@ from typing import Any as _Any
 from scipy import sparse as _scipy
 
 from trnpy._names import public as _public
-from trnpy.sparse._blocks import block_analysis as _block_analysis
+from trnpy.sparse import _blocks, _masks
 from trnpy.sparse._classes import SCIPY as _SCIPY
 from trnpy.sparse._classes import makers as _makers
 
@@ -45,12 +45,20 @@ _MAKERS = (
 __all__ = _scipy.__all__
 
 _names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _MAKERS, __name__)
-_names["block_analysis"] = _block_analysis
+_OWN = (
+    _blocks.block_analysis,
+    _masks.block_mask_matmul,
+    _masks.block_mask_matmul_gradients,
+    _masks.local_mask,
+    _masks.masked_attention,
+    _masks.masked_attention_gradients,
+)
+_names |= {function.__name__: function for function in _OWN}
 globals().update(_names)
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _SUBMODULES:
+    if name in (*_SUBMODULES, "torch_bridge"):
         return _importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

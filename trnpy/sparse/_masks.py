@@ -1,0 +1,179 @@
+"""Products and attention at the positions of a mask: whole blocks by BLAS, the mask applied within them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trnpy.sparse._classes import adopt
+from trnpy.sparse._ops import is_sparse
+
+BLOCK = 128  # rows and columns of the systolic array
+WIDEST = 32 * BLOCK  # columns of one product: 4 MiB of float64 results
+# Elements of a run of blocks over those wanted, from which a dot product for each one wanted is less work: BLAS
+# multiplies about twenty times faster than NumPy gathers rows.
+SPARSEST = 20
+GATHERED_BYTES = 2**22  # of rows and columns gathered at a time
+
+
+def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
+    """The elements of ``a @ b`` where ``mask`` is nonzero, as a CSR array (m, n) with those positions.
+
+    ``a`` (m, k) and ``b`` (k, n) are dense, ``mask`` (m, n) is of any sparse class or dense; what it marks with zero,
+    stored or not, is left out, and a product that is zero is stored. Nothing of size m x n is made. Columns of a row
+    are in ascending order. ValueError when shapes do not match.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    pattern = _pattern(mask)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or pattern.shape != (a.shape[0], b.shape[1]):
+        raise ValueError(f"shapes {a.shape}, {b.shape} and mask {pattern.shape}: expected (m, k), (k, n) and (m, n)")
+    values = np.empty(pattern.nnz, np.result_type(a, b))
+    for first in range(0, a.shape[0], BLOCK):
+        after = min(first + BLOCK, a.shape[0])
+        stored = slice(int(pattern.indptr[first]), int(pattern.indptr[after]))
+        row = np.repeat(np.arange(after - first), np.diff(pattern.indptr[first : after + 1]))
+        values[stored] = _of_rows(a[first:after], b, row, pattern.indices[stored])
+    return adopt(sparse.csr_array((values, pattern.indices, pattern.indptr), shape=pattern.shape))
+
+
+def block_mask_matmul_gradients(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients (m, k), (k, n) of a real function of ``block_mask_matmul(a, b, mask)`` whose gradient is ``g``.
+
+    ``g``: sparse (m, n) at the mask's positions. Of complex arrays the gradient is that of the real and imaginary
+    parts, as in torch.
+    """
+    g = adopt(sparse.csr_array(g))
+    return g @ np.asarray(b).conj().T, (g.conj().T @ np.asarray(a)).conj().T
+
+
+def local_mask(n: int, window: int, causal: bool = False) -> Any:
+    """The mask (n, n) of positions no further than ``window`` from the diagonal, or if causal from it downwards."""
+    if n < 0 or window < 0:
+        raise ValueError(f"n={n}, window={window}: expected neither negative")
+    offsets = range(-min(window, max(n - 1, 0)), 1 if causal else min(window, max(n - 1, 0)) + 1)
+    ones = np.ones((len(offsets), n), bool)
+    return adopt(sparse.dia_array((ones, np.array(offsets)), shape=(n, n)).tocsr())
+
+
+def masked_attention(q: Any, k: Any, v: Any, mask: Any, scale: float | None = None) -> np.ndarray:
+    """softmax(scale q k^T, over what the mask marks in each row) v: (..., m, e) for q (..., m, d), k (..., n, d).
+
+    ``v`` (..., n, e); ``mask`` (m, n) as for block_mask_matmul, the same for all; ``scale`` is d^-1/2 unless told.
+    A row of which nothing is marked attends to nothing: zeros.  Real floating dtypes.
+    """
+    return _Attention(q, k, v, mask, scale).output
+
+
+def masked_attention_gradients(
+    q: Any, k: Any, v: Any, mask: Any, g: Any, scale: float | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradients with respect to q, k and v of a function whose gradient with respect to masked_attention's result is g.
+
+    Dao et al., arXiv:2205.14135, appendix B.2, on the mask's positions alone.
+    """
+    return _Attention(q, k, v, mask, scale).gradients(np.asarray(g))
+
+
+class _Attention:
+    """One forward pass, with the probabilities its gradients need."""
+
+    def __init__(self, q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> None:
+        q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
+        mask = _pattern(mask)
+        dtype = np.result_type(q, k, v)
+        if dtype.kind != "f":
+            raise TypeError(f"attention of {q.dtype}, {k.dtype} and {v.dtype}: expected real floating dtypes")
+        fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+        if not fits or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+            raise ValueError(f"q {q.shape}, k {k.shape}, v {v.shape}: expected (..., m, d), (..., n, d), (..., n, e)")
+        if mask.shape != (q.shape[-2], k.shape[-2]):
+            raise ValueError(f"mask {mask.shape} for q {q.shape} and k {k.shape}")
+        self.shapes = q.shape, k.shape, v.shape
+        self.q, self.k, self.v = (x.astype(dtype, copy=False).reshape(-1, *x.shape[-2:]) for x in (q, k, v))
+        self.mask = mask
+        self.scale = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+        self.probabilities = [
+            _softmax(self.scale * block_mask_matmul(one, other.T, mask))
+            for one, other in zip(self.q, self.k, strict=True)
+        ]
+        rows = [p @ x for p, x in zip(self.probabilities, self.v, strict=True)]
+        self.output = np.asarray(rows, dtype).reshape(*q.shape[:-1], v.shape[-1])
+
+    def gradients(self, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if g.shape != self.output.shape:
+            raise ValueError(f"gradient {g.shape} of a result {self.output.shape}")
+        g = g.astype(self.output.dtype, copy=False).reshape(-1, *g.shape[-2:])
+        dq, dk, dv = (np.empty_like(x) for x in (self.q, self.k, self.v))
+        for i, p in enumerate(self.probabilities):
+            dv[i] = p.T @ g[i]
+            ds = block_mask_matmul(g[i], self.v[i].T, self.mask)
+            row = _rows(p)
+            mean = np.bincount(row, p.data * ds.data, minlength=p.shape[0])
+            ds.data = p.data * (ds.data - mean[row]).astype(p.dtype) * p.dtype.type(self.scale)
+            dq[i], dk[i] = ds @ self.k[i], ds.T @ self.q[i]
+        qs, ks, vs = self.shapes
+        return dq.reshape(qs), dk.reshape(ks), dv.reshape(vs)
+
+
+def _pattern(mask: Any) -> Any:
+    """``mask`` in compressed rows, columns ascending, without what it marks with zero; the caller's is unchanged."""
+    if not is_sparse(mask):
+        mask = np.asarray(mask)
+        if mask.ndim != 2:
+            raise ValueError(f"mask of shape {mask.shape}: expected (m, n)")
+    pattern = sparse.csr_array(mask, copy=True)
+    pattern.sum_duplicates()
+    pattern.eliminate_zeros()
+    return pattern
+
+
+def _rows(a: Any) -> np.ndarray:
+    """The row of each stored element of compressed rows."""
+    return np.repeat(np.arange(a.shape[0]), np.diff(a.indptr))
+
+
+def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Elements (row, column) of the product of a few rows ``a`` with ``b``."""
+    from trnpy._ops import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
+    values = np.empty(len(row), np.result_type(a, b))
+    for start, stop in _runs(column):
+        wanted = np.flatnonzero((column >= start) & (column < stop))
+        if len(wanted) * SPARSEST < a.shape[0] * (stop - start):
+            values[wanted] = _each(a, b, row[wanted], column[wanted])
+        else:
+            product = matmul(a, b[:, start : min(stop, b.shape[1])])
+            values[wanted] = product[row[wanted], column[wanted] - start]
+    return values
+
+
+def _runs(column: np.ndarray) -> list[tuple[int, int]]:
+    """(first, after) columns of runs of adjacent blocks that hold any of ``column``, none wider than WIDEST."""
+    blocks = np.unique(column // BLOCK)
+    ends = np.flatnonzero(np.diff(blocks) > 1) + 1
+    runs = []
+    for part in np.split(blocks, ends) if len(blocks) else []:
+        first, after = int(part[0]) * BLOCK, (int(part[-1]) + 1) * BLOCK
+        runs += [(start, min(start + WIDEST, after)) for start in range(first, after, WIDEST)]
+    return runs
+
+
+def _each(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Elements of the product by a dot product each."""
+    step = max(1, GATHERED_BYTES // max(1, a.shape[1] * (a.itemsize + b.itemsize)))
+    parts = [np.einsum("ik,ki->i", a[row[s : s + step]], b[:, column[s : s + step]]) for s in range(0, len(row), step)]
+    return np.concatenate(parts) if parts else np.empty(0, np.result_type(a, b))
+
+
+def _softmax(scores: Any) -> Any:
+    """Each row's exponentials over their sum, at the stored positions; the largest is subtracted first."""
+    row = _rows(scores)
+    largest = np.full(scores.shape[0], -np.inf, scores.dtype)
+    np.maximum.at(largest, row, scores.data)
+    e = np.exp(scores.data - largest[row])
+    total = np.bincount(row, e, minlength=scores.shape[0])
+    scores.data = (e / total[row]).astype(scores.dtype)
+    return scores
