@@ -62,15 +62,18 @@ def _limit(digits: int) -> float:
     return 127.0 * (float(BASE) ** digits - 1) / (BASE - 1)
 
 
-def split(a: np.ndarray, digits: int, axis: int) -> Split:
+def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = None) -> Split:
     """The first ``digits`` digits of finite float64 a (rows, columns), scaled along ``axis``: 1 by rows, 0 by columns.
+
+    largest: of |a| along the axis or of more than is in ``a``, shaped to broadcast, where the caller knows it.
 
     Exponents are integers throughout, so rows of denormals and of 1e300 scale exactly.
     """
     if not 1 <= digits <= MOST_DIGITS:
         raise ValueError(f"{digits} digits: expected 1 to {MOST_DIGITS}")
     first = min(digits, WORD)
-    largest = np.abs(a).max(axis=axis, keepdims=True)
+    if largest is None:
+        largest = np.abs(a).max(axis=axis, keepdims=True)
     limit_fraction, limit_exponent = np.frexp(_limit(first) * (1 - 2.0**-50))
     fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = (limit_exponent - exponent - (fraction > limit_fraction)).astype(np.int64)
@@ -142,14 +145,15 @@ def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] |
     return (x, y) if lossless else None
 
 
-def magnitudes(a: np.ndarray, axis: int) -> np.ndarray:
-    """|a| over the largest along ``axis``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
+def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
+    """|a| over the largest along ``axis``, or over ``largest`` as in ``split``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
 
     Truncation only makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are taken as that: zero
     would hide elements of the product that have no other terms.
     """
     magnitude = np.abs(a)
-    largest = magnitude.max(axis=axis, keepdims=True)
+    if largest is None:
+        largest = magnitude.max(axis=axis, keepdims=True)
     with np.errstate(under="ignore"):
         magnitude /= np.where(largest > 0, largest, 1.0)
     scaled = np.where(a != 0, np.maximum(magnitude, SMALLEST_MAGNITUDE), 0.0).astype(np.float32)
