@@ -81,13 +81,14 @@ def gram(device: Device, a: np.ndarray) -> np.ndarray:
     return c
 
 
-def matmul_kept(device: Device, a: Digits, b: Digits) -> Digits:
+def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None) -> Digits:
     """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
 
     The result stays on the device as words until it is looked at. 4M for complex operands, as ``matmul``.
+    ``digits``: of float64, this many without a certificate; the error is relative to the largest terms of each sum.
     """
     shape = a.shape[0], b.shape[1]
-    product = _float64 if a.parts[0].dtype.kind == "f" else _integers
+    product = functools.partial(_float64, digits=digits) if a.parts[0].dtype.kind == "f" else _integers
     if len(a.parts) == 1:
         return Digits(a.dtype, (product(device, a.parts[0], b.parts[0]),))
     (rr, ri), (ir, ii) = ([product(device, x, y) for y in b.parts] for x in a.parts)
@@ -97,12 +98,12 @@ def matmul_kept(device: Device, a: Digits, b: Digits) -> Digits:
     return Digits(a.dtype, (Source(real), Source(imaginary)))
 
 
-def gram_kept(device: Device, a: Digits) -> Digits:
-    """A A^H, as ``gram``, of an operand that is kept."""
+def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
+    """A A^H, as ``gram``, of an operand that is kept; ``digits`` as of ``matmul_kept``."""
     if len(a.parts) == 1:
-        return Digits(a.dtype, (_syrk(device, a.parts[0]),))
+        return Digits(a.dtype, (_syrk(device, a.parts[0], digits),))
     (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
-    squares, cross = [_syrk(device, p) for p in a.parts], _float64(device, y, x.T)
+    squares, cross = [_syrk(device, p, digits) for p in a.parts], _float64(device, y, x.T, digits)
     real = Store(shape, x.dtype, lambda: squares[0].values + squares[1].values)
     imaginary = Store(shape, x.dtype, lambda: sign * (cross.values - cross.values.T))
     return Digits(a.dtype, (Source(real), Source(imaginary)))
@@ -115,10 +116,10 @@ def source(device: Device, x: np.ndarray) -> Source:
     return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
 
 
-def _float64(device: Device, a: Source, b: Source) -> Source:
-    """One certified product; its words stay on the device until they are looked at."""
+def _float64(device: Device, a: Source, b: Source, digits: int | None = None) -> Source:
+    """One product, certified without ``digits``; its words stay on the device until they are looked at."""
     m, k, n = fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
-    digits, x, y = _certified(device, a, b, fit)
+    digits, x, y = _certified(device, a, b, fit) if digits is None else (digits, a, b)
     left, rows = _put_digits(device, x, digits, 1, (k, m))
     right, columns = _put_digits(device, y, digits, 0, (k, n))
     tiles = for_digits(digits, device.runtime.hardware)
@@ -132,14 +133,15 @@ def _float64(device: Device, a: Source, b: Source) -> Source:
     return Source(Store(shape, a.dtype, fetch))
 
 
-def _syrk(device: Device, a: Source) -> Source:
-    """One certified A A^T, of which the device computes one triangle of blocks: half of those on the diagonal."""
+def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
+    """One A A^T, certified without ``digits``: one triangle of blocks, and half of those on the diagonal."""
     order = a.shape[0]
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
-    magnitudes = _put_magnitudes(device, a, 1, (m, k))
-    digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
     if digits is None:
-        raise Uncertified(TOO_WIDE)
+        magnitudes = _put_magnitudes(device, a, 1, (m, k))
+        digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
+        if digits is None:
+            raise Uncertified(TOO_WIDE)
     left, shift = _put_digits(device, a, digits, 1, (k, m))
     tiles = for_digits(digits, device.runtime.hardware)
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)

@@ -132,11 +132,11 @@ class DeviceEngine:
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
-            return self._certified(a.dtype, lambda d, wide: _matched.gram_kept(d, a))
+            return self.in_digits(a.dtype, lambda d, wide: _matched.gram_kept(d, a))
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size:
             if not form and a.dtype.kind in "fc":
-                return self._certified(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
+                return self.in_digits(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
                 return self.get(self.gram(self.put(a)))
         return self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2))
@@ -177,7 +177,7 @@ class DeviceEngine:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
-        return self._certified(a.dtype, lambda d, wide: _matched.matmul_kept(d, a, b))
+        return self.in_digits(a.dtype, lambda d, wide: _matched.matmul_kept(d, a, b))
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put beside the handle it meets."""
@@ -216,7 +216,7 @@ class DeviceEngine:
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
         """A product of digits; of single precision where the device has none of its own, rounded once."""
-        return self._certified(a.dtype, lambda d, wide: _as(_matched.matmul(d, _as(a, wide), _as(b, wide)), a.dtype))
+        return self.in_digits(a.dtype, lambda d, wide: _as(_matched.matmul(d, _as(a, wide), _as(b, wide)), a.dtype))
 
     def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
         """The dtype whose digits products of ``dtype`` are made of, and the longest extent of one launch."""
@@ -231,7 +231,7 @@ class DeviceEngine:
             raise Refused(f"no block of digits fits device_memory of {self.memory:.3g} bytes")
         return wide, longest
 
-    def _certified(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
+    def in_digits(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
         """What ``product`` makes of digits of the dtype that serves ``dtype``."""
         wide, longest = self._digits_of(dtype)
         try:
