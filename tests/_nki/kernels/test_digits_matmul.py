@@ -61,6 +61,30 @@ def test_every_number_of_digits_in_every_tile_shape(s, tiles):
     np.testing.assert_array_equal(run(KERNEL, (a, b), keywords).outputs, reference.digits_matmul(a, b, **keywords))
 
 
+@pytest.mark.parametrize("s, wrap", [(7, False), (4, True)])
+@pytest.mark.parametrize("batch, m, k, n", [(1, 30, 20, 10), (5, 16, 32, 16), (3, 130, 300, 520), (70, 1, 3, 2)])
+def test_stacks_of_matrices(batch, m, k, n, s, wrap):
+    a, b = digits_of((s, batch * k, m)), digits_of((s, batch * k, n), seed=1)
+    keywords = parameters(s, wrap) | {"batch": batch}
+    ours = run(KERNEL, (a, b), keywords).outputs
+    np.testing.assert_array_equal(ours, reference.digits_matmul(a, b, **keywords))
+    for i in range(batch):
+        rows, alone = slice(i * k, (i + 1) * k), parameters(s, wrap)
+        one = reference.digits_matmul(a[:, rows], b[:, rows], **alone)
+        np.testing.assert_array_equal(ours[:, i * m : (i + 1) * m], one)
+
+
+@pytest.mark.parametrize("s", [7, 12])
+def test_the_largest_stack_fits_and_its_program_is_no_longer(s):
+    batch = reference.BLOCKS
+    operands = (Specification((s, batch * 32, 32), BF16),) * 2
+    trace = run(KERNEL, operands, parameters(s) | {"batch": batch}, mode="trace").trace
+    print(f"stack of {batch} products of 32 x 32, {s} digits: {len(trace.instructions)} compiled instructions; "
+          f"modelled {price(trace).device_s * 1e3:.1f} ms")  # fmt: skip
+    assert len(trace.instructions) < MOST_INSTRUCTIONS
+    assert trace.sbuf_peak_bytes <= min(m.sbuf_bytes_per_partition for m in MACHINES.values())
+
+
 def test_digits_of_seven_bits():
     a, b = digits_of((8, 300, 30), 7), digits_of((8, 300, 40), 7, seed=1)
     keywords = parameters(8, bits=7, k_tiles=4)

@@ -35,17 +35,19 @@ SIGN = -(2**31)  # the bit that makes a logical shift an arithmetic one, up to a
 
 
 @nki.jit
-def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False):
+def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1):
     """(words, M, N) int32, the lowest word first: V of a (s, K, M) and b (s, K, N), bfloat16 digits in HBM.
 
     wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).
     Without b: b = a, and of the symmetric V only the blocks that meet its lower triangle, (words, size)
     in the order of digits_matmul_reference.lower_blocks; if ``halved``, of those on the diagonal U with
     U + U^T = 2 V, by the products i < j, twice, and i = j.
+    batch: a (s, batch K, M) and b (s, batch K, N) are stacks of matrices, below each other, and so is the result.
     """
     lower = b == None  # noqa: E711 - NKI has no `is`
     right = a if lower else b
     digits, k, m = a.shape
+    k = k // batch
     n = right.shape[2]
     m_block = m_tiles * TILE
     n_block = TILE_N // m_block * m_block if halved else TILE_N  # blocks of rows must fill squares on the diagonal
@@ -79,17 +81,17 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
         )
     plan = {
         "a": a, "b": right, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles, "turns": turns,
-        "halved": False, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts, "sums": sums, "outs": outs,
-        "starts": starts,
+        "k": k, "halved": False, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts, "sums": sums,
+        "outs": outs, "starts": starts,
     }  # fmt: skip
-    size = m * n
+    size = batch * m * n
     if lower:
         size = 0
         for m0, m_size, m_count in pieces(extent=m, block=m_block):
             for n0, n_size, n_count in pieces(extent=n, block=n_block):
                 for above, _ in _spans(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count):
                     size = size + (m_count - above) * m_size * n_size
-    c = nl.ndarray((words, size) if lower else (words, m, n), dtype=nl.int32, buffer=nl.shared_hbm)
+    c = nl.ndarray((words, size) if lower else (words, batch * m, n), dtype=nl.int32, buffer=nl.shared_hbm)
     plan["c"] = c
     plan["plane"] = size
     done = 0
@@ -115,11 +117,11 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
                         _blocks(plan=plan, count=count, tables=tables, c_at=at)
             else:
                 tables = (
-                    _ahead(pattern=[[0, n_count], [m_size, m_count]], start=m0),
-                    _ahead(pattern=[[n_size, n_count], [0, m_count]], start=n0),
+                    _ahead(pattern=[[k * m, batch], [0, n_count], [m_size, m_count]], start=m0),
+                    _ahead(pattern=[[k * n, batch], [n_size, n_count], [0, m_count]], start=n0),
                 )
-                at = offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
-                _blocks(plan=plan, count=m_count * n_count, tables=tables, c_at=at)
+                at = offsets(pattern=[[m * n, batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
+                _blocks(plan=plan, count=batch * m_count * n_count, tables=tables, c_at=at)
     return c
 
 
@@ -171,7 +173,7 @@ def _blocks(plan, count, tables, c_at):
     """Every block of one size. Places are looked up early: queues of engines that look hold sums and carries, too."""
     starts, turns = plan["starts"], plan["turns"]
     chunk = plan["k_tiles"] * TILE
-    rest = plan["a"].shape[1] - 2 * chunk * turns
+    rest = plan["k"] - 2 * chunk * turns
     for side in range(2):
         _places(start=starts[side], first=tables[side][0:1, 0:1])
         _begin(start=starts[side])

@@ -6,6 +6,7 @@ import numpy as np
 
 LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
 TILE_N = 512  # columns of a block, as in the kernel
+BLOCKS = 4096  # of 128 x 512: their offsets are tables on the chip
 
 
 def longest_k(digits: int, bits: int = 8) -> int:
@@ -18,11 +19,16 @@ def words_for(digits: int, bits: int = 8) -> int:
     return -(-(bits * (digits - 1) + 32) // 32) if digits > 1 else 1
 
 
-def check(a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8) -> tuple[int, int, int, int]:
-    """(digits, k, m, n) of a product the kernel takes; ValueError says what it does not."""
-    digits, k, m = a.shape
-    if b.shape[:2] != (digits, k) or 0 in (digits, k, m, b.shape[2]):
+def check(
+    a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8, batch: int = 1
+) -> tuple[int, int, int, int]:
+    """(digits, k, m, n) of products the kernel takes; ValueError says what it does not."""
+    digits, rows, m = a.shape
+    if b.shape[:2] != (digits, rows) or 0 in (digits, rows, m, b.shape[2]):
         raise ValueError(f"digits {a.shape} and {b.shape}: expected (s, K, M) and (s, K, N), none of them zero")
+    if rows % batch or batch * -(-m // 128) * -(-b.shape[2] // TILE_N) > BLOCKS:
+        raise ValueError(f"{rows} rows of {batch} matrices: expected a whole number each, and at most {BLOCKS} blocks")
+    k = rows // batch
     if a.dtype.name != "bfloat16" or b.dtype != a.dtype:
         raise ValueError(f"digits of {a.dtype} and {b.dtype}: expected bfloat16")
     if k > longest_k(digits, bits):
@@ -30,30 +36,33 @@ def check(a: np.ndarray, b: np.ndarray, wrap: bool, words: int, bits: int = 8) -
     expected = -(-bits * digits // 32) if wrap else words_for(digits, bits)
     if words != expected:
         raise ValueError(f"{words} words for {digits} digits: expected {expected}")
-    if max(a.size, b.size, words * m * b.shape[2]) > LARGEST:
+    if max(a.size, b.size, words * batch * m * b.shape[2]) > LARGEST:
         raise ValueError(f"digits {a.shape} and {b.shape}: at most {LARGEST} elements each")
     return digits, k, m, b.shape[2]
 
 
-def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False):  # type: ignore[no-untyped-def]
+def digits_matmul(  # type: ignore[no-untyped-def]
+    a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, halved=False, batch=1
+):
     """V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)), as words of 32 bits, the lowest first: int32 (words, m, n).
 
     wrap: digits lowest first, V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words). Without b: of a^T a the
     blocks of ``lower_blocks`` one after the other (words, size); if ``halved``, of those on the diagonal U with
     U + U^T = 2 V. The two lowest groups of the kernel may be rounded beyond 2^24; here they are exact.
+    batch: of stacks of matrices below each other, (words, batch m, n).
     """
     lower = b is None
     right = a if b is None else b
-    digits, _, m, _ = check(a, right, wrap, words, bits)
-    x, y = a.astype(np.float64), right.astype(np.float64)
+    digits, k, m, n = check(a, right, wrap, words, bits, batch)
+    x, y = (z.astype(np.float64).reshape(digits, batch, k, -1) for z in (a, right))
 
     def sums(weights: tuple[int, int, int]) -> np.ndarray:
         """Every group's products i < j, i = j and i > j, times ``weights``, as words."""
         totals = [
-            sum(weights[1 + np.sign(2 * i - d)] * (x[i].T @ y[d - i]) for i in range(d + 1)).astype(np.int64)
+            sum(weights[1 + np.sign(2 * i - d)] * (x[i].mT @ y[d - i]) for i in range(d + 1)).astype(np.int64)
             for d in range(digits)
         ]
-        return to_words(totals if wrap else totals[::-1], words, bits)
+        return to_words(totals if wrap else totals[::-1], words, bits).reshape(words, batch * m, n)
 
     c = sums((1, 1, 1))
     if not lower:
