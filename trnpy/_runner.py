@@ -29,6 +29,7 @@ DELEGATED = {
     "lint": ("trnpy._nki.simulator.cli", "check the source of NKI kernels"),
     "simulate": ("trnpy._nki.simulator.cli", "run NKI kernels on the simulator"),
     "chem": ("trnpy.chem.cli", "quantum chemistry"),
+    "blocks": ("trnpy.sparse.cli", "how a sparse matrix falls into blocks"),
 }
 
 

@@ -47,6 +47,7 @@ __all__ = _scipy.__all__
 _names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _MAKERS, __name__)
 _OWN = (
     _blocks.block_analysis,
+    _blocks.morton_order,
     _masks.block_mask_matmul,
     _masks.block_mask_matmul_gradients,
     _masks.local_mask,

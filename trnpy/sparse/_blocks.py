@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from trnpy._dispatch import Cost, Decision, decide, predict
 from trnpy._nki.hardware import MACHINES
 from trnpy._policy import current_policy
 from trnpy._precision import MATCHED
+from trnpy.sparse import _picture
 from trnpy.sparse._ops import is_sparse, prepare_matmul
 
 BLOCK = 128  # rows and columns of the systolic array
 LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (NUMERICS.md, 4)
 BUCKETS = 4  # of block rows padded to one length each: at most 1.11 on what was measured (NUMERICS.md, 4)
 SLAB = 2**18  # stored elements counted at a time: the count's own memory is in proportion to this, not to the matrix
+CURVE_BITS = 62  # of a place along the curve, in an int64
 CACHE = "_trnpy_blocks"
 
 
@@ -91,11 +94,14 @@ class BlockAnalysis:
         return "\n".join([*lines, str(self.decision)])
 
 
-def block_analysis(a: Any, columns: int = BLOCK, order: str | np.ndarray | None = None) -> BlockAnalysis:
+def block_analysis(
+    a: Any, columns: int = BLOCK, order: str | np.ndarray | None = None, html: str | Path | None = None
+) -> BlockAnalysis:
     """Print how sparse ``a`` (rows, n) falls into 128 x 128 blocks and where ``a @ x``, x (n, columns), would run.
 
     ``order``: "rcm" for reverse Cuthill-McKee, or a permutation of the rows and columns of a square matrix, such as
-    one along a space-filling curve.  Nothing is densified; the count is kept on ``a`` until its pattern changes.
+    one along a space-filling curve (``morton_order``).  ``html``: a file for a picture of the blocks.  Nothing is
+    densified; the count is kept on ``a`` until its pattern changes.
     """
     if not is_sparse(a) or a.ndim != 2:
         raise TypeError(f"block_analysis({type(a).__name__}): expected a sparse array or matrix of two dimensions")
@@ -123,6 +129,8 @@ def block_analysis(a: Any, columns: int = BLOCK, order: str | np.ndarray | None 
         resident_s = predict(cost, problem.dtype, hardware, policy, rates, item * size)[0]
     result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision)
     print(result)
+    if html is not None:
+        _picture.write(html, result, a if a.format in ("csr", "csc") else a.tocsr())
     return result
 
 
@@ -160,6 +168,29 @@ def _block_rows(pattern: Any, block: int) -> Iterator[np.ndarray]:
         found = np.unique(major * minors + pattern.indices[stored] // block)
         yield found // minors if by_rows else found % minors
         first = after
+
+
+def morton_order(points: Any) -> np.ndarray:
+    """The permutation (n,) that puts ``points`` (n, d) in order along a Z-shaped curve: near ones come near.
+
+    Bits of the coordinates, scaled by the largest extent, are interleaved: G. M. Morton, IBM technical report, 1966.
+    """
+    points = np.asarray(points, float)
+    if points.ndim != 2 or points.shape[1] == 0 or not np.isfinite(points).all():
+        raise ValueError(f"points {points.shape}: expected finite coordinates (n, d)")
+    if not len(points):
+        return np.empty(0, np.intp)
+    bits = CURVE_BITS // points.shape[1]
+    if not bits:
+        raise ValueError(f"points {points.shape}: expected at most {CURVE_BITS} dimensions")
+    low = points.min(axis=0)
+    extent = float((points - low).max()) or 1.0
+    cells = ((points - low) / extent * (2**bits - 1)).astype(np.int64)
+    place = np.zeros(len(points), np.int64)
+    for bit in range(bits):
+        for axis in range(points.shape[1]):
+            place |= (cells[:, axis] >> bit & 1) << (bit * points.shape[1] + axis)
+    return np.argsort(place, kind="stable")
 
 
 def _reordered(a: Any, order: str | np.ndarray) -> Any:

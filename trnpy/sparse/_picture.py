@@ -1,0 +1,104 @@
+"""The blocks of a sparse matrix as a page: where they lie and how full they are, with what a product would take."""
+
+from __future__ import annotations
+
+import html
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trnpy._report_style import STYLE
+
+if TYPE_CHECKING:
+    from trnpy.sparse._blocks import BlockAnalysis
+
+MOST = 256  # cells a side: what a screen shows; of larger matrices a cell is several blocks
+SHADES = 6  # of density, each a quarter of the next
+SLAB = 2**20  # stored elements counted at a time
+
+PICTURE = """
+.blocks { display: grid; grid-template-columns: minmax(0, 1fr) 17em; gap: 28px; align-items: start; margin-top: 30px; }
+.blocks svg { width: min(100%, 80vh); background: var(--card); border: 1px solid var(--rule); }
+.blocks pre { margin: 0; font: inherit; font-size: 13px; white-space: pre-wrap; }
+path, .legend i { fill: var(--device); background: var(--device); }
+@media (max-width: 720px) { .blocks { grid-template-columns: minmax(0, 1fr); } }
+"""
+
+
+def opacity(shade: int) -> float:
+    """Of shade 1, the palest, to SHADES."""
+    return 0.15 + 0.85 * (shade - 1) / (SHADES - 1)
+
+
+def cells(pattern: Any, block: int) -> tuple[np.ndarray, int]:
+    """Stored elements of ``pattern`` (CSR or CSC) in square cells, and the side of a cell: a multiple of ``block``."""
+    rows, columns = pattern.shape
+    side = block * max(1, math.ceil(max(rows, columns) / (block * MOST)))
+    by_rows = pattern.format == "csr"
+    majors, minors = (-(-n // side) for n in ((rows, columns) if by_rows else (columns, rows)))
+    counts = np.zeros(majors * minors, np.int64)
+    indptr = np.asarray(pattern.indptr, np.int64)
+    first = 0
+    while first < len(indptr) - 1:
+        after = max(first + 1, int(np.searchsorted(indptr, indptr[first] + SLAB, side="right")) - 1)
+        major = np.repeat(np.arange(first, after) // side, np.diff(indptr[first : after + 1]))
+        minor = pattern.indices[indptr[first] : indptr[after]] // side
+        counts += np.bincount(major * minors + minor, minlength=len(counts))
+        first = after
+    counts = counts.reshape(majors, minors)
+    return (counts if by_rows else counts.T), side
+
+
+def shades(counts: np.ndarray, side: int, shape: tuple[int, int]) -> np.ndarray:
+    """0 for an empty cell, SHADES for more than a quarter full, one less for each quarter of that."""
+    heights, widths = (np.diff(np.append(np.arange(0, n, side), n)) for n in shape)
+    density = counts / np.maximum(np.outer(heights, widths), 1)
+    with np.errstate(divide="ignore"):
+        steps = np.floor(-np.log(density) / math.log(4))
+    return np.where(counts > 0, np.clip(SHADES - steps, 1, SHADES), 0).astype(int)
+
+
+def _path(shade: np.ndarray, value: int) -> str:
+    """The cells of one shade as runs along rows."""
+    runs = []
+    for i, row in enumerate(shade == value):
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]])))
+        runs += [f"M{s} {i}h{e - s}v1h{s - e}z" for s, e in edges.reshape(-1, 2)]
+    return "".join(runs)
+
+
+def page(analysis: BlockAnalysis, pattern: Any, title: str = "blocks") -> str:
+    """A self-contained page: light and dark, no script."""
+    counts, side = cells(pattern, analysis.blocks.block)
+    shade = shades(counts, side, pattern.shape)
+    height, width = max(shade.shape[0], 1), max(shade.shape[1], 1)
+    paths = "".join(
+        f'<path opacity="{opacity(value):.2f}" d="{d}"/>'
+        for value in range(1, SHADES + 1)
+        if (d := _path(shade, value))
+    )
+    legend = "".join(
+        f'<span><i style="opacity:{opacity(value):.2f}"></i>'
+        f"{f'over {4.0 ** (value - SHADES - 1):.2g}' if value > 1 else 'less'}</span>"
+        for value in range(SHADES, 0, -1)
+    )
+    rows, columns = pattern.shape
+    filled = int((counts > 0).sum())
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}{PICTURE}</style><main>"
+        f"<h1>{analysis.blocks.count} blocks, {analysis.blocks.density:.2%} full</h1>"
+        f'<p class="lead">{html.escape(title)}: {rows} x {columns}, each cell {side} x {side}.</p>'
+        f'<div class="blocks"><svg viewBox="0 0 {width} {height}" role="img" shape-rendering="crispEdges" '
+        f'aria-label="{filled} of {counts.size} cells hold elements">{paths}</svg>'
+        f"<div><pre>{html.escape(str(analysis))}</pre>"
+        f'<p class="legend">stored elements of a cell over all of it: {legend}</p></div></div></main></html>\n'
+    )
+
+
+def write(path: str | Path, analysis: BlockAnalysis, pattern: Any) -> None:
+    """The page in a file."""
+    Path(path).write_text(page(analysis, pattern, Path(path).stem), encoding="utf-8")

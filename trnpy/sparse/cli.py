@@ -1,0 +1,52 @@
+"""``python -m trnpy blocks``: how the sparse matrix of a file falls into blocks, and what a product would take."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy.io
+from scipy import sparse
+
+from trnpy._policy import CHOICES, policy
+from trnpy.sparse._blocks import BLOCK, block_analysis, morton_order
+from trnpy.sparse._classes import adopt
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"trnpy blocks: {message}\n")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 2 with one line where the call makes no sense."""
+    parser = _Parser(prog="python -m trnpy blocks", description="The 128 x 128 blocks of a sparse matrix in a file.")
+    add = parser.add_argument
+    add("matrix", type=Path, help="an .npz file of scipy.sparse.save_npz, or a Matrix Market file")
+    add("--columns", type=int, default=BLOCK, help="dense columns it is multiplied with (default %(default)s)")
+    add("--order", choices=("rcm", "morton"), help="of rows and columns, before they are cut into blocks")
+    add("--points", type=Path, help="for morton: an .npy file (rows, dimensions) of where each row's centre is")
+    add("--machine", choices=CHOICES["machine"], help="that is modelled (default: as TRNPY_MACHINE says)")
+    add("--html", type=Path, metavar="FILE", help="write a picture of the blocks")
+    options = parser.parse_args(argv)
+    if (options.order == "morton") != (options.points is not None):
+        parser.error("--order morton and --points go together")
+    try:
+        with policy(**({} if options.machine is None else {"machine": options.machine})):
+            order = morton_order(np.load(options.points)) if options.points is not None else options.order
+            block_analysis(_read(options.matrix), options.columns, order, options.html)
+    except (OSError, ValueError, zipfile.BadZipFile) as why:
+        parser.error(f"{options.matrix}: {why}")
+    return 0
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".npz":
+        return adopt(sparse.load_npz(path))
+    matrix = scipy.io.mmread(path)
+    if not sparse.issparse(matrix):
+        raise ValueError("a dense matrix: expected a sparse one")
+    return adopt(sparse.csr_array(matrix))
