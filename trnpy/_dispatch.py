@@ -165,6 +165,11 @@ class Decision:
     route: str = ""  # the host route that is not the reference's own
     launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
 
+    @property
+    def gain_s(self) -> float:
+        """Predicted seconds that the device would save; 0 where there is no prediction of it."""
+        return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
+
     def __str__(self) -> str:
         times = ""
         if self.host_s is not None and self.device_s is not None:
@@ -325,7 +330,13 @@ def _plan(
     if engine is not None and engine.health.open:
         return problem, Decision(op.name, False, Reason.ERROR, "resting after repeated device errors"), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
-    return problem, decide(op.name, problem, machine, policy, current_rates(), 0.0, resident_bytes), engine
+    compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
+    return problem, decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes), engine
+
+
+def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
+    """What the kernels of a call depend on."""
+    return op.name, problem.arrays, problem.dtype, policy.precision
 
 
 def accelerated(op: Op) -> Callable[..., Any]:
@@ -422,10 +433,13 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
                 _warn(decision, engine)
         else:
             engine.health.faults = 0
+            engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
             result, decision = _verified(op, problem, result, args, kwargs, decision, policy)
             return op.deliver(problem, result) if decision.on_device else result, decision
         decision = replace(decision, launches=_launched(engine, before))
+    elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
+        engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
         raise FallbackError(decision)
     if decision.route and problem is not None and problem.route is not None:

@@ -18,6 +18,7 @@ from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._policy import Policy, current_policy, process_policy
 from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
+from trnpy._tuning import Compiles
 
 
 class Engine(Protocol):
@@ -31,6 +32,7 @@ class Engine(Protocol):
     hardware: Hardware | None  # what its times are modelled on; None for the host
     executes: bool  # False: decisions and times are modelled, results come from the reference
     health: Health
+    compiles: Compiles  # what compiling for a call would take
     cache: Cache  # operands that are with the device already
 
     @property
@@ -104,6 +106,7 @@ class HostEngine:
 
     def __init__(self) -> None:
         self.health = Health()
+        self.compiles = Compiles()
         self.cache = Cache()
         self.counters = Counters()
 
@@ -151,6 +154,7 @@ class NullEngine:
     def __init__(self, machine: Hardware) -> None:
         self.hardware: Hardware | None = machine
         self.health = Health()
+        self.compiles = Compiles()
         self.cache = Cache()
         self.counters = Counters()
 

@@ -122,7 +122,7 @@ def _float64(device: Device, a: Source, b: Source, digits: int | None = None) ->
     digits, x, y = _certified(device, a, b, fit) if digits is None else (digits, a, b)
     left, rows = _put_digits(device, x, digits, 1, (k, m))
     right, columns = _put_digits(device, y, digits, 0, (k, n))
-    tiles = for_digits(digits, device.runtime.hardware)
+    tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, for_digits(digits, device.runtime.hardware))
     words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
     shape = a.shape[0], b.shape[1]
 
@@ -143,7 +143,8 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
         if digits is None:
             raise Uncertified(TOO_WIDE)
     left, shift = _put_digits(device, a, digits, 1, (k, m))
-    tiles = for_digits(digits, device.runtime.hardware)
+    best = for_digits(digits, device.runtime.hardware)
+    tiles = device.buckets.tiles("digits_matmul halved", _form(digits), (m, k, m), best)
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
@@ -171,23 +172,23 @@ def _integers(device: Device, a: Source, b: Source) -> Source:
     m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     dtype, shape = a.dtype, (a.shape[0], b.shape[1])
     left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
-    tiles = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)
+    best = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)
+    tiles = device.buckets.tiles("digits_matmul wrap", _form(dtype.itemsize), (m, k, n), best)
     words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
 
     def fetch() -> np.ndarray:
-        found = device.runtime.get(words)[:, : shape[0], : shape[1]]
-        if dtype.kind == "b":
-            return np.asarray(found[0] != 0)
-        value = found[0].view(np.uint32).astype(np.uint64)
-        if len(found) == 2:
-            value |= found[1].view(np.uint32).astype(np.uint64) << np.uint64(32)
-        return np.asarray(value.astype(dtype))
+        return _digits.integers(device.runtime.get(words)[:, : shape[0], : shape[1]], dtype)
 
     return Source(Store(shape, dtype, fetch))
 
 
-def _bytes(a: np.ndarray) -> np.ndarray:
-    """Integers modulo their width as uint8 (rows, columns, itemsize): a byte less 128 is a balanced digit."""
+def _form(digits: int) -> str:
+    """What the operands of a product of digits are, for the choice of its tiles."""
+    return f"{digits} digits"
+
+
+def integer_bytes(a: np.ndarray) -> np.ndarray:
+    """Integers modulo their width as uint8 (..., itemsize): a byte less 128 is a balanced digit."""
     unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
     offset = sum(ZERO << (8 * i) for i in range(a.dtype.itemsize))
     return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
@@ -198,7 +199,7 @@ def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) ->
     along = axis ^ x.turned
     places = tuple(range(x.dtype.itemsize))
     kept: Buffer = x.store.keep(
-        ("integers", along, padded), lambda: _ship(device, _bytes(x.store.values), places, along, padded)
+        ("integers", along, padded), lambda: _ship(device, integer_bytes(x.store.values), places, along, padded)
     )
     return kept
 
@@ -235,8 +236,7 @@ def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int
     along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
 
     def new() -> Buffer:
-        if not np.isfinite(x.store.values).all():
-            raise Uncertified("an operand holds NaN or infinity")
+        check_finite(x.store.values)
         scaled = _digits.magnitudes(x.store.values, along).astype(ml_dtypes.bfloat16)
         return device.runtime.put(_padded(scaled, shape, 0))
 
@@ -255,7 +255,8 @@ def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
 
 def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool) -> float:
     """The smallest positive element of a product of magnitudes."""
-    tiles = for_numbers(2).of_numbers()
+    (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
+    tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_numbers(2)).of_numbers()
     return float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
 
 
@@ -279,3 +280,8 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
     if digits is None:
         raise Uncertified(TOO_WIDE)
     return digits, a, b
+
+
+def check_finite(*operands: np.ndarray) -> None:
+    if not all(np.isfinite(x).all() for x in operands):
+        raise Uncertified("an operand holds NaN or infinity")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from trnpy._handles import Numbers
-from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.kernels.parameters import for_numbers
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 from trnpy._residency import Cache
@@ -126,11 +125,13 @@ class Kernels:
     def gram(self, h: Numbers, form: str) -> Numbers:
         """A A^H: of A = X + iY the symmetric X X^T + Y Y^T by half the work, and Y X^T - X Y^T."""
         h = self.cast(h, form)
+        dtype, fit = h.parts[0].dtype, (h.padded[0], h.padded[1], h.padded[0])
+        tiles = self.buckets.tiles("syrk", dtype.name, fit, for_numbers(dtype.itemsize)).of_squares()
         rows = {"a_rows": not h.turned}
-        real: Buffer = self.runtime.run("syrk", h.parts[0], **rows)
+        real: Buffer = self.runtime.run("syrk", h.parts[0], **rows, **tiles)
         if len(h.parts) == 1:
             return Numbers((h.shape[0], h.shape[0]), h.dtype, (real,))
-        real = self.runtime.run("syrk", h.parts[1], ONE, real, ONE, **rows)
+        real = self.runtime.run("syrk", h.parts[1], ONE, real, ONE, **rows, **tiles)
         imaginary = self.matmul(h, h.H, form).parts[1]
         return Numbers((h.shape[0], h.shape[0]), h.dtype, (real, imaginary))
 
@@ -182,7 +183,8 @@ class Kernels:
     def _launch(self, a: Numbers, b: Numbers, total: Numbers | None, dtype: np.dtype) -> Numbers:
         """total + A B on the device: one real product, or of complex operands four (4M)."""
         shape = a.shape[0], b.shape[1]
-        tiles = for_numbers(a.parts[0].dtype.itemsize).of_numbers()
+        dtype_in, fit = a.parts[0].dtype, (a.padded[0], a.padded[1], b.padded[1])
+        tiles = self.buckets.tiles("matmul", dtype_in.name, fit, for_numbers(dtype_in.itemsize)).of_numbers()
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
 
         def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:
@@ -233,11 +235,14 @@ class Kernels:
         return c
 
     def stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
-        """(B or 1, m, k) by (B, k, n), real: as many in one launch as the memory holds."""
+        """(B or 1, m, k) by (B, k, n): as many in one launch as the memory holds; complex ones in four (4M)."""
         batch, k, n = b.shape
+        if b.dtype.kind == "c":
+            c = np.empty((batch, a.shape[1], n), b.dtype)
+            c.real = self.stack(a.real, b.real, form) - self.stack(a.imag, b.imag, form)
+            c.imag = self.stack(a.real, b.imag, form) + self.stack(a.imag, b.real, form)
+            return c
         m, size, dtype = a.shape[1], itemsize(b.dtype, form), numpy_dtype(form)
-        if max(m, k, n) > SMALL:
-            return np.stack([self.product(a[i % len(a)], b[i], form) for i in range(batch)])
         fit = self.buckets.fit(f"batched_matmul {form}", (m, k, n))
         each = size * (fit[0] * fit[1] + fit[1] * fit[2]) + 4 * fit[0] * fit[2]
         most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)

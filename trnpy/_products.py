@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trnpy import _host, _matched, _solve
+from trnpy import _host, _matched, _matched_stacks, _solve, _tuning
 from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Counters, Runtime
 from trnpy._numbers import CACHE_SHARE, Kernels, Refused
 from trnpy._policy import current_policy
@@ -54,7 +55,9 @@ class DeviceEngine:
         self.hardware: Hardware | None = runtime.hardware
         self.health = Health()
         self.cache = Cache()
-        self.buckets = Buckets()
+        tuning = _tuning.load(runtime.name, runtime.hardware.name)
+        self.buckets = Buckets(tuning.tiles)
+        self.compiles = _tuning.Compiles(runtime, tuning)
         self.facts = probed(runtime.name, runtime.hardware.name)
 
     @property
@@ -199,22 +202,29 @@ class DeviceEngine:
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
         form = self._form(dtype)
-        product = self._kernels.product if form else self._by_digits
+        product = functools.partial(self._kernels.product, form=form) if form else self._by_digits
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.ndim == b.ndim == 2:
-            return product(a, b, form)
+            return product(a, b)
         if b.ndim == 2:  # one product of all rows
-            return product(a.reshape(-1, a.shape[-1]), b, form).reshape(*a.shape[:-1], b.shape[-1])
+            return product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if a.ndim == 2 and not form:  # one product of all columns: digits have scales of their own for each
+            wide = np.moveaxis(b, -2, 0).reshape(b.shape[-2], -1)
+            return np.moveaxis(product(a, wide).reshape(len(a), *stack, b.shape[-1]), 0, -2)
         one = a.ndim == 2  # serves every product
         a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
-        if form and dtype.kind == "f":
+        if max(*a.shape[1:], b.shape[2]) > SMALL:
+            c = np.stack([product(x, y) for x, y in zip(a, b, strict=True)])
+        elif form:
             c = self._kernels.stack(a[:1] if one else a, b, form)
         else:
-            c = np.stack([product(x, y, form) for x, y in zip(a, b, strict=True)])
+            c = self._certified(
+                dtype, lambda d, wide: _as(_matched_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype)
+            )
         return c.reshape(*stack, *c.shape[-2:])
 
-    def _by_digits(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
+    def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """A product of digits; of single precision where the device has none of its own, rounded once."""
         return self.in_digits(a.dtype, lambda d, wide: _as(_matched.matmul(d, _as(a, wide), _as(b, wide)), a.dtype))
 

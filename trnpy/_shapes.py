@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from trnpy._nki.kernels.parameters import Parameters, Tiles
 
 BLOCK = 8192  # longest extent of one launch: 8192^3 takes 55 ms in float32 (modelled), far above a launch
 STEPS = 4  # rungs an octave: an extent is padded by 25 % at most
@@ -12,6 +17,13 @@ COARSE = (32, 128, 512, 2048, BLOCK)
 VARIANTS = 64  # of one kernel on the fine ladder; a program that needs more shapes shares the coarse one
 
 Extents = tuple[int, int, int]  # m, k, n
+TileKey = tuple[str, str, Extents]  # a kernel, what its operands are, and the octaves of their extents
+
+
+def octaves(extents: Extents) -> Extents:
+    """The shape bucket of a choice of tiles: extents rounded up to powers of two from a tile to BLOCK."""
+    m, k, n = (min(max(128, 1 << (e - 1).bit_length()), BLOCK) for e in extents)
+    return m, k, n
 
 
 def rung(extent: int, ladder: tuple[int, ...] = FINE) -> int:
@@ -20,10 +32,16 @@ def rung(extent: int, ladder: tuple[int, ...] = FINE) -> int:
 
 
 class Buckets:
-    """Which (m, k, n) each kernel variant is compiled for: at most VARIANTS fine ones, then coarse ones."""
+    """Which (m, k, n) and tiles each kernel variant is compiled for: at most VARIANTS fine shapes, then coarse ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, tiles: Mapping[TileKey, Tiles] = MappingProxyType({})) -> None:
         self._known: dict[str, set[Extents]] = {}
+        self._tiles = tiles
+
+    def tiles(self, kernel: str, form: str, extents: Extents, default: Parameters) -> Parameters:
+        """``default`` with the tiles that were found best for such operands, where any were."""
+        found = self._tiles.get((kernel, form, octaves(extents)))
+        return default if found is None else replace(default, m_tiles=found[0], n_tiles=found[1], k_tiles=found[2])
 
     def fit(self, kernel: str, extents: Extents) -> Extents:
         """The extents, none below its own of ``extents``, of the variant to launch."""

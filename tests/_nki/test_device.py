@@ -244,7 +244,7 @@ DETECTIONS = [
 @pytest.mark.parametrize("nodes, versions, nki, missing", DETECTIONS)
 def test_detection_names_the_first_thing_that_is_missing(monkeypatch, nodes, versions, nki, missing):
     monkeypatch.setattr(device.glob, "glob", lambda pattern: nodes)
-    monkeypatch.setattr(device, "_versions", lambda: versions)
+    monkeypatch.setattr(device, "software", lambda: versions)
     monkeypatch.setattr(device, "_real_nki", lambda: nki)
     found = device.detect()
     assert found.available == (missing == "") and missing in found.missing

@@ -30,6 +30,7 @@ from trnpy._nki.runtime import (
     fetched,
     wait,
 )
+from trnpy._store import folder
 
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 
@@ -47,7 +48,8 @@ class Detection:
         return not self.missing
 
 
-def _versions() -> dict[str, str]:
+def software() -> dict[str, str]:
+    """Versions of the packages that compile and run kernels."""
     found = {}
     for package in ("nki", "neuronx-cc", "torch", "torch-neuronx", "torch-xla"):
         try:
@@ -77,7 +79,7 @@ def _real_nki() -> str:
 def detect() -> Detection:
     """Look for a device, the NKI compiler and torch, in that order."""
     nodes = tuple(sorted(glob.glob("/dev/neuron*")))
-    versions = _versions()
+    versions = software()
     if not nodes:
         missing = "no Neuron device: /dev/neuron0 is missing"
     elif problem := _real_nki():
@@ -116,6 +118,14 @@ def pinned_flags(flags: str) -> str:
     return " ".join([*kept, AUTO_CAST])
 
 
+COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps what it has compiled
+
+
+def compile_cache() -> str:
+    """The compiler's cache: the user's choice, else a folder that outlives /var/tmp, the compiler's default."""
+    return os.environ.get(COMPILE_CACHE) or str(folder() / "neuron-compile-cache")
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """How torch reaches the device: the device's name, and a call that returns when all work is done."""
@@ -127,6 +137,7 @@ class Route:
 def neuron_route() -> Route:
     """torch's own ``neuron`` device where it has one, else torch-xla's; DeviceUnavailable where it has neither."""
     os.environ["NEURON_CC_FLAGS"] = pinned_flags(os.environ.get("NEURON_CC_FLAGS", ""))
+    os.environ[COMPILE_CACHE] = compile_cache()
     torch = importlib.import_module("torch")
     for package in ("torch_neuronx", "libtorch_neuronx_lite"):
         if importlib.util.find_spec(package) is not None:
@@ -179,6 +190,7 @@ class NeuronRuntime:
 
     name = "neuron"
     executes = True
+    compiles = True
 
     def __init__(
         self,
@@ -215,9 +227,7 @@ class NeuronRuntime:
             return np.array(tensor.view(self._torch.int16).numpy()).view(buffer.dtype)
         return np.array(tensor.numpy())
 
-    def part(
-        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
-    ) -> Buffer:
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
         """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
 
         def copy() -> Any:
@@ -240,7 +250,8 @@ class NeuronRuntime:
         started = time.perf_counter()
         outputs = self._guarded(lambda: self._kernel(kernel)(*tensors, **parameters), kernel)
         elapsed_s = time.perf_counter() - started
-        self.counters.count(kernel, buffers, parameters)
+        if self.counters.count(kernel, buffers, parameters):
+            self.counters.compile_s[kernel] = elapsed_s
         self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
         if isinstance(outputs, (tuple, list)):
             return tuple(self._output(o, kernel) for o in outputs)

@@ -44,16 +44,19 @@ class Counters:
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: dict[str, float] = field(default_factory=dict)  # by kernel name, measured until a device has answered
+    compile_s: dict[str, float] = field(default_factory=dict)  # by kernel, of the last launch that compiled
     variants: set[Any] = field(default_factory=set)
 
-    def count(self, kernel: str, operands: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> None:
-        """One launch; and one compile when no launch before had such shapes, dtypes and parameters."""
+    def count(self, kernel: str, operands: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> bool:
+        """One launch; and one compile, if true, when no launch before had such shapes, dtypes and parameters."""
         self.launches[kernel] += 1
         shapes = tuple(b and (b.shape, b.dtype.name) for b in operands)
         variant = (kernel, shapes, tuple(sorted(parameters.items())))
-        if variant not in self.variants:
+        new = variant not in self.variants
+        if new:
             self.variants.add(variant)
             self.compiles[kernel] += 1
+        return new
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -98,6 +101,7 @@ class Runtime(Protocol):
     name: str
     hardware: Hardware
     executes: bool  # False when results come from the host whatever is launched
+    compiles: bool  # whether a launch of new shapes takes seconds
     counters: Counters
 
     def put(self, array: np.ndarray) -> Buffer:
@@ -108,9 +112,7 @@ class Runtime(Protocol):
         """A copy of ``buffer`` on the host."""
         ...
 
-    def part(
-        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
-    ) -> Buffer:
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
         """A block of a matrix, padded with zeros to ``shape``; it never crosses the link.
 
         ``unit``: with ones on the diagonal of the padding, so that a square block stays invertible.

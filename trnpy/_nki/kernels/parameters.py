@@ -11,6 +11,10 @@ TILE = 128
 BITS = 8  # of one digit: bfloat16's significand
 SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
 DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
+FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
+NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1))  # (m, n)
+
+Tiles = tuple[int, int, int]  # of m, n and k
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,23 @@ class Parameters:
         """Keyword arguments of matmul and abs_bound."""
         return {"m_tiles": self.m_tiles, "n_tiles": self.n_tiles, "k_tiles": self.k_tiles}
 
+    def of_squares(self) -> dict[str, int]:
+        """Keyword arguments of syrk."""
+        return {"tiles": self.m_tiles, "k_tiles": self.k_tiles}
+
+
+def number_tilings(itemsize: int) -> tuple[Tiles, ...]:
+    """Every choice of tiles for matmul, abs_bound and syrk: all fit wherever the default, the first, does."""
+    longest = for_numbers(itemsize).k_tiles
+    return tuple((m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES)
+
+
+def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> tuple[Tiles, ...]:
+    """Every choice of tiles for products of ``digits`` digits that fits a machine."""
+    tried = [Parameters(m, 1, k, digits, bits, wrap) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)]
+    fitting = [p for p in tried if p.sbuf_bytes + SPARE_BYTES <= machine.sbuf_bytes_per_partition]
+    return tuple((p.m_tiles, p.n_tiles, p.k_tiles) for p in fitting)
+
 
 def for_numbers(itemsize: int) -> Parameters:
     """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
@@ -60,8 +81,12 @@ def for_numbers(itemsize: int) -> Parameters:
 
 def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:
     """The best tiles for products of ``digits`` digits that fit the SBUF of a machine."""
-    for m_tiles, k_tiles in DIGIT_TILES:
-        found = Parameters(m_tiles, 1, k_tiles, digits, bits, wrap)
-        if found.sbuf_bytes + SPARE_BYTES <= machine.sbuf_bytes_per_partition:
-            return found
+    for m_tiles, n_tiles, k_tiles in digit_tilings(digits, machine, wrap, bits):
+        return Parameters(m_tiles, n_tiles, k_tiles, digits, bits, wrap)
     raise ValueError(f"{digits} digits: no tile shape fits {machine.sbuf_bytes_per_partition} bytes of {machine.name}")
+
+
+# Whatever a stored choice may say.
+TILINGS = frozenset(
+    {*number_tilings(4), *number_tilings(2), *((m, 1, k) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES))}
+)

@@ -33,6 +33,7 @@ class SimulatorRuntime:
 
     name = "simulator"
     executes = True
+    compiles = False
 
     def __init__(self, hardware: Hardware, perturb_fp32: bool = False) -> None:
         self.hardware = hardware
@@ -51,9 +52,7 @@ class SimulatorRuntime:
         self.counters.bytes_out += buffer.nbytes
         return np.array(buffer.value)
 
-    def part(
-        self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False
-    ) -> Buffer:
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
         """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
         block = buffer.value[rows, columns]
         padded = np.zeros(shape, buffer.dtype)
