@@ -80,7 +80,7 @@ def _deviation(a: np.ndarray) -> float:
     """Root mean square of the eigenvalues' distances from their mean."""
     n = len(a)
     diagonal = a.diagonal().astype(np.float64)
-    off = np.linalg.norm(a) ** 2 - np.linalg.norm(diagonal) ** 2
+    off = float(np.linalg.norm(a - np.diag(a.diagonal()))) ** 2
     return float(np.sqrt(max((off + ((diagonal - diagonal.mean()) ** 2).sum()) / n, 0.0)))
 
 
