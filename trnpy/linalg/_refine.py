@@ -22,7 +22,7 @@ FIRST_DIGITS = 5  # of the first iteration, whose start is a float32 one: the ra
 FIRST_NOISE = 2.0**13  # times NOISE, of products of five digits (measured there)
 FEWEST_DIGITS = 2
 SMALL_CLUSTER = 64  # columns: rotating fewer takes the host less than a product takes the link
-KERNEL_LIKE = 2  # iterations that rotate a cluster of over half the spectrum: LAPACK is faster
+KERNEL_LIKE = 3  # iterations that rotate a cluster of over half the spectrum: LAPACK is faster
 
 
 class NotConverged(ArithmeticError):
