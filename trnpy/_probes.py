@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._nki.kernels import mp2_energy_reference
 from trnpy._nki.runtime import DeviceError, Runtime
 from trnpy._precision import Facts, save_facts
 
@@ -147,6 +148,17 @@ def _block_rows(name: str) -> Operands:
     return tiles[:N].repeat(3, axis=1), x.T.copy(), right[:, :4], right[:, 1:]
 
 
+def _pairs() -> Operands:
+    """Digits of integrals of two occupied and 150 virtual orbitals, and the gaps between them."""
+    digits = _bfloat16(_rng(30).integers(-128, 128, (4, 140, 2 * 150)).astype(np.float32))
+    virtual, grid = _rng(31).uniform(1, 20, 150), 2.0**-9
+    gaps = np.concatenate([virtual, virtual + 1])
+    coarse = np.rint(gaps / grid) * grid
+    units = np.exp2(-13.0 - 8 * np.arange(5))[None].astype(np.float32)
+    cells = np.array([[0, 150, 150], [0, 0, 150]], np.int32)
+    return digits, np.stack([gaps, coarse, gaps - coarse]).astype(np.float32), units, cells
+
+
 K = 140  # of the small products below: more than one tile, and an edge
 SUMS = 2 * K * SINGLE  # any order of summation
 # Every kernel that products launch, at a size with edges, against its twin.
@@ -173,6 +185,10 @@ KERNELS = (
     Check(
         "abs_bound", "", lambda: tuple(_bfloat16(np.abs(x)) for x in _normal(20, (130, K), (K, 150))), allowed=SUMS,
         answer=lambda least: least.min(keepdims=True),
+    ),
+    Check(
+        "mp2_energy", "", _pairs, {"span": 150}, SINGLE, True,
+        answer=lambda parts: mp2_energy_reference.finish(parts, 3),
     ),
     Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
     Check(
