@@ -22,6 +22,7 @@ OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
 TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (NUMERICS 1.4: at most 2.86 measured)
 BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
+NOTHING = 2.0**100  # stands for no positive sum: larger than any, as in kernels/abs_bound
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest of a row: its square is a float32, and far below 2^-42, the last rho
 
 
@@ -102,24 +103,37 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
 
 
 def assemble(words: np.ndarray, digits: int, shift: np.ndarray) -> np.ndarray:
-    """The product in float64 from its exact integer, int32 words (3 or 4, m, n) lowest first.
+    """The product in float64 from its exact integer, int32 words (2 to 4, m, n) lowest first.
 
     shift (m, n): that of the left operand's row and of the right one's column, added.
     """
     pairs = [word.view(np.uint32).astype(np.int64) for word in words[:-1]] + [words[-1].astype(np.int64)]
     low = pairs[0] | (pairs[1] << 32)
     # Of the lower half as a signed number: a small negative integer must not become the difference of large ones.
-    high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
+    high = np.int64(0)
+    if len(pairs) > 2:
+        high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
     exponent = 2 * BITS * (min(digits, WORD) - 1) - BITS * (digits - 1)
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(np.ldexp(high * 2.0**64 + low, exponent - shift))
 
 
+def integers(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The product modulo the width of ``dtype`` from int32 words (1 or 2, ...) lowest first; of bools whether not 0."""
+    if dtype.kind == "b":
+        return np.asarray(words[0] != 0)
+    value = words[0].view(np.uint32).astype(np.uint64)
+    if len(words) == 2:
+        value |= words[1].view(np.uint32).astype(np.uint64) << np.uint64(32)
+    return np.asarray(value.astype(dtype))
+
+
 def symmetrised(words: np.ndarray) -> np.ndarray:
-    """V, of which a product of digits by half its pairs gives U with U + U^T = 2 V: int32 words (3 or 4, n, n)."""
+    """V, of which a product of digits by half its pairs gives U with U + U^T = 2 V: int32 words (2 to 4, n, n)."""
     wide = words.astype(np.int64) & 0xFFFFFFFF
     low = (wide[0] | wide[1] << 32).view(np.uint64)
-    high = words[-1].astype(np.int64) if len(words) == 3 else wide[2] | wide[3] << 32
+    top = words[-1].astype(np.int64)
+    high = {2: top >> 31, 3: top, 4: wide[2 % len(words)] | wide[-1] << 32}[len(words)]
     total = low + low.T
     high = high + high.T + (total < low)
     low = total >> np.uint64(1) | (high << 63).view(np.uint64)
@@ -128,11 +142,11 @@ def symmetrised(words: np.ndarray) -> np.ndarray:
 
 
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits.
+    """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits; or stacks.
 
     None where an entry would leave the range of float64, or there is nothing to balance.
     """
-    left, right = np.abs(a).max(axis=0), np.abs(b).max(axis=1)
+    left, right = np.abs(a).max(axis=-2, keepdims=True), np.abs(b).max(axis=-1, keepdims=True).mT
     both = (left > 0) & (right > 0)
     _, el = np.frexp(np.where(both, left, 1.0))
     _, er = np.frexp(np.where(both, right, 1.0))
@@ -140,14 +154,15 @@ def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] |
     if not f.any():
         return None
     with np.errstate(over="ignore", under="ignore"):
-        x, y = np.ldexp(a, f), np.ldexp(b, -f[:, np.newaxis])
-        lossless = np.array_equal(np.ldexp(x, -f), a) and np.array_equal(np.ldexp(y, f[:, np.newaxis]), b)
+        x, y = np.ldexp(a, f), np.ldexp(b, -f.mT)
+        lossless = np.array_equal(np.ldexp(x, -f), a) and np.array_equal(np.ldexp(y, f.mT), b)
     return (x, y) if lossless else None
 
 
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
-    """|a| over the largest along ``axis``, or over ``largest`` as in ``split``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
+    """|a| over the largest along ``axis``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
 
+    largest: as in ``split``.
     Truncation only makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are taken as that: zero
     would hide elements of the product that have no other terms.
     """

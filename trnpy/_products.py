@@ -219,9 +219,7 @@ class DeviceEngine:
         elif form:
             c = self._kernels.stack(a[:1] if one else a, b, form)
         else:
-            c = self._certified(
-                dtype, lambda d, wide: _as(_matched_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype)
-            )
+            c = self.in_digits(dtype, lambda d, wide: _as(_matched_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype))
         return c.reshape(*stack, *c.shape[-2:])
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

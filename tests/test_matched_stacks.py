@@ -1,0 +1,153 @@
+"""Stacks of products by digits on the simulated kernels: few launches, certified, bit-equal integers."""
+
+import numpy as np
+import pytest
+from test_digits import FAMILIES, U, error, family
+
+import trnpy
+from trnpy import _matched, _matched_stacks
+from trnpy._engine import DeviceEngine, Refused
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._shapes import BLOCK, Buckets
+
+
+def device(block=BLOCK, **settings):
+    return _matched.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
+
+
+@pytest.fixture
+def simulator():
+    with trnpy.policy(device_memory=1.0):
+        yield DeviceEngine(SimulatorRuntime(TRN2))
+
+
+def normal(shape, dtype="d", seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    a = rng.standard_normal(shape)
+    return (a + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else a).astype(dtype)
+
+
+def test_families_side_by_side_are_as_good_as_dgemm():
+    """The hardest one decides how many digits all take."""
+    kinds = [kind for kind in FAMILIES if kind not in ("entries 1e+-8", "phi 4")]
+    pairs = [family(kind, 20, 64, 20, np.random.default_rng(0)) for kind in kinds]
+    used = device()
+    c = _matched_stacks.matmul(used, *(np.stack(x) for x in zip(*pairs, strict=True)))
+    assert used.runtime.counters.launches["digits_matmul"] == 1
+    for ours, (a, b) in zip(c, pairs, strict=True):
+        assert error(ours, a, b) <= min(4.0, 2 * max(error(a @ b, a, b), 0.5))
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (16, 32, 17), (130, 70, 33), (30, 260, 520)])
+def test_every_product_is_certified(m, k, n):
+    a, b = normal((2, m, k)), normal((2, k, n), seed=1)
+    c = _matched_stacks.matmul(device(), a, b)
+    for ours, x, y in zip(c, a, b, strict=True):
+        assert error(ours, x, y) <= 4.0
+
+
+def test_permutations_in_a_stack_are_exact():
+    rng = np.random.default_rng(0)
+    p = np.stack([np.eye(24)[rng.permutation(24)] for _ in range(6)])
+    x = normal((6, 24, 9)) * 10.0 ** rng.uniform(-3, 3, (6, 24, 9))
+    np.testing.assert_array_equal(_matched_stacks.matmul(device(), p, x), p @ x)
+
+
+def test_perturbed_float32_products_change_nothing():
+    a, b = normal((3, 20, 40)), normal((3, 40, 20), seed=1)
+    exact = _matched_stacks.matmul(device(), a, b)
+    np.testing.assert_array_equal(_matched_stacks.matmul(device(perturb_fp32=True), a, b), exact)
+
+
+def test_both_parts_of_complex_products_are_accurate():
+    a, b = normal((4, 20, 30), "D"), normal((4, 30, 20), "D", 1)
+    a.imag *= 1e-6
+    c = _matched_stacks.matmul(device(), a, b)
+    ar, ai, br, bi = (x.astype(np.longdouble) for x in (a.real, a.imag, b.real, b.imag))
+    for ours, exact, most in (
+        (c.real, ar @ br - ai @ bi, np.abs(ar) @ np.abs(br) + np.abs(ai) @ np.abs(bi)),
+        (c.imag, ar @ bi + ai @ br, np.abs(ar) @ np.abs(bi) + np.abs(ai) @ np.abs(br)),
+    ):
+        assert (np.abs(ours - exact) <= 4 * U * most).all()
+
+
+@pytest.mark.parametrize("dtype", list("?bBhHiIlL"))
+def test_integers_are_bit_equal(dtype):
+    rng = np.random.default_rng(0)
+    limits = np.iinfo(dtype if dtype != "?" else "u1")
+    shapes = (6, 17, 40), (6, 40, 9)
+    a, b = (rng.integers(limits.min, limits.max, s, limits.dtype, endpoint=True) for s in shapes)
+    if dtype == "?":
+        a, b = a < 20, b < 20
+    ours = _matched_stacks.matmul(device(), a, b)
+    assert ours.dtype == a.dtype
+    np.testing.assert_array_equal(ours, a @ b)
+
+
+def test_a_block_budget_cuts_the_stack():
+    a, b = normal((40, 16, 16)), normal((40, 16, 16), seed=1)
+    used = device(block=64)
+    c = _matched_stacks.matmul(used, a, b)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-13, atol=1e-13)
+    assert used.runtime.counters.launches["digits_matmul"] == 3 and used.runtime.counters.compiles["digits_matmul"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["d", "D", "i8"])
+def test_thousands_of_products_are_a_few_launches(simulator, dtype):
+    a, b = normal((4096, 8, 8)) * 100, normal((4096, 8, 8), seed=1) * 100
+    a, b = a.astype(dtype), b.astype(dtype)
+    c = simulator.matmul(a, b)
+    assert c.dtype == a.dtype
+    np.testing.assert_allclose(c, a @ b, rtol=1e-13, atol=1e-9)
+    assert simulator.counters.launches["digits_matmul"] == (4 if dtype == "D" else 1)
+    assert simulator.counters.launches.total() <= 16
+
+
+@pytest.mark.parametrize("dtype, launches", [("d", 4), ("D", 16), ("i8", 3), ("F", 4)])
+def test_launches_of_a_stack(simulator, dtype, launches):
+    """Of float64: magnitudes, two splits and a product; four times as many of complex128; 4M of float32 parts."""
+    a, b = ((100 * (1 + np.abs(normal(s)))).astype(dtype) for s in ((9, 12, 20), (9, 20, 6)))
+    if a.dtype.kind == "c":
+        a, b = a * (1 + 1j), b * (1 + 1j)
+    c = simulator.matmul(a, b)
+    assert c.dtype == a.dtype and simulator.counters.launches.total() == launches
+    np.testing.assert_allclose(c, a @ b, rtol=1e-13 if dtype != "F" else 1e-4, atol=1e-9 if dtype != "F" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["d", "D", "i8", "F"])
+@pytest.mark.parametrize("stacks", [((3,), (3,)), ((2, 3), ()), ((), (2, 2)), ((2, 1), (3,))])
+def test_stacks_broadcast(simulator, stacks, dtype):
+    a, b = (10 * normal((*stacks[0], 5, 7))).astype(dtype), (10 * normal((*stacks[1], 7, 4), seed=1)).astype(dtype)
+    c = simulator.matmul(a, b)
+    assert c.shape == (a @ b).shape and c.dtype == a.dtype
+    np.testing.assert_allclose(c, a @ b, rtol=1e-12 if dtype != "F" else 1e-4, atol=1e-11 if dtype != "F" else 1e-2)
+
+
+def test_one_operand_for_all_is_one_product(simulator):
+    a, b = normal((9, 20)), normal((30, 20, 5), seed=1)
+    simulator.matmul(a, b)
+    assert simulator.counters.launches == {"abs_bound": 1, "digits_split": 2, "digits_matmul": 1}
+
+
+def test_large_matrices_of_a_stack_are_a_product_each(simulator):
+    a = normal((2, 600, 10))
+    simulator.matmul(a, a.mT)
+    assert simulator.counters.launches["digits_matmul"] == 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_value_that_is_not_finite_refuses_the_stack(simulator, bad):
+    a = normal((4, 6, 6))
+    a[2, 3, 1] = bad
+    with pytest.raises(Refused, match="NaN or infinity") as caught:
+        simulator.matmul(a, a)
+    assert caught.value.accuracy
+
+
+def test_one_hidden_range_refuses_the_stack():
+    a, b = np.ones((3, 1, 2)), np.ones((3, 2, 2))
+    a[1], b[1] = [[1.0, 1e-50]], [[0.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
+        _matched_stacks.matmul(device(), a, b)
