@@ -27,7 +27,8 @@ from trnpy._calibration import HostRates, current_rates
 from trnpy._engine import Engine, Refused, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import DeviceMemoryError
-from trnpy._policy import HYSTERESIS, Policy, current_policy
+from trnpy._policy import HYSTERESIS, Attention, Policy, current_policy, settled_policy
+from trnpy._policy import Process as _Process
 from trnpy._precision import eps, product_s, transfer_s
 
 ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
@@ -287,6 +288,7 @@ _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=No
 def trace() -> Iterator[list[Decision]]:
     """Collect the Decision of every call made inside the block, in this thread or task."""
     decisions: list[Decision] = []
+    Attention.asked = True
     token = _trace.set(decisions)
     try:
         yield decisions
@@ -339,6 +341,17 @@ def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[
     return op.name, problem.arrays, problem.dtype, policy.precision
 
 
+class _Rest:
+    """The policy of the process under which there was no engine at hand."""
+
+    policy: Policy | None = None
+
+
+def unattended() -> bool:
+    """Whether there is no engine, nothing is recorded and nobody asked for either: the reference is all there is."""
+    return not Attention.asked and _Process.policy is _Rest.policy is not None
+
+
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     call = routed(op)
@@ -353,11 +366,16 @@ def routed(op: Op) -> Callable[..., Any]:
 
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
+        plain = may_route is None or not may_route(args, kwargs)
+        if plain and unattended():
+            return reference(*args, **kwargs)
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
-        plain = may_route is None or not may_route(args, kwargs)
         if ledger is None and log is None:
-            if plain and (at_rest(policy) or (not policy.force and _elements(args) <= op.small)):
+            if plain and at_rest(policy):
+                _Rest.policy = settled_policy()
+                return reference(*args, **kwargs)
+            if plain and not policy.force and _elements(args) <= op.small:
                 return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
         started = time.perf_counter()

@@ -15,7 +15,7 @@ from trnpy._handles import Handle, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import Counters, DeviceUnavailable
-from trnpy._policy import Policy, current_policy, process_policy
+from trnpy._policy import Attention, Policy, current_policy, process_policy
 from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
 from trnpy._tuning import Compiles
@@ -200,6 +200,7 @@ _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 @contextlib.contextmanager
 def engine(e: Engine) -> Iterator[Engine]:
     """Compute products of a block with ``e`` whatever the policy's device is: for tests and experiments."""
+    Attention.asked = True
     token = _override.set(e)
     try:
         yield e

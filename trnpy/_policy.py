@@ -116,10 +116,19 @@ def from_environment(environ: Mapping[str, str]) -> Policy:
     return Policy(**values)
 
 
-class _Process:
+class Process:
     """The policy of threads that set none of their own; None until first asked for."""
 
     policy: Policy | None = None
+
+
+class Attention:
+    """Whether anything in this process ever asked trnpy for more than it does by itself: what a call looks at first.
+
+    A context lives on in the tasks that were started inside it, so this is never taken back.
+    """
+
+    asked = False
 
 
 _own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
@@ -127,23 +136,28 @@ _own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
 
 def current_policy() -> Policy:
     """The policy in force here: of the innermost ``with policy(...)``, else of the process."""
-    return _own.get() or _Process.policy or _read()
+    return _own.get() or Process.policy or _read()
 
 
 def _read() -> Policy:
     # At first use, not at import: a bad variable is then an error of trnpy's, not of the importing program.
-    _Process.policy = from_environment(os.environ)
-    return _Process.policy
+    Process.policy = from_environment(os.environ)
+    return Process.policy
+
+
+def settled_policy() -> Policy | None:
+    """The policy of the process, if nothing ever asked for another and it was read."""
+    return None if Attention.asked else Process.policy
 
 
 def process_policy() -> Policy:
     """The policy of threads that set none of their own."""
-    return _Process.policy or _read()
+    return Process.policy or _read()
 
 
 def set_process_policy(policy: Policy) -> Policy:
     """Replace the policy of threads that set none of their own; returns the one it replaces."""
-    previous, _Process.policy = process_policy(), policy
+    previous, Process.policy = process_policy(), policy
     return previous
 
 
@@ -165,6 +179,7 @@ def policy(**changes: Any) -> Iterator[Policy]:
     'trn3'
     """
     new = changed(current_policy(), changes)
+    Attention.asked = True
     token = _own.set(new)
     try:
         yield new

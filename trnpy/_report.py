@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._calibration import machine_id
-from trnpy._policy import HYSTERESIS, current_policy
+from trnpy._policy import HYSTERESIS, Attention, current_policy
 from trnpy._report_tally import DEVICE, Call, Tally, merged, ran_on
 from trnpy._report_text import NOTICEABLE, duration, plain, show, uncalibrated
 
@@ -387,6 +387,7 @@ def profile(title: str = "") -> Iterator[Ledger]:
     >>> ledger.what_if().calls
     0
     """
+    Attention.asked = True
     outer, inner = Process.ledger, Ledger(title)
     Process.ledger = inner
     try:
