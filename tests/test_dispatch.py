@@ -1,6 +1,8 @@
 """Routing: the decision is pure, every reason can be reached, and a fault never costs the user the result."""
 
 import dataclasses
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -286,3 +288,39 @@ def test_a_refused_fallback_is_recorded_before_it_is_raised():
     with engine(FaultyEngine("raises")), settings, trnpy.trace() as log, trnpy.profile() as run, refused:
         trnpy.matmul(a, a)
     assert [d.reason for d in log] == [Reason.ERROR] and len(run.calls) == 1
+
+
+UNATTENDED = """
+import asyncio, numpy as np, trnpy
+from trnpy._dispatch import unattended
+from trnpy._policy import Policy, set_process_policy
+a = np.eye(8)
+assert not unattended()          # nothing is known of the policy yet
+trnpy.matmul(a, a)
+assert unattended()
+set_process_policy(Policy(force=True))
+assert not unattended()          # another policy of the process is looked at again
+set_process_policy(Policy())
+assert not unattended()
+trnpy.matmul(a, a)
+assert unattended()
+
+async def main():
+    async def later():
+        await asyncio.sleep(0)
+        with trnpy.trace() as log:
+            trnpy.matmul(a, a)
+        return log
+    with trnpy.policy(force=True):
+        task = asyncio.create_task(later())
+    return await task
+
+(decision,) = asyncio.run(main())
+assert decision.on_device        # the task keeps the policy it was started under
+trnpy.matmul(a, a)
+assert not unattended()
+"""
+
+
+def test_a_process_that_asked_for_nothing_is_not_looked_at_again():
+    subprocess.run([sys.executable, "-c", UNATTENDED], check=True)
