@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from trnpy._calibration import HostRates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, unattended
 from trnpy.sparse import _spmm
 
 # Of deciding and of checking the result, and of each product of a route's own (benchmarks/sparse).
@@ -37,7 +37,17 @@ def is_sparse(a: Any) -> bool:
 class Products:
     """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all pass through here."""
 
+    _shape: tuple[int, ...]
+    _matmul_vector: Callable[[Any], Any]
+    _matmul_multivector: Callable[[Any], Any]
+
     def _matmul_dispatch(self, other: Any) -> Any:
+        # SciPy's own shortest ways, and not a call more: these products take microseconds, and have no other route.
+        if other.__class__ is np.ndarray and (other.ndim == 1 or other.size < DENSE_LEAST) and unattended():
+            if other.shape == self._shape[-1:]:
+                return self._matmul_vector(other)
+            if other.ndim == 2 and other.shape[0] == self._shape[-1] and other.shape[1] > 1:
+                return self._matmul_multivector(other)
         return matmul(self, other)
 
     def multiply(self, other: Any) -> Any:
