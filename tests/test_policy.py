@@ -22,6 +22,7 @@ GOOD = {  # of every field a value that is not its default, as Python and as a v
     "machine": ("trn3", "trn3"),
     "force": (True, "1"),
     "precision": ("fp32", "fp32"),
+    "method": ("divide", "divide"),
     "fallback": ("log", "log"),
     "min_flops": (5e8, "5e8"),
     "verify": (0.05, "0.05"),

@@ -103,6 +103,7 @@ class Cost:
     products: float = 0.0  # flops of the engine's products on the device path
     host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
     launches: int = 1
+    host_bytes: float = 0.0  # that the device path has the host read and write between products
 
     @property
     def intensity(self) -> float:
@@ -130,6 +131,9 @@ class Problem:
     route: Route | None = None
     on_device: bool = True  # whether there is a device path at all, or a route on the host only
     refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
+    # Names of the device path's methods, where it has several, and what each costs; ``run`` finds the chosen one below.
+    methods: tuple[tuple[str, Cost], ...] = ()
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,7 @@ class Decision:
     calibrated: bool = False  # whether host_s rests on a measurement of this host
     engine: str = "host"
     route: str = ""  # the host route that is not the reference's own
+    method: str = ""  # of the device path, where it has several
     launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
 
     @property
@@ -176,7 +181,8 @@ class Decision:
         if self.host_s is not None and self.device_s is not None:
             mark = "" if self.calibrated else ", uncalibrated"
             times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {self.device_s:.2g} s modelled"
-        where = "device" if self.on_device else f"host by {self.route}" if self.route else "host"
+        way = self.method if self.on_device else self.route
+        where = ("device" if self.on_device else "host") + (f" by {way}" if way else "")
         return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
 
 
@@ -192,6 +198,7 @@ def predict(
     engine = product_s(cost.products, dtype, policy.precision, hardware)
     hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
     host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0
+    host += cost.host_bytes / rates.copy_bytes_per_s
     return cost.launches * hardware.launch_s + moved + max(engine, hbm) + host, moved
 
 
@@ -202,8 +209,23 @@ def decide(
     """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
-    return _decided(
-        op, problem.cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes
+    method, cost = "", problem.cost
+    if problem.methods:
+        method, cost = _cheapest(problem, machine or MACHINES[policy.machine], policy, rates, resident_bytes)
+    decision = _decided(
+        op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes
+    )
+    return replace(decision, method=method) if method and decision.on_device else decision
+
+
+def _cheapest(
+    problem: Problem, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int
+) -> tuple[str, Cost]:
+    """The method of the device path that the policy names or the model finds fastest, and its cost."""
+    named = [m for m in problem.methods if m[0] == policy.method]
+    return min(
+        named or problem.methods,
+        key=lambda m: predict(m[1], problem.dtype, hardware, policy, rates, resident_bytes)[0],
     )
 
 
@@ -432,6 +454,7 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
     """The result of a call, and the decision that was carried out."""
     problem, decision, engine = _plan(op, args, kwargs, policy)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
+        problem = replace(problem, method=decision.method) if decision.method else problem
         before = Counter(engine.counters.launches)
         try:
             result = _run_checked(op, problem, engine, policy)

@@ -18,6 +18,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "machine": tuple(MACHINES),
     "precision": ("matched", "fp32", "bf16"),
     "fallback": ("warn", "raise", "log"),
+    "method": ("auto", "divide", "start"),
 }
 
 
@@ -30,6 +31,8 @@ class Policy:
     machine         trn1, trn2 or trn3: what the null device and the what-if report model
     force           send every supported call down the device path however small, on the engine at hand
     precision       matched (as good as LAPACK in the input's dtype), or fp32, bf16 by name
+    method          of functions that have several: auto (the fastest by the model); of eigh and what rests on it
+                    divide (divide and conquer in float32, refined) or start (LAPACK's in float32, refined)
     fallback        warn (host result, one NkiFallbackWarning per call site), raise, or log (report only)
     min_flops       calls below this many flops stay on the host
     verify          fraction of device calls that are repeated on the host and compared
@@ -41,6 +44,7 @@ class Policy:
     machine: str = "trn2"
     force: bool = False
     precision: str = "matched"
+    method: str = "auto"
     fallback: str = "warn"
     min_flops: float = 0.0
     verify: float = 0.0

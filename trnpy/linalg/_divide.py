@@ -133,10 +133,10 @@ def _split(a: np.ndarray, norm: float, engine: Engine) -> tuple[tuple[Any, Any, 
         h = engine.put(shifted / np.float32(bound))
         octaves = min(RESOLVED, int(-np.log2(NOISE * norm / bound))) if NOISE * norm < bound / 2 else 1
         sign = _iterations.sign(h, sign_coefficients(octaves), engine)
-        rank = round((m + sign.trace) / 2)
         if not abs(m - sign.squares) / 4 <= UNDECIDED:  # a sum of p (1 - p) over the projector's eigenvalues
             shift += NUDGE * deviation * tried * (-1) ** tried
             continue
+        rank = round((m + sign.trace) / 2)
         if min(rank, m - rank) > evenness:
             best, evenness = (h, sign, rank, bound), min(rank, m - rank)
         if evenness >= max(1, m // BALANCED):

@@ -46,36 +46,38 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         digits, noise = (DIGITS, NOISE * norm) if iteration else (FIRST_DIGITS, FIRST_NOISE * NOISE * norm)
         s, g = _projected(kept, x, digits, engine)
         d = s.diagonal().real / g.diagonal().real
-        order = np.argsort(d)
-        d, x = d[order], x[:, order]
-        s, g = s[np.ix_(order, order)], g[np.ix_(order, order)]
-        clusters = _clusters(d, _couplings(s, g, d), noise, norm)
-        rotated = [c for c in clusters if iteration == 0 or np.abs(_couplings(s, g, d)[c, c]).max() > noise]
-        kernel_like += any(2 * (c.stop - c.start) > n for c in rotated)
+        if (d[1:] < d[:-1]).any():
+            order = np.argsort(d)
+            d, x, s, g = d[order], x[:, order], s[order][:, order], g[order][:, order]
+        c = _couplings(s, g, d)
+        if not np.isfinite(_norms(c)).all():
+            raise NotConverged("a product is not finite")
+        clusters = _clusters(d, c, noise, norm)
+        rotated = [k for k in clusters if iteration == 0 or np.abs(c[k, k]).max() > noise]
+        kernel_like += any(2 * (k.stop - k.start) > n for k in rotated)
         if kernel_like == KERNEL_LIKE:
             raise NotConverged("over half of the spectrum is one cluster")
-        for cluster in rotated:
-            _solve_cluster(cluster, s, g, d, x, engine)
-        c, r = _couplings(s, g, d), np.eye(n) - g
+        if rotated:
+            for cluster in rotated:
+                _solve_cluster(cluster, s, g, d, x, engine)
+            c = _couplings(s, g, d)
         full = digits == DIGITS
-        e = _correction(c, r, d, clusters, norm, noise, full)
+        residual = _norms(c).max()
+        e = _correction(c, g, d, clusters, norm, noise, full)
         largest = float(np.abs(e).max())
         x = x + _product(x, e, _digits_for(largest), engine)
-        if full and largest < CONVERGED:
-            residual = np.sqrt((np.abs(c) ** 2).sum(axis=0)).max()
-            if residual <= ACCEPTED * np.sqrt(n) * U * norm and np.abs(r).max() <= CONVERGED:
-                w = _rayleigh(d, x, engine.get(_iterations.product(kept, engine.put(x), DIGITS, engine)))
-                order = np.argsort(w)
-                return w[order], x[:, order]
+        if full and largest <= CONVERGED and residual <= ACCEPTED * np.sqrt(n) * U * norm:
+            w = _rayleigh(d, x, engine.get(_iterations.product(kept, engine.put(x), DIGITS, engine)))
+            order = np.argsort(w)
+            return w[order], x[:, order]
     raise NotConverged(f"eigenvectors not accepted after {ITERATIONS} refinements")
 
 
 def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    """X^H A X and X^H X, Hermitian, of a kept a."""
+    """X^H A X and X^H X, Hermitian to rounding, of a kept a."""
     kept = engine.put(x)
     s = engine.get(_iterations.product(kept.H, _iterations.product(a, kept, digits, engine), digits, engine))
-    g = engine.get(_iterations.gram(kept.H, digits, engine))
-    return np.asarray((s + s.conj().T) / 2), np.asarray((g + g.conj().T) / 2)
+    return s, engine.get(_iterations.gram(kept.H, digits, engine))
 
 
 def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
@@ -104,12 +106,21 @@ def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
     return c
 
 
+def _norms(c: np.ndarray) -> np.ndarray:
+    """Of the columns."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->j", c.conj(), c).real))
+
+
 def _clusters(d: np.ndarray, c: np.ndarray, noise: float, norm: float) -> list[slice]:
-    """Runs of at least two ascending eigenvalues d that the couplings c do not tell apart."""
-    above = np.where(np.abs(c) > noise, np.abs(c), 0)
-    rho = np.sqrt((above**2).sum(axis=0))
-    linked = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), ROUNDING_GAP * norm)
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
+    """Runs of at least two ascending eigenvalues d that the couplings c above ``noise`` do not tell apart."""
+
+    def linked(rho: np.ndarray) -> np.ndarray:
+        return np.asarray(np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), ROUNDING_GAP * norm))
+
+    links = linked(_norms(c))
+    if links.any():
+        links = linked(_norms(np.where(np.abs(c) > noise, c, 0)))
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], links.astype(np.int8), [0]))))
     return [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
@@ -127,21 +138,24 @@ def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, 
 
 
 def _correction(
-    c: np.ndarray, r: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float, full: bool
+    c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float, full: bool
 ) -> np.ndarray:
     """E with X (I + E) the better eigenvectors; of couplings that are rounding all through, orthogonality only.
 
     ``full``: the products were accurate to rounding, so that couplings of its size are nothing else.
     """
-    n = len(d)
-    gaps = d[np.newaxis, :] - d[:, np.newaxis]
-    close = np.abs(gaps) < ROUNDING_GAP * norm
-    apart = np.where(close, 0, np.abs(c))
-    if full and np.sqrt((apart**2).sum(axis=0)).max() <= QUIET * np.sqrt(n) * U * norm:
-        return r / 2
-    still = (np.abs(c) <= noise) & (np.abs(c.T) <= noise)
+    half: np.ndarray = g * -0.5  # (I - G) / 2, what makes X orthonormal
+    half[np.diag_indices(len(d))] += 0.5
+    gaps = d - d[:, np.newaxis]
+    close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * norm
+    apart = np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c) if close.any() else c
+    if full and _norms(apart).max() <= QUIET * np.sqrt(len(d)) * U * norm:
+        return half
+    still = np.abs(c) <= noise
+    still &= still.T
     for cluster in clusters:
         still[cluster, cluster] = True
     np.fill_diagonal(still, True)
     still |= gaps == 0
-    return np.where(still, r / 2, c / np.where(still, 1.0, gaps))
+    gaps[still] = 1
+    return np.where(still, half, c / gaps)
