@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from trnpy import _calibration, _probes
+from trnpy import _calibration, _probes, _timings, _tuning
 from trnpy._engine import DeviceEngine, available, current_engine
-from trnpy._nki.device import detect
+from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._nki.simulator.lint import environment
 from trnpy._patch import patch_status, patched
 from trnpy._policy import Policy, from_environment
 
@@ -27,6 +28,12 @@ USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron
 modules are imported and searched for names that a patch made after importing them would not reach; the
 runner patches before the program imports.  --probe launches every kernel, and small ones that show whether
 the hardware does what trnpy's products rest on, and keeps the outcome."""
+CALIBRATE = """usage: python -m trnpy calibrate [--kernels [--device neuron|simulator]]
+
+measures this host in under a minute, and keeps the rates for it.  --kernels chooses the tiles that kernels are
+compiled with, by the cost model (under three minutes) and on a device by launching the best few again (about half
+an hour, compiling included), and keeps them."""
+STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 DAY_S = 86400
 STALE_DAYS = 180  # after which microcode, BLAS and neighbours have probably changed
 
@@ -52,7 +59,14 @@ def doctor(argv: list[str]) -> int:
     if any(name.startswith("-") for name in argv):
         print(USAGE)
         return 0 if argv[0] in ("-h", "--help") else 2
-    findings = [*_versions(), *_settings(os.environ), *_devices(os.environ), *_rates(), *_escapes(argv)]
+    findings = [
+        *_versions(),
+        *_settings(os.environ),
+        *_devices(os.environ),
+        *_kernels(os.environ),
+        *_rates(),
+        *_escapes(argv),
+    ]
     topic = ""
     for f in findings:
         print(f"{'' if f.topic == topic else f.topic:<14}{'WRONG: ' if f.wrong else ''}{f.text}")
@@ -64,21 +78,31 @@ def doctor(argv: list[str]) -> int:
 
 def _probe(argv: list[str]) -> int:
     """Probe the device that ``--device`` or the policy names: 1 when something differs or there is none."""
-    if argv and (len(argv) != 2 or argv[0] != "--device" or argv[1] not in ("neuron", "simulator")):
+    if not _names_device(argv):
         print(USAGE)
         return 2
+    engine = _device("probe", argv)
+    return 1 if engine is None else _probes.report(engine.runtime)
+
+
+def _names_device(argv: list[str]) -> bool:
+    """Whether ``argv`` is empty or ``--device`` with one that launches kernels."""
+    return not argv or (len(argv) == 2 and argv[0] == "--device" and argv[1] in ("neuron", "simulator"))
+
+
+def _device(what: str, argv: list[str]) -> DeviceEngine | None:
+    """The engine that ``--device`` or the policy names; where it launches no kernels, that is said and None."""
     settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
     try:
         engine = current_engine(settings)
     except DeviceUnavailable as why:
-        print(f"nothing to probe: {why}")
-        return 1
-    if not isinstance(engine, DeviceEngine):
-        print(
-            f"nothing to probe: {available()[1] or 'this device computes on the host'} (--device simulator does it all)"
-        )
-        return 1
-    return _probes.report(engine.runtime)
+        print(f"nothing to {what}: {why}")
+        return None
+    if isinstance(engine, DeviceEngine):
+        return engine
+    why = available()[1] or "this device computes on the host"
+    print(f"nothing to {what}: {why} (--device simulator does it all)")
+    return None
 
 
 def _versions() -> Iterator[Finding]:
@@ -135,6 +159,31 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
+def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What is kept of kernels, and what in the environment would change what they compute."""
+    for name in ("neuron", "simulator"):
+        for machine in MACHINES:
+            found = _tuning.load(name, machine)
+            if found.ignored:
+                yield Finding("kernels", f"ignored: {found.ignored}; calibrate --kernels renews it")
+            elif found.choices or found.compiled:
+                measured = sum(c.measured for c in found.choices)
+                yield Finding(
+                    "kernels",
+                    f"{_tuning.path(name, machine)}: tiles of {len(found.choices)} shapes, {measured} measured and "
+                    f"{len(found.choices) - measured} modelled; {len(found.compiled)} calls compiled",
+                )
+    source = f"from {COMPILE_CACHE}" if environ.get(COMPILE_CACHE) else "trnpy's own"
+    yield Finding("kernels", f"compiled ones are kept in {compile_cache(environ)} ({source})")
+    flags = environ.get(COMPILER_FLAGS, "")
+    if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
+        yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
+    for f in environment({**environ, COMPILER_FLAGS: pinned_flags(flags)}):
+        yield Finding("environment", f.message, f.severity == "E")
+    if environ.get(STOCHASTIC, "0") not in ("", "0"):
+        yield Finding("environment", f"{STOCHASTIC}={environ[STOCHASTIC]}: float32 results are rounded at random", True)
+
+
 def _rates() -> Iterator[Finding]:
     machine = _calibration.machine_id()
     yield Finding("host", machine)
@@ -168,9 +217,11 @@ def _escapes(modules: list[str]) -> Iterator[Finding]:
 
 
 def calibrate(argv: list[str]) -> int:
-    """Measure this host, save and summarise the rates."""
+    """Measure this host, save and summarise the rates; with ``--kernels`` choose tiles instead."""
+    if argv[:1] == ["--kernels"] and _names_device(argv[1:]):
+        return _tiles(argv[1:])
     if argv:
-        print("usage: python -m trnpy calibrate\n\nmeasures this host in under a minute, and keeps the rates for it")
+        print(CALIBRATE)
         return 0 if argv[0] in ("-h", "--help") else 2
     started = time.perf_counter()
     with _progress() as progress:
@@ -180,6 +231,23 @@ def calibrate(argv: list[str]) -> int:
         print(f"{kind:<10}" + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
     print(f"{'copy':<10}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
     print(f"measured in {time.perf_counter() - started:.0f} s and saved: {path}")
+    return 0
+
+
+def _tiles(argv: list[str]) -> int:
+    """Choose and keep tiles for the device that ``--device`` or the policy names; 1 where there is none."""
+    engine = _device("time, and nothing was stored", argv)
+    if engine is None:
+        return 1
+    runtime, started = engine.runtime, time.perf_counter()
+    seconds = _timings.budget_s(runtime)
+    how = "launches of the best choices by the model" if runtime.compiles else "modelled, no device"
+    print(f"tiles of kernels on {runtime.hardware.name} ({runtime.name}): {how}, at most {seconds:.0f} s", flush=True)
+    with _progress() as progress:
+        done, work = _timings.calibrate(runtime, lambda line: print(line, flush=True), progress, seconds)
+    rest = f", {work - done} have their defaults" if done < work else ""
+    kept = _tuning.path(runtime.name, runtime.hardware.name)
+    print(f"{done} of {work} cases in {time.perf_counter() - started:.0f} s{rest}; kept in {kept}")
     return 0
 
 

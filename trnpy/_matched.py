@@ -1,7 +1,8 @@
 """Products of float64, complex128, integers and bool on a device, as good as the host's: digits with a certificate.
 
 float64: of the product as given and of its equilibrated form the one is taken that fewer digits certify
-(NUMERICS 1.4): at most 4 u of |A||B| in every element. Integers have their own digits and are bit-equal,
+(NUMERICS 1.4): at most 4 u of |A||B| in every element; where one scale for each row and column cannot hold all
+that is in it, products of parts. Integers have their own digits and are bit-equal,
 wrap-around included. float16, float32 and complex64 are formats of TensorE and need none of this. Blocks
 of at most BLOCK are products of their own.
 """
@@ -9,6 +10,7 @@ of at most BLOCK are products of their own.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +20,13 @@ import numpy as np
 from trnpy import _digits
 from trnpy._handles import Digits, Source, Store, stored
 from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
-from trnpy._nki.kernels.parameters import TILE, for_digits, for_numbers
+from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits
 from trnpy._nki.runtime import Buffer, Runtime
 from trnpy._shapes import BLOCK, Buckets, Extents, pieces
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
 ZERO = 0x80  # the byte of a digit that is zero
-TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits"
+TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, of its parts too"
 
 
 class Uncertified(Exception):
@@ -118,10 +120,34 @@ def source(device: Device, x: np.ndarray) -> Source:
 
 def _float64(device: Device, a: Source, b: Source, digits: int | None = None) -> Source:
     """One product, certified without ``digits``; its words stay on the device until they are looked at."""
-    m, k, n = fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
-    digits, x, y = _certified(device, a, b, fit) if digits is None else (digits, a, b)
-    left, rows = _put_digits(device, x, digits, 1, (k, m))
-    right, columns = _put_digits(device, y, digits, 0, (k, n))
+    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
+    if digits is not None:
+        return _product(device, digits, a, b, fit)
+    found = _certified(device, a, b, fit)
+    return _in_parts(device, a, b, fit) if found is None else _product(device, *found, fit)
+
+
+def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
+    """A product whose operands are sums of matrices of less range: products of these, each of them certified.
+
+    4 u of every |A'||B'| are 4 u of |A||B|.
+    """
+    left, right = _digits.parts(a.values, 1), _digits.parts(b.values, 0)
+    products = []
+    for x, y in itertools.product(reversed(left), reversed(right)):  # the faint ones are added first
+        found = _certified(device, stored(x), stored(y), fit) if len(left) + len(right) > 2 else None
+        if found is None:
+            raise Uncertified(TOO_WIDE)
+        products.append(_product(device, *found, fit))
+    shape = a.shape[0], b.shape[1]
+    return Source(Store(shape, a.dtype, lambda: functools.reduce(np.add, [p.values for p in products])))
+
+
+def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
+    """One product of that many digits."""
+    m, k, n = fit
+    left, rows = _put_digits(device, a, digits, 1, (k, m))
+    right, columns = _put_digits(device, b, digits, 0, (k, n))
     tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, for_digits(digits, device.runtime.hardware))
     words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
     shape = a.shape[0], b.shape[1]
@@ -141,7 +167,7 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
         magnitudes = _put_magnitudes(device, a, 1, (m, k))
         digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
         if digits is None:
-            raise Uncertified(TOO_WIDE)
+            return _syrk_in_parts(device, a)
     left, shift = _put_digits(device, a, digits, 1, (k, m))
     best = for_digits(digits, device.runtime.hardware)
     tiles = device.buckets.tiles("digits_matmul halved", _form(digits), (m, k, m), best)
@@ -165,6 +191,17 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
         return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
     return Source(Store((order, order), a.dtype, fetch))
+
+
+def _syrk_in_parts(device: Device, a: Source) -> Source:
+    """A A^T whose certificate needs its operand in parts, exactly symmetric: rare enough to take all its products."""
+    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
+    whole = _in_parts(device, a, a.T, fit)
+
+    def fetch() -> np.ndarray:
+        return np.asarray(np.tril(whole.values) + np.tril(whole.values, -1).T)
+
+    return Source(Store(whole.shape, a.dtype, fetch))
 
 
 def _integers(device: Device, a: Source, b: Source) -> Source:
@@ -256,12 +293,15 @@ def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
 def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool) -> float:
     """The smallest positive element of a product of magnitudes."""
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
-    tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_numbers(2)).of_numbers()
+    tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     return float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
 
 
-def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source]:
-    """(digits, a, b) of the cheaper of the product as it is and, where that needs many, its equilibrated form."""
+def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
+    """(digits, a, b) of the cheaper of the product as it is and, where that needs many, its equilibrated form.
+
+    None where more than MOST_DIGITS would be needed.
+    """
 
     def digits_of(x: Source, y: Source) -> int | None:
         left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
@@ -277,9 +317,7 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
         fewer = digits_of(x, y)
     if fewer is not None and (digits is None or fewer < digits):
         return fewer, x, y
-    if digits is None:
-        raise Uncertified(TOO_WIDE)
-    return digits, a, b
+    return None if digits is None else (digits, a, b)
 
 
 def check_finite(*operands: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,21 +109,23 @@ def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
     return MACHINES[INF2 if family.startswith("inf2") else default]
 
 
+COMPILER_FLAGS = "NEURON_CC_FLAGS"
+CASTS = re.compile(r"--auto-cast(?:-type)?(?:[= ]\S+)?")
 AUTO_CAST = "--auto-cast=none"  # else the compiler may turn float32 products into bfloat16 ones
 
 
 def pinned_flags(flags: str) -> str:
     """NEURON_CC_FLAGS with automatic casts switched off, whatever they said of them."""
-    kept = re.sub(r"--auto-cast(-type)?([= ]\S+)?", "", flags).split()
+    kept = CASTS.sub("", flags).split()
     return " ".join([*kept, AUTO_CAST])
 
 
 COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps what it has compiled
 
 
-def compile_cache() -> str:
+def compile_cache(environ: Mapping[str, str] = os.environ) -> str:
     """The compiler's cache: the user's choice, else a folder that outlives /var/tmp, the compiler's default."""
-    return os.environ.get(COMPILE_CACHE) or str(folder() / "neuron-compile-cache")
+    return environ.get(COMPILE_CACHE) or str(folder() / "neuron-compile-cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Route:
 
 def neuron_route() -> Route:
     """torch's own ``neuron`` device where it has one, else torch-xla's; DeviceUnavailable where it has neither."""
-    os.environ["NEURON_CC_FLAGS"] = pinned_flags(os.environ.get("NEURON_CC_FLAGS", ""))
+    os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
     os.environ[COMPILE_CACHE] = compile_cache()
     torch = importlib.import_module("torch")
     for package in ("torch_neuronx", "libtorch_neuronx_lite"):

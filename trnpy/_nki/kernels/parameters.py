@@ -32,6 +32,10 @@ class Parameters:
     wrap: bool = False
 
     @property
+    def tiles(self) -> Tiles:
+        return self.m_tiles, self.n_tiles, self.k_tiles
+
+    @property
     def words(self) -> int:
         """32-bit words of one element of a product of digits."""
         return -(-self.bits * self.digits // 32) if self.wrap else words_for(self.digits, self.bits)
@@ -77,6 +81,11 @@ def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int 
 def for_numbers(itemsize: int) -> Parameters:
     """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
     return Parameters(k_tiles=16 // itemsize)
+
+
+def for_bounds() -> Parameters:
+    """Tiles of abs_bound: half the rows of matmul's, so that VectorE's work on one block hides behind the next."""
+    return Parameters(m_tiles=4)
 
 
 def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:
