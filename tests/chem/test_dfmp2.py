@@ -201,18 +201,92 @@ def test_the_energy_is_a_public_name_that_explain_knows():
     assert decision.machine == "trn3" and decision.flops == 2 * 36 * 30 * 30 * 50
 
 
+def simulated(arguments, **options):
+    """The energy by the simulator's kernels, and how often each was launched."""
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        energy = dfmp2_energy(*arguments, **options)
+    (decision,) = decisions
+    assert decision.on_device and decision.engine == "simulator"
+    return energy, dict(decision.launches)
+
+
 def test_products_by_the_simulator_s_kernels_are_as_good_as_the_host_s():
     arguments = random_spin(3, 19, 84, 0)
-    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
-        energy = dfmp2_energy(*arguments)
-    assert decisions[0].on_device and decisions[0].engine == "simulator"
+    energy, launches = simulated(arguments, accuracy=1e-11)
+    assert "mp2_energy" not in launches and energy.uncertainty == 0
     assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-13)
 
 
-def test_a_molecule_on_the_simulator_has_pyscf_s_energy():
-    expected, arguments = reference("H2O")
-    with policy(device="simulator", force=True, fallback="log"), trace() as decisions:
-        energy = dfmp2_energy(*arguments)
+@pytest.mark.parametrize(
+    "name", [n if n in ("H2O", "CH4", "NH3", "O2") else pytest.param(n, marks=pytest.mark.slow) for n in SYSTEMS]
+)
+def test_molecules_by_the_kernel_have_pyscf_s_energies(name):
+    expected, arguments = reference(name)
+    energy, launches = simulated(arguments)
     assert split(energy) == pytest.approx(expected, rel=0, abs=HARTREE)
-    # Integrals that symmetry makes zero up to rounding need more digits than an element-wise certificate allows.
-    assert decisions[0].reason in (Reason.FORCED, Reason.ACCURACY)
+    assert 0 < energy.uncertainty <= HARTREE
+    spins = 2 if SYSTEMS[name][2] else 1
+    assert launches["mp2_energy"] == (3 if spins == 2 else 1)  # one for all pairs of a channel
+
+
+def molecular(nocc, nvir, naux, seed):
+    """Random integrals of the size of a molecule's."""
+    b, occ, vir = random_spin(nocc, nvir, naux, seed)
+    return b * 0.3 / naux**0.5, occ, vir
+
+
+def test_integrals_that_no_launch_holds_are_taken_in_blocks_of_orbitals():
+    arguments = molecular(5, 20, 40, 0)
+    expected, once = simulated(arguments)
+    assert once["mp2_energy"] == 1
+    columns = 32 * 128  # of virtuals and auxiliary functions, padded
+    two_orbitals = 2 * columns * 32
+    energy, blocked = simulated(arguments, memory=two_orbitals)
+    assert blocked["mp2_energy"] == 6  # of three blocks of orbitals the lower triangle
+    np.testing.assert_allclose(energy.channels[0].direct, expected.channels[0].direct, rtol=1e-7)
+    np.testing.assert_allclose(energy.channels[0].exchange, expected.channels[0].exchange, rtol=1e-7, atol=1e-12)
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+
+
+def test_many_virtuals_are_taken_in_blocks():
+    arguments = molecular(2, 500, 30, 1)
+    energy, launches = simulated(arguments)
+    assert launches["mp2_energy"] == 1
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+
+
+def test_spins_of_different_sizes_by_the_kernel():
+    spins = molecular(4, 30, 50, 2), molecular(2, 70, 50, 3)
+    arguments = tuple(zip(*spins, strict=True))
+    energy, launches = simulated(arguments)
+    assert launches["mp2_energy"] == 3
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+
+
+def test_orbital_energies_that_overlap_are_no_matter_for_the_kernel():
+    b, occ, vir = molecular(3, 10, 20, 4)
+    vir[0] = occ[0] - 0.1
+    energy, launches = simulated((b, occ, vir))
+    assert "mp2_energy" not in launches
+    assert split(energy) == pytest.approx(_dfmp2_naive(b, occ, vir), rel=1e-10)
+
+
+def test_an_energy_too_large_for_the_accuracy_is_one_of_float64_products():
+    arguments = random_spin(3, 19, 84, 0)
+    energy, launches = simulated(arguments)
+    assert launches["mp2_energy"] == 1 and launches["digits_matmul"]
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-13)
+
+
+def test_single_precision_by_name_is_the_kernel_s_too():
+    arguments = molecular(4, 30, 50, 5)
+    with policy(device="simulator", force=True, precision="fp32", fallback="raise"), trace() as decisions:
+        energy = dfmp2_energy(*arguments)
+    assert dict(decisions[0].launches) == {"mp2_energy": 1}
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-6)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_accuracy_that_is_none_is_refused(force):
+    with policy(force=force), pytest.raises(ValueError, match=r"accuracy=0\.0 Hartree: expected a positive number"):
+        dfmp2_energy(*RESTRICTED, accuracy=0.0)

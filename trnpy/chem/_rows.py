@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from trnpy._dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._engine import Engine
+from trnpy._engine import DeviceEngine, Engine
+from trnpy._numbers import CACHE_SHARE
 from trnpy._policy import current_policy
 from trnpy._precision import eps, probe
 
@@ -57,6 +58,11 @@ def checked_product(engine: Engine) -> Product:
         return c
 
     return product
+
+
+def device_bytes(engine: DeviceEngine) -> float:
+    """What one call may take of a device's memory: the rest keeps operands between calls."""
+    return (1 - CACHE_SHARE) * engine.memory
 
 
 def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray:

@@ -5,24 +5,31 @@ Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997); the split by spin as in Gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trnpy import _guards
-from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
+from trnpy._engine import DeviceEngine, Engine
+from trnpy._policy import current_policy
+from trnpy._precision import FLOAT64_PASSES, eps
+from trnpy.chem import _pairs
 from trnpy.chem._progress import track
-from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, device_bytes, host_product, real_array, row
 
 WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
 ENERGY_FLOPS = (
     100.0  # of products in the 2.5 ns that the host takes to turn one integral into energy (benzene, one thread)
 )
 DOT = "ba,ba->"  # NumPy's loop: BLAS wakes its other threads for these, which takes as long as the sum
-SAMPLES = 3  # pairs that are computed once more to check a result
+SAMPLES = 4  # pairs of each channel that are computed once more to check a result
+ACCURACY = 1e-9  # Hartree, which chemists ask of energies that are to be compared
+FINEST = 5e-10  # what the kernel reaches: double-float sums leave 1e-10 in molecules of 3 to 12 atoms
+DIGITS = 4  # of eight bits, of integrals whose pairs the kernel multiplies
+PASSES = 11  # products of digits of them
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
 
@@ -42,6 +49,7 @@ class MP2Energy:
     opposite_spin: float
     same_spin: float
     channels: tuple[Channel, ...]
+    uncertainty: float = 0.0  # of the total, estimated from sampled pairs; 0.0 where all is in float64
 
     @property
     def total(self) -> float:
@@ -137,8 +145,12 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
 
 def _energy(spins: tuple[Spin, ...], memory: float, product: Product, with_t2: bool) -> MP2Energy:
     unrestricted = len(spins) > 1
-    pairings = _pairings(spins)
-    channels = tuple(_channel(*pair, unrestricted, memory, product, with_t2) for pair in pairings)
+    return _total(tuple(_channel(*pair, unrestricted, memory, product, with_t2) for pair in _pairings(spins)))
+
+
+def _total(channels: tuple[Channel, ...]) -> MP2Energy:
+    """The energies of all pairs, by spin."""
+    unrestricted = len(channels) > 1
     opposite, same = 0.0, 0.0
     for channel in channels:
         direct = float(channel.direct.sum())
@@ -150,59 +162,120 @@ def _energy(spins: tuple[Spin, ...], memory: float, product: Product, with_t2: b
     return MP2Energy(opposite, same, channels)
 
 
-def _prepare(b: Any, eps_occ: Any, eps_vir: Any, *, memory: float = MEMORY, with_t2: bool = False) -> Problem:
+def _prepare(
+    b: Any, eps_occ: Any, eps_vir: Any, *, memory: float = MEMORY, with_t2: bool = False, accuracy: float = ACCURACY
+) -> Problem:
     spins = _spins(b, eps_occ, eps_vir)
     if any(0 in spin.b.shape for spin in spins):
         raise Unsupported(Reason.LAYOUT, f"integrals {', '.join(str(s.b.shape) for s in spins)}: no pairs")
+    _check_accuracy(accuracy)
     pairings = _pairings(spins)
     naux = spins[0].b.shape[2]
-    flops = elements = moved = launches = 0
+    fused = not with_t2 and accuracy >= FINEST
+    flops = elements = moved = launches = pairs = 0
     for left, right in pairings:
         for _, first, end in _blocks(left, right, memory):
             rows = (end - first) * len(right.vir)
             flops += 2 * rows * len(left.vir) * naux
             elements += rows * len(left.vir)
             moved += (rows + len(left.vir)) * naux  # each launch brings its operands
+            pairs += end - first
             launches += 1
+    if fused:  # integrals once, and a few sums of each pair back
+        moved, launches = sum(s.b.size for s in spins), len(spins) + len(pairings)
     nvir = len(spins[0].vir)
     cost = Cost(
         kind="matmul",
         n=cube(nvir, nvir * len(spins[0].occ), naux),
         flops=float(flops),
         bytes_in=moved * REAL.itemsize,
-        bytes_out=elements * REAL.itemsize,
-        products=float(flops),
-        host_flops=ENERGY_FLOPS * elements,
+        bytes_out=pairs * _pairs.RESULT_BYTES if fused else elements * REAL.itemsize,
+        products=flops * PASSES / FLOAT64_PASSES if fused else float(flops),
+        host_flops=0.0 if fused else ENERGY_FLOPS * elements,
         launches=launches,
     )
-    return Problem(tuple(spin.b for spin in spins), REAL, cost, (spins, memory, with_t2))
+    return Problem(tuple(spin.b for spin in spins), REAL, cost, (spins, memory, with_t2, accuracy))
+
+
+def _check_accuracy(accuracy: float) -> None:
+    if not accuracy > 0:
+        raise ValueError(f"accuracy={accuracy!r} Hartree: expected a positive number")
 
 
 def _run(problem: Problem, engine: Engine) -> MP2Energy:
-    spins, memory, with_t2 = problem.params
+    spins, memory, with_t2, accuracy = problem.params
     _guards.finite(*problem.arrays)
+    precision = current_policy().precision
+    digits = 1 if precision == "fp32" else DIGITS
+    fits = (precision == "matched" and accuracy >= FINEST) or precision == "fp32"
+    if isinstance(engine, DeviceEngine) and fits and not with_t2:
+        try:
+            result = _fused(engine, spins, memory, digits)
+        except _pairs.Unfit:  # products of any size and any energies are formed one row of pairs at a time
+            return _energy(spins, memory, checked_product(engine), with_t2)
+        if digits == 1:
+            return result
+        wrong = sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
+        if wrong <= accuracy:
+            return replace(result, uncertainty=wrong)
     return _energy(spins, memory, checked_product(engine), with_t2)
 
 
+def _fused(engine: DeviceEngine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
+    """Products, denominators and sums in one kernel."""
+    if not (engine.facts.digits if digits > 1 else engine.facts.float32_products):
+        raise _pairs.Unfit("probes found sums or products inexact on this device")
+    room = device_bytes(engine)
+    return _total(
+        tuple(
+            Channel(*_pairs.energies(engine.runtime, left, right, digits, memory, room), None)
+            for left, right in _pairings(spins)
+        )
+    )
+
+
 def _error(problem: Problem, result: MP2Energy) -> float:
-    """The worst of a few pairs computed once more, over the energy; infinite when the sums are not of the pairs."""
-    spins, _, _ = problem.params
+    """Of float64 products the worst of a few pairs, over the energy; else what was estimated, over ``accuracy``."""
+    spins, _, _, accuracy = problem.params
+    if not np.isfinite(result.total):
+        return float("inf")
+    if result.uncertainty:
+        return ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / float(accuracy)
+    scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
+    worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(spins, result))
+    return worst / scale if scale else worst
+
+
+def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
+    """What direct and exchange energies of some pairs of each channel differ by from those computed once more."""
     generator = np.random.default_rng(len(spins[0].vir))
-    worst, scale = 0.0, max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
     for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
-        for i, j in generator.integers(0, channel.direct.shape, (SAMPLES, 2)):
+        errors = np.zeros((min(SAMPLES, channel.direct.size), 2))
+        for error, (i, j) in zip(errors, generator.integers(0, channel.direct.shape, errors.shape), strict=True):
             iajb = host_product(left.b[i], right.b[j].T)
             t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
-            worst = max(worst, abs(channel.direct[i, j] - np.vdot(iajb, t)))
+            error[0] = channel.direct[i, j] - np.vdot(iajb, t)
             if channel.exchange is not None:
-                worst = max(worst, abs(channel.exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)))
-    worst = worst if np.isfinite(result.total) else np.inf
-    return float(worst / scale) if scale else float(worst)
+                error[1] = channel.exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)
+        yield errors, channel
+
+
+def _extrapolated(errors: np.ndarray, pairs: int) -> float:
+    """The error of a sum over all pairs: what these have in common for each, the rest as of independent ones."""
+    mean, spread = abs(float(errors.mean())), float(errors.std())
+    common = max(mean - 3 * spread / len(errors) ** 0.5, 0.0) if len(errors) > 1 else mean
+    return common * pairs + spread * pairs**0.5
 
 
 @row(_prepare, _run, _error)
 def dfmp2_energy(
-    b: Arrays, eps_occ: Arrays, eps_vir: Arrays, *, memory: float = MEMORY, with_t2: bool = False
+    b: Arrays,
+    eps_occ: Arrays,
+    eps_vir: Arrays,
+    *,
+    memory: float = MEMORY,
+    with_t2: bool = False,
+    accuracy: float = ACCURACY,
 ) -> MP2Energy:
     """The MP2 correlation energy of canonical orbitals, from density-fitted integrals.
 
@@ -211,12 +284,15 @@ def dfmp2_energy(
     eps_occ  (nocc,) and eps_vir (nvir,): orbital energies in Hartree; for UHF a pair of each
     memory   bytes of workspace, beside b, a copy of b where it is not C-contiguous float64, and t2
     with_t2  keep the amplitudes t[i, j, a, b], in ``channels``
+    accuracy Hartree that an energy computed on a device may differ by from one in float64, as sampled pairs
+             tell; the host's is always of float64.  Below FINEST a device forms float64 products
 
     Returns energies in Hartree, split into pairs of opposite and of same spin.  ValueError where shapes do
     not fit or one pair does not fit ``memory``; TypeError for complex integrals.
 
     Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997), eqs. 3-5.
     """
+    _check_accuracy(accuracy)
     return _energy(_spins(b, eps_occ, eps_vir), memory, host_product, with_t2)
 
 
