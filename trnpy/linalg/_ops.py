@@ -11,10 +11,10 @@ import scipy.linalg as reference
 
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._dispatch import Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _eigh, _refine, _routes, _stacks
+from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks
 from trnpy.linalg._factor_rows import FACTOR_OPS, NUMPY_FACTOR_OPS
 from trnpy.linalg._host_rows import HOST_OPS
 from trnpy.linalg._matrices import SMALL
@@ -23,7 +23,6 @@ from trnpy.linalg._matrices import norm as _norm
 from trnpy.linalg._matrices import square as _square
 from trnpy.linalg._routes import real as _real
 
-REFINEMENTS = 3  # NUMERICS 2.2: what well separated spectra take
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
 _EighResult = type(np.linalg.eigh(np.eye(1)))
@@ -46,14 +45,13 @@ def _eigen_problem(
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {arrays[-1].shape}")
     n = len(a)
     cube = _real(dtype) * float(n) ** 3
-    useful = FLOPS["eigh" if vectors else "eigvalsh"] * cube + (0.0 if b is None else 3 * cube)
-    products = 4 * REFINEMENTS + 1  # A X, X^H Y, X^H X, X E; and A X once more for the eigenvalues
-    square = dtype.itemsize * n * n
-    cost = Cost(
-        "eigh" if vectors else "eigvalsh", n, useful, 2 * products * square, products * square,
-        products=2.0 * products * cube, host_flops=FLOPS["eigh"] * cube / 2, launches=products,
+    kind = "eigh" if vectors else "eigvalsh"
+    useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
+    methods = _eigh_cost.methods(n, dtype, kind, useful, 0.0 if b is None else 3 * cube)
+    return Problem(
+        arrays, dtype, methods[0][1], params, other, on_device=dtype.char in "dD",
+        methods=methods if dtype.char in "dD" else (),
     )  # fmt: skip
-    return Problem(arrays, dtype, cost, params, other, on_device=dtype.char in "dD")
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
@@ -125,8 +123,12 @@ def run_eigh(problem: Problem, engine: Engine) -> Any:
         _, exponent = np.frexp(np.abs(m).max())
         if abs(int(exponent)) > LARGEST_EXPONENT:
             raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
+    method = problem.method or "start"
     try:
-        w, x = _eigh.eigh(full[0], engine) if len(full) == 1 else _eigh.generalized(full[0], full[1], kind, engine)
+        if len(full) == 1:
+            w, x = _eigh.eigh(full[0], engine, method)
+        else:
+            w, x = _eigh.generalized(full[0], full[1], kind, engine, method)
     except _refine.NotConverged as why:
         raise Unsupported(Reason.ACCURACY, str(why)) from why
     except _host.LinAlgError as why:
