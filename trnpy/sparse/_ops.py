@@ -42,12 +42,13 @@ class Products:
     _matmul_multivector: Callable[[Any], Any]
 
     def _matmul_dispatch(self, other: Any) -> Any:
-        # SciPy's own shortest ways, and not a call more: these products take microseconds, and have no other route.
-        if other.__class__ is np.ndarray and (other.ndim == 1 or other.size < DENSE_LEAST) and unattended():
+        # SciPy's own shortest ways, and not a call more: these products take microseconds.
+        if other.__class__ is np.ndarray and unattended():
             if other.shape == self._shape[-1:]:
                 return self._matmul_vector(other)
             if other.ndim == 2 and other.shape[0] == self._shape[-1] and other.shape[1] > 1:
-                return self._matmul_multivector(other)
+                if other.size < DENSE_LEAST or not _may_block((self, other), {}):
+                    return self._matmul_multivector(other)
         return matmul(self, other)
 
     def multiply(self, other: Any) -> Any:
