@@ -64,13 +64,17 @@ def family(kind, m, k, n, rng):
             np.vstack([partner, -partner])[:k],
         ),
         "orthogonal": lambda: (lambda q: (q.T.copy(), q))(np.linalg.qr(r((k, min(m, n, k))))[0]),
+        "symmetry": lambda: (
+            np.where(np.add.outer(np.arange(m), np.arange(k)) % 2, 1e-17, 1.0) * r((m, k)),
+            np.where(np.add.outer(np.arange(k), np.arange(n)) % 2, 1e-17, 1.0) * r((k, n)),
+        ),
         "zero rows": lambda: (r((m, k)) * (u(size=(m, 1)) > 0.5), r((k, n)) * (u(size=(1, n)) > 0.5)),
     }[kind]()
 
 
 FAMILIES = (
     "uniform(-1,1)", "uniform(0,1)", "normal", "phi 0.5", "phi 2", "phi 4", "rows 1e+-30", "inner 1e+-8",
-    "entries 1e+-8", "cancelling", "orthogonal", "zero rows",
+    "entries 1e+-8", "cancelling", "orthogonal", "symmetry", "zero rows",
 )  # fmt: skip
 
 
@@ -80,7 +84,7 @@ def test_a_certified_product_is_as_good_as_dgemm(kind, k):
     a, b = family(kind, 30, k, 30, np.random.default_rng(k))
     choice = certified(a, b)
     if choice is None:
-        assert kind in ("entries 1e+-8", "phi 4") and k < 128  # the host's: thirteen digits or more
+        assert kind == "symmetry" or (kind in ("entries 1e+-8", "phi 4") and k < 128)  # parts, or the host
         return
     digits, x, y = choice
     ours = error(product(x, y, digits), a, b)
@@ -183,3 +187,14 @@ def test_half_the_products_of_a_symmetric_one_give_all_of_it(words):
         return np.array(parts, np.uint32).view(np.int32)
 
     np.testing.assert_array_equal(_digits.symmetrised(to_words(u)), to_words(v))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["symmetry", "entries 1e+-8", "normal"])
+def test_parts_add_up_exactly_and_are_narrow(kind, axis):
+    a = family(kind, 20, 30, 20, np.random.default_rng(0))[0]
+    found = _digits.parts(a, axis)
+    np.testing.assert_array_equal(sum(found), a)
+    assert len(found) == (1 if kind == "normal" else 2)
+    high = np.abs(found[0])
+    assert (high[high > 0] >= np.broadcast_to(_digits.FAINT * high.max(axis, keepdims=True), a.shape)[high > 0]).all()

@@ -22,6 +22,7 @@ OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
 TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (NUMERICS 1.4: at most 2.86 measured)
 BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
+FAINT = 2.0**-19  # of the largest: products of what is above in both hide 2^38 at most, which 12 digits hold to K = 256
 NOTHING = 2.0**100  # stands for no positive sum: larger than any, as in kernels/abs_bound
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest of a row: its square is a float32, and far below 2^-42, the last rho
 
@@ -157,6 +158,17 @@ def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] |
         x, y = np.ldexp(a, f), np.ldexp(b, -f.mT)
         lossless = np.array_equal(np.ldexp(x, -f), a) and np.array_equal(np.ldexp(y, f.mT), b)
     return (x, y) if lossless else None
+
+
+def parts(a: np.ndarray, axis: int) -> list[np.ndarray]:
+    """a as a sum of matrices, each of less exponent range along ``axis``: entries below FAINT of the largest apart.
+
+    Entries that symmetry makes zero but for rounding, 1e-17 beside 1, are what one scale cannot hold with the rest.
+    """
+    faint = np.abs(a) < FAINT * np.abs(a).max(axis=axis, keepdims=True)
+    if not a[faint].any():
+        return [a]
+    return [np.where(faint, 0.0, a), np.where(faint, a, 0.0)]
 
 
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:

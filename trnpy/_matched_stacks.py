@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from trnpy import _digits
@@ -34,6 +36,23 @@ def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: i
     """One launch of certified products; all take the digits that the hardest of them needs."""
     check_finite(a, b)
     count = _count(len(a), most)
+    found = _certified(device, a, b, fit, count)
+    if found is not None:
+        return _product(device, *found, fit, count)
+    left, right = _digits.parts(a, -1), _digits.parts(b, -2)
+    total = np.zeros((len(a), a.shape[1], b.shape[2]))
+    for x, y in itertools.product(reversed(left), reversed(right)):  # the faint ones are added first
+        found = _certified(device, x, y, fit, count) if len(left) + len(right) > 2 else None
+        if found is None:
+            raise Uncertified(TOO_WIDE)
+        total += _product(device, *found, fit, count)
+    return total
+
+
+def _certified(
+    device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
+) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """(digits, a, b) for the whole stack: of each product as it is or, where that needs fewer, equilibrated."""
     least = _smallest(device, a, b, fit, count)
     digits = _digits.digits_for(float(least.min()), a.shape[2])
     if digits != _digits.DIGITS and (scaled := _digits.equilibrate(a, b)) is not None:
@@ -41,9 +60,11 @@ def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: i
         chosen = (better > least)[:, np.newaxis, np.newaxis]
         fewer = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
         if fewer is not None and (digits is None or fewer < digits):
-            digits, a, b = fewer, np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
-    if digits is None:
-        raise Uncertified(TOO_WIDE)
+            return fewer, np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
+    return None if digits is None else (digits, a, b)
+
+
+def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
     left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
     right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
     words = _launch(device, left, right, Parameters(1, 1, 1, digits), fit, count)
