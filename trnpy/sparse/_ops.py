@@ -46,9 +46,9 @@ class Products:
         if other.__class__ is np.ndarray and unattended():
             if other.shape == self._shape[-1:]:
                 return self._matmul_vector(other)
-            if other.ndim == 2 and other.shape[0] == self._shape[-1] and other.shape[1] > 1:
-                if other.size < DENSE_LEAST or not _may_block((self, other), {}):
-                    return self._matmul_multivector(other)
+            columns = other.ndim == 2 and other.shape[0] == self._shape[-1] and other.shape[1] > 1
+            if columns and (other.size < DENSE_LEAST or not _may_block((self, other), {})):
+                return self._matmul_multivector(other)
         return matmul(self, other)
 
     def multiply(self, other: Any) -> Any:
