@@ -267,3 +267,64 @@ def test_doubles_have_handles_too():
     h = e.put(matrix((4, 5)))
     np.testing.assert_allclose(e.get(e.matmul(h, h.T)), e.get(e.gram(h)))
     assert e.shapes == [(4, 5, 4)] * 2
+
+
+BOUND = 128 * 4  # bytes of the certificate's answer
+
+
+@pytest.mark.parametrize(
+    "dtype, parts, bound", [("d", 1, BOUND), ("D", 4, BOUND), ("i8", 1, 0), ("i4", 1, 0), ("?", 1, 0)]
+)
+def test_products_of_kept_digits_do_not_cross_the_link(simulator, dtype, parts, bound):
+    a, b = (100 * (1 + np.abs(matrix(s, "d"))) for s in ((60, 40), (40, 50)))
+    a, b = ((x * (1 + 1j) if dtype == "D" else x).astype(dtype) for x in (a, b))
+    ha, hb = simulator.put(a), simulator.put(b)
+    simulator.matmul(ha, hb)
+    counters = simulator.counters
+    before = counters.bytes_in, counters.bytes_out, counters.launches["digits_split"]
+    for left, right in ((ha, hb), (hb.T, ha.T), (ha.H.H, hb)):
+        c = simulator.matmul(left, right)
+    assert counters.bytes_in == before[0] and counters.launches["digits_split"] == before[2]
+    assert counters.bytes_out - before[1] == 3 * parts * bound
+    moved = counters.bytes_out
+    np.testing.assert_allclose(simulator.get(c), a @ b, rtol=1e-14)
+    words = {"d": 3, "D": 3, "i8": 2, "i4": 1, "?": 1}[dtype]
+    assert counters.bytes_out - moved == parts * words * 4 * 64 * 64  # each word of 64 x 64 once
+    simulator.get(c)
+    assert counters.bytes_out - moved == parts * words * 4 * 64 * 64  # a result is fetched once
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+def test_a_gram_matrix_of_kept_digits_does_not_cross_the_link(simulator, dtype):
+    h = simulator.put(matrix((60, 40), dtype))
+    simulator.gram(h)
+    before = simulator.counters.bytes_in
+    simulator.gram(h)
+    assert simulator.counters.bytes_in == before
+
+
+@pytest.mark.parametrize("dtype, size", [("d", 100), ("D", 100), ("i8", 100)])
+def test_products_of_resident_arrays_send_nothing(simulator, dtype, size):
+    """The digits that the first product made serve those after it, transposed ones too."""
+    a, b = (100 * (1 + np.abs(matrix((size, size), "d", i))) for i in range(2))
+    a, b = ((x * (1 + 1j) if dtype == "D" else x).astype(dtype) for x in (a, b))
+    with trnpy.resident(a, b):
+        simulator.matmul(a, b)
+        before = simulator.counters.bytes_in, simulator.counters.launches["digits_split"]
+        c = simulator.matmul(a, b)
+        np.testing.assert_allclose(simulator.matmul(b.T, a.T), c.T, rtol=1e-15)
+        assert (simulator.counters.bytes_in, simulator.counters.launches["digits_split"]) == before
+        a *= 2
+        np.testing.assert_array_equal(simulator.matmul(a, b), 2 * c)
+        assert simulator.counters.bytes_in > before[0]
+
+
+def test_digits_find_room_where_the_cache_holds_it(simulator):
+    kept = matrix((256, 256))
+    with trnpy.resident(kept):
+        simulator.matmul(kept, kept)
+    assert simulator.cache.nbytes > 0
+    simulator.runtime.memory.limit = simulator.runtime.memory.used + 20_000
+    a = matrix((32, 32), "d")
+    np.testing.assert_allclose(simulator.matmul(a, a), a @ a, rtol=1e-12, atol=1e-13)
+    assert simulator.cache.nbytes == 0

@@ -113,7 +113,7 @@ def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
 
 def source(device: Device, x: np.ndarray) -> Source:
     """An array as an operand: its forms are those that the device keeps of it."""
-    turned = x.flags.f_contiguous and not x.flags.c_contiguous
+    turned = abs(x.strides[0]) < abs(x.strides[1])  # parts of a complex array are not contiguous
     base = x.T if turned else x
     return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
 

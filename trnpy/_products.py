@@ -15,7 +15,7 @@ from trnpy import _host, _matched, _matched_stacks, _solve, _tuning
 from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
-from trnpy._nki.runtime import Counters, Runtime
+from trnpy._nki.runtime import Counters, DeviceMemoryError, Runtime
 from trnpy._numbers import CACHE_SHARE, Kernels, Refused
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, probed
@@ -242,8 +242,13 @@ class DeviceEngine:
     def in_digits(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
         """What ``product`` makes of digits of the dtype that serves ``dtype``."""
         wide, longest = self._digits_of(dtype)
+        device = _matched.Device(self.runtime, self.buckets, longest, self._kernels.keep)
         try:
-            return product(_matched.Device(self.runtime, self.buckets, longest, self._kernels.keep), wide)
+            try:
+                return product(device, wide)
+            except DeviceMemoryError:
+                self.cache.clear()
+                return product(device, wide)
         except _matched.Uncertified as why:
             raise Refused(str(why), accuracy=True) from why
 
