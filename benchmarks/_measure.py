@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def interleaved(
     target_s: float = 2e-3,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Median seconds of one call of each, measured in turns so that all see the same machine.
+    """Median seconds of one call of each, measured in turns so that all see the same machine, and any neighbour.
 
     Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost vanishes; ``clock`` is
     time.thread_time where other processes would drown the difference.
@@ -52,7 +53,7 @@ def interleaved(
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        for name in random.Random(turn).sample(names, len(names)):
             call, n = calls[name], repeats[name]
             start = clock()
             for _ in range(n):

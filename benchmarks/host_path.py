@@ -39,6 +39,12 @@ def cases(n: int):
         lambda: np.einsum("ij,kj->ik", a, b, optimize=True),
         lambda: trnpy.einsum("ij,kj->ik", a, b, optimize=True),
     )
+    # Sums that overflow: of one product, and of products of products, which another order of sums must not decide.
+    big = np.full((n, n), 1e200)
+    yield "overflow", lambda: np.einsum("ij,jk->ik", big, big), lambda: trnpy.einsum("ij,jk->ik", big, big)
+    if n <= 64:
+        chain = "ij,jk,kl->il", big, big, a
+        yield "chain", lambda: np.einsum(*chain), lambda: trnpy.einsum(*chain)
     yield "cholesky", lambda: scipy.linalg.cholesky(spd), lambda: trnpy.linalg.cholesky(spd)
     yield "solve", lambda: scipy.linalg.solve(a, b), lambda: trnpy.linalg.solve(a, b)
     if n <= 512:

@@ -305,11 +305,52 @@ def test_what_loops_well_stays_numpys(subscripts, shapes):
     np.testing.assert_array_equal(ours, np.einsum(subscripts, *arrays))
 
 
-def test_a_route_that_overflows_is_numpys_to_answer():
-    """Sums in another order overflow elsewhere: then NumPy's loop decides."""
-    a = np.full((90, 90), 1e200)
-    b = np.where(np.arange(90)[:, np.newaxis] % 2, 1e200, -1e200) * np.ones((90, 90))
-    with trnpy.trace() as log, np.errstate(all="ignore"):
-        ours = trnpy.einsum("ij,jk->ik", a, b)
+HUGE = np.full((90, 90), 1e200)
+COLUMN = np.where(np.arange(90) == 3, np.inf, 1.0) * np.ones((90, 1))
+OVERFLOWING = {
+    "everywhere": ("ij,jk->ik", HUGE, HUGE),
+    "to NaN": ("ij,jk->ik", HUGE, HUGE * np.where(np.arange(90)[:, np.newaxis] % 2, 1, -1)),
+    "a column of infs": ("ij,jk->ki", HUGE / 1e200, COLUMN),
+    "rows and columns of infs": ("ij,jk->ik", COLUMN.T, COLUMN),
+    "NaNs": ("ij,jk->ik", HUGE, HUGE * np.nan),
+    "one operand's only": ("ij,jk,kl->il", HUGE, HUGE, HUGE * 1e-300),
+    "four": ("pi,qj,pqrs,rk->ijks", *[HUGE[:9, :9] * 1e-150] * 2, np.full((9,) * 4, 1e200), HUGE[:9, :9]),
+}
+
+
+@pytest.mark.parametrize("case", OVERFLOWING)
+def test_what_overflows_is_numpys_loop_to_give(case):
+    """Sums and products in another order, or fused, overflow elsewhere; and NumPy's loop warns of nothing."""
+    arguments = OVERFLOWING[case]
+    with trnpy.trace() as log:
+        recorded = trnpy.einsum(*arguments)
+    expected = np.einsum(*arguments)
+    assert not np.isfinite(expected).all() or case == "one operand's only"
+    np.testing.assert_array_equal(recorded, expected)
+    np.testing.assert_array_equal(trnpy.einsum(*arguments), expected)
+    assert log[0].reason is Reason.VALUE or log[0].route
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk->ki", "bij,bjk->bki", "ij,jk,kl->il", "iij,jk->ik"])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])
+def test_a_single_inf_costs_a_single_row(subscripts, value):
+    """Found in the products, where the look at a sample of the operands does not see it."""
+    arrays = operands([(64,) * len(word) for word in subscripts.partition("->")[0].split(",")], "f8")
+    arrays[0][(19,) * arrays[0].ndim] = value
+    arrays[1] *= 1e3
+    with trnpy.trace() as log:
+        recorded = trnpy.einsum(subscripts, *arrays)
+    assert log[0].route
+    for ours in (recorded, trnpy.einsum(subscripts, *arrays)):
+        expected = np.einsum(subscripts, *arrays)
+        np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(expected))
+        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-9)
+
+
+def test_infs_all_over_the_result_leave_it_to_numpy():
+    a = np.ones((64, 64))
+    a[5, 7], a[11, 3] = np.inf, np.nan
+    b = a.T.copy()
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.einsum("ij,jk->ik", a, b), np.einsum("ij,jk->ik", a, b))
     assert log[0].reason is Reason.VALUE and not log[0].route
-    np.testing.assert_array_equal(ours, np.einsum("ij,jk->ik", a, b))

@@ -12,24 +12,22 @@ from typing import Any
 import numpy as np
 from numpy import einsum_path, kron, outer, vdot
 
-from trnpy import _einsum, _guards, _integer
+from trnpy import _einsum, _guards, _integer, _pairwise
 from trnpy._calibration import HostRates
+from trnpy._contraction import Plan, contract, costed
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
-from trnpy._einsum import LETTERS, Plan
-from trnpy._engine import HOST, Engine
-from trnpy._names import rows
+from trnpy._einsum import LETTERS
+from trnpy._engine import Engine
+from trnpy._names import rows, settled
+from trnpy._pairwise import GREEDY, LOOP_SMALL, ROUTE_S
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
 _numpy_tensordot, _numpy_einsum = np.tensordot, np.einsum
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
-GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
-LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what choosing a route costs
-TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
-ROUTE_S = 50e-6  # of the arrays' and the plan's own making
 
 
 def _problem(
@@ -37,7 +35,7 @@ def _problem(
     output: str,
     operands: Sequence[Any],
     out: Any = None,
-    optimize: str | tuple[tuple[int, ...], ...] = GREEDY,
+    optimize: _einsum.Optimize = GREEDY,
     loops: bool = False,
     scalar: bool = True,
     ordered: bool = True,
@@ -57,58 +55,13 @@ def _problem(
         if a.size == 0:
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
     shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
-    p, cost = _costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
+    p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
     if dtype.kind in "iub" and product is not None:
         return _integer_problem(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
-    route = _pairwise(p, arrays, dtype, cost, scalar) if loops and out is None else None
+    route = _pairwise.route(p, arrays, dtype, scalar) if loops and out is None else None
     return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
-
-
-def _pairwise(p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, cost: Cost, scalar: bool) -> Route:
-    """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not."""
-    real = 4.0 if dtype.kind == "c" else 1.0
-    copied = p.copied() * dtype.itemsize
-
-    def seconds(rates: HostRates) -> float:
-        work = sum(rates.seconds("matmul", p.blas_size(step), real * p.step_flops(step), dtype) for step in p.steps)
-        return work + copied * TRANSPOSES / rates.copy_bytes_per_s + ROUTE_S
-
-    def run() -> Any:
-        result = _einsum.contract(p, arrays, dtype, HOST)
-        # What overflowed in an order that is not NumPy's is NumPy's to say.
-        _guards.finite(result)
-        return result[()] if scalar else np.require(result, requirements=["W"])
-
-    return Route("pairwise products", seconds, run)
-
-
-@functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
-def _costed(
-    inputs: tuple[str, ...],
-    output: str,
-    shapes: _einsum.Shapes,
-    sizes: tuple[int, ...],
-    dtype: np.dtype,
-    optimize: str | tuple[tuple[int, ...], ...],
-    loops: bool,
-) -> tuple[Plan, Cost]:
-    """The plan of a contraction of operands of those shapes and item sizes, and what it costs."""
-    p = _einsum.plan(inputs, output, shapes, optimize)
-    if not p.steps:
-        raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
-    real = 4.0 if dtype.kind == "c" else 1.0
-    cost = Cost(
-        kind="einsum" if loops else "matmul",
-        n=(p.product_flops / 2 / len(p.steps)) ** (1 / 3),
-        flops=real * (p.loop_flops if loops else p.product_flops),
-        bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
-        bytes_out=dtype.itemsize * math.prod(p.shape()),
-        products=real * p.product_flops,
-        launches=len(p.steps),
-    )
-    return p, cost
 
 
 def _integer_problem(
@@ -137,7 +90,7 @@ def _integer_problem(
 def _run(problem: Problem, engine: Engine) -> Any:
     p, _, scalar, ordered = problem.params
     _guards.finite(*problem.arrays)
-    result = _einsum.contract(p, problem.arrays, problem.dtype, engine)
+    result = contract(p, problem.arrays, problem.dtype, (engine,) * len(p.steps))
     result = np.require(result, requirements=["C", "W"] if ordered else ["W"])
     return result[()] if scalar else result
 
@@ -145,7 +98,8 @@ def _run(problem: Problem, engine: Engine) -> Any:
 def _error(problem: Problem, result: Any) -> float:
     if problem.dtype.kind in "iu":
         return _integer_error(problem.params[0], problem.arrays, np.asarray(result))
-    return _einsum.probe_error(problem.params[0], problem.arrays, np.asarray(result))
+    p = problem.params[0]
+    return _einsum.probe_error(p.inputs, p.output, p.sizes, problem.arrays, np.asarray(result))
 
 
 def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
@@ -297,6 +251,7 @@ OPS = (
     _row("einsum", np.einsum, prepare_einsum, second=2),
 )
 
-matmul, dot, inner, tensordot, einsum = rows(OPS, "trnpy").values()
+matmul, dot, inner, tensordot, _einsum_row = rows(OPS, "trnpy").values()
+(einsum,) = settled([_pairwise.shortened(_einsum_row)], "trnpy").values()
 
 __all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

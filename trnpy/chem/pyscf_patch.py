@@ -25,6 +25,7 @@ from trnpy._engine import Engine
 from trnpy._hook import LIBRARIES
 from trnpy._policy import current_policy
 from trnpy.linalg import _ops as _linalg_ops
+from trnpy.linalg._matrices import SMALL
 
 TESTED = ((2, 13), (2, 14))  # first and last release of PySCF that tests/chem passes with; 2.12 has other phases
 REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
@@ -58,7 +59,16 @@ def _updated(
         if beta != 0 and current_policy().verify:
             raise Unsupported(Reason.POLICY, "a call that adds to its output cannot be repeated to verify it")
         update = Update(product, alpha, beta, target, target if returned is None else returned)
-    return replace(product, params=(update,))
+    route = product.route
+    if route is not None:
+        found = route.run
+        route = replace(route, run=lambda: deliver(updated, _scaled(found(), alpha)))
+    updated = replace(product, params=(update,), route=route)
+    return updated
+
+
+def _scaled(result: Any, alpha: Any) -> Any:
+    return result if alpha == 1 else result * alpha
 
 
 def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> None:
@@ -73,8 +83,7 @@ def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> No
 def run(problem: Problem, engine: Engine) -> Any:
     """alpha times the product, by the engine."""
     (update,) = problem.params
-    result = _ops._run(update.product, engine)
-    return result if update.alpha == 1 else result * update.alpha
+    return _scaled(_ops._run(update.product, engine), update.alpha)
 
 
 def error(problem: Problem, result: Any) -> float:
@@ -244,7 +253,7 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
 def rows() -> Mapping[str, Op]:
     """By the place where PySCF defines the function; what imports it from there by name is found when patching."""
     helper = "pyscf.lib.numpy_helper"
-    eigh = _linalg_ops.run_eigh, _linalg_ops.eigh_error, _linalg_ops.SMALL
+    eigh = _linalg_ops.run_eigh, _linalg_ops.eigh_error, SMALL
     return {
         f"{helper}.einsum": _row("einsum", prepare_einsum),
         f"{helper}.contract": _row("contract", prepare_contract),

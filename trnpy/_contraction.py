@@ -1,0 +1,308 @@
+"""Contractions as plans: pairwise products of matrices that copy as little as possible, and the lines that run them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trnpy import _einsum
+from trnpy._calibration import HostRates
+from trnpy._dispatch import Cost, Reason, Unsupported
+from trnpy._engine import HOST, Engine
+
+# NumPy's own, bound before anything is patched: sums and diagonals of one operand, and thin products.
+_numpy_einsum = np.einsum
+
+THIN = _einsum.THIN
+TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
+STEP_S = 4e-6  # of the views that one product is made of
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand as a matrix or a stack of them: axes moved, copied where BLAS could not read it, and reshaped."""
+
+    axes: tuple[int, ...] | None
+    copied: bool
+    shape: tuple[int, ...]
+
+    def of(self, a: np.ndarray) -> np.ndarray:
+        if self.axes is not None:
+            a = a.transpose(self.axes)
+        return (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
+
+    operands: tuple[int, int]  # positions in the list of what is left to contract
+    labels: tuple[str, str]  # of the two
+    result: str  # labels, in the order in which they come out
+    batch: str
+    left: str
+    inner: str
+    right: str
+    shape: tuple[int, ...]  # of the result
+    flops: float  # two for each multiply-add
+    views: tuple[View, View]
+    turned: bool  # whether the second operand is the left factor
+    loops: bool  # whether NumPy's loop does it as fast: no product of matrices, or thin ones
+    copied: float  # elements of operands that BLAS cannot read in place, of C-contiguous ones
+    blas_size: float  # the n of a cube that BLAS multiplies as efficiently
+
+    @property
+    def subscripts(self) -> str:
+        return f"{self.labels[0]},{self.labels[1]}->{self.result}"
+
+    def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
+        """The product by ``engine``; on the host a thin one by NumPy's loop."""
+        if self.loops and engine is HOST:
+            looped: np.ndarray = np.asarray(_numpy_einsum(self.subscripts, a, b))
+            return looped
+        x, y = self.views[0].of(a), self.views[1].of(b)
+        c = engine.matmul(y, x) if self.turned else engine.matmul(x, y)
+        return c.reshape(self.shape)
+
+    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
+        """Predicted seconds on the host."""
+        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
+        if self.loops:
+            return rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype) + STEP_S
+        copies = self.copied * dtype.itemsize * TRANSPOSES / rates.copy_bytes_per_s
+        return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
+
+    def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
+        """What the step costs alone: both operands brought to the device, the product taken back."""
+        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
+        moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
+        kind = "einsum" if self.loops else "matmul"
+        n = (flops / 2) ** (1 / 3) if self.loops else self.blas_size
+        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What becomes of an operand first: stretched labels dropped, diagonals taken, labels of its own summed."""
+
+    index: tuple[int | slice, ...] | None
+    subscripts: str | None
+    labels: str
+
+    def of(self, a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self.index is not None:
+            a = a[self.index]
+        a = a.astype(dtype, copy=False)
+        return a if self.subscripts is None else np.asarray(_numpy_einsum(self.subscripts, a))
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: they are cached
+class Plan:
+    """How ``inputs -> output`` is computed: what becomes of each operand first, then one product after another."""
+
+    inputs: tuple[str, ...]  # labels of each operand as given
+    output: str
+    sizes: Sizes
+    taken: tuple[Taken, ...]
+    steps: tuple[Step, ...]
+    axes: tuple[int, ...] | None  # of the last product, in the order of the output
+    loop_flops: float  # of one loop over all labels: what NumPy does when it does not plan
+
+    @property
+    def product_flops(self) -> float:
+        """Of the steps, two for each multiply-add."""
+        return sum(step.flops for step in self.steps)
+
+    @property
+    def subscripts(self) -> str:
+        return f"{','.join(self.inputs)}->{self.output}"
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.sizes[label] for label in self.output)
+
+    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
+        """Predicted seconds of all steps on the host."""
+        return sum(step.host_s(rates, dtype) for step in self.steps)
+
+
+def extent(sizes: Sizes, labels: str) -> int:
+    return math.prod([sizes[label] for label in labels])
+
+
+def plan(inputs: tuple[str, ...], output: str, shapes: _einsum.Shapes, optimize: _einsum.Optimize) -> Plan:
+    """The contraction order (opt_einsum's, for ``optimize`` a name it knows, or a path as given)."""
+    sizes = _einsum.label_sizes(inputs, output, shapes)
+    # An operand of size 1 along a label that is longer elsewhere does not have that label: it is constant along it.
+    present = [
+        "".join(dict.fromkeys(c for c, n in zip(labels, shape, strict=True) if n == sizes[c]))
+        for labels, shape in zip(inputs, shapes, strict=True)
+    ]
+    reduced = [
+        "".join(c for c in labels if c in output or any(c in other for j, other in enumerate(present) if j != i))
+        for i, labels in enumerate(present)
+    ]
+    taken = tuple(map(_taken, inputs, shapes, reduced, itertools.repeat(sizes)))
+    steps, last = _steps(reduced, output, _path(reduced, output, sizes, optimize), sizes)
+    axes = None if last == output else tuple(map(last.index, output))
+    loop = float(len(inputs)) * math.prod(sizes.values())
+    return Plan(inputs, output, sizes, taken, steps, axes, max(loop, 1.0))
+
+
+def _taken(labels: str, shape: tuple[int, ...], kept: str, sizes: Sizes) -> Taken:
+    stretched = [n != sizes[c] for c, n in zip(labels, shape, strict=True)]
+    present = "".join(c for c, dropped in zip(labels, stretched, strict=True) if not dropped)
+    index = tuple(0 if dropped else slice(None) for dropped in stretched) if any(stretched) else None
+    return Taken(index, None if present == kept else f"{present}->{kept}", kept)
+
+
+def _path(reduced: Sequence[str], output: str, sizes: Sizes, optimize: _einsum.Optimize) -> Sequence[Sequence[int]]:
+    if len(reduced) < 3:
+        return [tuple(range(len(reduced)))]
+    import opt_einsum
+
+    shapes = [tuple(sizes[c] for c in labels) for labels in reduced]
+    how = list(optimize) if isinstance(optimize, tuple) else optimize
+    path: Sequence[Sequence[int]]
+    path, _ = opt_einsum.contract_path(",".join(reduced) + "->" + output, *shapes, shapes=True, optimize=how)
+    return path
+
+
+def _steps(
+    left: Sequence[str], output: str, path: Sequence[Sequence[int]], sizes: Sizes
+) -> tuple[tuple[Step, ...], str]:
+    """Pairwise products along ``path``, and the labels of what they leave.
+
+    An entry of more than two operands is contracted from its left.
+    """
+    steps, left = [], list(left)
+    for entry in path:
+        group = sorted(entry)
+        while len(group) > 1:
+            i, j = group[0], group[1]
+            b, a = left.pop(j), left.pop(i)
+            kept = set(output).union(*left)
+            steps.append(_step((i, j), a, b, kept, "" if left else output, sizes))
+            left.append(steps[-1].result)
+            group = [m - (m > i) - (m > j) for m in group[2:]] + [len(left) - 1] if len(group) > 2 else []
+            group.sort()
+    return tuple(steps), left[0]
+
+
+def _step(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
+    """The product of operands ``a`` and ``b``; ``output``: the order that is wanted, "" where none is."""
+    shared = [c for c in a if c in b]
+    batch = "".join(c for c in shared if c in kept)
+    left = "".join(c for c in a if c not in b)
+    right = "".join(c for c in b if c not in a)
+    # In the order of the larger operand: the other one is cheaper to copy.
+    larger = a if extent(sizes, a) >= extent(sizes, b) else b
+    inner = "".join(c for c in larger if c in shared and c not in kept)
+    m, k, n = (extent(sizes, group) for group in (left, inner, right))
+    cubes = _cubes(a, b, left, inner, right, batch, sizes)
+    turned = bool(output) and _rank(output, right) < _rank(output, left)
+    if cubes is not None:
+        views, turned, result = cubes
+    else:
+        stack = (extent(sizes, batch),) if batch else ()
+        first, second = ((inner, left), (right, inner)) if turned else ((left, inner), (inner, right))
+        views = (
+            _view(a, batch, *first, (*stack, *(extent(sizes, group) for group in first))),
+            _view(b, batch, *second, (*stack, *(extent(sizes, group) for group in second))),
+        )
+        result = batch + (right + left if turned else left + right)
+    copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
+    # One row or column: a product of a matrix and a vector, which is worth no copy.
+    thin = not inner or (min(m, k, n) < THIN if batch else m == n == 1 or bool(copied and min(m, n) < THIN))
+    return Step(
+        at,
+        (a, b),
+        result,
+        batch,
+        left,
+        inner,
+        right,
+        tuple(sizes[c] for c in result),
+        2.0 * extent(sizes, batch) * m * k * n,
+        views,
+        turned,
+        thin,
+        copied,
+        3.0 / (1 / m + 1 / k + 1 / n),
+    )
+
+
+def _rank(output: str, labels: str) -> int:
+    """Where the first of ``labels`` stands in the output; none of them: at its end."""
+    return min((output.index(c) for c in labels), default=len(output))
+
+
+def _view(labels: str, batch: str, rows: str, columns: str, shape: tuple[int, ...]) -> View:
+    order = batch + rows + columns
+    # BLAS reads groups of neighbouring labels, one of the two of a matrix with the unit stride.
+    together = all(group in labels for group in (batch, rows, columns))
+    readable = together and (not labels or labels[-1] not in batch)
+    return View(None if order == labels else tuple(map(labels.index, order)), not readable, shape)
+
+
+def _cubes(
+    a: str, b: str, left: str, inner: str, right: str, batch: str, sizes: Sizes
+) -> tuple[tuple[View, View], bool, str] | None:
+    """Views, turned, result where the summed labels lie inside an operand: a stack of matrices as it is."""
+    if batch or not inner:
+        return None
+    for whole, other, own, turned in ((a, b, right, True), (b, a, left, False)):
+        order = "".join(c for c in whole if c in inner)
+        before, found, after = whole.partition(order)
+        if not (found and before and after and min(extent(sizes, inner), extent(sizes, after)) >= THIN):
+            continue
+        matrix = _view(other, "", own, order, (extent(sizes, own), extent(sizes, order)))
+        stack = View(None, False, tuple(extent(sizes, group) for group in (before, order, after)))
+        return ((stack, matrix) if turned else (matrix, stack)), turned, before + own + after
+    return None
+
+
+def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Sequence[Engine]) -> np.ndarray:
+    """The contraction of ``arrays`` in ``dtype``, each product by its engine; perhaps a view of the last one."""
+    left = [taken.of(a, dtype) for taken, a in zip(p.taken, arrays, strict=True)]
+    for step, engine in zip(p.steps, engines, strict=True):
+        i, j = step.operands
+        b, a = left.pop(j), left.pop(i)
+        left.append(step.run(a, b, engine))
+    (c,) = left
+    return c if p.axes is None else c.transpose(p.axes)
+
+
+@functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
+def costed(
+    inputs: tuple[str, ...],
+    output: str,
+    shapes: _einsum.Shapes,
+    sizes: tuple[int, ...],
+    dtype: np.dtype,
+    optimize: _einsum.Optimize,
+    loops: bool,
+) -> tuple[Plan, Cost]:
+    """The plan of a contraction of operands of those shapes and item sizes, and what it costs.
+
+    ``loops``: the reference is NumPy's loop over all labels, which does not plan.
+    """
+    p = plan(inputs, output, shapes, optimize)
+    if not p.steps:
+        raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
+    real = 4.0 if dtype.kind == "c" else 1.0
+    cost = Cost(
+        kind="einsum" if loops else "matmul",
+        n=(p.product_flops / 2 / len(p.steps)) ** (1 / 3),
+        flops=real * (p.loop_flops if loops else p.product_flops),
+        bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
+        bytes_out=dtype.itemsize * math.prod(p.shape()),
+        products=real * p.product_flops,
+        launches=len(p.steps),
+    )
+    return p, cost
