@@ -10,9 +10,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from trnpy._calibration import HostRates
+from trnpy import _guards
+from trnpy._calibration import HostRates, current_rates
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, unattended
-from trnpy.sparse import _spmm
+from trnpy._engine import Engine, at_rest
+from trnpy._policy import current_policy
+from trnpy._precision import probe
+from trnpy.sparse import _device, _offer, _spgemm, _spmm
+from trnpy.sparse._tiles import compressed
 
 # Of deciding and of checking the result, and of each product of a route's own (benchmarks/sparse).
 ROUTE_S, PRODUCT_S = 30e-6, 6e-6
@@ -26,7 +31,8 @@ COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1
 ROW_LEAST = 16  # stored elements a row, on average, before rows that share columns are looked for
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
-NO_KERNEL = (Reason.LAYOUT, "no device path for sparse products")
+NO_DEVICE = (Reason.NO_DEVICE, "no device")
+PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` are their elements
 
 
 def is_sparse(a: Any) -> bool:
@@ -117,7 +123,96 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
         elif m >= LEAST_COLUMNS:
             route = _dense_route(a, other, real)
     cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out)
-    return Problem((), dtype, cost, route=route, on_device=False, refusal=NO_KERNEL)
+    refusal = _refusal(a, other, dtype, nnz)
+    if refusal is not None:
+        return Problem((), dtype, cost, route=route, on_device=False, refusal=refusal)
+    policy = current_policy()
+    if is_sparse(other):
+        cost, form = _offer.offer_sparse(cost, a, other, dtype, policy), "sparse"
+    else:
+        cost, form = _offer.offer(cost, a, m, dtype, policy, current_rates())
+    arrays = tuple(m.data if is_sparse(m) else m for m in (a, other) if not is_sparse(m) or m.format in PATTERNED)
+    return Problem(arrays, dtype, cost, (a, other, form), route)
+
+
+def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str] | None:
+    """Why a product has no device path, if it has none."""
+    if at_rest(current_policy()):
+        return NO_DEVICE
+    if dtype.char not in "fdFD" or not dtype.isnative:
+        return Reason.DTYPE, f"dtype {dtype} has no device path"
+    if not nnz or 0 in (*a.shape, *other.shape) or (is_sparse(other) and (other.ndim != 2 or not other.nnz)):
+        return Reason.LAYOUT, "an operand is empty"
+    if is_sparse(other) and not (a.format in PATTERNED and other.format in PATTERNED):
+        return Reason.LAYOUT, f"{a.format} times {other.format}"
+    return None
+
+
+def _run_matmul(problem: Problem, engine: Engine) -> Any:
+    a, other, form = problem.params
+    if form == "sparse":
+        return _run_sparse(a, other, problem.dtype, engine)
+    a = a if a.format in PATTERNED else a.tocsr()
+    _guards.finite(other, a.data)
+    x = other.astype(problem.dtype, copy=False).reshape(len(other), -1)
+    product = _device.gathered if form == "gathered" else _device.tiled
+    return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
+
+
+def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
+    """The pattern of A B by SciPy, of ones that cannot cancel, and its values by tiles; zeros go as SciPy's do."""
+    _guards.finite(a.data, b.data)
+    ones = [_with_values(m, np.ones(m.data.shape, bool)) for m in (a, b)]
+    pattern = _scipys_matmul(*ones)
+    if pattern.format not in ("csr", "csc", "bsr"):
+        raise Unsupported(Reason.LAYOUT, f"a product in format {pattern.format}")
+    rows, columns = _places(pattern)
+    values = _spgemm.product_at(engine, a, b, rows.ravel(), columns.ravel(), dtype)
+    result = _with_values(pattern, values.reshape(pattern.data.shape))
+    if pattern.format != "bsr" and not values.all():
+        result.eliminate_zeros()
+    return result
+
+
+def _with_values(a: Any, data: np.ndarray) -> Any:
+    """``a`` with other elements in its pattern, which is shared."""
+    cls = getattr(a, f"_{a.format}_container")
+    return cls((data, a.coords) if a.format == "coo" else (data, a.indices, a.indptr), shape=a.shape)
+
+
+def _places(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of each element, shaped as the elements are."""
+    major = np.repeat(np.arange(len(pattern.indptr) - 1), np.diff(pattern.indptr))
+    minor = pattern.indices.astype(np.int64)
+    if pattern.format == "csr":
+        return major, minor
+    if pattern.format == "csc":
+        return minor, major
+    r, c = pattern.blocksize
+    rows = major[:, np.newaxis, np.newaxis] * r + np.arange(r)[:, np.newaxis]
+    columns = minor[:, np.newaxis, np.newaxis] * c + np.arange(c)
+    shape = np.broadcast_shapes(rows.shape, columns.shape)
+    return np.broadcast_to(rows, shape), np.broadcast_to(columns, shape)
+
+
+def _matmul_error(problem: Problem, result: Any) -> float:
+    """Of A X w for random signs w the largest error over |A| |X| |w|, for as many terms as were summed.
+
+    Errors are judged in multiples of the longest array, whose length says nothing here.
+    """
+    a, other, _ = problem.params
+    plain = compressed(a, problem.dtype)
+    sizes = type(plain)((np.abs(plain.data), plain.indices, plain.indptr), shape=plain.shape)
+    right = compressed(other, problem.dtype) if is_sparse(other) else other.reshape(len(other), -1)
+    product = compressed(result) if is_sparse(result) else result.reshape(len(result), -1)
+    signs = probe(right.shape[1], np.dtype(np.float64))
+    bound = sizes @ (abs(right) @ np.abs(signs))
+    with np.errstate(all="ignore"):
+        difference = np.abs(product @ signs - plain @ (right @ signs))
+        ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays one
+    terms = int(np.diff(plain.indptr).max(initial=1)) + right.shape[1]
+    longest = max(max(x.shape) for x in problem.arrays)
+    return float(ratio.max(initial=0.0) * longest / terms)
 
 
 def _blocks_meet(a: Any, b: Any) -> bool:
@@ -227,7 +322,7 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
 
 
 def _no_kernel(problem: Problem, engine: Any) -> Any:
-    raise Unsupported(*NO_KERNEL)
+    raise Unsupported(Reason.MEMORY_BOUND, "one operation for each element moved")
 
 
 def _no_error(problem: Problem, result: Any) -> float:
@@ -238,13 +333,15 @@ def _row(
     name: str,
     reference: Callable[..., Any],
     prepare: Callable[..., Problem],
+    run: Callable[[Problem, Engine], Any],
+    error: Callable[[Problem, Any], float],
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
 ) -> Op:
-    return Op(f"scipy.sparse.{name}", reference, prepare, _no_kernel, _no_error, 0, routed=look)
+    return Op(f"scipy.sparse.{name}", reference, prepare, run, error, 0, routed=look)
 
 
-MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _may_block)
-MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply)
+MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _run_matmul, _matmul_error, _may_block)
+MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply, _no_kernel, _no_error)
 OPS = (MATMUL, MULTIPLY)
 
 matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)

@@ -34,7 +34,7 @@ def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.nd
     planes, most = max(digits, 1), DIGIT_COLUMNS if digits else COLUMNS
     if tiles.ndim != 2 or x.ndim != 2 or tiles.shape[1] != planes * TILE or tiles.shape[0] % TILE or not tiles.size:
         raise ValueError(f"tiles {tiles.shape} of {digits} digits: expected (T 128, {planes * TILE})")
-    n = x.shape[1] // planes
+    n = int(x.shape[1]) // planes
     if x.shape[0] % TILE or not x.size or n * planes != x.shape[1]:
         raise ValueError(f"x {x.shape} of {digits} digits: expected (C 128, {planes} N)")
     if tiles.dtype != x.dtype or tiles.dtype.name not in (("bfloat16",) if digits else ("float32", "bfloat16")):

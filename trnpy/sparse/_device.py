@@ -1,0 +1,420 @@
+"""Products of sparse matrices on an engine: tiles or gathered rows, in which format, kept where, certified how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy import _digits
+from trnpy._engine import DeviceEngine, Engine, Refused
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of
+from trnpy._nki.kernels.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.runtime import Buffer, CompileError, Runtime
+from trnpy._numbers import CACHE_SHARE
+from trnpy._policy import current_policy
+from trnpy._precision import NAMED
+from trnpy._residency import fingerprint
+from trnpy._shapes import pieces
+from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
+
+BATCH = 64  # tiles multiplied at a time by an engine without kernels for them
+LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+ZERO = 0x80  # the byte of a digit that is zero
+SPARE_BYTES = 64 * 1024  # of a partition of SBUF: tables of products, and what the compiler keeps
+GATHER_UNIT = 2  # groups of gathered rows in half a turn: more hide nothing more (test_csr_spmm)
+
+
+def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
+    """A X (rows, N) by 128 x 128 tiles, for sparse A (rows, columns) and X (columns, N) of one dtype, not empty.
+
+    Refused where the engine has no product of that accuracy, DeviceError when the device fails.
+    """
+    source = Source.of(a, x.dtype)
+    if not isinstance(engine, DeviceEngine):
+        return _by_engine(engine, tiling(source.csr()), source.turned, x)
+    product = Tiled(engine, source)
+    if x.dtype.kind != "c":
+        return product.real(x)
+    n = x.shape[1]
+    both = product.parts(np.concatenate([x.real, x.imag], axis=1))
+    c = np.empty((both[0].shape[0], n), x.dtype)
+    c.real, c.imag = both[0][:, :n], both[0][:, n:]
+    if len(both) == 2:  # of a complex A, and each part with scales of its own
+        c.real -= both[1][:, n:]
+        c.imag += both[1][:, :n]
+    return c
+
+
+def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
+    """The same by gathering a row of X for each stored element, in float32."""
+    csr = compressed(a, x.dtype)
+    if not isinstance(engine, DeviceEngine):
+        return _by_engine(engine, tiling(csr), False, x)
+    parts = [csr.data.real, csr.data.imag] if csr.data.dtype.kind == "c" else [csr.data]
+    columns = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    both = [np.concatenate([_gather(engine, a, csr, i, p, y) for y in columns], axis=1) for i, p in enumerate(parts)]
+    if len(columns) == 1:
+        return both[0].astype(x.dtype)
+    n = x.shape[1]
+    c = np.empty((csr.shape[0], n), x.dtype)
+    c.real, c.imag = both[0][:, :n], both[0][:, n:]
+    if len(both) == 2:
+        c.real -= both[1][:, n:]
+        c.imag += both[1][:, :n]
+    return c
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A sparse matrix as compressed rows of it or of its transpose, and what tells whether it has changed."""
+
+    data: np.ndarray | None  # the array that its form on a device is kept for; None: none lasts
+    pattern: tuple[np.ndarray, ...]
+    turned: bool  # the rows are those of the transpose
+    csr: Callable[[], Any]
+
+    @classmethod
+    def of(cls, a: Any, dtype: np.dtype) -> Source:
+        if a.format == "csc":  # shares its arrays with the CSR that it may be the transpose of
+            return cls(a.data, (a.indices, a.indptr), True, lambda: compressed(a.T, dtype))
+        if a.format in ("csr", "bsr"):
+            return cls(a.data, (a.indices, a.indptr), False, lambda: compressed(a, dtype))
+        if a.format == "coo":
+            return cls(a.data, tuple(a.coords), False, lambda: compressed(a, dtype))
+        return cls(None, (), False, lambda: compressed(a, dtype))
+
+
+def _by_engine(engine: Engine, t: Tiling, turned: bool, x: np.ndarray) -> np.ndarray:
+    """The product of tiles over any engine's matmul."""
+    outer, inner = (t.column, t.row) if turned else (t.row, t.column)
+    rows, columns = t.blocks[::-1] if turned else t.blocks
+    blocks = np.zeros((columns, TILE, x.shape[1]), x.dtype)
+    blocks.reshape(-1, x.shape[1])[: x.shape[0]] = x
+    c = np.zeros((rows, TILE, x.shape[1]), x.dtype)
+    values = t.data.astype(x.dtype, copy=False)
+    for some in pieces(len(t.row), BATCH):
+        left = t.tiles(values, some)
+        np.add.at(c, outer[some], engine.matmul(left if turned else left.swapaxes(1, 2), blocks[inner[some]]))
+    return c.reshape(-1, x.shape[1])[: t.shape[1] if turned else t.shape[0]]
+
+
+def _gather(engine: DeviceEngine, a: Any, csr: Any, index: int, part: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A X in float32 for one real part of A and real X."""
+    c = np.zeros((-(-csr.shape[0] // TILE), TILE, x.shape[1]), np.float32)
+    runtime, source = engine.runtime, Source.of(a, x.dtype)
+
+    def make() -> list[tuple[Walk, tuple[Buffer, ...]]]:
+        return [
+            (g.walk, tuple(runtime.put(array) for array in (g.values, g.row_of, g.column_of)))
+            for g in groups(csr, np.ascontiguousarray(part, np.float32))
+        ]
+
+    launches = _kept(engine, source, ("groups", index, source.turned), make)
+    for columns in pieces(x.shape[1], COLUMNS):
+        width = columns.stop - columns.start
+        right = runtime.put(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
+        for walk, buffers in launches:
+            bounds = _bounds(walk, GATHER_UNIT)
+            found = runtime.launch("csr_spmm", *buffers, right, bounds, unit=GATHER_UNIT)
+            _add(c, walk.target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
+    return c.reshape(-1, x.shape[1])[: csr.shape[0]]
+
+
+def _kept(engine: DeviceEngine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """``make()``, or what the engine's cache has of it for these very elements in this very pattern."""
+    if source.data is None:
+        return make()
+    key = (*form, *(fingerprint(p) for p in source.pattern))
+    return engine.cache.get(source.data, key, make, _device_bytes, CACHE_SHARE * engine.memory)
+
+
+def _device_bytes(form: Any) -> int:
+    if isinstance(form, (list, tuple)):
+        return sum(_device_bytes(item) for item in form)
+    return form.nbytes if isinstance(form, Buffer) else 0
+
+
+def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.ndarray:
+    """x with ``fill`` after its last extents."""
+    padded = np.full((*shape, *x.shape[len(shape) :]), fill, dtype)
+    with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+        padded[tuple(slice(0, n) for n in x.shape[: len(shape)])] = x
+    return padded
+
+
+def _bounds(walk: Walk, unit: int) -> np.ndarray:
+    """Bounds of the turns of a launch, with rows of none up to a rung."""
+    short = rung(len(walk.target)) - len(walk.target)
+    return bounds_of(np.append(walk.pointer, np.full(short, walk.pointer[-1])), unit)
+
+
+def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -> None:
+    """c[target, :, columns] += found, where targets may repeat."""
+    found = found[: len(target)]
+    if len(target) > 1 and (target[1:] == target[:-1]).any():
+        np.add.at(c[:, :, columns], target, found)
+    else:
+        c[target, :, columns] += found
+
+
+def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
+    """Tiles of half a turn whose operands, sums and results fit a partition of SBUF."""
+    planes, itemsize = max(digits, 1), 2 if digits else 4
+    fixed = (2 * digits + 8) * 512 * 4 if digits else 2 * columns * itemsize
+    for unit in (4, 2, 1):
+        slots = 2 * unit * planes * itemsize * (columns + (2 if turned else 1) * TILE)
+        if slots + fixed + SPARE_BYTES <= machine.sbuf_bytes_per_partition:
+            return unit
+    raise Refused(f"{digits} digits of {columns} columns exceed SBUF of {machine.name}")
+
+
+class Tiled:
+    """One sparse matrix on one device, in the formats that its products ask for."""
+
+    def __init__(self, engine: DeviceEngine, source: Source) -> None:
+        self.engine, self.source = engine, source
+        self.runtime = engine.runtime
+        self._made: Tiling | None = None
+
+    @property
+    def tiling(self) -> Tiling:
+        if self._made is None:
+            self._made = tiling(self.source.csr())
+        return self._made
+
+    @property
+    def complex(self) -> bool:
+        assert self.source is not None
+        data = self.source.data if self.source.data is not None else self.tiling.data
+        return data.dtype.kind == "c"
+
+    def real(self, x: np.ndarray) -> np.ndarray:
+        return self.parts(x)[0].astype(x.dtype, copy=False)
+
+    def parts(self, x: np.ndarray) -> list[np.ndarray]:
+        """The products of the real part of A, and of its imaginary part if it has one, with real X."""
+        form = form_of(self.engine, x.dtype)
+        count = 2 if self.complex else 1
+        if form:
+            return [self._by_numbers(i, form, x) for i in range(count)]
+        wide = x.astype(np.float64, copy=False)
+        return [self._by_digits(i, wide) for i in range(count)]
+
+    # --- forms of the matrix ------------------------------------------------------------------------------------------
+
+    def part(self, index: int) -> np.ndarray:
+        data = self.tiling.data
+        if data.dtype.kind == "c":
+            return np.ascontiguousarray(data.imag if index else data.real)
+        return data
+
+    def _layout(self) -> tuple[Tiling, np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+        """(tiling, order of products, their block row of the result, block row of X, block rows of both)."""
+        t = self.tiling
+        if not self.source.turned:
+            return t, np.arange(len(t.row)), t.row, t.column, t.blocks
+        order = np.argsort(t.column, kind="stable")
+        return t, order, t.column[order], t.row[order], t.blocks[::-1]
+
+    def _keep(self, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return _kept(self.engine, self.source, form, make)
+
+    def _stack(self, tiles: np.ndarray, dtype: Any) -> Buffer:
+        """(T 128, 128) on the device; there is one tile of zeros at least after the last."""
+        count = rung(len(tiles) + 1)
+        self._check(count * TILE * TILE)
+        return self.runtime.put(padded(tiles, (count,), 0, dtype).reshape(-1, TILE))
+
+    def _check(self, elements: int) -> None:
+        if elements > LARGEST or elements > (1 - CACHE_SHARE) * self.engine.memory:
+            raise Refused(f"{elements:.3g} elements of tiles exceed the largest operand of one launch")
+
+    def numbers(self, index: int, form: str) -> Buffer:
+        """The tiles of a part in format ``form``, K on rows."""
+        made: Buffer = self._keep(
+            (form, index), lambda: self._stack(self.tiling.tiles(self.part(index)), format_of(form))
+        )
+        return made
+
+    def magnitudes(self, index: int) -> Buffer:
+        """Their magnitudes over the largest of each row of the result, for a certificate."""
+
+        def make() -> Buffer:
+            tiles = self.tiling.tiles(self.part(index).astype(np.float64, copy=False))
+            axis = 2 if self.source.turned else 1
+            return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), format_of("bfloat16"))
+
+        made: Buffer = self._keep(("magnitudes", index, self.source.turned), make)
+        return made
+
+    def digits(self, index: int, digits: int) -> tuple[Buffer, np.ndarray]:
+        """Their digits side by side, and the exponents taken out of rows of the result (block rows, 128)."""
+        made: tuple[Buffer, np.ndarray] = self._keep(
+            ("digits", digits, index, self.source.turned), lambda: self._new_digits(index, digits)
+        )
+        return made
+
+    def _largest(self, tiles: np.ndarray) -> np.ndarray:
+        """Of each row of the result the largest magnitude of A, shaped to divide ``tiles`` by."""
+        t, turned = self.tiling, self.source.turned
+        blocks, axis = (t.column, 2) if turned else (t.row, 1)
+        largest = np.zeros((self._layout()[4][0], TILE))
+        np.maximum.at(largest, blocks, np.abs(tiles).max(axis=axis))
+        return np.expand_dims(largest[blocks], axis)
+
+    # --- products -----------------------------------------------------------------------------------------------------
+
+    def _by_numbers(self, index: int, form: str, x: np.ndarray) -> np.ndarray:
+        """In the format ``form``, with sums in float32."""
+        dtype = format_of(form)
+        layout = self.layout()
+
+        tiles = self.numbers(index, form)
+        c = np.zeros((layout.rows, TILE, x.shape[1]), np.float32)
+        for columns in pieces(x.shape[1], COLUMNS):
+            width = columns.stop - columns.start
+            right = self.runtime.put(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
+            for target, found in self.launches(layout, tiles, right, 0, rung(width)):
+                _add(c, target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
+        return c.reshape(-1, x.shape[1])[: layout.height]
+
+    def _by_digits(self, index: int, x: np.ndarray) -> np.ndarray:
+        """float64 by as many digits as a certificate asks for."""
+        layout = self.layout()
+        digits = self._certificate(index, x, layout)
+        tiles, shift = self.digits(index, digits)
+        c = np.zeros((layout.rows, TILE, x.shape[1]))
+        for columns in pieces(x.shape[1], DIGIT_COLUMNS):
+            width = columns.stop - columns.start
+            split = _digits.split(x[:, columns], digits, 0)
+            raw = padded(split.bytes(), (layout.depth, rung(width)), ZERO, np.uint8)
+            right = digits_on(self.runtime, raw, split.places)
+            for target, words in self.launches(layout, tiles, right, digits, rung(width)):
+                words = words[:, : len(target) * TILE, :width]
+                rows = shift[target].reshape(-1, 1)
+                found = _digits.assemble(words, digits, rows + split.shift)
+                _add(c, target, found.reshape(-1, TILE, width), columns)
+        return c.reshape(-1, x.shape[1])[: layout.height]
+
+    def _new_digits(self, index: int, digits: int) -> tuple[Buffer, np.ndarray]:
+        """Digits of all tiles, side by side in each row, and the exponents taken out of rows of the result."""
+        tiles = self.tiling.tiles(self.part(index).astype(np.float64, copy=False))
+        axis = 2 if self.source.turned else 1
+        split = _digits.split(tiles, digits, axis, self._largest(tiles))
+        blocks = self.tiling.column if self.source.turned else self.tiling.row
+        shift = np.zeros((self._layout()[4][0], TILE), np.int64)
+        shift[blocks] = split.shift.squeeze(axis)
+        count = rung(len(tiles) + 1)
+        self._check(count * TILE * TILE * digits)
+        raw = padded(split.bytes(), (count,), ZERO, np.uint8)
+        return digits_on(self.runtime, raw.reshape(-1, *raw.shape[2:]), split.places), shift
+
+    def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
+        """How many digits are known to be enough for these values."""
+        if not np.isfinite(x).all() or not np.isfinite(self.part(index)).all():
+            raise Refused("an operand holds NaN or infinity", accuracy=True)
+        tiles, bfloat16 = self.magnitudes(index), format_of("bfloat16")
+        least = np.inf
+        for columns in pieces(x.shape[1], COLUMNS):
+            width = columns.stop - columns.start
+            scaled = _digits.magnitudes(x[:, columns], 0)
+            right = self.runtime.put(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
+            for _, found in self.launches(layout, tiles, right, 0, rung(width), least=True):
+                least = min(least, float(found.min()))
+        return certified(least, layout.terms)
+
+    def layout(self) -> Layout:
+        t, order, row, column, (rows, columns) = self._layout()
+        height = t.shape[1] if self.source.turned else t.shape[0]
+        line = t.place % TILE if not self.source.turned else t.place // TILE % TILE
+        block = (t.column if self.source.turned else t.row)[t.place // TILE**2]
+        terms = int(np.bincount(block * TILE + line).max()) if len(block) else 1
+        return Layout(order, row, column, rows, rung(columns) * TILE, height, terms)
+
+    def launches(
+        self, layout: Layout, tiles: Buffer, right: Buffer, digits: int, columns: int, least: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(block rows of the result, what each launch adds to them)."""
+        kernel = "bsr_transpose_spmm" if self.source.turned else "bsr_spmm"
+        unit = unit_for(self.runtime.hardware, digits, columns, self.source.turned)
+        options: dict[str, Any] = {"unit": unit, "digits": digits, "words": words_for(digits) if digits else 3}
+        options["least"] = least
+        steps = TILE * tiles.shape[1], TILE * right.shape[1]
+        longest = min(longest_k(digits) // TILE, LONGEST) if digits else LONGEST
+        for walk in walks(layout.row, longest):
+            some = slice(walk.first, walk.after)
+            places = [_slots(x[some] * step) for x, step in zip((layout.order, layout.column), steps, strict=True)]
+            try:
+                found = self.runtime.launch(kernel, tiles, right, *places, _bounds(walk, unit), **options)
+            except CompileError:  # of bounds that the device reads: rows of a few lengths need none
+                for target, products in of_one_length(walk):
+                    at = [
+                        np.where(products < 0, empty, x[some][products]) * step
+                        for x, step, empty in zip(
+                            (layout.order, layout.column), steps, (len(layout.order), 0), strict=True
+                        )
+                    ]
+                    fixed = [p.reshape(1, -1).astype(np.int32) for p in at]
+                    yield (
+                        target,
+                        self.runtime.launch(kernel, tiles, right, *fixed, None, length=products.shape[1], **options),
+                    )
+            else:
+                yield walk.target, found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """How the tiles of one matrix are walked for one product."""
+
+    order: np.ndarray  # (products,) which tile
+    row: np.ndarray  # (products,) block row of the result, ascending
+    column: np.ndarray  # (products,) block row of X
+    rows: int  # block rows of the result
+    depth: int  # rows of X, padded
+    height: int  # rows of the result
+    terms: int  # most stored elements that one element of the result sums over
+
+
+def form_of(engine: DeviceEngine, dtype: np.dtype) -> str:
+    """What TensorEngine multiplies for products of ``dtype``: a format, or "" for digits."""
+    form = NAMED.get(current_policy().precision, "")
+    if not form and dtype.char in "fF" and engine.facts.float32_products:
+        return "float32"
+    if not form and not engine.facts.digits:
+        raise Refused("probes found digits inexact on this device")
+    return form
+
+
+def digits_on(runtime: Runtime, raw: np.ndarray, places: tuple[int, ...]) -> Buffer:
+    """Digits on the device of bytes (rows, columns, width), side by side in a row; only the bytes cross the link."""
+    flat = raw.reshape(len(raw), -1)
+    buffer: Buffer = runtime.run("digits_split", flat, width=raw.shape[2], places=places, packed=True)
+    return buffer
+
+
+def certified(least: float, terms: int) -> int:
+    """Digits for sums of ``terms`` products whose magnitudes' smallest positive sum is ``least``."""
+    digits = _digits.digits_for(least, terms)
+    if digits is None:
+        most = _digits.MOST_DIGITS
+        raise Refused(f"the exponent range inside its sums needs more than {most} digits", accuracy=True)
+    return digits
+
+
+def _slots(places: np.ndarray) -> np.ndarray:
+    """Offsets of products as a kernel reads them."""
+    return padded(places[np.newaxis], (1, rung(len(places))), 0, np.int32)
+
+
+def format_of(form: str) -> np.dtype:
+    if form != "bfloat16":
+        return np.dtype(form)
+    import ml_dtypes  # an extra of pip that comes with every device runtime
+
+    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
