@@ -24,7 +24,7 @@ Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n
 # Higham, Functions of Matrices, 2008, sec. 6.2 and 11.5.
 FLOPS: Mapping[str, float] = {
     "cholesky": 1 / 3, "qr": 8 / 3, "eigh": 9, "eigvalsh": 4 / 3, "inv": 2, "solve": 8 / 3, "svd": 22, "svdvals": 8 / 3,
-    "pinv": 22, "pinvh": 11, "lstsq": 22, "sqrtm": 28, "logm": 75, "fractional_matrix_power": 75,
+    "pinv": 22, "pinvh": 11, "lstsq": 22, "sqrtm": 28, "logm": 75, "fractional_matrix_power": 75, "expm": 20,
 }  # fmt: skip
 
 # Microseconds of one matrix of a stack at n = 4, 16 and 64: SciPy's loop, and NumPy's gufuncs that give the same.
@@ -61,6 +61,13 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     "eigvalsh": ((32, 5e8), (128, 2e9), (512, 6e9), (2048, 1.2e10)),
     "cholesky": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
     "solve": ((32, 1e9), (128, 6e9), (512, 2.5e10), (2048, 6e10)),
+    "lu": ((32, 1e9), (128, 5e9), (512, 2e10), (2048, 5e10)),
+    "inv": ((32, 1e9), (128, 5e9), (512, 2e10), (2048, 5e10)),
+    "trsm": ((32, 2e9), (128, 8e9), (512, 3e10), (2048, 7e10)),
+    "qr": ((32, 1e9), (128, 4e9), (512, 1.5e10), (2048, 3.5e10)),
+    "svd": ((32, 5e9), (128, 2.1e10), (512, 4e10), (2048, 5e10)),
+    "svdvals": ((32, 1.3e9), (128, 6e9), (512, 1e10), (2048, 1.2e10)),
+    "expm": ((32, 1.2e10), (128, 3e10), (512, 5e10), (2048, 6e10)),
     "eigh evd": ((32, 3.3e9), (128, 1.4e10), (512, 3.9e10), (2048, 5.8e10)),
     "sqrtm": ((32, 6e9), (64, 9e9), (256, 3.5e10)),
     "logm": ((4, 6.4e6), (32, 2e9), (64, 5e9), (256, 3e10)),
@@ -174,9 +181,15 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         yield "matmul", n, 2.0 * n**3, functools.partial(np.matmul, g, g)
         yield "cholesky", n, n**3 / 3, functools.partial(scipy.linalg.cholesky, spd, lower=True)
         yield "solve", n, 8 / 3 * n**3, functools.partial(scipy.linalg.solve, g, spd, assume_a="gen")
+        yield "lu", n, 2 / 3 * n**3, functools.partial(scipy.linalg.lu_factor, g)
+        yield "inv", n, 2.0 * n**3, functools.partial(scipy.linalg.inv, g)
+        yield "trsm", n, 1.0 * n**3, functools.partial(scipy.linalg.solve_triangular, spd, g)
+        yield "qr", n, 8 / 3 * n**3, functools.partial(scipy.linalg.qr, g)
         yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
         yield "eigh evd", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd, driver="evd")
         yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
+        for name, operand in (("svd", g), ("svdvals", g), ("expm", g / np.sqrt(n))):
+            yield name, n, FLOPS[name] * n**3, functools.partial(getattr(scipy.linalg, name), operand)
         if n <= 512:  # the loop is slow and its rate flat
             whole = g.astype(np.int64)
             yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)

@@ -16,8 +16,8 @@ Leaf = Callable[[np.ndarray, np.ndarray, bool, bool], np.ndarray]  # (a, b, lowe
 def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -> tuple[np.ndarray, np.ndarray, bool]:
     """(t, b, lower) with t x = b for op(a) x = b, or transposed for x op(a) = b."""
     if trans != "N":
-        a, lower = a.conj().T if trans == "C" else a.T, not lower
-    return (a, b, lower) if side == "left" else (a.T, b.T, not lower)
+        a, lower = (a.conj() if trans == "C" else a).swapaxes(-1, -2), not lower
+    return (a, b, lower) if side == "left" else (a.swapaxes(-1, -2), b.swapaxes(-1, -2), not lower)
 
 
 def check(a_shape: tuple[int, ...], b_shape: tuple[int, ...], side: str, trans: str) -> None:
@@ -30,16 +30,16 @@ def check(a_shape: tuple[int, ...], b_shape: tuple[int, ...], side: str, trans: 
 
 
 def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Product, leaf: Leaf, size: int) -> np.ndarray:
-    """x of a x = b for triangular a (n, n), by halves down to blocks of ``size``; only the triangle is read."""
-    n = len(a)
+    """x of a x = b for triangular a (..., n, n), by halves down to blocks of ``size``; only the triangle is read."""
+    n = a.shape[-1]
     if n <= size:
         return leaf(a, b, lower, unit)
     cut = -(-n // (2 * size)) * size
     known, rest = (slice(cut), slice(cut, n)) if lower else (slice(cut, n), slice(cut))
     x = np.empty_like(b)
-    x[known] = solve(a[known, known], b[known], lower, unit, product, leaf, size)
-    left = b[rest] - product(a[rest, known], x[known])
-    x[rest] = solve(a[rest, rest], left, lower, unit, product, leaf, size)
+    x[..., known, :] = solve(a[..., known, known], b[..., known, :], lower, unit, product, leaf, size)
+    left = b[..., rest, :] - product(a[..., rest, known], x[..., known, :])
+    x[..., rest, :] = solve(a[..., rest, rest], left, lower, unit, product, leaf, size)
     return x
 
 

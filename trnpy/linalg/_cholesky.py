@@ -1,28 +1,41 @@
-"""Right-looking blocked Cholesky: panels on the host, trailing updates by the engine."""
+"""Cholesky factors by halves: panels on the host, everything else products of the engine."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from trnpy import _host
 from trnpy._engine import Engine
-
-BLOCK = 128  # one PE tile; the host factors a 128-panel in less than a launch takes
+from trnpy.linalg import _panels, _triangular
+from trnpy.linalg._panels import BLOCK, split
 
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
-    """Lower L with A = L L^H for Hermitian positive-definite a (n, n); _host.LinAlgError when it is not.
+    """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); _host.LinAlgError when one is not.
 
-    Only the lower triangle of a is read.  Golub & Van Loan, 4th ed., sec. 4.2.6.
+    Only lower triangles of a are read.  Golub & Van Loan, 4th ed., sec. 4.2.6, halves instead of columns of blocks:
+    the same products of larger matrices, a third as many bytes over the link (Gustavson, IBM J. Res. Dev. 41, 1997).
     """
     l = np.tril(a)
-    n = len(l)
-    for j in range(0, n, block):
-        here, below = slice(j, min(j + block, n)), slice(min(j + block, n), n)
-        l[here, here] = _host.cholesky(l[here, here], lower=True, check_finite=False)
-        if below.start == n:
-            break
-        panel = _host.solve_triangular(l[here, here], l[below, here].conj().T, lower=True, check_finite=False).conj().T
-        l[below, here] = panel
-        l[below, below] -= np.tril(engine.gram(panel))
+    _factor(l, engine, block)
     return l
+
+
+def _factor(l: np.ndarray, engine: Engine, block: int) -> None:
+    n = l.shape[-1]
+    if n <= block:
+        l[...] = _panels.cholesky(l)
+        return
+    h = split(n, block)
+    _factor(l[..., :h, :h], engine, block)
+    panel = _triangular.solve(l[..., :h, :h], l[..., h:, :h], engine, side="right", lower=True, trans="C")
+    l[..., h:, :h] = panel
+    l[..., h:, h:] -= np.tril(engine.gram(panel))
+    _factor(l[..., h:, h:], engine, block)
+
+
+def solve(c: np.ndarray, b: np.ndarray, lower: bool, engine: Engine) -> np.ndarray:
+    """X (..., n, k) of A X = B from the factor c (..., n, n) of A: L L^H if ``lower``, else U^H U."""
+    order = ("N", "C") if lower else ("C", "N")
+    for trans in order:
+        b = _triangular.solve(c, b, engine, lower=lower, trans=trans)
+    return b

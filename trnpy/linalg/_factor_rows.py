@@ -1,181 +1,296 @@
-"""The rows of factorizations and linear systems: SciPy's and NumPy's options, costs and checks."""
+"""The rows of Cholesky and LU factors, of what is solved with them, and of determinants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.linalg as reference
 
 from trnpy import _guards, _host
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _cholesky, _lu, _routes, _stacks
-from trnpy.linalg._matrices import SMALL, hermitian, norm, square
-from trnpy.linalg._routes import real
+from trnpy.linalg import _cholesky, _lu, _routes, _stacks, _work
+from trnpy.linalg._matrices import SMALL, matrices, norm, right_hand_sides, sizes, square, stack_size, worst
+from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+
+SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
 # --- Cholesky ---------------------------------------------------------------------------------------------------------
 
 
 def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    a = square(a)
-    dtype = _guards.floating(a)
-    n = len(a)
-    flops = real(dtype) * n**3 / 3
-    panels = -(-n // _cholesky.BLOCK)
-    # Each trailing product takes a panel in and a full square out.
-    moved = dtype.itemsize * n * n * panels
-    cost = Cost("cholesky", n, flops, moved // 4 + a.nbytes, moved // 3, 2 * flops, flops / panels, panels)
+    a = matrices(a, square=True)
+    dtype, n = _guards.floating(a), a.shape[-1]
+    cost = _work.cholesky(n, in_one_launch(a.ndim, dtype)).cost("cholesky", n, n**3 / 3, dtype, stack_size(a))
     return Problem((a,), dtype, cost, (bool(lower),))
 
 
 def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    if _routes.is_stack(a):
+    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
         return _routes.stack("cholesky", (a,), _stacks.cholesky, bool(lower))
     return prepare_cholesky(a, lower)
-
-
-def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (lower,) = problem.arrays, problem.params
-    _guards.finite(a)
-    try:
-        l = _cholesky.cholesky(hermitian(a, lower, problem.dtype), engine)
-    except _host.LinAlgError as why:
-        raise Unsupported(Reason.VALUE, "not positive definite") from why
-    return l if lower else l.conj().T
-
-
-def cholesky_error(problem: Problem, result: np.ndarray) -> float:
-    (a,), (lower,) = problem.arrays, problem.params
-    h = hermitian(a, lower, problem.dtype)
-    l = result if lower else result.conj().T
-    v = probe(len(a), problem.dtype)
-    return norm(l @ (l.conj().T @ v) - h @ v) / (norm(h) * float(np.sqrt(v.shape[1])))
 
 
 def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
     return prepare_cholesky(a, lower=not upper)
 
 
-# --- Linear systems ---------------------------------------------------------------------------------------------------
-
-STRUCTURES = {
-    None: "detect",
-    "gen": "general",
-    "general": "general",
-    "sym": "symmetric",
-    "symmetric": "symmetric",
-    "her": "hermitian",
-    "hermitian": "hermitian",
-    "pos": "positive",
-    "positive definite": "positive",
-}
-
-
-def prepare_solve(
-    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
-    assume_a: Any = None, transposed: Any = False,
-) -> Problem:  # fmt: skip
-    if transposed or assume_a not in STRUCTURES:
-        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}, transposed={transposed!r}")
-    a, b = square(a), _guards.array(b)
-    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0 or len(a) == 1:
-        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
-    _guards.floating(b)
-    dtype = _guards.floating(a, b)
-    n = len(a)
-    flops = real(dtype) * (2 / 3 * n**3 + 2.0 * n * b.size)
-    panels = -(-n // _lu.BLOCK)
-    moved = dtype.itemsize * n * n * panels // 3
-    cost = Cost("solve", n, flops, a.nbytes + moved, moved, flops, flops / panels, panels)
-    return Problem((a, b), dtype, cost, (STRUCTURES[assume_a], bool(lower), True))
-
-
-def prepare_scipy_solve(
-    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
-    assume_a: Any = None, transposed: Any = False,
-) -> Problem:  # fmt: skip
-    if _routes.is_stack(a) and not transposed and assume_a in (None, "gen", "general"):
-        b = _guards.array(b)
-        if a.shape[-1] == 1 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
-            raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {np.shape(b)}")
-        return _routes.stack("solve", (a, b), _stacks.solve)
-    return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
-
-
-def prepare_numpy_solve(a: Any, b: Any) -> Problem:
-    problem = prepare_solve(a, b, assume_a="gen")
-    return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
-
-
-def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
-    (a, b), (structure, lower, warns) = problem.arrays, problem.params
-    _guards.finite(a, b)
-    full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
-    if structure == "detect":
-        below, above = _host.bandwidth(full)
-        if min(below, above) == 0 or max(below, above) == 1:
-            raise Unsupported(Reason.LAYOUT, f"bandwidths {below} and {above}: the host solves it in O(n^2)")
-        positive = np.array_equal(full, full.conj().T) and (full.diagonal().real > 0).all()
-        structure = "maybe positive" if positive else "general"
-    if structure in ("hermitian", "positive"):
-        full = hermitian(full, lower, problem.dtype)
-    if structure == "symmetric":
-        triangle = np.tril(full, -1) if lower else np.triu(full, 1)
-        full = triangle + triangle.T + np.diag(full.diagonal())
-    columns = b.reshape(len(b), -1)
-    x = _solve_factored(full, columns, structure, warns, engine)
-    return x.reshape(b.shape)
-
-
-def _solve_factored(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: Engine) -> np.ndarray:
-    """x (n, k) of A x = b; Unsupported where SciPy would warn or raise, so that SciPy does."""
-    norm = np.abs(a).sum(axis=0).max()
-    if structure in ("positive", "maybe positive"):
-        try:
-            l = _cholesky.cholesky(a, engine)
-        except _host.LinAlgError as why:
-            if structure == "positive":
-                raise Unsupported(Reason.VALUE, "not positive definite") from why
-        else:
-            (pocon,) = _host.lapack.get_lapack_funcs(("pocon",), (a,))
-            _check_condition(pocon(l, norm, uplo="L")[0], a.dtype, warns)
-            y = _host.solve_triangular(l, b, lower=True, check_finite=False)
-            x: np.ndarray = _host.solve_triangular(l, y, lower=True, trans="C", check_finite=False)
-            return x
+def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
+    (a,), (lower, *_) = problem.arrays, problem.params
+    _guards.finite(a)
+    a = a.astype(problem.dtype, copy=False)
     try:
-        lu, p = _lu.factor(a, engine)
-    except _lu.Singular as why:
-        raise Unsupported(Reason.VALUE, str(why)) from why
-    (gecon,) = _host.lapack.get_lapack_funcs(("gecon",), (a,))
-    _check_condition(gecon(lu, norm)[0], a.dtype, warns)
-    return _lu.solve(lu, p, b)
+        l = _cholesky.cholesky(a if lower else adjoint(a), engine)
+    except _host.LinAlgError as why:
+        raise Unsupported(Reason.VALUE, "not positive definite") from why
+    return l if lower else adjoint(l)
 
 
-def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
-    if warns and rcond < np.finfo(dtype).eps:
-        raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
+def cholesky_error(problem: Problem, result: np.ndarray) -> float:
+    (a,), (lower, *_) = problem.arrays, problem.params
+    l, a = (result, a) if lower else (adjoint(result), adjoint(a))
+    v = probe(a.shape[-1], problem.dtype)
+    below = np.tril(a, -1)
+    av = below @ v + adjoint(below) @ v + np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis] * v
+    return worst(l @ (adjoint(l) @ v) - av, sizes(np.tril(a)), v)
 
 
-def solve_error(problem: Problem, x: np.ndarray) -> float:
-    (a, b), (structure, lower, _) = problem.arrays, problem.params
-    if structure in ("hermitian", "positive"):
-        a = hermitian(a, lower, problem.dtype)
-    if structure == "symmetric":
-        triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-        a = triangle + triangle.T + np.diag(a.diagonal())
-    scale = norm(a) * norm(x) + norm(b)
-    return norm(b - a @ x) / scale if scale else 0.0
+def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    problem = prepare_cholesky(square(a), lower)
+    return Problem(problem.arrays, problem.dtype, problem.cost, (bool(lower), lower))
+
+
+def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
+    """The other triangle is a's, as LAPACK leaves it."""
+    (a,), (lower, given) = problem.arrays, problem.params
+    factor = run_cholesky(problem, engine)
+    return factor + (np.triu(a, 1) if lower else np.tril(a, -1)), given
+
+
+def cho_factor_error(problem: Problem, result: tuple[np.ndarray, Any]) -> float:
+    c, _ = result
+    return cholesky_error(problem, np.tril(c) if problem.params[0] else np.triu(c))
+
+
+def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_finite: Any = True) -> Problem:
+    c, lower = c_and_lower
+    c = square(c)
+    b = right_hand_sides(c, b)
+    dtype, n, k = _guards.floating(c, b), len(c), b.size // len(c)
+    once = _work.triangular(n, k, in_one_launch(2, dtype))
+    return Problem((c, b), dtype, (once + once).cost("trsm", n, 2.0 * n * n * k, dtype), (bool(lower),))
+
+
+def run_cho_solve(problem: Problem, engine: Engine) -> np.ndarray:
+    (c, b), (lower,) = problem.arrays, problem.params
+    _guards.finite(c, b)
+    _nonzero(c)
+    c, columns = (x.astype(problem.dtype, copy=False) for x in (c, b.reshape(len(b), -1)))
+    return _cholesky.solve(c, columns, lower, engine).reshape(b.shape)
+
+
+def cho_solve_error(problem: Problem, x: np.ndarray) -> float:
+    (c, b), (lower,) = problem.arrays, problem.params
+    u = adjoint(np.tril(c)) if lower else np.triu(c)
+    return norm(adjoint(u) @ (u @ x) - b) / (norm(u) ** 2 * norm(x) + norm(b) or 1.0)
+
+
+def _nonzero(a: np.ndarray) -> None:
+    if not np.diagonal(a, axis1=-2, axis2=-1).all():
+        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+
+
+# --- LU ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Factored:
+    """A[p] = L U, before it is what the caller asked for: the backward error is measured here."""
+
+    lu: np.ndarray
+    pivots: np.ndarray
+
+
+def prepare_lu_factor(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    return _lu_problem(a)
+
+
+def prepare_lu(
+    a: Any, permute_l: Any = False, overwrite_a: Any = False, check_finite: Any = True, p_indices: Any = False
+) -> Problem:
+    problem = _lu_problem(a)
+    return Problem(problem.arrays, problem.dtype, problem.cost, (bool(permute_l), bool(p_indices)))
+
+
+def _lu_problem(a: Any, square: bool = False) -> Problem:
+    a = matrices(a, square=square)
+    dtype, (m, n) = _guards.floating(a), a.shape[-2:]
+    if m == n == 1:
+        raise Unsupported(Reason.LAYOUT, "a number, not a matrix")
+    k = min(m, n)
+    flops = 1.0 * m * n * k - k**3 / 3
+    return Problem((a,), dtype, _work.lu(m, n, in_one_launch(a.ndim, dtype)).cost("lu", k, flops, dtype, stack_size(a)))
+
+
+def run_lu(problem: Problem, engine: Engine) -> Factored:
+    (a,) = problem.arrays
+    _guards.finite(a)
+    return Factored(*_lu.factor(a.astype(problem.dtype), engine))
+
+
+def run_lu_factor(problem: Problem, engine: Engine) -> Factored:
+    factored = run_lu(problem, engine)
+    _nonzero(factored.lu)
+    return factored
+
+
+def lu_error(problem: Problem, result: Any) -> float:
+    """Of a Factored; the reference's own results are not measured."""
+    if not isinstance(result, Factored):
+        return 0.0
+    (a,) = problem.arrays
+    lu, k = result.lu, min(a.shape[-2:])
+    v = probe(a.shape[-1], problem.dtype)
+    uv = np.triu(lu[..., :k, :]) @ v
+    luv = np.tril(lu[..., :k], -1) @ uv
+    luv[..., :k, :] += uv
+    av = _lu.rows(a @ v, _lu.order(result.pivots, a.shape[-2]))
+    # What partial pivoting does to the size of U is LAPACK's as well.
+    return worst(av - luv, np.maximum(sizes(a), sizes(np.triu(lu))), v)
+
+
+def deliver_lu_factor(problem: Problem, factored: Factored) -> Any:
+    """SciPy's loop over a stack collects results in a list."""
+    pair = factored.lu, factored.pivots.astype(np.int32)
+    return pair if factored.lu.ndim == 2 else list(pair)
+
+
+def deliver_lu(problem: Problem, factored: Factored) -> tuple[np.ndarray, ...]:
+    permute_l, p_indices = problem.params
+    lu = factored.lu
+    m, n = lu.shape[-2:]
+    k = min(m, n)
+    l, u = np.tril(lu[..., :k], -1), np.triu(lu[..., :k, :])
+    diagonal = np.arange(k)
+    l[..., diagonal, diagonal] = 1
+    p = np.argsort(_lu.order(factored.pivots, m), axis=-1)  # A = L[p] U
+    if permute_l:
+        return _lu.rows(l, p), u
+    return (p.astype(np.int32) if p_indices else np.eye(m, dtype=lu.real.dtype)[p]), l, u
+
+
+def prepare_lu_solve(
+    lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: Any = False, check_finite: Any = True
+) -> Problem:
+    lu, pivots = lu_and_piv
+    lu, pivots = square(lu), _guards.array(pivots)
+    b = right_hand_sides(lu, b)
+    if pivots.shape != lu.shape[:1] or pivots.dtype.kind != "i":
+        raise Unsupported(Reason.PARAM, f"pivots {pivots.dtype} {pivots.shape} for a matrix {lu.shape}")
+    if trans not in (0, 1, 2):
+        raise Unsupported(Reason.PARAM, f"trans={trans!r}")
+    dtype, n, k = _guards.floating(lu, b), len(lu), b.size // len(lu)
+    once = _work.triangular(n, k, in_one_launch(2, dtype))
+    cost = (once + once).cost("trsm", n, 2.0 * n * n * k, dtype)
+    return Problem((lu, b, pivots), dtype, cost, ("NTC"[int(trans)],))
+
+
+def run_lu_solve(problem: Problem, engine: Engine) -> np.ndarray:
+    (lu, b, pivots), (trans,) = problem.arrays, problem.params
+    _guards.finite(lu, b)
+    _nonzero(lu)
+    if pivots.min() < 0 or pivots.max() >= len(lu):
+        raise Unsupported(Reason.VALUE, "pivots outside the matrix")
+    lu, columns = (x.astype(problem.dtype, copy=False) for x in (lu, b.reshape(len(b), -1)))
+    return _lu.solve(lu, pivots, columns, engine, trans).reshape(b.shape)
+
+
+def lu_solve_error(problem: Problem, x: np.ndarray) -> float:
+    (lu, b, pivots), (trans,) = problem.arrays, problem.params
+    l, u = np.tril(lu, -1) + np.eye(len(lu), dtype=lu.dtype), np.triu(lu)
+    p = _lu.order(pivots, len(lu))
+    if trans == "N":
+        residual = l @ (u @ x) - b[p]
+    else:
+        turned = (lambda m: m.T) if trans == "T" else adjoint
+        residual = turned(u) @ (turned(l) @ x[p]) - b
+    return norm(residual) / (norm(l) * norm(u) * norm(x) + norm(b) or 1.0)
+
+
+# --- Determinants -----------------------------------------------------------------------------------------------------
+
+
+def prepare_det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    return _lu_problem(a, square=True)
+
+
+def prepare_numpy_det(a: Any) -> Problem:
+    return _lu_problem(a, square=True)
+
+
+def _pivots_and_sign(factored: Factored, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The diagonal of U (..., n) in ``dtype``, and the sign of the swaps (...)."""
+    u = np.diagonal(factored.lu, axis1=-2, axis2=-1).astype(dtype)
+    swaps = (factored.pivots != np.arange(u.shape[-1])).sum(axis=-1)
+    return u, np.asarray(1 - 2 * (swaps % 2))
+
+
+def deliver_det(problem: Problem, factored: Factored) -> Any:
+    """One product of the pivots in double precision, as SciPy's."""
+    u, sign = _pivots_and_sign(factored, np.result_type(factored.lu.dtype, np.float64))
+    with np.errstate(all="ignore"):  # SciPy overflows in silence
+        return (u.prod(axis=-1) * sign)[()]
+
+
+def _slogdet(factored: Factored) -> tuple[Any, Any]:
+    u, sign = _pivots_and_sign(factored, factored.lu.dtype)
+    size = np.abs(u)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        phase = np.where(size > 0, u / np.where(size > 0, size, 1), 0).prod(axis=-1) * sign
+        return phase.astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
+
+
+def deliver_slogdet(problem: Problem, factored: Factored) -> Any:
+    return SlogdetResult(*_slogdet(factored))
+
+
+def deliver_numpy_det(problem: Problem, factored: Factored) -> Any:
+    """From the logarithm, as NumPy's: no overflow on the way."""
+    phase, logarithm = _slogdet(factored)
+    with np.errstate(over="ignore", under="ignore"):
+        return (phase * np.exp(logarithm)).astype(factored.lu.dtype)[()]
+
+
+def run_numpy_det(problem: Problem, engine: Engine) -> Factored:
+    factored = run_lu(problem, engine)
+    if not np.isfinite(deliver_numpy_det(problem, factored)).all():
+        raise Unsupported(Reason.VALUE, "the determinant overflows")  # NumPy warns where its cast does
+    return factored
+
+
+def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Problem, Any], Any] | None = None) -> Op:
+    module, _, attribute = name.rpartition(".")
+    function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
+    look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
+    options = {} if deliver is None else {"deliver": deliver}
+    return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
 
 
 FACTOR_OPS = (
-    Op("scipy.linalg.cholesky", reference.cholesky, prepare_scipy_cholesky, run_cholesky, cholesky_error, SMALL,
-       routed=_routes.stacked("cholesky")),
-    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL,
-       routed=_routes.stacked("solve")),
-)  # fmt: skip
+    _op("scipy.linalg.cholesky", prepare_scipy_cholesky, run_cholesky, cholesky_error),
+    _op("scipy.linalg.cho_factor", prepare_cho_factor, run_cho_factor, cho_factor_error),
+    _op("scipy.linalg.cho_solve", prepare_cho_solve, run_cho_solve, cho_solve_error),
+    _op("scipy.linalg.lu", prepare_lu, run_lu, lu_error, deliver_lu),
+    _op("scipy.linalg.lu_factor", prepare_lu_factor, run_lu_factor, lu_error, deliver_lu_factor),
+    _op("scipy.linalg.lu_solve", prepare_lu_solve, run_lu_solve, lu_solve_error),
+    _op("scipy.linalg.det", prepare_det, run_lu, lu_error, deliver_det),
+)
 NUMPY_FACTOR_OPS = (
-    Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, run_cholesky, cholesky_error, SMALL),
-    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
+    _op("numpy.linalg.cholesky", prepare_numpy_cholesky, run_cholesky, cholesky_error),
+    _op("numpy.linalg.det", prepare_numpy_det, run_numpy_det, lu_error, deliver_numpy_det),
+    _op("numpy.linalg.slogdet", prepare_numpy_det, run_lu, lu_error, deliver_slogdet),
 )

@@ -1,48 +1,61 @@
-"""Blocked LU with partial pivoting: panels on the host, trailing updates by the engine."""
+"""LU with partial pivoting by halves of the columns: panels on the host, everything else products of the engine."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from trnpy import _host
 from trnpy._engine import Engine
-
-BLOCK = 128  # one PE tile
-
-
-class Singular(ArithmeticError):
-    """A pivot is exactly zero."""
+from trnpy.linalg import _panels, _triangular
+from trnpy.linalg._panels import BLOCK, split
 
 
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
-    """Packed LU (n, n) of a square a (n, n) and its row order p (n,): a[p] = L U.
+    """Packed LU (..., m, n) of a (..., m, n) and LAPACK's pivots (..., min(m, n)), from 0.
 
-    Golub & Van Loan, 4th ed., sec. 3.2.11.
+    A pivot that is zero ends nothing, as in LAPACK: U then has it on its diagonal.
+    Toledo, SIAM J. Matrix Anal. Appl. 18, 1065 (1997).
     """
     lu = a.copy()
-    n = len(a)
-    p = np.arange(n)
-    (getrf,) = _host.lapack.get_lapack_funcs(("getrf",), (lu,))
-    for j in range(0, n, block):
-        here, rest = slice(j, min(j + block, n)), slice(min(j + block, n), n)
-        panel, swaps, singular = getrf(lu[j:, here])
-        if singular > 0:
-            raise Singular(f"pivot {j + singular - 1} is zero")
-        order = np.arange(n - j)
+    return lu, _factor(lu, engine, block)
+
+
+def _factor(lu: np.ndarray, engine: Engine, block: int) -> np.ndarray:
+    m, n = lu.shape[-2:]
+    if min(m, n) <= block:
+        lu[...], pivots = _panels.lu(lu)
+        return pivots
+    h = split(min(m, n), block)
+    left, right = lu[..., :h], lu[..., h:]
+    above = _factor(left, engine, block)
+    right[...] = rows(right, order(above, m))
+    right[..., :h, :] = _triangular.solve(left[..., :h, :], right[..., :h, :], engine, lower=True, unit=True)
+    right[..., h:, :] -= engine.matmul(left[..., h:, :], right[..., :h, :])
+    below = _factor(right[..., h:, :], engine, block)
+    left[..., h:, :] = rows(left[..., h:, :], order(below, m - h))
+    return np.concatenate([above, below + h], axis=-1)
+
+
+def order(pivots: np.ndarray, m: int) -> np.ndarray:
+    """The order p (..., m) in which swaps leave m rows: A[p] = L U."""
+    p = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
+    for swaps, rows_of_one in zip(pivots.reshape(-1, pivots.shape[-1]).tolist(), p.reshape(-1, m), strict=True):
         for i, swap in enumerate(swaps):
-            order[[i, swap]] = order[[swap, i]]
-        lu[j:], p[j:] = lu[j:][order], p[j:][order]
-        lu[j:, here] = panel
-        if rest.start < n:
-            lu[here, rest] = _host.solve_triangular(
-                lu[here, here], lu[here, rest], lower=True, unit_diagonal=True, check_finite=False
-            )
-            lu[rest, rest] -= engine.matmul(lu[rest, here], lu[here, rest])
-    return lu, p
+            if swap != i:
+                rows_of_one[i], rows_of_one[swap] = rows_of_one[swap], rows_of_one[i]
+    return p
 
 
-def solve(lu: np.ndarray, p: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x (n, k) of A x = b (n, k) from ``factor``."""
-    y = _host.solve_triangular(lu, b[p], lower=True, unit_diagonal=True, check_finite=False)
-    x: np.ndarray = _host.solve_triangular(lu, y, check_finite=False)
-    return x
+def rows(a: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Rows p (..., m) of a (..., m, n)."""
+    return a[p] if p.ndim == 1 else np.take_along_axis(a, p[..., np.newaxis], axis=-2)
+
+
+def solve(lu: np.ndarray, pivots: np.ndarray, b: np.ndarray, engine: Engine, trans: str = "N") -> np.ndarray:
+    """X (..., n, k) of op(A) X = B from ``factor``."""
+    p = order(pivots, lu.shape[-1])
+    if trans == "N":
+        y = _triangular.solve(lu, rows(b, p), engine, lower=True, unit=True)
+        return _triangular.solve(lu, y, engine, lower=False)
+    y = _triangular.solve(lu, b, engine, lower=False, trans=trans)
+    x = _triangular.solve(lu, y, engine, lower=True, trans=trans, unit=True)
+    return rows(x, np.argsort(p, axis=-1))

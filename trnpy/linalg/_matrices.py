@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
+from trnpy.linalg._panels import BLOCK
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
 
@@ -31,3 +33,50 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
 def norm(a: np.ndarray) -> float:
     """Frobenius."""
     return float(np.linalg.norm(a))
+
+
+def matrices(a: Any, square: bool = False) -> np.ndarray:
+    """``a`` as a matrix (m, n) or a stack of them (..., m, n) large enough for products of their panels."""
+    m = _guards.array(a)
+    _guards.floating(m)
+    if m.ndim < 2 or m.size == 0 or (square and m.shape[-1] != m.shape[-2]):
+        raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty {'square ' * square}matrices")
+    if not m.dtype.isnative:  # SciPy 1.17's own inv, lu and det misread it: theirs to answer
+        raise Unsupported(Reason.DTYPE, f"byte order of {m.dtype.str}")
+    if m.ndim > 2 and min(m.shape[-2:]) <= BLOCK:
+        raise Unsupported(Reason.LAYOUT, f"shape {m.shape}: the host factors panels of {BLOCK} columns")
+    return m
+
+
+def tolerance(name: str, value: Any) -> float | None:
+    """``value`` of the option ``name``: none, or a finite number that is not negative."""
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise Unsupported(Reason.PARAM, f"{name}={value!r}")
+    return float(value)
+
+
+def stack_size(a: np.ndarray) -> int:
+    """How many matrices a (..., m, n) holds."""
+    return math.prod(a.shape[:-2])
+
+
+def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
+    """``b`` (n,) or (n, k) for a matrix a (n, n)."""
+    b = _guards.array(b)
+    _guards.floating(b)
+    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
+    return b
+
+
+def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:
+    """The largest |residual| / (size |v|) of a stack: residuals (..., m, k) on probes v (n, k), sizes (...)."""
+    ratios = np.linalg.norm(residual, axis=(-2, -1)) / np.where(np.asarray(size) > 0, size, 1)
+    return float(ratios.max() / np.linalg.norm(v, 2))
+
+
+def sizes(a: np.ndarray) -> Any:
+    """Frobenius norms (...) of a (..., m, n)."""
+    return np.linalg.norm(a, axis=(-2, -1))

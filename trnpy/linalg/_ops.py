@@ -21,7 +21,9 @@ from trnpy.linalg._matrices import SMALL
 from trnpy.linalg._matrices import hermitian as _hermitian
 from trnpy.linalg._matrices import norm as _norm
 from trnpy.linalg._matrices import square as _square
+from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, ORTHOGONAL_OPS
 from trnpy.linalg._routes import real as _real
+from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, SOLVE_OPS
 
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
@@ -180,10 +182,14 @@ OPS = (
     Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
        routed=_routes.stacked("eigvalsh")),
     *FACTOR_OPS,
+    *SOLVE_OPS,
+    *ORTHOGONAL_OPS,
     *HOST_OPS,
 )  # fmt: skip
 NUMPY_OPS = (
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
     Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL),
     *NUMPY_FACTOR_OPS,
+    *NUMPY_SOLVE_OPS,
+    *NUMPY_ORTHOGONAL_OPS,
 )

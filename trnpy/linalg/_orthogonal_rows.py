@@ -1,0 +1,225 @@
+"""The rows of QR factors and of least squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg as reference
+
+from trnpy import _guards, _host
+from trnpy._dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import HOST, Engine
+from trnpy._precision import probe
+from trnpy.linalg import _qr, _routes, _stacks, _triangular, _work
+from trnpy.linalg._matrices import SMALL, matrices, norm, sizes, stack_size, tolerance, worst
+from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+
+TALL = 4  # rows a column: from here two passes over A^H A are fewer and larger products than reflectors
+GAP = 2.0  # between a tolerance and the singular values that are beyond doubt above it
+QrResult = type(np.linalg.qr(np.eye(1)))
+
+# --- QR ---------------------------------------------------------------------------------------------------------------
+
+# What NumPy calls SciPy's modes; "q" is the columns of Q: "full" m, "economic" k.
+NUMPY_MODES = {"reduced": "economic", "complete": "full", "r": "r", "raw": "raw"}
+
+
+@dataclass(frozen=True, slots=True)
+class Orthogonal:
+    """A = Q R before it is what the caller asked for; Q by its columns, its reflectors, or neither of them."""
+
+    r: np.ndarray
+    q: np.ndarray | None = None
+    packed: np.ndarray | None = None
+    blocks: tuple[np.ndarray, ...] = ()
+
+
+def prepare_qr(
+    a: Any, overwrite_a: Any = False, lwork: Any = None, mode: Any = "full", pivoting: Any = False,
+    check_finite: Any = True,
+) -> Problem:  # fmt: skip
+    if lwork is not None or pivoting:
+        raise Unsupported(Reason.PARAM, f"lwork={lwork!r}, pivoting={pivoting!r}: the host's")
+    if not isinstance(mode, str) or mode not in ("full", "qr", "r", "economic", "raw"):
+        raise Unsupported(Reason.PARAM, f"mode={mode!r}")
+    if _routes.is_stack(a) and min(a.shape[-2:]) <= BLOCK and mode != "raw":
+        return _routes.stack("qr", (a,), _stacks.qr, mode)
+    return _qr_problem(a, "full" if mode == "qr" else mode)
+
+
+def prepare_numpy_qr(a: Any, mode: Any = "reduced") -> Problem:
+    if not isinstance(mode, str) or mode not in NUMPY_MODES:
+        raise Unsupported(Reason.PARAM, f"mode={mode!r}")
+    return _qr_problem(a, NUMPY_MODES[mode])
+
+
+def _qr_problem(a: Any, mode: str) -> Problem:
+    a = matrices(a)
+    dtype, (m, n) = _guards.floating(a), a.shape[-2:]
+    if a.ndim > 2 and mode == "raw":
+        raise Unsupported(Reason.PARAM, "stacks with mode='raw'")
+    k = min(m, n)
+    columns = {"full": m, "economic": k}.get(mode, 0)
+    tall = a.ndim == 2 and m >= TALL * n and mode in ("economic", "r")
+    work = _work.cholesky_qr(m, n, in_one_launch(2, dtype)) if tall else _work.householder(m, n)
+    flops = 2.0 * m * n * k - 2 / 3 * k**3
+    if columns:
+        flops *= 2
+        work = work if tall else work + _work.form_q(m, k, columns)
+    size = (float(m) * n * k) ** (1 / 3)
+    return Problem((a,), dtype, work.cost("qr", size, flops, dtype, stack_size(a)), (mode, columns, tall))
+
+
+def run_qr(problem: Problem, engine: Engine) -> Orthogonal:
+    (a,), (mode, columns, tall) = problem.arrays, problem.params
+    _guards.finite(a)
+    a = a.astype(problem.dtype, copy=False)
+    if tall:
+        q, r = _tall(a, engine)
+        return Orthogonal(r, q if columns else None)
+    packed, blocks = _qr.householder(a, engine)
+    rows = a.shape[-2] if mode == "full" else min(a.shape[-2:])
+    r = np.triu(packed)[..., :rows, :]
+    if not columns:
+        return Orthogonal(r, None, packed, tuple(blocks))
+    return Orthogonal(r, _qr.form_q(packed, blocks, columns, engine))
+
+
+def _tall(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return _qr.cholesky_qr(a, engine)
+    except _qr.NotOrthogonal as why:
+        raise Unsupported(Reason.ACCURACY, str(why)) from why
+
+
+def qr_error(problem: Problem, result: Any) -> float:
+    """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; the reference's own results are not measured."""
+    if not isinstance(result, Orthogonal):
+        return 0.0
+    (a,) = problem.arrays
+    v = probe(a.shape[-1], problem.dtype)
+    av, rv = a @ v, result.r @ v
+    if result.q is not None:
+        w = probe(result.q.shape[-1], problem.dtype)
+        qw = result.q @ w
+        return max(worst(av - result.q @ rv, sizes(a), v), worst(adjoint(result.q) @ qw - w, 1.0, w))
+    if result.packed is None:
+        return worst(adjoint(a) @ av - adjoint(result.r) @ rv, sizes(a) ** 2, v)
+    turned = av.astype(problem.dtype)
+    _qr.reflect(result.packed, list(result.blocks), turned, HOST)
+    turned[..., : rv.shape[-2], :] -= rv
+    return worst(turned, sizes(a), v)
+
+
+def deliver_qr(problem: Problem, result: Orthogonal) -> Any:
+    mode = problem.params[0]
+    if mode == "raw":
+        return (result.packed, _tau(result)), result.r
+    if mode == "r":
+        m, n = problem.arrays[0].shape[-2:]
+        r = np.zeros((*result.r.shape[:-2], m, n), result.r.dtype)
+        r[..., : result.r.shape[-2], :] = result.r
+        return (r,) if r.ndim == 2 else r  # SciPy's loop over a stack returns an array or a list
+    return (result.q, result.r) if result.r.ndim == 2 else [result.q, result.r]
+
+
+def deliver_numpy_qr(problem: Problem, result: Orthogonal) -> Any:
+    mode = problem.params[0]
+    if mode == "raw":
+        assert result.packed is not None
+        return result.packed.T, _tau(result)
+    return result.r if mode == "r" else QrResult(result.q, result.r)
+
+
+def _tau(result: Orthogonal) -> np.ndarray:
+    return np.concatenate([t.diagonal() for t in result.blocks])
+
+
+# --- Least squares ----------------------------------------------------------------------------------------------------
+
+
+def prepare_lstsq(
+    a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    lapack_driver: Any = None,
+) -> Problem:  # fmt: skip
+    # An attribute SciPy documents and its stubs do not know; users may set it.
+    driver = getattr(reference.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
+    if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
+        raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
+    a, b, cond = _guards.array(a), _guards.array(b), tolerance("cond", cond)
+    if a.ndim == 2:
+        return _least_squares(a, b, (cond, "scipy", driver))
+    if driver != "gelsd":
+        raise Unsupported(Reason.PARAM, f"stacks with lapack_driver={driver!r}")
+    if a.ndim < 3 or b.ndim == 0 or (b.ndim > 2 and b.shape[:-2] != a.shape[:-2]):
+        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
+    if b.shape[max(b.ndim - 2, 0)] != a.shape[-2]:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    return _routes.stack("lstsq", (a, b), _stacks.lstsq, cond)
+
+
+def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    if rcond is None:
+        rcond = float(np.finfo(np.float64).eps) * max(a.shape, default=1)
+    return _least_squares(a, b, (None if rcond == -1 else tolerance("rcond", rcond), "numpy", "gelsd"))
+
+
+def _least_squares(a: np.ndarray, b: np.ndarray, params: tuple[Any, ...]) -> Problem:
+    if a.ndim != 2 or a.size == 0 or len(a) < TALL * a.shape[1]:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one matrix of {TALL} rows a column or more")
+    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand sides {b.shape}")
+    _guards.floating(a)
+    _guards.floating(b)
+    dtype, (m, n), k = _guards.floating(a, b), a.shape, b.size // len(b)
+    kernel = in_one_launch(2, dtype)
+    factored, solved = _work.cholesky_qr(m, n, kernel), _work.triangular(n, k, kernel)
+    work = factored + _work.matmul(n, m, k) + solved + _work.matmul(m, n, k)
+    flops = 2.0 * m * n * (n + k)
+    return Problem((a, b), dtype, work.cost("qr", (float(m) * n * n) ** (1 / 3), flops, dtype), params)
+
+
+def run_lstsq(problem: Problem, engine: Engine) -> tuple[Any, ...]:
+    """x, residues, rank and singular values, as the drivers of ``lapack_driver`` return them."""
+    (a, b), (cond, library, driver) = problem.arrays, problem.params
+    _guards.finite(a, b)
+    a, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
+    columns = b.reshape(len(b), -1)
+    q, r = _tall(a, engine)
+    s = _host.svd(r, compute_uv=False, check_finite=False)
+    least = GAP * max(cond or 0.0, len(a) * float(np.finfo(problem.dtype).eps))
+    if not s[-1] > least * s[0]:
+        raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
+    x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
+    left = columns - engine.matmul(a, x)
+    residues = (np.abs(left) ** 2).sum(axis=0)
+    x = x.reshape(-1, *b.shape[1:])
+    rank = len(s)
+    if library == "numpy":
+        return x, residues, np.int32(rank), s
+    if driver == "gelsy":
+        return x, np.array([], x.dtype), rank, None
+    return x, residues[0] if b.ndim == 1 else residues, rank, s
+
+
+def lstsq_error(problem: Problem, result: Any) -> float:
+    """|A^H (b - A x)| / |A| over the size of the residual and of A x: zero for the exact minimum."""
+    a, b = problem.arrays
+    x = np.asarray(result[0])
+    left = b - a @ x
+    scale = norm(a) * (norm(left) + norm(a) * norm(x))
+    return norm(adjoint(a) @ left) / scale if scale else 0.0
+
+
+ORTHOGONAL_OPS = (
+    Op("scipy.linalg.qr", reference.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
+    Op("scipy.linalg.lstsq", reference.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
+       routed=_routes.stacked("lstsq")),
+)  # fmt: skip
+NUMPY_ORTHOGONAL_OPS = (
+    Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, run_qr, qr_error, SMALL, deliver_numpy_qr),
+    Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, run_lstsq, lstsq_error, SMALL),
+)

@@ -1,0 +1,327 @@
+"""The rows of linear systems and inverses, by the structure of their matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy.linalg as reference
+
+from trnpy import _guards, _host
+from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine import Engine
+from trnpy._precision import probe
+from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _stacks, _triangular, _work
+from trnpy.linalg._matrices import (
+    SMALL,
+    hermitian,
+    matrices,
+    norm,
+    right_hand_sides,
+    sizes,
+    square,
+    stack_size,
+    worst,
+)  # fmt: skip
+from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+
+STRUCTURES: Mapping[str | None, str] = MappingProxyType(
+    {
+        None: "detect", "gen": "general", "general": "general", "sym": "symmetric", "symmetric": "symmetric",
+        "her": "hermitian", "hermitian": "hermitian", "pos": "positive", "positive definite": "positive",
+        "lower triangular": "lower", "upper triangular": "upper",
+    }
+)  # fmt: skip
+ON_THE_HOST = ("diagonal", "tridiagonal", "banded")
+
+
+def _structure(assume_a: Any) -> str:
+    if assume_a in ON_THE_HOST:
+        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}: the host solves it in O(n)")
+    if not (assume_a is None or isinstance(assume_a, str)) or assume_a not in STRUCTURES:
+        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
+    return STRUCTURES[assume_a]
+
+
+def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.ndarray:
+    """The matrices (..., n, n) that ``structure`` makes of the triangle it reads."""
+    if structure in ("hermitian", "positive"):
+        if a.ndim == 2:
+            return hermitian(a, lower, dtype)
+        triangle = np.tril(a, -1) if lower else np.triu(a, 1)
+        diagonal = np.eye(a.shape[-1]) * np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis]
+        return np.asarray(triangle + adjoint(triangle) + diagonal, dtype)
+    if structure == "symmetric":
+        triangle = np.tril(a, -1) if lower else np.triu(a, 1)
+        return np.asarray((np.tril(a) if lower else np.triu(a)) + triangle.swapaxes(-1, -2), dtype)
+    if structure in ("lower", "upper"):
+        return np.asarray(np.tril(a) if structure == "lower" else np.triu(a), dtype)
+    return a.astype(dtype, copy=False)
+
+
+# --- Linear systems ---------------------------------------------------------------------------------------------------
+
+
+def _system_cost(a: np.ndarray, k: int, structure: str, dtype: np.dtype) -> Cost:
+    """Of k right-hand sides for each matrix a (..., n, n)."""
+    n, kernel = a.shape[-1], in_one_launch(a.ndim, dtype)
+    once = _work.triangular(n, k, kernel)
+    if structure in ("lower", "upper"):
+        return once.cost("trsm", n, 1.0 * n * n * k, dtype)
+    positive = structure == "positive"
+    factored = _work.cholesky(n, kernel) if positive else _work.lu(n, n, kernel)
+    flops = (1 / 3 if positive else 2 / 3) * n**3 + 2.0 * n * n * k
+    return (factored + once + once).cost("solve", n, flops, dtype, stack_size(a))
+
+
+def prepare_solve(
+    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    assume_a: Any = None, transposed: Any = False,
+) -> Problem:  # fmt: skip
+    structure = _structure(assume_a)
+    a = square(a)
+    b = right_hand_sides(a, b)
+    dtype, n = _guards.floating(a, b), len(a)
+    if n == 1 or (transposed and dtype.kind == "c"):
+        raise Unsupported(Reason.PARAM, f"{n} unknowns, transposed={transposed!r} of {dtype}")
+    if transposed:  # of a symmetric matrix it is the same
+        a, lower = a.T, not lower
+        structure = {"lower": "upper", "upper": "lower"}.get(structure, structure)
+    cost = _system_cost(a, b.size // n, structure, dtype)
+    return Problem((a, b), dtype, cost, (structure, bool(lower), True))
+
+
+def prepare_scipy_solve(
+    a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    assume_a: Any = None, transposed: Any = False,
+) -> Problem:  # fmt: skip
+    if not _routes.is_stack(a):
+        return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
+    b = _guards.array(b)
+    if a.shape[-1] > BLOCK:
+        return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
+    if transposed or assume_a not in (None, "gen", "general"):
+        raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}, transposed={transposed!r}")
+    if a.shape[-1] == 1 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
+        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {np.shape(b)}")
+    return _routes.stack("solve", (a, b), _stacks.solve)
+
+
+def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, transposed: bool) -> Problem:
+    """A stack a (..., n, n) with right-hand sides b (..., n, k) of the same batch dimensions."""
+    a = matrices(a, square=True)
+    if structure not in ("detect", "general", "positive") or transposed:
+        raise Unsupported(Reason.PARAM, f"stacks of {structure} matrices, transposed={transposed!r}")
+    if b.ndim < 3 or b.shape[:-1] != a.shape[:-1] or b.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
+    dtype = _guards.floating(a, b)
+    return Problem((a, b), dtype, _system_cost(a, b.shape[-1], structure, dtype), (structure, lower, True))
+
+
+def prepare_numpy_solve(a: Any, b: Any) -> Problem:
+    if _routes.is_stack(a):
+        problem = _stack_problem(a, _guards.array(b), "general", False, False)
+    else:
+        problem = prepare_solve(a, b, assume_a="gen")
+    return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
+
+
+def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
+    (a, b), (structure, lower, warns) = problem.arrays, problem.params
+    _guards.finite(a, b)
+    full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
+    if structure == "detect":
+        structure = _detected(full)
+    columns = b.reshape(len(b), -1) if a.ndim == 2 else b
+    x = _solved(whole(full, structure, lower, problem.dtype), columns, structure, warns, engine)
+    return x.reshape(b.shape)
+
+
+def _detected(a: np.ndarray) -> str:
+    """What SciPy would find in a (..., n, n); Unsupported where that makes the host quick, or what is found differs."""
+    if a.ndim == 2:
+        below, above = _host.bandwidth(a)
+        if min(below, above) == 0 or max(below, above) == 1:
+            raise Unsupported(Reason.LAYOUT, f"bandwidths {below} and {above}: the host solves it in O(n^2)")
+    elif not (a[..., 0, -1].all() and a[..., -1, 0].all()):
+        raise Unsupported(Reason.LAYOUT, "a corner is zero: a matrix may be triangular or banded")
+    hermitian = (a == adjoint(a)).all(axis=(-2, -1))
+    if not hermitian.any():
+        return "general"
+    if not hermitian.all():
+        raise Unsupported(Reason.VALUE, "some matrices are Hermitian")
+    positive = (np.diagonal(a, axis1=-2, axis2=-1).real > 0).all()
+    return "maybe positive" if positive else "hermitian"
+
+
+def _solved(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: Engine) -> np.ndarray:
+    """x (..., n, k) of A x = b; Unsupported where SciPy would warn or raise, so that SciPy does."""
+    if structure in ("lower", "upper"):
+        lower = structure == "lower"
+        check_triangle(a, lower)
+        return _triangular.solve(a, b, engine, lower=lower)
+    if structure in ("positive", "maybe positive"):
+        l = factored_positive(a, engine, required=structure == "positive", warns=warns)
+        if l is not None:
+            return _cholesky.solve(l, b, True, engine)
+    lu, pivots = factored_general(a, engine, warns)
+    return _lu.solve(lu, pivots, b, engine)
+
+
+def factored_positive(a: np.ndarray, engine: Engine, required: bool, warns: bool = True) -> np.ndarray | None:
+    """L of well-conditioned positive-definite a (..., n, n); None where some is indefinite and may be."""
+    try:
+        l = _cholesky.cholesky(a, engine)
+    except _host.LinAlgError as why:
+        if required:
+            raise Unsupported(Reason.VALUE, "not positive definite") from why
+        return None
+    (pocon,) = _host.lapack.get_lapack_funcs(("pocon",), (a,))
+    n = a.shape[-1]
+    for one, norm_1 in zip(l.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
+        _check_condition(pocon(one, norm_1, uplo="L")[0], a.dtype, warns)
+    return l
+
+
+def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """LU and pivots of well-conditioned a (..., n, n)."""
+    lu, pivots = _lu.factor(a, engine)
+    if not np.diagonal(lu, axis1=-2, axis2=-1).all():
+        raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
+    (gecon,) = _host.lapack.get_lapack_funcs(("gecon",), (a,))
+    n = a.shape[-1]
+    for one, norm_1 in zip(lu.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
+        _check_condition(gecon(one, norm_1)[0], a.dtype, warns)
+    return lu, pivots
+
+
+def check_triangle(a: np.ndarray, lower: bool, warns: bool = True) -> None:
+    """Refuse a triangle (n, n) that is singular, or so near to it that SciPy warns."""
+    if not np.diagonal(a, axis1=-2, axis2=-1).all():
+        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+    (trcon,) = _host.lapack.get_lapack_funcs(("trcon",), (a,))
+    for one in a.reshape(-1, *a.shape[-2:]):
+        _check_condition(trcon(one, uplo="L" if lower else "U")[0], a.dtype, warns)
+
+
+def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
+    if warns and not rcond >= np.finfo(dtype).eps:
+        raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
+
+
+def solve_error(problem: Problem, x: np.ndarray) -> float:
+    (a, b), (structure, lower, _) = problem.arrays, problem.params
+    a = whole(a, structure, lower, problem.dtype)
+    columns, x = (m.reshape(len(m), -1) if a.ndim == 2 else m for m in (b, x))
+    scale = sizes(a) * sizes(x) + sizes(columns)
+    return float((sizes(columns - a @ x) / np.where(scale > 0, scale, 1)).max())
+
+
+def prepare_solve_triangular(
+    a: Any, b: Any, trans: Any = 0, lower: Any = False, unit_diagonal: Any = False, overwrite_b: Any = False,
+    check_finite: Any = True,
+) -> Problem:  # fmt: skip
+    op = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}.get(trans)
+    if op is None:
+        raise Unsupported(Reason.PARAM, f"trans={trans!r}")
+    a = square(a)
+    b = right_hand_sides(a, b)
+    dtype, n = _guards.floating(a, b), len(a)
+    cost = _system_cost(a, b.size // n, "lower", dtype)
+    return Problem((a, b), dtype, cost, (op, bool(lower), bool(unit_diagonal)))
+
+
+def run_solve_triangular(problem: Problem, engine: Engine) -> np.ndarray:
+    (a, b), (trans, lower, unit) = problem.arrays, problem.params
+    _guards.finite(a, b)
+    if not unit and not a.diagonal().all():
+        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+    full, columns = (x.astype(problem.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
+    return _triangular.solve(full, columns, engine, lower=lower, trans=trans, unit=unit).reshape(b.shape)
+
+
+def solve_triangular_error(problem: Problem, x: np.ndarray) -> float:
+    (a, b), (trans, lower, unit) = problem.arrays, problem.params
+    t = np.tril(a) if lower else np.triu(a)
+    if unit:
+        np.fill_diagonal(t, 1)
+    t = {"N": t, "T": t.T, "C": adjoint(t)}[trans]
+    return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
+
+
+# --- Inverses ---------------------------------------------------------------------------------------------------------
+
+
+def prepare_inv(
+    a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
+) -> Problem:
+    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
+        if not (assume_a is None or assume_a in ("gen", "general")):
+            raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
+        return _routes.stack("inv", (a,), _stacks.inv)
+    if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 has the short names only
+        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
+    structure = _structure(assume_a)
+    return _inverse_problem(matrices(a, square=True), structure, bool(lower), True)
+
+
+def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) -> Problem:
+    dtype, n = _guards.floating(a), a.shape[-1]
+    if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
+        raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
+    kernel = in_one_launch(a.ndim, dtype)
+    inverted = _work.upper_inverse(n, kernel)
+    if structure in ("lower", "upper"):
+        work, flops = inverted, 1 / 3
+    elif structure == "positive":
+        work, flops = _work.cholesky(n, kernel) + inverted + _work.gram(n, n), 1.0
+    else:
+        work, flops = _work.lu(n, n, kernel) + inverted + _work.triangular(n, n, kernel), 2.0
+    return Problem((a,), dtype, work.cost("inv", n, flops * n**3, dtype, stack_size(a)), (structure, lower, warns))
+
+
+def prepare_numpy_inv(a: Any) -> Problem:
+    return _inverse_problem(matrices(a, square=True), "general", False, False)
+
+
+def run_inv(problem: Problem, engine: Engine) -> np.ndarray:
+    (a,), (structure, lower, warns) = problem.arrays, problem.params
+    _guards.finite(a)
+    full = a.astype(problem.dtype, copy=False)
+    if structure == "detect":
+        structure = _detected(full)
+    full = whole(full, structure, lower, problem.dtype)
+    if structure in ("lower", "upper"):
+        check_triangle(full, structure == "lower")
+        upper = _inverse.upper(adjoint(full) if structure == "lower" else full, engine)
+        return adjoint(upper) if structure == "lower" else upper
+    if structure in ("positive", "maybe positive"):
+        l = factored_positive(full, engine, required=structure == "positive")
+        if l is not None:
+            return _inverse.positive(l, engine)
+    x = _inverse.general(*factored_general(full, engine, warns), engine)
+    if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
+        x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
+    return x
+
+
+def inv_error(problem: Problem, x: np.ndarray) -> float:
+    (a,), (structure, lower, _) = problem.arrays, problem.params
+    a = whole(a, structure, lower, problem.dtype)
+    v = probe(a.shape[-1], problem.dtype)
+    return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
+
+
+SOLVE_OPS = (
+    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL,
+       routed=_routes.stacked("solve")),
+    Op("scipy.linalg.solve_triangular", reference.solve_triangular, prepare_solve_triangular, run_solve_triangular,
+       solve_triangular_error, SMALL),
+    Op("scipy.linalg.inv", reference.inv, prepare_inv, run_inv, inv_error, SMALL, routed=_routes.stacked("inv")),
+)  # fmt: skip
+NUMPY_SOLVE_OPS = (
+    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
+    Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, run_inv, inv_error, SMALL),
+)
