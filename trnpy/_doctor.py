@@ -18,7 +18,6 @@ from trnpy._engine import DeviceEngine, available, current_engine
 from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
-from trnpy._nki.simulator.lint import environment
 from trnpy._patch import patch_status, patched
 from trnpy._policy import Policy, from_environment
 
@@ -178,8 +177,13 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
-    for f in environment({**environ, COMPILER_FLAGS: pinned_flags(flags)}):
-        yield Finding("environment", f.message, f.severity == "E")
+    try:
+        from trnpy._nki.simulator.lint import environment
+    except ImportError as why:
+        yield Finding("environment", f"NEURON_* not looked at: {why}; pip install trnpy[simulator]")
+    else:
+        for f in environment({**environ, COMPILER_FLAGS: pinned_flags(flags)}):
+            yield Finding("environment", f.message, f.severity == "E")
     if environ.get(STOCHASTIC, "0") not in ("", "0"):
         yield Finding("environment", f"{STOCHASTIC}={environ[STOCHASTIC]}: float32 results are rounded at random", True)
 

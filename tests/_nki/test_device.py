@@ -1,5 +1,6 @@
 """The device runtime without a device: torch tensors on the CPU, kernels by the simulator, behind the same code."""
 
+import os
 import subprocess
 import sys
 import types
@@ -265,3 +266,24 @@ def test_neither_torch_nor_nki_is_imported_before_a_device_is_used():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "False False\n"
     )
+
+
+def test_the_first_launch_of_a_shape_is_what_compiling_takes():
+    r = runtime()
+    r.launch("matmul", np.ones((40, 30), "f4"), np.ones((30, 40), "f4"))
+    first = r.counters.compile_s["matmul"]
+    assert first == pytest.approx(r.counters.seconds["matmul"])
+    r.launch("matmul", np.ones((40, 30), "f4"), np.ones((30, 40), "f4"))
+    assert r.counters.compile_s["matmul"] == first < r.counters.seconds["matmul"]
+
+
+@pytest.mark.parametrize("chosen", ["", "s3://bucket/cache"])
+def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", chosen)
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    stand_in = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
+    monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
+    monkeypatch.setattr(torch, "device", lambda name: name)
+    assert neuron_route().device == "neuron"
+    expected = chosen or str(tmp_path / "trnpy" / "neuron-compile-cache")
+    assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()

@@ -1,0 +1,352 @@
+"""Findings about kernels: a stored choice is compiled, a wrong one is not; compiling counts until it is done."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy import _dispatch, _doctor, _store, _timings, _tuning
+from trnpy._calibration import KINDS, HostRates
+from trnpy._dispatch import Reason
+from trnpy._engine import DeviceEngine, engine
+from trnpy._nki.device import compile_cache
+from trnpy._nki.hardware import TRN1, TRN2
+from trnpy._nki.kernels.parameters import for_bounds, for_digits, for_numbers
+from trnpy._nki.runtime import CompileError
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
+from trnpy._policy import Policy
+from trnpy._shapes import octaves
+from trnpy._tuning import Choice, Compiles, Tuning
+
+CUBE = (128, 128, 128)
+# kernel and form as stored, its name, tiles that are not the default, and the parameters that a launch of them has
+CHOICES = [
+    ("matmul", "float32", "matmul", (4, 1, 2), {"m_tiles": 4, "n_tiles": 1, "k_tiles": 2}),
+    ("syrk", "float32", "syrk", (4, 1, 2), {"tiles": 4, "k_tiles": 2}),
+    ("abs_bound", "bfloat16", "abs_bound", (2, 1, 4), {"m_tiles": 2, "n_tiles": 1, "k_tiles": 4}),
+    ("digits_matmul", "7 digits", "digits_matmul", (1, 1, 2), {"m_tiles": 1, "k_tiles": 2}),
+    ("digits_matmul halved", "7 digits", "digits_matmul", (2, 1, 2), {"m_tiles": 2, "k_tiles": 2, "halved": True}),
+    ("digits_matmul wrap", "8 digits", "digits_matmul", (2, 1, 4), {"m_tiles": 2, "k_tiles": 4, "wrap": True}),
+]
+
+
+def stored(*choices, machine="trn2"):
+    _tuning.save(Tuning(tuple(choices)), "simulator", machine)
+
+
+def choice(name, form, tiles, bucket=CUBE):
+    return Choice(name, form, bucket, tiles, 1e-5, False)
+
+
+def launched(name):
+    """The parameters of every variant of a kernel that products of all dtypes compile in a new process."""
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    rng = np.random.default_rng(0)
+    for a in (
+        rng.standard_normal((90, 80)),
+        rng.standard_normal((90, 80)).astype("f4"),
+        np.arange(7200).reshape(90, 80),
+    ):
+        e.matmul(a, a.T)
+        e.gram(a)
+    return [dict(variant[2]) for variant in e.counters.variants if variant[0] == name]
+
+
+@pytest.mark.parametrize("stored_as, form, name, tiles, parameters", CHOICES, ids=lambda x: str(x))
+def test_a_stored_choice_is_what_is_compiled(stored_as, form, name, tiles, parameters):
+    assert not any(parameters.items() <= found.items() for found in launched(name))
+    stored(choice(stored_as, form, tiles))
+    assert any(parameters.items() <= found.items() for found in launched(name))
+
+
+@pytest.mark.parametrize(
+    "name, form, bucket, machine",
+    [
+        ("matmul", "bfloat16", CUBE, "trn2"),
+        ("matmul", "float32", (256, 128, 128), "trn2"),
+        ("syrk", "float32", CUBE, "trn2"),
+        ("matmul", "float32", CUBE, "trn1"),
+    ],
+)
+def test_a_choice_for_something_else_is_not_used(name, form, bucket, machine):
+    stored(choice(name, form, (4, 1, 2), bucket), machine=machine)
+    assert {tuple(f[t] for t in ("m_tiles", "n_tiles", "k_tiles")) for f in launched("matmul")} == {
+        for_numbers(4).tiles
+    }
+
+
+def edited(change):
+    file = _tuning.path("simulator", "trn2")
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+STALE = {
+    "other kernels": (lambda c: c.update(key="kernels 0123456789ab"), "is for kernels 0123456789ab, not kernels"),
+    "no choices": (lambda c: c.pop("choices"), "KeyError"),
+    "unknown tiles": (lambda c: c["choices"][0].update(tiles=[99, 1, 1]), r"tiles \(99, 1, 1\)"),
+    "no time": (lambda c: c["choices"][0].update(seconds=float("nan")), "in nan s"),
+    "other shape": (lambda c: c.update(choices={"matmul": 3}), "calibrate --kernels"),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_what_is_stale_or_damaged_is_ignored_for_a_stated_reason(name, capsys):
+    change, says = STALE[name]
+    stored(choice("matmul", "float32", (4, 1, 2)))
+    edited(change)
+    with pytest.raises(AssertionError, match=says):
+        raise AssertionError(_tuning.load("simulator", "trn2").ignored)
+    assert all(found["m_tiles"] == 8 for found in launched("matmul"))
+    assert _doctor.doctor([]) == 0
+    assert "ignored: " in capsys.readouterr().out
+    stored(choice("matmul", "float32", (4, 1, 2)))  # replaces what was there
+    assert len(_tuning.load("simulator", "trn2").choices) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
+def test_a_file_that_is_no_file_of_ours_is_ignored(text):
+    stored(choice("matmul", "float32", (4, 1, 2)))
+    _tuning.path("simulator", "trn2").write_text(text)
+    assert "is not what calibrate --kernels writes" in _tuning.load("simulator", "trn2").ignored
+
+
+def test_a_file_is_written_whole_or_not_at_all():
+    stored(choice("matmul", "float32", (4, 1, 2)))
+    file = _tuning.path("simulator", "trn2")
+    before = file.read_text()
+    with pytest.raises(TypeError):
+        _store.write(file, {"choices": [object()]})
+    assert file.read_text() == before and os.listdir(file.parent) == [file.name]
+
+
+def test_choices_are_added_to_and_replaced():
+    stored(choice("matmul", "float32", (4, 1, 2)), choice("syrk", "float32", (4, 1, 2)))
+    stored(choice("matmul", "float32", (2, 1, 2)), choice("matmul", "bfloat16", (2, 1, 4)))
+    found = _tuning.load("simulator", "trn2").tiles
+    assert len(found) == 3 and found["matmul", "float32", CUBE] == (2, 1, 2)
+
+
+@pytest.mark.parametrize("extents, bucket", [((1, 128, 129), (128, 128, 256)), ((5000, 8192, 700), (8192, 8192, 1024))])
+def test_buckets_of_choices_are_octaves(extents, bucket):
+    assert octaves(extents) == bucket
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+class Compiling(SimulatorRuntime):
+    """A simulator of a device on which new shapes take time, which it states."""
+
+    name = "neuron"
+    compiles = True
+
+    def run(self, name, /, *operands, **parameters):
+        before = sum(self.counters.compiles.values())
+        result = super().run(name, *operands, **parameters)
+        if sum(self.counters.compiles.values()) > before:
+            self.counters.compile_s[name] = 7.0
+        return result
+
+
+SLOW = HostRates(dict.fromkeys(KINDS, ((32.0, 2e7),)), 1e9, True, "a slow host")  # 0.4 s for 160^3
+A = np.random.default_rng(0).standard_normal((160, 160)).astype("f4")
+
+
+@pytest.fixture
+def slow_host(monkeypatch):
+    monkeypatch.setattr(_dispatch, "current_rates", lambda: SLOW)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "s3://somewhere")
+
+
+def test_compiling_keeps_a_call_on_the_host_until_waiting_has_cost_as_much(slow_host):
+    e = DeviceEngine(Compiling(TRN2))
+    estimate = e.compiles.seconds("numpy.matmul", (A, A), A.dtype, "matched")
+    with engine(e), trnpy.trace() as log:
+        for _ in range(200):
+            np.testing.assert_allclose(trnpy.matmul(A, A), A @ A, rtol=1e-4, atol=1e-4)
+            if log[-1].on_device:
+                break
+        waited = log[:-1]
+        assert {d.reason for d in waited} == {Reason.NOT_COMPILED} and log[-1].reason is Reason.FASTER
+        assert "compiling this shape takes" in waited[0].detail
+        assert estimate - 2 * waited[0].gain_s <= sum(d.gain_s for d in waited) <= estimate
+        assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.FASTER
+        other = trnpy.explain(trnpy.matmul, A[:, :100], A[:100])  # other shapes: 7 seconds, as matmul took
+        assert other.reason is Reason.NOT_COMPILED and "takes 7 s" in other.detail
+    with engine(DeviceEngine(Compiling(TRN2))):  # a new process knows what the compiler's cache holds
+        assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.FASTER
+
+
+def test_what_another_compile_cache_holds_does_not_count(slow_host, monkeypatch):
+    with engine(DeviceEngine(Compiling(TRN2))), trnpy.policy(force=True):
+        trnpy.matmul(A, A)
+    for place in ("s3://elsewhere", "/no/such/folder"):
+        monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", place)
+        with engine(DeviceEngine(Compiling(TRN2))):
+            assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.NOT_COMPILED
+    monkeypatch.delenv("NEURON_COMPILE_CACHE_URL")
+    assert compile_cache().startswith(str(_store.folder()))
+
+
+def test_nothing_is_compiled_where_nothing_runs(slow_host):
+    for e in (DeviceEngine(SimulatorRuntime(TRN2)), trnpy._engine.HostEngine()):
+        assert e.compiles.seconds("numpy.matmul", (A, A), A.dtype, "matched") == 0
+        with engine(e):
+            assert trnpy.explain(trnpy.matmul, A, A).reason is not Reason.NOT_COMPILED
+    with trnpy.policy(device="null"):
+        assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.FASTER
+
+
+@pytest.mark.parametrize("dtype, precision, kernels", [
+    ("f4", "matched", ("matmul",)), ("f8", "fp32", ("matmul",)), ("c16", "bf16", ("matmul",)),
+    ("f8", "matched", ("digits_split", "digits_split", "abs_bound", "digits_matmul")),
+    ("i8", "fp32", ("digits_split", "digits_split", "digits_matmul")),
+])  # fmt: skip
+def test_each_dtype_compiles_its_own_kernels(dtype, precision, kernels):
+    runtime = Compiling(TRN2)
+    a = (np.ones((40, 30)) * 3).astype(dtype)
+    with trnpy.policy(precision=precision):
+        DeviceEngine(runtime).matmul(a, a.T)
+    assert sum(runtime.counters.compiles.values()) >= len(set(kernels))
+    assert set(runtime.counters.compiles) == set(kernels)
+    times = {kernel: float(1 + i) for i, kernel in enumerate(_tuning.INSTRUCTIONS)}
+    found = Compiles(runtime, Tuning(compile_s=times)).seconds("numpy.matmul", (a,), a.dtype, precision)
+    assert found == sum(times[kernel] for kernel in kernels)
+
+
+def test_first_estimates_rest_on_what_kernels_compile_to():
+    digits, magnitudes = (
+        (Specification((7, 1024, 1024), "bfloat16"),) * 2,
+        (Specification((1024, 1024), "bfloat16"),) * 2,
+    )
+    traced = {
+        "matmul": (magnitudes, for_numbers(2).of_numbers()),
+        "abs_bound": (magnitudes, for_bounds().of_numbers()),
+        "digits_matmul": (digits, for_digits(7, TRN2).of_digits()),
+        "digits_split": (
+            (Specification((1024, 8192), np.uint8),), {"width": 8, "places": tuple(range(7)), "turned": True},
+        ),
+    }  # fmt: skip
+    assert set(traced) == set(_tuning.INSTRUCTIONS)
+    for name, (operands, keywords) in traced.items():
+        count = len(run(kernel(name), operands, keywords, mode="trace").trace.instructions)
+        print(f"{name}: {count} instructions, {_tuning.INSTRUCTIONS[name]} assumed")
+        assert 0.5 <= count / _tuning.INSTRUCTIONS[name] <= 2
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def case(kernel, extents):
+    return next(c for c in _timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
+
+
+@pytest.mark.parametrize("kernel", ["matmul", "abs_bound", "digits_matmul", "digits_matmul halved"])
+def test_the_model_chooses_nothing_slower_than_the_default(kernel):
+    for n in (128, 512):
+        c = case(kernel, (n, n, n))
+        found = _timings.choose(c, SimulatorRuntime(TRN2))
+        assert found.seconds <= _timings.modelled_s(c, c.default.tiles, TRN2) and not found.measured
+
+
+def test_small_products_of_digits_take_small_tiles():
+    assert _timings.choose(case("digits_matmul", CUBE), SimulatorRuntime(TRN2)).tiles != for_digits(7, TRN2).tiles
+
+
+@pytest.mark.parametrize("machine", [TRN1, TRN2], ids=lambda m: m.name)
+def test_every_case_names_a_kernel_and_its_default_first(machine):
+    for c in _timings.cases(machine):
+        assert c.default.tiles in c.tilings and set(c.tilings) <= _tuning.TILINGS
+        kernel(c.name)
+
+
+class Timed(Compiling):
+    """A device on which only some tiles compile, and the fewer the faster."""
+
+    refused = ()
+    launches = 0
+
+    def run(self, name, /, *operands, **parameters):
+        self.launches += 1
+        if parameters["m_tiles"] in self.refused:
+            raise CompileError("NCC_ITEN404")
+        return super().run(name, *operands, **parameters)
+
+
+def test_a_device_decides_among_the_best_of_the_model(monkeypatch):
+    seconds = {8: 3.0, 4: 2.0, 2: 1.0}
+    now = [0.0]
+    monkeypatch.setattr(_timings.time, "perf_counter", lambda: now[0])
+
+    class Clock(Timed):
+        def run(self, name, /, *operands, **parameters):
+            now[0] += seconds[parameters["m_tiles"]]
+            return super().run(name, *operands, **parameters)
+
+    monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: -tiles[0] - tiles[2] / 100)
+    found = _timings.choose(case("matmul", CUBE), Clock(TRN2))
+    assert found.measured and found.tiles[0] == 8 and found.seconds == 3.0  # the model left it nothing else
+    monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: tiles[0])
+    found = _timings.choose(case("matmul", CUBE), Clock(TRN2))
+    assert found.measured and found.tiles[0] == 2 and found.seconds == 1.0
+    Clock.refused = (2,)
+    assert _timings.choose(case("matmul", CUBE), Clock(TRN2)).tiles[0] in (4, 8)
+
+
+def test_a_kernel_that_never_compiles_is_said_and_left_out(monkeypatch):
+    only = case("matmul", CUBE)
+    monkeypatch.setattr(_timings, "cases", lambda machine: [only])
+    runtime, said = Timed(TRN2), []
+    runtime.refused = (2, 4, 8)
+    assert _timings.calibrate(runtime, said.append, lambda what, fraction: None, 1.0) == (0, 1)
+    assert "failed: NCC_ITEN404" in said[0]
+
+
+def test_the_command_keeps_what_it_had_time_for(monkeypatch, capsys):
+    monkeypatch.setattr(_timings, "MODELLED_BUDGET_S", 0.0)
+    assert _doctor.calibrate(["--kernels", "--device", "simulator"]) == 0
+    said = capsys.readouterr().out
+    assert "modelled, no device, at most 0 s" in said and "us modelled" in said and "1 of " in said
+    assert "have their defaults" in said and len(_tuning.load("simulator", "trn2").choices) == 1
+    assert _doctor.doctor([]) == 0
+    assert "tiles of 1 shapes, 0 measured and 1 modelled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv, status, says",
+    [
+        (["--kernels"], 1, "nothing to time, and nothing was stored: no Neuron device"),
+        (["--kernels", "--device", "neuron"], 1, "nothing to time, and nothing was stored: TRNPY_DEVICE=neuron"),
+        (["--kernels", "--device", "null"], 2, "usage"),
+        (["--help"], 0, "--kernels"),
+    ],
+)
+def test_what_else_the_command_says(argv, status, says, capsys):
+    assert _doctor.calibrate(argv) == status
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, value, wrong, says",
+    [
+        ("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1", True, "rounded at random"),
+        ("NEURON_LOGICAL_NC_CONFIG", "2", True, "NEURON_LOGICAL_NC_CONFIG=2"),
+        ("NEURON_CC_FLAGS", "--auto-cast=all -O1", False, "has --auto-cast=all: trnpy compiles with --auto-cast=none"),
+        ("NEURON_COMPILE_CACHE_URL", "/elsewhere", False, "kept in /elsewhere (from NEURON_COMPILE_CACHE_URL)"),
+    ],
+)
+def test_the_doctor_reads_the_environment(monkeypatch, capsys, name, value, wrong, says):
+    monkeypatch.setenv(name, value)
+    assert _doctor.doctor([]) == int(wrong)
+    assert says in capsys.readouterr().out
+
+
+def test_a_forced_call_compiles_at_once(slow_host):
+    with engine(DeviceEngine(Compiling(TRN2))), trnpy.trace() as log, trnpy.policy(force=True):
+        trnpy.matmul(A, A)
+    assert log[0].reason is Reason.FORCED and Policy().force is False
