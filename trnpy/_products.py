@@ -25,7 +25,7 @@ from trnpy._shapes import FINE, Buckets, block, pieces
 T = TypeVar("T")
 
 FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
-# dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32 (fp16 in NumPy sums in fp16)
+# dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32, as NumPy's of float16 are
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
@@ -137,8 +137,8 @@ class DeviceEngine:
         if isinstance(a, Digits):
             return self.in_digits(a.dtype, lambda d, wide: _matched.gram_kept(d, a))
         form = self._form(a.dtype)
-        if a.ndim == 2 and a.size:
-            if not form and a.dtype.kind in "fc":
+        if a.ndim == 2 and a.size and a.dtype.kind in "fc":
+            if not form:
                 return self.in_digits(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
                 return self.get(self.gram(self.put(a)))
