@@ -47,9 +47,10 @@ def _problem(
     ``product`` is the reference with all but its two operands bound, for integers.
     """
     arrays = tuple([_guards.array(a) for a in operands])
-    integers = product is not None and out is None and all(a.dtype.kind in "iub" for a in arrays)
-    dtype = np.result_type(*arrays) if integers else _guards.floating(*arrays)
-    if dtype.kind == "f" and integers:  # int64 with uint64: NumPy's float64
+    dtype = np.result_type(*arrays)
+    # What NumPy has no BLAS for; int64 with uint64 is its float64.
+    looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
+    if not looped:
         dtype = _guards.floating(*arrays)
     for a in arrays:
         if a.size == 0:
@@ -58,8 +59,9 @@ def _problem(
     p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
-    if dtype.kind in "iub" and product is not None:
-        return _integer_problem(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
+    if looped and product is not None:
+        kind = _half_problem if dtype.char == "e" else _integer_problem
+        return kind(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
     route = _pairwise.route(p, arrays, dtype, scalar) if loops and out is None else None
     return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
 
@@ -72,7 +74,7 @@ def _integer_problem(
     product: _integer.Product,
     params: tuple[Any, ...],
 ) -> Problem:
-    """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools on the host."""
+    """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools are counted."""
     k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
     if k.bit_length() > _integer.SINGLE_SIGNIFICAND or not p.output:
         raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
@@ -84,18 +86,63 @@ def _integer_problem(
         return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
 
     route = Route("exact float64 products", seconds, lambda: _integer.exact(product, arrays[0], arrays[1], k, dtype))
-    return Problem(arrays, dtype, replace(cost, kind="integer"), params, route, on_device=dtype.kind in "iu")
+    cost = replace(cost, kind="integer")
+    if dtype.kind == "b":  # counted on the device, as float32
+        cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
+    return Problem(arrays, dtype, cost, params, route)
+
+
+def _half_problem(
+    p: Plan,
+    arrays: tuple[np.ndarray, ...],
+    dtype: np.dtype,
+    cost: Cost,
+    product: _integer.Product,
+    params: tuple[Any, ...],
+) -> Problem:
+    """float16, which NumPy sums in float32 and rounds once, in loops: so does a device, and so does float32 BLAS."""
+    single = np.dtype(np.float32)
+    moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(p.shape()))
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
+
+    def run() -> Any:
+        found = np.asarray(product(*[a.astype(single) for a in arrays]))
+        with np.errstate(over="ignore"):
+            result = found.astype(dtype)
+        _guards.finite(result)  # what overflows is NumPy's to say
+        return result[()] if params[2] else result
+
+    # NumPy's loop of float16 takes as long as that of integers, or longer (NUMERICS 1.5: 0.5 and 0.8 GF/s).
+    return Problem(arrays, dtype, replace(cost, kind="integer"), params, Route("float32 products", seconds, run))
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
     p, _, scalar, ordered = problem.params
     _guards.finite(*problem.arrays)
-    result = contract(p, problem.arrays, problem.dtype, (engine,) * len(p.steps))
+    counted = problem.dtype.kind == "b"
+    dtype = np.dtype(np.float32) if counted else problem.dtype
+    result = contract(p, problem.arrays, dtype, (engine,) * len(p.steps))
+    _guards.finite(result)  # what overflows is NumPy's to say
+    if counted:
+        result = _any(p, problem.arrays, result)
     result = np.require(result, requirements=["C", "W"] if ordered else ["W"])
     return result[()] if scalar else result
 
 
+def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
+    """Whether any pair meets, from how many do: these can be checked by random signs, of any the sum says nothing."""
+    counts = np.rint(counts).astype(np.int64)
+    if _integer_error(p, arrays, counts):
+        raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
+    return np.asarray(counts != 0)
+
+
 def _error(problem: Problem, result: Any) -> float:
+    if problem.dtype.kind == "b":  # checked where they were counted
+        return 0.0
     if problem.dtype.kind in "iu":
         return _integer_error(problem.params[0], problem.arrays, np.asarray(result))
     p = problem.params[0]
@@ -219,17 +266,19 @@ def _sum_of_products(
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
-    """A row; argument ``second`` is the second operand, which says whether the call may be one of integers."""
+    """A row; argument ``second`` is the second operand, which says whether NumPy has BLAS for the call."""
 
-    def of_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def without_blas(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if len(args) <= second:
             return False
         a, b = args[second - 1], args[second]
-        if type(b) is not np.ndarray or b.dtype.kind not in "iub" or type(a) is not np.ndarray:
+        if type(b) is not np.ndarray or type(a) is not np.ndarray:
+            return False
+        if b.dtype.kind not in "iub" and b.dtype.char != "e":
             return False
         return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 
-    def loops_or_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def loops_or_more(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if len(args) <= second:
             return False
         a, b = args[second - 1], args[second]
@@ -237,9 +286,9 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
             return False
         if len(args) == 3 and a.size * b.size <= LOOP_SMALL:  # the loop is never longer: the answer to most calls
             return False
-        return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or of_integers(args, kwargs)
+        return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or without_blas(args, kwargs)
 
-    look = loops_or_integers if name == "einsum" else of_integers
+    look = loops_or_more if name == "einsum" else without_blas
     return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look)
 
 

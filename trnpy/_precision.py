@@ -23,6 +23,8 @@ MATCHED: Mapping[str, Passes] = MappingProxyType(
         "complex128": ("bfloat16", FLOAT64_PASSES),
     }
 )
+# What products of NumPy take besides: sums of float16 are float32 there, too; pairs of bools are counted in float32.
+LOOPED: Mapping[str, Passes] = MappingProxyType({"float16": ("float16", 1), "bool": ("float32", 1)})
 # Pairs of digits of one byte that meet modulo the width of an integer.
 INTEGER: Mapping[int, Passes] = MappingProxyType({size: ("bfloat16", size * (size + 1) // 2) for size in (1, 2, 4, 8)})
 NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
@@ -33,8 +35,8 @@ def passes(dtype: np.dtype, precision: str) -> Passes:
     """The TensorEngine passes behind one product of ``dtype`` under ``precision``."""
     if dtype.kind in "iu":  # exact whatever the policy
         return INTEGER[dtype.itemsize]
-    if precision == "matched":
-        return MATCHED[dtype.name]
+    if precision == "matched" or dtype.kind == "b":
+        return MATCHED.get(dtype.name) or LOOPED[dtype.name]
     return NAMED[precision], 1
 
 
@@ -60,7 +62,7 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: st
 
 def eps(dtype: np.dtype, precision: str) -> float:
     """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
-    if dtype.kind in "iu":
+    if dtype.kind in "iub":
         return 1.0
     own = float(np.finfo(dtype).eps)
     return own if precision == "matched" else max(own, EPS[precision])
