@@ -20,7 +20,7 @@ REFINE_PASSES = (15 + 15 + 9 + 6) + (28 + 28 + 16 + 10) + (28 + 28 + 16 + 15) + 
 REFINE_IN, REFINE_OUT = 14, 12  # X by columns and by rows, A X and E of each, A, the last X; four products of each
 REFINE_LAUNCHES = 28  # those arrays into digits, and those products
 REFINE_COMPLEX_LAUNCHES = 77  # real and imaginary parts of the arrays, and 4 M of the products
-REFINE_HOST = 840  # bytes an element that the host reads and writes between products: 35 NumPy passes, measured
+REFINE_HOST = 4000  # bytes an element at the rate of a copy, 0.4 us: digits in NumPy beyond the model's, and 35 passes (benchmarks eigh)
 # Of one split of n rows into halves: twelve steps of three products for the sign, half of that and a quarter for
 # the bases with their projections and the matrices in them.
 SPLIT_FLOPS = 110.0  # n^3

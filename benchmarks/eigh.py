@@ -1,0 +1,147 @@
+"""python -m benchmarks eigh: eigh by divide and conquer as modelled on trn2 against SciPy's measured on this host.
+
+The algorithm runs as it would on a device: every launch is traced and priced by the cost model, and its results
+come from the kernel's NumPy twin. What the host does between launches is measured. Nothing here is a device's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import scipy.linalg
+
+from benchmarks._measure import gate, header
+from trnpy._engine import DeviceEngine
+from trnpy._nki.hardware import TRN2, Hardware
+from trnpy._nki.runtime import Buffer
+from trnpy._nki.simulator.cost import Cost, price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
+from trnpy.linalg import _divide, _eigh, _refine
+
+SIZES = (512, 1024, 2048)
+ROUNDS = 3
+FLOAT32_STAGE = ("polynomial_sign", "orthonormal_polar", "matmul")
+GOAL = 0.6  # of TensorE's float32 peak, at n = 2048 (issue 5)
+MOST_LAUNCHES = 60  # at n = 512 and 1024 (issue 5)
+
+
+class TracingRuntime(SimulatorRuntime):
+    """Launches are traced without data and priced; results are those of the kernels' twins."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__(hardware)
+        self.costs: dict[Any, Cost] = {}
+        self.device_s: Counter[str] = Counter()
+        self.flops: Counter[str] = Counter()
+        self.here_s = 0.0  # of tracing and twins, which no user waits for
+
+    def run(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        """Outputs of the twin of ``name``; the launch is counted, and its modelled time kept."""
+        started = time.perf_counter()
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
+        key = (name, *((b and (b.shape, b.dtype.name)) for b in buffers), *sorted(parameters.items()))
+        if key not in self.costs:
+            shapes = tuple(b and Specification(b.shape, b.dtype) for b in buffers)
+            self.costs[key] = price(
+                run(kernel(name), shapes, parameters, target=self.hardware.name, mode="trace").trace
+            )
+        self.device_s[name] += self.costs[key].device_s
+        self.flops[name] += self.costs[key].flops
+        self.counters.count(name, buffers, parameters)
+        outputs = _twin(name, [b and b.value for b in buffers], parameters)
+        self.here_s += time.perf_counter() - started
+        found = tuple(Buffer(x, x.shape, x.dtype) for x in outputs)
+        return found if len(found) > 1 else found[0]
+
+
+def _twin(name: str, arrays: list[Any], parameters: dict[str, Any]) -> tuple[np.ndarray, ...]:
+    function = getattr(importlib.import_module(f"trnpy._nki.kernels.{name}_reference"), name)
+    taken = inspect.signature(function).parameters
+    result = function(*arrays, **{k: v for k, v in parameters.items() if k in taken})
+    sums = np.zeros((128, 2), np.float32)
+    if name == "polynomial_sign":
+        sums[0] = result.trace(), (result.astype(np.float64) ** 2).sum()
+        return result, sums
+    if name == "orthonormal_polar":
+        gram = (result.T @ result).astype(np.float64) - np.eye(result.shape[1])
+        sums[0, 1] = (gram**2).sum()
+        return result, (result.T @ (arrays[0] @ result)), sums
+    return (result.astype(ml_dtypes.bfloat16) if name == "digits_split" else np.asarray(result),)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One eigh of order n."""
+
+    n: int
+    launches: int
+    device_s: float  # modelled, of all kernels
+    float32_share: float  # modelled, of TensorE's float32 peak over the float32 stage
+    link_s: float  # modelled
+    between_s: float  # measured: what the host does between launches
+    scipy_s: dict[str, float] = field(default_factory=dict)  # measured, by driver
+
+    @property
+    def total_s(self) -> float:
+        return self.device_s + self.launches * TRN2.launch_s + self.link_s + self.between_s
+
+
+def measured(n: int, rounds: int = ROUNDS, refined: bool = True) -> Run:
+    """eigh of a random symmetric (n, n) by divide and conquer, its float32 stage only if not ``refined``."""
+    rng = np.random.default_rng(n)
+    a = rng.standard_normal((n, n))
+    a = (a + a.T) / (2 * np.sqrt(2 * n))
+    runtime = TracingRuntime(TRN2)
+    engine = DeviceEngine(runtime)
+    started = time.perf_counter()
+    if refined:
+        w, x = _eigh.eigh(a, engine, "divide")
+        between_s = time.perf_counter() - started - runtime.here_s
+        assert np.linalg.norm(a @ x - x * w) <= 100 * _refine.U * n, "the model's eigenvectors are not a's"
+    else:
+        _divide.eigenvectors(a, engine)
+        between_s = time.perf_counter() - started - runtime.here_s
+    moved = runtime.counters
+    link_s = moved.bytes_in / TRN2.link_bytes_per_s + moved.bytes_out / TRN2.unlink_bytes_per_s
+    stage = [runtime.device_s[name] for name in FLOAT32_STAGE]
+    share = sum(runtime.flops[name] for name in FLOAT32_STAGE) / (sum(stage) * TRN2.flops_per_s["float32"])
+    scipy_s = {}
+    for driver in ("evr", "evd") if rounds else ():
+        times = []
+        for _ in range(rounds):
+            started = time.perf_counter()
+            scipy.linalg.eigh(a, driver=driver)
+            times.append(time.perf_counter() - started)
+        scipy_s[driver] = float(np.median(times))
+    return Run(n, sum(moved.launches.values()), sum(runtime.device_s.values()), share, link_s, between_s, scipy_s)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks eigh", description=__doc__)
+    parser.add_argument("--n", type=int, action="append", help=f"default: {SIZES}, the last its float32 stage only")
+    options = parser.parse_args(argv)
+    gate("tests/linalg/test_divide.py")
+    header("eigh of random symmetric matrices by divide and conquer, modelled on one core of trn2")
+    print("      n  launches  kernels  launching     link  host between   modelled | SciPy evr     evd, measured here")
+    missed = 0
+    for n in options.n or SIZES:
+        refined = bool(options.n) or n < SIZES[-1]
+        found = measured(n, refined=refined)
+        scipy_s = "".join(f"{s:9.3f} s" for s in found.scipy_s.values()) if refined else ""
+        print(
+            f"{n:7}{found.launches:10}{found.device_s:8.4f} s{found.launches * TRN2.launch_s:9.4f} s"
+            f"{found.link_s:8.4f} s{found.between_s:12.3f} s{found.total_s:10.3f} s |{scipy_s}"
+            f"   float32 stage: {100 * found.float32_share:.0f} % of PE, modelled{'' if refined else ' (it alone)'}"
+        )
+        missed += n <= 1024 and found.launches >= MOST_LAUNCHES
+        missed += n >= 2048 and found.float32_share < GOAL
+    return int(missed > 0)

@@ -1,0 +1,289 @@
+"""Divide and conquer: its polynomials, splits and bases, and eigenpairs as good as LAPACK's that start from it."""
+
+import functools
+
+import numpy as np
+import pytest
+from doubles import FaultyEngine, RecordingEngine
+
+import trnpy.linalg
+from benchmarks.eigh import GOAL, MOST_LAUNCHES, measured
+from linalg.matrices import FAMILIES, hermitian
+from linalg.test_eigh import check
+from trnpy import _iterations
+from trnpy._calibration import current_rates
+from trnpy._dispatch import Reason, explain, predict
+from trnpy._engine import HOST, DeviceEngine, engine
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._policy import Policy
+from trnpy.linalg import _divide, _eigh, _eigh_cost, _refine
+from trnpy.linalg._polynomials import HEADROOM, best_quintic, sign_coefficients
+
+LEAF = 40  # rows: so that matrices of some hundred are split more than once
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    methods = dict(_eigh.METHODS) | {"divide": functools.partial(_divide.eigenvectors, leaf=LEAF)}
+    monkeypatch.setattr(_eigh, "METHODS", methods)
+
+
+def simulated():
+    return DeviceEngine(SimulatorRuntime(TRN2))
+
+
+def divided(a, e):
+    """Eigenpairs by divide and conquer on ``e``; None where most of the spectrum is one cluster."""
+    with engine(e), trnpy.policy(force=True, method="divide"), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    if not log[0].on_device:
+        assert log[0].reason is Reason.ACCURACY, log[0]
+        return None
+    assert log[0].method == "divide" and "device by divide" in str(log[0])
+    return w, x
+
+
+# --- polynomials ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("octaves", range(1, 24))
+def test_the_composition_is_the_sign_on_its_interval(octaves):
+    x = np.geomspace(2.0**-octaves, 1.0, 4001)
+    p = x
+    for a, b, c in sign_coefficients(octaves).astype("f8"):
+        p = a * p + b * p**3 + c * p**5
+        assert p.min() > 0 and p.max() <= 2 * HEADROOM
+    assert np.abs(p - 1).max() <= 2e-7 and len(sign_coefficients(octaves)) % 2 == 0
+
+
+@pytest.mark.parametrize("low", [1e-4, 0.1, 0.7])
+def test_the_best_quintic_has_four_equal_extrema(low):
+    """Chebyshev's theorem for three coefficients; no other has a smaller largest error."""
+    (a, b, c), error = best_quintic(low, 1.0)
+    x = np.linspace(low, 1.0, 200_001)
+    off = 1 - (a * x + b * x**3 + c * x**5)
+    inner = np.flatnonzero(np.diff(np.sign(np.diff(off)))) + 1
+    extrema = off[[0, *inner, -1]]
+    np.testing.assert_allclose(np.abs(extrema), error, rtol=1e-6)
+    assert len(extrema) == 4 and (np.diff(np.sign(extrema)) != 0).all()
+
+
+def test_rounding_beyond_the_interval_does_not_grow():
+    """At an interval's very end the slope is thirteen: without headroom float32 diverges in seven steps."""
+    x = np.float32([1 + 2.0**-23, 1 + 2.0**-20])
+    for a, b, c in sign_coefficients(16):
+        x = a * x + b * x**3 + c * x**5
+    assert np.abs(x - 1).max() < 1e-6
+
+
+# --- splits and bases -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eigenvectors_are_good_to_float32(family, dtype):
+    """Orthonormal, and coupled by less than 1e-4 of the norm; two copies of complex vectors drift apart a little."""
+    a = hermitian(family, 130, dtype)
+    a = a / np.linalg.norm(a, 2)
+    x = _divide.eigenvectors(a, HOST, leaf=LEAF)
+    assert x.dtype == ("f4" if dtype == "f8" else "c8")
+    x = x.astype(dtype)
+    s = x.conj().T @ a @ x
+    assert np.linalg.norm(x.conj().T @ x - np.eye(130), 2) <= (1e-5 if dtype == "f8" else 1e-2)
+    assert np.abs(s - np.diag(s.diagonal())).max() <= 1e-4
+    assert np.abs(np.sort(s.diagonal().real) - np.linalg.eigvalsh(a)).max() <= 1e-4
+
+
+def test_an_eigenvalue_on_the_shift_is_noticed_and_avoided(monkeypatch):
+    """The median of the Laplacian's diagonal is its eigenvalue of multiplicity k: half of it would go either way."""
+    a = hermitian("laplacian", 144, "f8") / 8
+    monkeypatch.setattr(_divide, "OFF_MEDIAN", 0.0)
+    signs = []
+
+    def counted(h, coefficients, e, sign=_iterations.sign):
+        signs.append(sign(h, coefficients, e))
+        return signs[-1]
+
+    monkeypatch.setattr(_iterations, "sign", counted)
+    x = _divide.eigenvectors(a, HOST, leaf=72).astype("f8")
+    undecided = [s for s in signs if (s.matrix.shape[0] - s.squares) / 4 > _divide.UNDECIDED]
+    assert undecided and len(signs) > len(undecided)
+    s = x.T @ a @ x
+    assert np.abs(s - np.diag(s.diagonal())).max() <= 1e-5 and np.abs(x.T @ x - np.eye(144)).max() <= 1e-5
+
+
+def test_an_ill_conditioned_block_is_drawn_again(monkeypatch):
+    draws = []
+
+    def twice_the_same(m, rank, paired, rng, gaussian=_divide._gaussian):
+        draws.append(rank)
+        g = gaussian(m, rank, paired, rng)
+        if len(draws) == 1:
+            g[:, 1] = g[:, 0]
+        return g
+
+    monkeypatch.setattr(_divide, "_gaussian", twice_the_same)
+    a = hermitian("uniform", 100, "f8")
+    x = _divide.eigenvectors(a, HOST, leaf=60)
+    assert len(draws) == 3 and draws[0] == draws[1]
+    assert np.abs(x.T @ x - np.eye(100)).max() <= 1e-5
+
+
+def test_blocks_that_are_never_orthonormal_leave_the_problem_to_the_host(monkeypatch):
+    monkeypatch.setattr(_divide, "_gaussian", lambda m, rank, paired, rng: np.zeros((m, rank), np.float32))
+    a = hermitian("uniform", 100, "f8")
+    x = _divide.eigenvectors(a, HOST, leaf=60)
+    assert np.abs(x.T @ x - np.eye(100)).max() <= 1e-5
+
+
+def test_the_effort_is_bounded(monkeypatch):
+    """A spectrum that gives away a sixteenth at a time ends as one block on the host."""
+    monkeypatch.setattr(_divide, "EFFORT", 50.0)
+    e = RecordingEngine()
+    a = hermitian("graded to 1e-12", 200, "f8")
+    x = _divide.eigenvectors(a, e, leaf=20)
+    assert sum(2.0 * m * k * n for _, m, k, n in [(0, *s[-3:]) for s in e.shapes]) <= 300 * 200.0**3
+    assert np.abs(x.T @ x - np.eye(200)).max() <= 1e-5
+
+
+# --- eigenpairs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("n", [1, 2, 127])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eigh_by_division_is_as_good_as_lapack(family, n, dtype, small_leaves):
+    a = hermitian(family, n, dtype)
+    pairs = divided(a, RecordingEngine())
+    assert pairs is not None or family == "hilbert"
+    if pairs is not None:
+        check(a, *pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["divide", "start"])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("n", [128, 129, 384, 512])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_size_and_method_on_the_host_engine(family, n, dtype, method):
+    a = hermitian(family, n, dtype)
+    with engine(RecordingEngine()), trnpy.policy(force=True, method=method), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    assert log[0].on_device or (family == "hilbert" and log[0].reason is Reason.ACCURACY)
+    if log[0].on_device:
+        assert log[0].method == method
+        check(a, w, x)
+
+
+@pytest.mark.parametrize("dtype, n", [("f8", 90), ("c16", 50)])
+def test_on_the_simulator(dtype, n, small_leaves):
+    a = hermitian("random", n, dtype)
+    e = simulated()
+    check(a, *divided(a, e))
+    launches = e.counters.launches
+    assert launches["polynomial_sign"] and launches["orthonormal_polar"] and launches["digits_matmul"]
+    assert not launches["abs_bound"]  # nothing is certified: the refinement checks itself
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype, n", [("f8", 1), ("f8", 2), ("f8", 127), ("f8", 128), ("f8", 129), ("c16", 65)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_on_the_simulator(family, dtype, n, small_leaves):
+    a = hermitian(family, n, dtype)
+    pairs = divided(a, simulated())
+    assert pairs is not None or family == "hilbert"
+    if pairs is not None:
+        check(a, *pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["random", "laplacian", "two-valued", "clusters of 4", "graded entries"])
+@pytest.mark.parametrize("n", [384, 512])
+def test_larger_ones_on_the_simulator(family, n):
+    a = hermitian(family, n, "f8")
+    check(a, *divided(a, simulated()))
+
+
+@pytest.mark.parametrize("fault", ["wrong", "nan"])
+def test_a_wrong_product_is_never_returned(fault, small_leaves):
+    a = hermitian("random", 100, "f8")
+    assert divided(a, FaultyEngine(fault)) is None
+
+
+@pytest.mark.parametrize("digits", [2, 3, 5, 7])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_products_of_few_digits_are_as_accurate_as_they_say(dtype, digits):
+    """Relative to the largest terms of each sum: rows of the left operand times columns of the right one."""
+    rng = np.random.default_rng(digits)
+    a, b = (rng.standard_normal((50, 50)).astype(dtype) for _ in range(2))
+    if dtype == "c16":
+        a, b = a + 1j * rng.standard_normal((50, 50)), b - 1j * a
+    e = simulated()
+    allowed = 2.0 ** (8 * (1 - digits)) * 50 * np.outer(np.abs(a).max(axis=1), np.abs(b).max(axis=0))
+    for x, y in ((a, b), (a.conj().T, b)):
+        c = e.get(_iterations.product(e.put(np.ascontiguousarray(x)), e.put(y), digits, e))
+        assert (np.abs(c - x @ y) <= 4 * allowed.max()).all()
+        assert np.abs(c - x @ y).max() > 0 or digits == 7
+    g = e.get(_iterations.gram(e.put(a), digits, e))
+    assert np.abs(g - a @ a.conj().T).max() <= 4 * 2.0 ** (8 * (1 - digits)) * 50 * np.abs(a).max() ** 2
+    np.testing.assert_array_equal(g, g.conj().T)
+
+
+# --- choice and cost --------------------------------------------------------------------------------------------------
+
+
+def test_the_model_chooses_between_the_host_and_both_methods():
+    """By predicted seconds, and the break-even is printed."""
+    where = {}
+    with trnpy.policy(device="null"):
+        for n in range(256, 8193, 256):
+            decision = explain(trnpy.linalg.eigh, np.broadcast_to(0.0, (n, n)))
+            where[n] = decision.method if decision.on_device else "host"
+        assert explain(trnpy.linalg.eigvalsh, np.broadcast_to(0.0, (2048, 2048))).on_device is False
+    first = min(n for n in where if where[n] == "divide")
+    print(f"eigh goes to trn2 from n = {first}, modelled against an uncalibrated host, by divide and conquer")
+    assert all(where[n] == "host" for n in where if n < first) and where[8192] == "divide"
+    rates, d = current_rates(), np.dtype("d")
+    for n in (256, 1024, 4096):
+        seconds = {m: predict(c, d, TRN2, Policy(), rates)[0] for m, c in _eigh_cost.methods(n, d, "eigh", 9.0 * n**3)}
+        assert (seconds["divide"] < seconds["start"]) == (n > _divide.LEAF)
+
+
+@pytest.mark.parametrize("method", ["divide", "start"])
+def test_a_method_is_chosen_by_name(method):
+    a = hermitian("random", 30, "f8")
+    with engine(RecordingEngine()), trnpy.policy(force=True, method=method), trnpy.trace() as log:
+        trnpy.linalg.eigh(a)
+        trnpy.linalg.eigvalsh(a)
+        trnpy.linalg.eigh(a, np.eye(30))
+    assert [d.method for d in log] == [method] * 3
+
+
+def test_what_is_not_known_as_a_method():
+    with pytest.raises(ValueError, match="method='jacobian': expected one of auto"), trnpy.policy(method="jacobian"):
+        pass
+
+
+def test_kernel_like_spectra_are_given_up_early():
+    a = hermitian("hilbert", 150, "f8")
+    e = RecordingEngine()
+    with pytest.raises(_refine.NotConverged, match="over half"):
+        _eigh.eigh(a, e, "start")
+    assert len(e.shapes) <= 5 * _refine.KERNEL_LIKE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [512, 1024])
+def test_launches_of_one_eigh(n):
+    """On the trace-only simulator."""
+    found = measured(n, rounds=0)
+    print(f"eigh of order {n}: {found.launches} launches, {1e3 * found.device_s:.1f} ms of kernels, modelled")
+    assert found.launches < MOST_LAUNCHES
+
+
+@pytest.mark.slow
+def test_modelled_utilisation_of_the_float32_stage():
+    found = measured(2048, rounds=0, refined=False)
+    print(f"float32 stage at n = 2048: {100 * found.float32_share:.0f} % of PE, modelled")
+    assert found.float32_share >= GOAL
