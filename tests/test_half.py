@@ -78,6 +78,8 @@ def test_what_overflows_is_numpys_to_say(settings, dtype, large):
     with trnpy.policy(**settings), trnpy.trace() as log, pytest.warns(RuntimeWarning, match="overflow"):
         ours = trnpy.matmul(a, b)
     assert np.isinf(ours).all() and not log[0].on_device and not log[0].route
+    with trnpy.policy(**settings), pytest.warns(RuntimeWarning, match="overflow"):
+        assert np.isinf(trnpy.matmul(np.stack([a, a]), np.stack([b, b]))).all()
     a[0] = np.nan
     with trnpy.policy(**settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
