@@ -159,6 +159,10 @@ def _pairs() -> Operands:
     return digits, np.stack([gaps, coarse, gaps - coarse]).astype(np.float32), units, cells
 
 
+def _whole_digits(*shapes: tuple[int, ...]) -> Operands:
+    return tuple(_bfloat16(_rng(32).integers(-128, 128, shape).astype(np.float32)) for shape in shapes)
+
+
 K = 140  # of the small products below: more than one tile, and an edge
 SUMS = 2 * K * SINGLE  # any order of summation
 # Every kernel that products launch, at a size with edges, against its twin.
@@ -189,6 +193,10 @@ KERNELS = (
     Check(
         "mp2_energy", "", _pairs, {"span": 150}, SINGLE, True,
         answer=lambda parts: mp2_energy_reference.finish(parts, 3),
+    ),
+    Check(
+        "ao_to_mo", "", lambda: _whole_digits((4, 3 * 40, 40), (4, 40, 5), (5, 40, 30)),
+        {"top": 6, "words": (2, 2), "first_tiles": (1, 1), "second_tiles": (1, 1)},
     ),
     Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
     Check(

@@ -123,3 +123,40 @@ def test_other_mistakes_are_said_so():
 
 def test_the_public_name_is_the_function_and_not_a_module():
     assert trnpy.chem.ao2mo is ao2mo and "ao2mo" in dir(trnpy.chem)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("extents", [(7, 20, 4, 9), (3, 20, 9, 4), (20, 12, 12, 1)])
+def test_the_kernel_s_integrals_are_as_good_as_the_host_s(extents, packed):
+    naux, nao, nleft, nright = extents
+    rng = np.random.default_rng(nao)
+    triangles = rng.standard_normal((naux, nao * (nao + 1) // 2))
+    g = triangles if packed else unpacked(triangles)
+    left, right = rng.standard_normal((nao, nleft)), rng.standard_normal((nao, nright)) * 1e3
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        result = trnpy.chem.ao2mo(g, left, right)
+    assert dict(decisions[0].launches) == {"ao_to_mo": 1, "digits_split": 3}
+    size = np.einsum("Lmn,mi,na->iaL", *map(np.abs, (unpacked(triangles), left, right)))
+    exact = np.einsum("Lmn,mi,na->iaL", unpacked(triangles), left, right)
+    assert result.shape == exact.shape and result.flags.c_contiguous
+    assert (np.abs(result - exact) <= 8 * np.finfo(float).eps * size).all()
+
+
+def test_four_index_integrals_by_the_kernel_in_any_memory():
+    rng = np.random.default_rng(3)
+    g, left, right = rng.standard_normal((6, 6, 6, 6)), rng.standard_normal((6, 2)), rng.standard_normal((6, 5))
+    for memory in (2**28, 8 * 64 * 36):
+        with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+            result = trnpy.chem.ao2mo(g, left, right, memory=memory)
+        assert decisions[0].on_device and dict(decisions[0].launches)["ao_to_mo"] >= 2
+        np.testing.assert_allclose(result, trnpy.chem.ao2mo(g, left, right), rtol=1e-11, atol=1e-12)
+
+
+def test_single_precision_transformations_by_name():
+    rng = np.random.default_rng(4)
+    g, c = rng.standard_normal((5, 30, 30)), rng.standard_normal((30, 8))
+    with policy(device="simulator", force=True, precision="fp32", fallback="raise"), trace() as decisions:
+        result = trnpy.chem.ao2mo(g, c, c)
+    assert dict(decisions[0].launches) == {"ao_to_mo": 1}
+    expected = trnpy.chem.ao2mo(g, c, c)
+    assert 1e-9 < np.abs(result - expected).max() / np.abs(expected).max() < 1e-5

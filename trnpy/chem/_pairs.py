@@ -217,7 +217,7 @@ def _launches(
         raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
     for start in range(0, len(pairs), _fewer(most)):
         some = pairs[start : start + _fewer(most)]
-        padded = some + some[:1] * (_rung(len(some)) - len(some))
+        padded = some + some[:1] * (rung(len(some)) - len(some))
         cells, others = _cells(cut, padded, exchange)
         parts = runtime.launch(
             "mp2_energy", rows.columns, rows.gaps, units, cells, others, *b,
@@ -235,14 +235,14 @@ def _launches(
 
 def _fewer(most: int) -> int:
     """The largest rung that is at most ``most``."""
-    return max(n for n in range(1, most + 1) if _rung(n) == n) if most < STEPS else most // _step(most) * _step(most)
+    return max(n for n in range(1, most + 1) if rung(n) == n) if most < STEPS else most // _step(most) * _step(most)
 
 
 def _step(n: int) -> int:
     return max(1, 1 << n.bit_length() >> (STEPS.bit_length()))
 
 
-def _rung(n: int) -> int:
+def rung(n: int) -> int:
     """The number of pairs of the variant that computes ``n`` of them."""
     return -(-n // _step(n)) * _step(n)
 

@@ -20,6 +20,8 @@ SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than 
 
 # (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
 Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+# (n, nao, nao), (nao, nleft), (nao, nright) -> (nleft, nright, n)
+Transform = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -44,6 +44,13 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
     U + U^T = 2 V, by the products i < j, twice, and i = j.
     batch: a (s, batch K, M) and b (s, batch K, N) are stacks of matrices, below each other, and so is the result.
     """
+    return multiply(
+        a=a, b=b, wrap=wrap, words=words, bits=bits, m_tiles=m_tiles, k_tiles=k_tiles, halved=halved, batch=batch
+    )
+
+
+def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch):
+    """The same inside a kernel; b may be one matrix (s, K, N) that serves the whole stack."""
     lower = b == None  # noqa: E711 - NKI has no `is`
     right = a if lower else b
     digits, k, m = a.shape
@@ -116,9 +123,10 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
                         done = done + count * m_size * n_size
                         _blocks(plan=plan, count=count, tables=tables, c_at=at)
             else:
+                jump = 0 if right.shape[1] == k else k * n
                 tables = (
                     _ahead(pattern=[[k * m, batch], [0, n_count], [m_size, m_count]], start=m0),
-                    _ahead(pattern=[[k * n, batch], [n_size, n_count], [0, m_count]], start=n0),
+                    _ahead(pattern=[[jump, batch], [n_size, n_count], [0, m_count]], start=n0),
                 )
                 at = offsets(pattern=[[m * n, batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
                 _blocks(plan=plan, count=batch * m_count * n_count, tables=tables, c_at=at)

@@ -1,0 +1,57 @@
+"""What kernels/ao_to_mo.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trnpy._nki.kernels import digits_matmul_reference as product
+
+LARGEST = product.LARGEST
+WORDS = 3  # that up to eight digits take
+
+
+def check(g: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, top: int) -> tuple[int, int]:
+    """(matrices, nao) of a transformation the kernel takes; ValueError says what it does not."""
+    nao = c_left.shape[-2]
+    if not (g.ndim == c_left.ndim == c_right.ndim) or c_right.shape[-2] != nao or g.shape[-1] != nao:
+        raise ValueError(f"g {g.shape}, c_left {c_left.shape}, c_right {c_right.shape}: expected one nao")
+    if g.shape[-2] % nao or 0 in g.shape + c_left.shape + c_right.shape:
+        raise ValueError(f"g {g.shape}: expected rows of whole matrices {nao} x {nao}, none of them empty")
+    form = "float32" if g.ndim == 2 else "bfloat16"
+    if {x.dtype.name for x in (g, c_left, c_right)} != {form}:
+        raise ValueError(f"{g.dtype}, {c_left.dtype}, {c_right.dtype}: expected {form}")
+    stack = g.shape[-2] // nao
+    if g.ndim == 3 and (len(g) != len(c_left) or not len(c_right) <= top <= 4 * product.words_for(len(g))):
+        raise ValueError(f"{len(g)}, {len(c_left)} and {len(c_right)} digits, top {top}: expected s, s and t <= top")
+    sizes = g.size, stack * nao * c_left.shape[-1] * (WORDS if g.ndim == 3 else 1), c_right.size
+    sizes += (stack * c_left.shape[-1] * c_right.shape[-1] * (WORDS if g.ndim == 3 else 1),)
+    if g.ndim == 3:
+        sizes += (len(c_right) * stack * nao * c_left.shape[-1],)
+    if max(sizes) > LARGEST:
+        raise ValueError(
+            f"g {g.shape}, c_left {c_left.shape}, c_right {c_right.shape}: at most {LARGEST} elements each"
+        )
+    return stack, nao
+
+
+def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3)):  # type: ignore[no-untyped-def]
+    """C_left^T G_L C_right of float32 matrices, or words of the product of its first half's digits with c_right."""
+    stack, nao = check(g, c_left, c_right, top)
+    if g.ndim == 2:
+        cubes = g.reshape(stack, nao, nao).astype(np.float64)
+        return (c_left.astype(np.float64).T @ cubes @ c_right.astype(np.float64)).reshape(-1, c_right.shape[1])
+    s, t, nleft = len(g), len(c_right), c_left.shape[2]
+    x = g.astype(np.float64).reshape(s, stack, nao, nao).swapaxes(2, 3)
+    y = c_left.astype(np.float64)
+    sums = [sum(x[i] @ y[d - i] for i in range(d + 1)).astype(np.int64) for d in range(s - 1, -1, -1)]
+    octets = product.to_words(sums, words[0]).transpose(1, 2, 3, 0).astype("<i4", order="C").view(np.uint8)
+    digits = np.empty((t, stack, nao, nleft))
+    carry = np.zeros((stack, nao, nleft))
+    for d in range(t - 1, -1, -1):
+        total = octets[..., top - 1 - d] + carry
+        carry = (total > 127).astype(float)
+        digits[d] = total - 256 * carry
+    turned = digits.transpose(0, 2, 1, 3).reshape(t, nao, stack * nleft)
+    z = c_right.astype(np.float64)
+    sums = [sum(turned[i].T @ z[d - i] for i in range(d + 1)).astype(np.int64) for d in range(t - 1, -1, -1)]
+    return product.to_words(sums, words[1])

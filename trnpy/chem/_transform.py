@@ -1,0 +1,112 @@
+"""Integral transformations by the kernel ao_to_mo: float64 as digits, both halves in one launch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trnpy import _digits
+from trnpy._dispatch import ALLOWED_ERROR, Reason, Unsupported
+from trnpy._engine import DeviceEngine
+from trnpy._nki.kernels.ao_to_mo_reference import LARGEST
+from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
+from trnpy._nki.kernels.parameters import TILE, for_digits
+from trnpy._nki.runtime import Runtime
+from trnpy._policy import current_policy
+from trnpy._precision import eps, probe
+from trnpy.chem._pairs import rung
+from trnpy.chem._rows import REAL, Transform, device_bytes
+
+FIRST, SECOND = 7, 8  # digits of the operands of the first half, and of the second: one for the headroom of sums
+PASSES = 28 + 36  # products of digits of both, for two of float64
+HOST_BYTES = 8 * 8  # of workspace for each integral on its way to digits
+DEVICE_BYTES = 2 * FIRST + 8  # of each integral on the device
+
+
+def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
+    """Transformations on ``engine``, each compared with the host's on random signs; None where it has none so exact."""
+    precision = current_policy().precision
+    exact = precision == "matched"
+    if precision == "bf16" or not (engine.facts.digits if exact else engine.facts.float32_products):
+        return None
+
+    def transform(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        run = _digit_launch if exact else _single_launch
+        size = _matrices(engine, left.shape, right.shape[1], memory)
+        parts = [run(engine.runtime, stack[i : i + size], left, right) for i in range(0, len(stack), size)]
+        out = np.concatenate(parts)
+        _check(stack, left, right, out, precision)
+        return out.transpose(1, 2, 0)
+
+    return transform
+
+
+def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
+    """Matrices (nao, nao) of one launch."""
+    nao, nleft = c_left
+    wide = max(nao * nao * FIRST, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
+    size = min(
+        int(memory // (HOST_BYTES * nao * nao)),
+        LARGEST // wide,
+        int(device_bytes(engine) // (DEVICE_BYTES * nao * nao + 28 * nao * nleft + 12 * nleft * nright)),
+        BLOCKS // (-(-nao // TILE) * -(-nleft // TILE_N)),
+        BLOCKS * TILE // (nleft * -(-nright // TILE_N)),
+    )
+    if size < 1:
+        raise Unsupported(Reason.LAYOUT, f"one matrix of {nao} atomic orbitals does not fit a launch")
+    return max(n for n in range(1, size + 1) if rung(n) == n) if size < TILE else size // TILE * TILE
+
+
+def _padded(stack: np.ndarray) -> np.ndarray:
+    """Zeros below, up to a number of matrices that the kernel is compiled for."""
+    missing = rung(len(stack)) - len(stack)
+    return np.concatenate([stack, np.zeros((missing, *stack.shape[1:]))]) if missing else np.ascontiguousarray(stack)
+
+
+def _single_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(n, nleft, nright) in float32."""
+    g = _padded(stack)
+    with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+        operands = [np.ascontiguousarray(x, np.float32) for x in (g.reshape(-1, g.shape[2]), left, right)]
+    out = runtime.launch("ao_to_mo", *operands).reshape(len(g), left.shape[1], right.shape[1])
+    return np.asarray(out[: len(stack)].astype(REAL))
+
+
+def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(n, nleft, nright): exact products of digits, one exponent a matrix and an orbital."""
+    g = _padded(stack)
+    n, nao, _ = g.shape
+    split = _digits.split(g.reshape(n, -1), FIRST, 1)
+    columns, others = _digits.split(left, FIRST, 0), _digits.split(right, SECOND, 0)
+    first, second = for_digits(FIRST, runtime.hardware), for_digits(SECOND, runtime.hardware)
+    unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
+    shift = split.shift + columns.shift - unit  # (n, nleft): of the integers of the first half
+    # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms.
+    norms = np.sqrt(np.einsum("Lmn,Lmn->Ln", g, g).max(axis=1))[:, None] * np.linalg.norm(left, axis=0)
+    bits = math.log2(max(float(np.ldexp(norms, shift).max()), 1.0)) + 0.1
+    top = max(SECOND, math.ceil((bits + 1) / 8))
+
+    def put(x: _digits.Split, rows: int) -> object:
+        raw = x.bytes()
+        return runtime.run("digits_split", raw.reshape(rows, -1), width=raw.shape[-1], places=x.places, turned=False)
+
+    words = runtime.launch(
+        "ao_to_mo", put(split, n * nao), put(columns, nao), put(others, nao), top=top,
+        words=(first.words, second.words), first_tiles=(first.m_tiles, first.k_tiles),
+        second_tiles=(second.m_tiles, second.k_tiles),
+    )  # fmt: skip
+    half = shift - 8 * (top - _digits.WORD)  # of the digits of the first half
+    total = half.reshape(-1, 1) + others.shift
+    out = _digits.assemble(words, SECOND, total).reshape(n, left.shape[1], right.shape[1])
+    return out[: len(stack)]
+
+
+def _check(stack: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.ndarray, precision: str) -> None:
+    """Unsupported where the result, on random signs, is not that of the host."""
+    signs = probe(right.shape[1], REAL)
+    exact = left.T @ (stack @ (right @ signs))
+    wrong = float(np.linalg.norm(out @ signs - exact))
+    scale = float(np.linalg.norm(stack)) * float(np.linalg.norm(left)) * float(np.linalg.norm(right))
+    if not wrong <= ALLOWED_ERROR * max(stack.shape + right.shape) * eps(REAL, precision) * scale:  # also catches NaN
+        raise Unsupported(Reason.ACCURACY, f"a transformation of {stack.shape} is wrong by {wrong:.2g}")
