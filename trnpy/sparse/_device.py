@@ -333,7 +333,7 @@ class Tiled:
         line = t.place % TILE if not self.source.turned else t.place // TILE % TILE
         block = (t.column if self.source.turned else t.row)[t.place // TILE**2]
         terms = int(np.bincount(block * TILE + line).max()) if len(block) else 1
-        return Layout(order, row, column, rows, rung(columns) * TILE, height, terms)
+        return Layout(order, row, column, rows, rung(columns) * TILE, height, terms, not self.source.turned)
 
     def launches(
         self, layout: Layout, tiles: Buffer, right: Buffer, digits: int, columns: int, least: bool = False
@@ -349,7 +349,9 @@ class Tiled:
             some = slice(walk.first, walk.after)
             places = [_slots(x[some] * step) for x, step in zip((layout.order, layout.column), steps, strict=True)]
             try:
-                found = self.runtime.launch(kernel, tiles, right, *places, _bounds(walk, unit), **options)
+                found = self.runtime.launch(
+                    kernel, tiles, right, *places, _bounds(walk, unit), ordered=layout.ordered, **options
+                )
             except CompileError:  # of bounds that the device reads: rows of a few lengths need none
                 for target, products in of_one_length(walk):
                     at = [
@@ -378,6 +380,7 @@ class Layout:
     depth: int  # rows of X, padded
     height: int  # rows of the result
     terms: int  # most stored elements that one element of the result sums over
+    ordered: bool  # tiles are walked as they lie
 
 
 def form_of(engine: DeviceEngine, dtype: np.dtype) -> str:

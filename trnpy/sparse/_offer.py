@@ -17,9 +17,9 @@ from trnpy._precision import NAMED, product_s
 from trnpy._residency import pinned, place
 
 TILE = 128
-# Modelled on trn2 (test_bsr_spmm, test_csr_spmm): a tile and its rows of X are two transfers at run-time addresses, a
-# group of 128 gathered rows is written by GpSimd; carries of digits take a block row as long as so many tiles.
-TILE_S, GROUP_S = 1.2e-6, 2.28e-6
+# Modelled on trn2 (test_bsr_spmm, test_csr_spmm): the rows of X that a tile meets, and four tiles, are a transfer at a
+# run-time address each; 128 gathered rows are written by GpSimd; carries of digits take as long as so many tiles.
+TILE_S, GROUP_S = 0.75e-6, 2.28e-6
 CARRY_TILES = 5
 DIGIT_BYTES = 8  # of one element, up to seven digits
 STORED_BYTES = 12  # of one element that is gathered: value, row and column

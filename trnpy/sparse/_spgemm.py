@@ -74,7 +74,7 @@ def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.nda
             np.add.at(c, pairs.target[some], engine.matmul(dense[pairs.left[some]], other[pairs.right[some]]))
         return values(c)
     terms = int(np.diff(source.csr().indptr).max(initial=1))
-    layout = Layout(pairs.left, pairs.target, pairs.right, len(pairs.key), 0, 0, terms)
+    layout = Layout(pairs.left, pairs.target, pairs.right, len(pairs.key), 0, 0, terms, False)
     parts = [right.data.real, right.data.imag] if right.data.dtype.kind == "c" else [right.data]
     sides = [replace(right, data=np.ascontiguousarray(part)) for part in parts]
     found = [[_real(left, i, layout, side, dtype, values) for side in sides] for i in range(2 if left.complex else 1)]

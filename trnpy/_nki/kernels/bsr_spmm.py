@@ -27,22 +27,23 @@ NOTHING = 2.0**100  # stands for no positive sum: larger than any
 
 
 @nki.jit
-def bsr_spmm(tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False):
+def bsr_spmm(tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False, ordered=False):
     """A X from tiles with K on the rows: (T 128, 128) float32 or bfloat16, or if ``digits`` (T 128, digits 128).
 
     x: (C 128, N), or (C 128, digits N), all digits of a row side by side; left_at, right_at: (1, slots) int32, for
     each product the first element of its tile and of its rows of x; bounds: (levels + 1, R) int32, where in these each
     row begins and where its turns of 2 unit, unit ... 1 products end. Without bounds row r has the ``length`` products
     from r length on. Result: (R 128, N) float32, of digits (words, R 128, N) int32, the lowest word first; with
-    ``least`` (128, 1), whose smallest element is the smallest positive one of A X.
+    ``least`` (128, 1), whose smallest element is the smallest positive one of A X. ordered: tiles of consecutive
+    products lie side by side, so that half a turn of them is one transfer.
     """
     return spmm(
         tiles=tiles, x=x, left_at=left_at, right_at=right_at, bounds=bounds, length=length, unit=unit,
-        digits=digits, words=words, least=least, turned=False,
+        digits=digits, words=words, least=least, ordered=ordered, turned=False,
     )  # fmt: skip
 
 
-def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least, turned):
+def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least, ordered, turned):
     """The product; with ``turned`` of tiles with K on the columns."""
     n = x.shape[1] // max(digits, 1)
     count = left_at.shape[1] // length if bounds == None else bounds.shape[1]  # noqa: E711 - NKI has no `is`
@@ -59,6 +60,7 @@ def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least
     plan["plane"] = count * TILE * n
     plan["places"] = (rows.table(source=left_at), rows.table(source=right_at))
     plan["stride"] = length
+    plan["ordered"] = ordered
     c_at = offsets(pattern=[[TILE * n, count]], start=0)
     edges = None if bounds == None else rows.levels(bounds=bounds)  # noqa: E711
 
@@ -70,7 +72,7 @@ def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least
                 slots = []
                 for q in range(q0, min(q0 + unit, length)):
                     slots.append(q % (2 * unit))
-                    _load(plan=plan, slot=q % (2 * unit), j=r, ahead=q)
+                _load(plan=plan, slots=slots, j=r, ahead=q0)
                 _multiply(plan=plan, slots=slots)
         else:
             rows.turns(plan=plan, edges=edges, r=r, unit=unit, load=_load, multiply=_multiply)
@@ -88,14 +90,16 @@ def _plan(tiles, x, digits, n, unit, words, turned):
     plan = {"tiles": tiles, "x": x, "digits": digits, "n": n, "turned": turned, "least": None}
     lefts, rights, banks, turns, raws = [], [], [], [], []
     for _ in range(2 * unit):
-        lefts.append(nl.ndarray((TILE, planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
         rights.append(nl.ndarray((TILE, planes * n), dtype=x.dtype, buffer=nl.sbuf))
+    for _ in range(2):  # half of the slots each: what lies side by side in HBM does so here
+        lefts.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     if turned:
         for _ in range(TURN_BANKS):
             width = min(planes, TURNED_DIGITS) * TILE
             turns.append(nl.ndarray((TILE, width), dtype=tiles.dtype, buffer=nl.psum))
-        for _ in range(2 * unit):
-            raws.append(nl.ndarray((TILE, planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
+        for _ in range(2):
+            raws.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
+    plan["unit"] = unit
     plan["lefts"] = lefts
     plan["rights"] = rights
     plan["turns"] = turns
@@ -135,21 +139,41 @@ def _plan(tiles, x, digits, n, unit, words, turned):
     return plan
 
 
-def _load(plan, slot, j, ahead):
-    """One tile and the rows of X that it meets into a slot: item j + ahead, or item ``ahead`` of row j."""
-    at = []
-    for table in plan["places"]:
-        at.append(rows.look(source=table[:, ahead : table.shape[1] : max(plan["stride"], 1)], j=j))
-    raw = plan["raws"][slot] if plan["turned"] else plan["lefts"][slot]
-    for source, at_source, target in ((plan["tiles"], at[0], raw), (plan["x"], at[1], plan["rights"][slot])):
-        pattern = [[source.shape[1], TILE], [1, source.shape[1]]]
-        place = flat(source).ap(pattern=pattern, offset=0, scalar_offset=at_source, indirect_dim=0)
-        nisa.dma_copy(dst=target, src=place)
+def _left(plan, name, slot, count):
+    """The tiles of ``count`` slots from ``slot`` on, which do not cross the middle."""
+    unit, size = plan["unit"], max(plan["digits"], 1) * TILE
+    first = slot % unit * size
+    return plan[name][slot // unit][:, first : first + count * size]
+
+
+def _load(plan, slots, j, ahead):
+    """Tiles and the rows of X that they meet into slots: items from j + ahead on, or from ``ahead`` on of row j."""
+    step = max(plan["stride"], 1)
+    for q in range(len(slots)):
+        count = len(slots) if plan["ordered"] else 1
+        for side in range(2):
+            if side == 0 and plan["ordered"] and q > 0:
+                continue
+            table = plan["places"][side]
+            at = rows.look(source=table[:, ahead + q : table.shape[1] : step], j=j)
+            if side == 0:
+                source = plan["tiles"]
+                target = _left(plan=plan, name="raws" if plan["turned"] else "lefts", slot=slots[q], count=count)
+            else:
+                source, target = plan["x"], plan["rights"][slots[q]]
+            width = source.shape[1]
+            pattern = [[width, TILE], [1, width]]
+            if side == 0 and count > 1:
+                pattern = [[width, TILE], [TILE * width, count], [1, width]]
+            place = flat(source).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
+            nisa.dma_copy(dst=target, src=place)
 
 
 def _turn(plan, slot):
     """The tile of a slot, transposed."""
-    planes, raw = max(plan["digits"], 1), plan["raws"][slot]
+    planes = max(plan["digits"], 1)
+    raw = _left(plan=plan, name="raws", slot=slot, count=1)
+    left = _left(plan=plan, name="lefts", slot=slot, count=1)
     for d0 in range(0, planes, TURNED_DIGITS):
         count = min(TURNED_DIGITS, planes - d0)
         bank = plan["turns"][(slot + d0 // TURNED_DIGITS) % TURN_BANKS]
@@ -159,7 +183,7 @@ def _turn(plan, slot):
                 data=raw[:, (d0 + d) * TILE : (d0 + d + 1) * TILE],
                 engine=nisa.engine.tensor,
             )
-        place = plan["lefts"][slot][:, d0 * TILE : (d0 + count) * TILE]
+        place = left[:, d0 * TILE : (d0 + count) * TILE]
         nisa.tensor_copy(dst=place, src=bank[:, 0 : count * TILE], engine=nisa.engine.vector)
 
 
@@ -172,10 +196,11 @@ def _multiply(plan, slots):
         _multiply_digits(plan=plan, slots=slots)
         return
     for slot in slots:
+        left = _left(plan=plan, name="lefts", slot=slot, count=1)
         for b in range(len(plan["banks"])):
             bank = plan["banks"][b]
             moving = plan["rights"][slot][:, b * TILE_N : b * TILE_N + bank.shape[1]]
-            nisa.nc_matmul(dst=bank, stationary=plan["lefts"][slot], moving=moving, accumulate=True)
+            nisa.nc_matmul(dst=bank, stationary=left, moving=moving, accumulate=True)
 
 
 def _multiply_digits(plan, slots):
@@ -195,7 +220,7 @@ def _multiply_digits(plan, slots):
                 slot, i = pairs[p]
                 nisa.nc_matmul(
                     dst=bank,
-                    stationary=plan["lefts"][slot][:, i * TILE : (i + 1) * TILE],
+                    stationary=_left(plan=plan, name="lefts", slot=slot, count=1)[:, i * TILE : (i + 1) * TILE],
                     moving=plan["rights"][slot][:, (d - i) * n : (d - i + 1) * n],
                     accumulate=p > first,
                 )

@@ -47,7 +47,18 @@ def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.nd
 
 
 def bsr_spmm(  # type: ignore[no-untyped-def]
-    tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False, turned=False
+    tiles,
+    x,
+    left_at,
+    right_at,
+    bounds=None,
+    length=0,
+    unit=4,
+    digits=0,
+    words=3,
+    least=False,
+    turned=False,
+    ordered=False,
 ):
     """A X, row by row: numbers in float32, digits as two's complement words; ``least``: its smallest positive."""
     n = check(tiles, x, left_at, right_at, digits)

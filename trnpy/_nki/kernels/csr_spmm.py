@@ -61,17 +61,18 @@ def csr_spmm(values, row_of, column_of, x, bounds, unit=2):
     return c
 
 
-def _gather(plan, slot, j, ahead):
-    """The rows of X of group j + ahead, times their elements, and which of them belong to which row."""
-    here = []
-    for table in plan["tables"]:
-        here.append(rows.look(source=table[:, ahead : table.shape[1]], j=j))
-    n, gathered = plan["n"], plan["gathered"][slot]
-    source = plan["x"].ap(pattern=[[n, TILE], [1, n]], offset=0, vector_offset=here[2], indirect_dim=0)
-    nisa.dma_copy(dst=gathered, src=source)
-    # Not by VectorE: what waits for a gather must not keep the next one's places waiting.
-    nisa.activation(dst=gathered, op=nl.copy, data=gathered, scale=here[0])
-    nisa.tensor_scalar(dst=plan["segments"][slot], data=plan["numbers"], op0=nl.equal, operand0=here[1])
+def _gather(plan, slots, j, ahead):
+    """The rows of X of groups j + ahead on, times their elements, and which of them belong to which row."""
+    for q in range(len(slots)):
+        here = []
+        for table in plan["tables"]:
+            here.append(rows.look(source=table[:, ahead + q : table.shape[1]], j=j))
+        n, gathered = plan["n"], plan["gathered"][slots[q]]
+        source = plan["x"].ap(pattern=[[n, TILE], [1, n]], offset=0, vector_offset=here[2], indirect_dim=0)
+        nisa.dma_copy(dst=gathered, src=source)
+        # Not by VectorE: what waits for a gather must not keep the next one's places waiting.
+        nisa.activation(dst=gathered, op=nl.copy, data=gathered, scale=here[0])
+        nisa.tensor_scalar(dst=plan["segments"][slots[q]], data=plan["numbers"], op0=nl.equal, operand0=here[1])
 
 
 def _multiply(plan, slots):

@@ -29,8 +29,9 @@ def look(source, j):
 def turns(plan, edges, r, unit, load, multiply):
     """All items of row r: in turns of 2 ``unit``, of what is left unit, unit / 2 ... 1, into ``slots`` of their own.
 
-    load(plan, slot, j, ahead) brings item j + ahead, multiply(plan, slots) uses at most ``unit`` of them. A turn of
-    one unit has the first half of the slots, shorter ones share the second: none waits for the one before.
+    load(plan, slots, j, ahead) brings items from j + ahead on, one for each of at most ``unit`` consecutive slots,
+    multiply(plan, slots) uses them. A turn of one unit has the first half of the slots, shorter ones share the second:
+    none waits for the one before.
     """
     bounds = []
     for edge in edges:
@@ -45,7 +46,7 @@ def turns(plan, edges, r, unit, load, multiply):
                 slots = []
                 for q in range(half, min(half + unit, step)):
                     slots.append(first + q)
-                    load(plan=plan, slot=first + q, j=j, ahead=q)
+                load(plan=plan, slots=slots, j=j, ahead=half)
                 multiply(plan=plan, slots=slots)
 
         nl.fori_loop(bounds[level], bounds[level + 1], turn, step=step)
