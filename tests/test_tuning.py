@@ -13,7 +13,7 @@ from trnpy._dispatch import Reason
 from trnpy._engine import DeviceEngine, engine
 from trnpy._nki.device import compile_cache
 from trnpy._nki.hardware import TRN1, TRN2
-from trnpy._nki.kernels.parameters import for_bounds, for_digits, for_numbers
+from trnpy._nki.kernels.parameters import for_bounds, for_digits, for_numbers, for_turned
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
@@ -24,7 +24,7 @@ from trnpy._tuning import Choice, Compiles, Tuning
 CUBE = (128, 128, 128)
 # kernel and form as stored, its name, tiles that are not the default, and the parameters that a launch of them has
 CHOICES = [
-    ("matmul", "float32", "matmul", (4, 1, 2), {"m_tiles": 4, "n_tiles": 1, "k_tiles": 2}),
+    ("matmul turned", "float32", "matmul", (4, 1, 2), {"m_tiles": 4, "n_tiles": 1, "k_tiles": 2}),
     ("syrk", "float32", "syrk", (4, 1, 2), {"tiles": 4, "k_tiles": 2}),
     ("abs_bound", "bfloat16", "abs_bound", (2, 1, 4), {"m_tiles": 2, "n_tiles": 1, "k_tiles": 4}),
     ("digits_matmul", "7 digits", "digits_matmul", (1, 1, 2), {"m_tiles": 1, "k_tiles": 2}),
@@ -65,16 +65,17 @@ def test_a_stored_choice_is_what_is_compiled(stored_as, form, name, tiles, param
 @pytest.mark.parametrize(
     "name, form, bucket, machine",
     [
-        ("matmul", "bfloat16", CUBE, "trn2"),
-        ("matmul", "float32", (256, 128, 128), "trn2"),
+        ("matmul turned", "bfloat16", CUBE, "trn2"),
+        ("matmul turned", "float32", (256, 128, 128), "trn2"),
+        ("matmul", "float32", CUBE, "trn2"),
         ("syrk", "float32", CUBE, "trn2"),
-        ("matmul", "float32", CUBE, "trn1"),
+        ("matmul turned", "float32", CUBE, "trn1"),
     ],
 )
 def test_a_choice_for_something_else_is_not_used(name, form, bucket, machine):
     stored(choice(name, form, (4, 1, 2), bucket), machine=machine)
     assert {tuple(f[t] for t in ("m_tiles", "n_tiles", "k_tiles")) for f in launched("matmul")} == {
-        for_numbers(4).tiles
+        for_turned(4, TRN2).tiles
     }
 
 
@@ -97,11 +98,11 @@ STALE = {
 @pytest.mark.parametrize("name", STALE)
 def test_what_is_stale_or_damaged_is_ignored_for_a_stated_reason(name, capsys):
     change, says = STALE[name]
-    stored(choice("matmul", "float32", (4, 1, 2)))
+    stored(choice("matmul turned", "float32", (4, 1, 2)))
     edited(change)
     with pytest.raises(AssertionError, match=says):
         raise AssertionError(_tuning.load("simulator", "trn2").ignored)
-    assert all(found["m_tiles"] == 8 for found in launched("matmul"))
+    assert all(found["m_tiles"] == 8 and found["n_tiles"] == 4 for found in launched("matmul"))
     assert _doctor.doctor([]) == 0
     assert "ignored: " in capsys.readouterr().out
     stored(choice("matmul", "float32", (4, 1, 2)))  # replaces what was there
@@ -246,7 +247,7 @@ def case(kernel, extents):
     return next(c for c in _timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
 
 
-@pytest.mark.parametrize("kernel", ["matmul", "abs_bound", "digits_matmul", "digits_matmul halved"])
+@pytest.mark.parametrize("kernel", ["matmul", "matmul turned", "abs_bound", "digits_matmul", "digits_matmul halved"])
 def test_the_model_chooses_nothing_slower_than_the_default(kernel):
     for n in (128, 512):
         c = case(kernel, (n, n, n))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._handles import Numbers
-from trnpy._nki.kernels.parameters import for_numbers
+from trnpy._nki.kernels.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 from trnpy._residency import Cache
 from trnpy._shapes import BLOCK, FINE, Buckets, block, pieces, rung
@@ -185,16 +185,21 @@ class Kernels:
         """total + A B on the device: one real product, or of complex operands four (4M)."""
         shape = a.shape[0], b.shape[1]
         dtype_in, fit = a.parts[0].dtype, (a.padded[0], a.padded[1], b.padded[1])
-        tiles = self.buckets.tiles("matmul", dtype_in.name, fit, for_numbers(dtype_in.itemsize)).of_numbers()
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
+        best = for_numbers(dtype_in.itemsize)
+        summed = {**rows, **best.of_numbers()}
+        kernel = "matmul"
+        if rows["a_rows"] or not rows["b_rows"]:
+            kernel, best = "matmul turned", for_turned(dtype_in.itemsize, self.runtime.hardware)
+        alone = {**rows, **self.buckets.tiles(kernel, dtype_in.name, fit, best).of_numbers()}
 
         def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:
             if c0 is not None:
-                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, c0, ONE, **rows, **tiles)
+                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, c0, ONE, **summed)
             elif sign == 1:
-                out = self.runtime.run("matmul", left, right, **rows, **tiles)
+                out = self.runtime.run("matmul", left, right, **alone)
             else:
-                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, **rows, **tiles)
+                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, **alone)
             assert isinstance(out, Buffer)
             return out
 

@@ -22,6 +22,7 @@ from trnpy._nki.kernels.parameters import (
     for_bounds,
     for_digits,
     for_numbers,
+    for_turned,
     number_tilings,
 )
 from trnpy._nki.runtime import DeviceError, Runtime
@@ -64,7 +65,9 @@ class Case:
         chosen = Parameters(*tiles, self.default.digits, self.default.bits, self.default.wrap)
         if self.name == "digits_matmul":
             return chosen.of_digits() | ({"halved": True} if "halved" in self.kernel else {})
-        return chosen.of_squares() if self.name == "syrk" else chosen.of_numbers()
+        if self.name == "syrk":
+            return chosen.of_squares()
+        return chosen.of_numbers() | ({"a_rows": False} if self.kernel == "matmul" else {})
 
 
 def cases(machine: Hardware) -> list[Case]:
@@ -83,10 +86,12 @@ def cases(machine: Hardware) -> list[Case]:
 
         def numbers(kernel: str, dtype: str, *shapes: tuple[int, ...], fit: Extents = extents) -> Case:
             itemsize = 4 if dtype == "float32" else 2
-            return Case(kernel, dtype, fit, shapes, dtype, for_numbers(itemsize), number_tilings(itemsize))
+            return Case(kernel, dtype, fit, shapes, dtype, for_numbers(itemsize), number_tilings(itemsize, machine))
 
         found.append(digits("digits_matmul", DIGITS, False, m, n))
-        found += [numbers("matmul", dtype, (m, k), (k, n)) for dtype in ("float32", "bfloat16")]
+        for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+            turned = numbers("matmul turned", dtype, (m, k), (k, n))
+            found += [replace(turned, default=for_turned(itemsize, machine)), numbers("matmul", dtype, (k, m), (k, n))]
         if square:
             found.append(digits("digits_matmul halved", DIGITS, False, m))
             found.append(digits("digits_matmul wrap", LONG, True, m, n))

@@ -8,7 +8,7 @@ import pytest
 
 import trnpy._nki.kernels
 from trnpy._nki.kernels import abs_bound_reference as reference
-from trnpy._nki.kernels.parameters import for_numbers
+from trnpy._nki.kernels.parameters import for_bounds
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
@@ -66,16 +66,16 @@ def test_every_bucket_fits_and_the_program_stays_short():
     for n in FINE:
         s = Specification((n, n), BF16)
         for b_rows in (True, False):
-            trace = run(KERNEL, (s, s), {**for_numbers(2).of_numbers(), "b_rows": b_rows}, mode="trace").trace
+            trace = run(KERNEL, (s, s), {**for_bounds().of_numbers(), "b_rows": b_rows}, mode="trace").trace
             assert len(trace.instructions) < 5000 and trace.psum_peak_banks <= 8
 
 
 def test_modelled_cost_on_trn2():
     """One bf16 pass at 4096^3, which is a twentieth of the product it certifies."""
     s = Specification((4096, 4096), BF16)
-    cost = price(run(KERNEL, (s, s), for_numbers(2).of_numbers(), mode="trace").trace)
+    cost = price(run(KERNEL, (s, s), for_bounds().of_numbers(), mode="trace").trace)
     print(f"modelled: {cost.tensor_utilisation:.2f} of bf16 peak")
-    assert cost.tensor_utilisation >= 0.65
+    assert cost.tensor_utilisation >= 0.70
 
 
 def test_what_it_refuses():

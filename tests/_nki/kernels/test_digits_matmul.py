@@ -9,7 +9,7 @@ import pytest
 import trnpy._nki.kernels
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, SYRK_PASSES, TRN2
 from trnpy._nki.kernels import digits_matmul_reference as reference
-from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_digits, for_numbers
+from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
@@ -213,7 +213,7 @@ def test_modelled_float64_on_trn2():
     syrk = modelled(KERNEL, (digits,), {**keywords, "halved": True})
     split = {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)}
     before = sum(modelled(SPLIT, (words,), {**split, "turned": turned}).device_s for turned in (True, False))
-    bound = modelled(BOUND, (magnitudes, magnitudes), for_numbers(2).of_numbers()).device_s
+    bound = modelled(BOUND, (magnitudes, magnitudes), for_bounds().of_numbers()).device_s
     ideal = 2 * n**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
     print(f"modelled: {ideal / product.device_s:.3f} of peak, {ideal / (product.device_s + before + bound):.3f} with")
     print(f"digits and certificate; A A^T {product.device_s / syrk.device_s:.2f} times faster than A B")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
-from trnpy._nki.hardware import TRN2
+from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._nki.kernels import matmul_reference
+from trnpy._nki.kernels.parameters import for_turned
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
@@ -92,6 +93,25 @@ def test_modelled_utilisation_on_trn2(dtype, tiles):
     assert cost.tensor_utilisation >= 0.90
     block = 1024  # rows and columns of a block: every operand is read once for each block it meets
     assert cost.hbm_bytes <= 1.3 * (2 * 4096**3 / block * s.dtype.itemsize + 4 * 4096**2)
+
+
+@pytest.mark.parametrize("machine", [TRN1, TRN2, TRN3], ids=lambda m: m.name)
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+@pytest.mark.parametrize("a_rows, b_rows", [(True, True), (True, False), (False, False)])
+def test_the_tiles_of_operands_to_turn_fit_every_machine(machine, dtype, a_rows, b_rows):
+    s, scale = Specification((4096, 4096), np.dtype(dtype)), Specification((1, 1))
+    keywords = {"a_rows": a_rows, "b_rows": b_rows, **for_turned(np.dtype(dtype).itemsize, machine).of_numbers()}
+    trace = run(KERNEL, (s, s, scale), keywords, mode="trace", target="trn3").trace
+    print(f"matmul {s.dtype} for {machine.name}: {len(trace.instructions)} instructions")
+    assert trace.sbuf_peak_bytes <= machine.sbuf_bytes_per_partition and len(trace.instructions) < 2000
+
+
+@pytest.mark.parametrize("dtype, least", [("f4", 0.95), (BF16, 0.88)], ids=["float32", "bfloat16"])
+def test_modelled_utilisation_of_rows_as_numpy_has_them(dtype, least):
+    """A as C-ordered arrays are: TensorE turns it, 2048 columns of B at a time."""
+    s = Specification((4096, 4096), np.dtype(dtype))
+    keywords = for_turned(np.dtype(dtype).itemsize, TRN2).of_numbers()
+    assert price(run(KERNEL, (s, s), keywords, mode="trace").trace).tensor_utilisation >= least
 
 
 def test_what_it_refuses():

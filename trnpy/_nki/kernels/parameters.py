@@ -9,10 +9,12 @@ from trnpy._nki.kernels.digits_matmul_reference import TILE_N, words_for
 
 TILE = 128
 BITS = 8  # of one digit: bfloat16's significand
+SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
 SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
 DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
 FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
-NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1))  # (m, n)
+NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)
+STRIPS, OUTS, HALVES = 8, 3, 2  # of kernels/blocks.py
 
 Tiles = tuple[int, int, int]  # of m, n and k
 
@@ -46,6 +48,11 @@ class Parameters:
         slots = 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
         return slots + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
 
+    def number_bytes(self, itemsize: int) -> int:
+        """Bytes of one partition that matmul takes without C0: strips to turn, panels, sums, and finished tiles."""
+        m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
+        return itemsize * k * (STRIPS * TILE + HALVES * (m + n)) + (self.m_tiles + OUTS) * n * 4
+
     def of_digits(self) -> dict[str, int | bool]:
         """Keyword arguments of digits_matmul."""
         return {
@@ -65,10 +72,12 @@ class Parameters:
         return {"tiles": self.m_tiles, "k_tiles": self.k_tiles}
 
 
-def number_tilings(itemsize: int) -> tuple[Tiles, ...]:
-    """Every choice of tiles for matmul, abs_bound and syrk: all fit wherever the default, the first, does."""
+def number_tilings(itemsize: int, machine: Hardware) -> tuple[Tiles, ...]:
+    """Every choice of tiles for matmul without C0, abs_bound and syrk that fits a machine."""
     longest = for_numbers(itemsize).k_tiles
-    return tuple((m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES)
+    tried = [Parameters(m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES]
+    fitting = [p for p in tried if p.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition]
+    return tuple(p.tiles for p in fitting)
 
 
 def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> tuple[Tiles, ...]:
@@ -83,9 +92,16 @@ def for_numbers(itemsize: int) -> Parameters:
     return Parameters(k_tiles=16 // itemsize)
 
 
+def for_turned(itemsize: int, machine: Hardware) -> Parameters:
+    """Tiles of matmul, without C0, of operands that TensorE turns: A once for 2048 columns where that fits."""
+    wide = Parameters(n_tiles=4, k_tiles=16 // itemsize)
+    fits = wide.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition
+    return wide if fits else for_numbers(itemsize)
+
+
 def for_bounds() -> Parameters:
-    """Tiles of abs_bound: half the rows of matmul's, so that VectorE's work on one block hides behind the next."""
-    return Parameters(m_tiles=4)
+    """Tiles of abs_bound: few rows, so that VectorE's work on one block hides behind the next."""
+    return Parameters(m_tiles=2, n_tiles=4)
 
 
 def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:
@@ -97,5 +113,8 @@ def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = B
 
 # Whatever a stored choice may say.
 TILINGS = frozenset(
-    {*number_tilings(4), *number_tilings(2), *((m, 1, k) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES))}
+    {
+        *((m, n, k) for m, n in NUMBER_TILES for k in (2, 4, 8)),
+        *((m, 1, k) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)),
+    }
 )
