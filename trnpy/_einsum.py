@@ -133,6 +133,8 @@ def probe_error(
 
     Costs a pass over the operands: a wrong C passes each of the signs' trials with probability at most 1/2.
     """
+    # Not in the operands' own dtype: products of narrow integers wrap around.
+    arrays = [a.astype(np.float64) if a.dtype.kind in "iub" else a for a in arrays]
     signs = [np.random.default_rng(i).integers(0, 2, sizes[c]) * 2.0 - 1.0 for i, c in enumerate(output)]
     ones = ",".join(output)
     separator = "," if ones else ""

@@ -23,7 +23,7 @@ from trnpy._pairwise import GREEDY, LOOP_SMALL, ROUTE_S
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
-_numpy_tensordot, _numpy_einsum = np.tensordot, np.einsum
+_numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
@@ -38,20 +38,32 @@ def _problem(
     optimize: _einsum.Optimize = GREEDY,
     loops: bool = False,
     scalar: bool = True,
-    ordered: bool = True,
+    order: str = "C",
     product: _integer.Product | None = None,
+    dtype: np.dtype | None = None,
 ) -> Problem:
     """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
 
-    ``ordered``: the result is C-contiguous, as all but einsum promise.
+    ``order`` of the result: C as all but einsum promise, F, or K for any.
     ``product`` is the reference with all but its two operands bound, for integers.
+    ``dtype`` of the product where it is not that of the operands.
     """
     arrays = tuple([_guards.array(a) for a in operands])
+<<<<<<< ours
     dtype = np.result_type(*arrays)
     # What NumPy has no BLAS for; int64 with uint64 is its float64.
     looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
     if not looped:
         dtype = _guards.floating(*arrays)
+=======
+    integers = product is not None and out is None and all(a.dtype.kind in "iub" for a in arrays)
+    if dtype is not None:
+        dtype = _guards.floating(np.empty(0, dtype))
+    else:
+        dtype = np.result_type(*arrays) if integers else _guards.floating(*arrays)
+    if dtype.kind == "f" and integers:  # int64 with uint64: NumPy's float64
+        dtype = _guards.floating(np.empty(0, dtype))
+>>>>>>> theirs
     for a in arrays:
         if a.size == 0:
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
@@ -59,11 +71,19 @@ def _problem(
     p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
+<<<<<<< ours
     if looped and product is not None:
         kind = _half_problem if dtype.char == "e" else _integer_problem
         return kind(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
     route = _pairwise.route(p, arrays, dtype, scalar) if loops and out is None else None
     return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
+=======
+    if dtype.kind in "iub" and product is not None:
+        return _integer_problem(p, arrays, dtype, cost, product, (p, out, scalar, order))
+    plain = loops and out is None and order != "F"
+    route = _pairwise.route(p, arrays, dtype, scalar, order) if plain else None
+    return Problem(arrays, dtype, cost, (p, out, scalar, order), route)
+>>>>>>> theirs
 
 
 def _integer_problem(
@@ -120,8 +140,9 @@ def _half_problem(
 
 
 def _run(problem: Problem, engine: Engine) -> Any:
-    p, _, scalar, ordered = problem.params
+    p, _, scalar, order = problem.params
     _guards.finite(*problem.arrays)
+<<<<<<< ours
     counted = problem.dtype.kind == "b"
     dtype = np.dtype(np.float32) if counted else problem.dtype
     result = contract(p, problem.arrays, dtype, (engine,) * len(p.steps))
@@ -129,6 +150,10 @@ def _run(problem: Problem, engine: Engine) -> Any:
     if counted:
         result = _any(p, problem.arrays, result)
     result = np.require(result, requirements=["C", "W"] if ordered else ["W"])
+=======
+    result = contract(p, problem.arrays, problem.dtype, (engine,) * len(p.steps))
+    result = np.require(result, requirements=["W"] if order == "K" else [order, "W"])
+>>>>>>> theirs
     return result[()] if scalar else result
 
 
@@ -168,21 +193,53 @@ def _deliver(problem: Problem, result: Any) -> Any:
     return out
 
 
-def prepare_einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Problem:
-    refused = {k: v for k, v in kwargs.items() if (k, v) not in (("order", "K"), ("casting", "safe"), ("dtype", None))}
-    if refused:
-        raise Unsupported(Reason.PARAM, f"options {', '.join(map(str, refused))}")
+def prepare_einsum(
+    *operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, order: Any = "K", casting: Any = "safe",
+    **kwargs: Any,
+) -> Problem:  # fmt: skip
+    if kwargs or order not in ("K", "A", "C", "F"):
+        raise Unsupported(Reason.PARAM, f"order {order!r}, options {', '.join(kwargs) or 'none'}")
     inputs, output, arrays = _einsum.parse(operands)
+    if order == "A":
+        order = "F" if all(a.flags.f_contiguous for a in arrays) else "C"
     search, loops = _search(optimize, len(arrays))
     subscripts = f"{','.join(inputs)}->{output}"
     product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 else None
-    return _problem(inputs, output, arrays, out, search, loops, ordered=False, product=product)
+    target = None if dtype is None else np.dtype(dtype)
+    kinds = {a.dtype.kind for a in arrays}
+    if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
+        # NumPy's plan sums and multiplies in the dtypes that meet, where its loop converts first.
+        raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
+    scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
+    problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, product, target)
+    # What may lose digits NumPy casts, or refuses, in its own words.
+    if not all(np.can_cast(a.dtype, problem.dtype, rule) for a in arrays for rule in {"safe", casting}):
+        raise Unsupported(Reason.PARAM, f"casting={casting!r} to {problem.dtype}")
+    return problem
+
+
+def _hashable(optimize: Any) -> Any:
+    return tuple(map(_hashable, optimize)) if isinstance(optimize, (list, tuple)) else optimize
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_scalar(subscripts: str, shapes: _einsum.Shapes, optimize: Any) -> bool:
+    """Whether NumPy's planned contraction to a number gives a scalar, or an array of no dimensions as its matmul does.
+
+    Asked of NumPy, whose versions differ: its own path over operands of one or two elements along each axis.
+    """
+    zeros = [np.broadcast_to(0.0, shape) for shape in shapes]
+    path = _numpy_einsum_path(subscripts, *zeros, optimize=optimize)[0]
+    small = [np.zeros([min(n, 2) for n in shape]) for shape in shapes]
+    return not isinstance(_numpy_einsum(subscripts, *small, optimize=path), np.ndarray)
 
 
 def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
     """opt_einsum's search for NumPy's ``optimize``, and whether NumPy itself would loop without a plan."""
-    if isinstance(optimize, (bool, np.bool_)):
-        return GREEDY, not optimize
+    if isinstance(optimize, (bool, np.bool_)) or optimize is None:
+        return GREEDY, optimize is False  # NumPy plans for any other, if only to find one step
+    if isinstance(optimize, (list, tuple)) and len(optimize) == 2 and isinstance(optimize[1], (int, float)):
+        optimize = optimize[0]  # beside the largest intermediate, which the order alone keeps small
     if isinstance(optimize, str) and optimize in ("greedy", "optimal"):
         return optimize, False
     if isinstance(optimize, (list, tuple)) and optimize and optimize[0] == "einsum_path":

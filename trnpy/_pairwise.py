@@ -34,14 +34,18 @@ REPAIRED = 0.02  # of the results that may be computed twice
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def route(p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, scalar: bool = True) -> Route | None:
+def route(
+    p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, scalar: bool = True, order: str = "K"
+) -> Route | None:
     """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not.
 
     None where the loop is the only product, or one of a matrix and a vector, which moves as much memory.
     """
     if all(step.loops for step in p.steps) or (len(p.steps) == 1 and p.steps[0].blas_size < THIN):
         return None
-    return Route(NAME, functools.partial(_seconds, p, dtype), functools.partial(_products, p, dtype, scalar, arrays))
+    return Route(
+        NAME, functools.partial(_seconds, p, dtype), functools.partial(_products, p, dtype, scalar, arrays, order)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -49,7 +53,7 @@ def _seconds(p: Plan, dtype: np.dtype, rates: HostRates) -> float:
     return p.host_s(rates, dtype) + ROUTE_S
 
 
-def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarray]) -> Any:
+def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarray], order: str = "K") -> Any:
     """The contraction by BLAS, with no warning: NumPy's loop has none.
 
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
@@ -62,6 +66,8 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     # A finite sum has finite terms, and takes a fraction of a look at each.
     if not np.isfinite(c_einsum("i->", c.ravel("K"))) and (bad := ~np.isfinite(c)).any():
         _repair(p, arrays, dtype, c, bad)
+    if order == "C":
+        c = np.ascontiguousarray(c) if c.ndim else c
     return c[()] if scalar and not c.ndim else c
 
 
