@@ -16,7 +16,7 @@ from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks
 from trnpy.linalg._factor_rows import FACTOR_OPS, NUMPY_FACTOR_OPS
-from trnpy.linalg._host_rows import HOST_OPS
+from trnpy.linalg._function_rows import FUNCTION_OPS, NUMPY_FUNCTION_OPS
 from trnpy.linalg._matrices import SMALL
 from trnpy.linalg._matrices import hermitian as _hermitian
 from trnpy.linalg._matrices import norm as _norm
@@ -24,6 +24,7 @@ from trnpy.linalg._matrices import square as _square
 from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, ORTHOGONAL_OPS
 from trnpy.linalg._routes import real as _real
 from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, SOLVE_OPS
+from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, SVD_OPS
 
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
@@ -184,7 +185,8 @@ OPS = (
     *FACTOR_OPS,
     *SOLVE_OPS,
     *ORTHOGONAL_OPS,
-    *HOST_OPS,
+    *SVD_OPS,
+    *FUNCTION_OPS,
 )  # fmt: skip
 NUMPY_OPS = (
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
@@ -192,4 +194,6 @@ NUMPY_OPS = (
     *NUMPY_FACTOR_OPS,
     *NUMPY_SOLVE_OPS,
     *NUMPY_ORTHOGONAL_OPS,
+    *NUMPY_SVD_OPS,
+    *NUMPY_FUNCTION_OPS,
 )

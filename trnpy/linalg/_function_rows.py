@@ -1,0 +1,235 @@
+"""The rows of functions of matrices: exponentials, roots, logarithms, powers, and products of many."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg as reference
+
+from trnpy import _guards, _host
+from trnpy import _ops as products
+from trnpy._calibration import FLOPS
+from trnpy._dispatch import Op, Problem, Reason, Unsupported
+from trnpy._einsum import LETTERS
+from trnpy._engine import Engine
+from trnpy._precision import probe
+from trnpy.linalg import _eigh_cost, _functions, _positive, _routes, _work
+from trnpy.linalg._matrices import SMALL, norm, square
+from trnpy.linalg._routes import real
+
+SQUARINGS = 3  # of an exponential of norm 5: norms are not known when a call is priced
+MOST_FACTORS = 128  # of a power: its check multiplies as often
+
+
+def _refuse(reason: bool, what: str) -> None:
+    if reason:
+        raise Unsupported(Reason.PARAM, what)
+
+
+def _double(dtype: np.dtype, what: str) -> None:
+    if dtype.char not in "dD":
+        raise Unsupported(Reason.DTYPE, f"{what} of {dtype} on a device")
+
+
+# --- Exponentials -----------------------------------------------------------------------------------------------------
+
+
+def prepare_expm(A: Any) -> Problem:
+    a = _guards.array(A)
+    dtype = _guards.floating(a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] == 1:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
+    _double(dtype, "exponentials")
+    n = a.shape[-1]
+    work = _work.matmul(n, n, n)
+    total = functools.reduce(operator.add, [work] * (_functions.PRODUCTS + SQUARINGS))
+    return Problem((a,), dtype, total.cost("expm", n, FLOPS["expm"] * float(n) ** 3, dtype, a.size // (n * n)))
+
+
+def run_expm(problem: Problem, engine: Engine) -> _functions.Exponential:
+    (a,) = problem.arrays
+    _guards.finite(a)
+    if np.abs(a).max() > _functions.LARGEST:
+        raise Unsupported(Reason.VALUE, f"an entry above {_functions.LARGEST:.0e}")
+    for matrix in a.reshape(-1, *a.shape[-2:]):
+        if 0 in _host.bandwidth(matrix):
+            raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        result = _functions.expm(a.astype(problem.dtype, copy=False), engine)
+    _guards.finite(result.value, result.root)
+    return result
+
+
+def expm_error(problem: Problem, result: Any) -> float:
+    """e^A V against products of A with V; of our own result the root, and then its powers."""
+    (a,) = problem.arrays
+    squarings = getattr(result, "squarings", 0)
+    value = result.value if squarings else getattr(result, "value", result)
+    root = result.root if squarings else value
+    shape = (-1, *a.shape[-2:])
+    v = probe(a.shape[-1], problem.dtype)
+    worst = 0.0
+    for matrix, x, y in zip(a.reshape(shape), value.reshape(shape), root.reshape(shape), strict=True):
+        width = math.sqrt(v.shape[1])
+        once = _functions.expm_action(np.ldexp(1.0, -squarings) * matrix, v)
+        error = norm(y @ v - once) / (norm(y) * width)
+        powers = v
+        for _ in range(2**squarings):
+            powers = y @ powers
+        worst = max(worst, error, norm(x @ v - powers) / (norm(x) * width))
+    return worst
+
+
+def deliver_expm(problem: Problem, result: _functions.Exponential) -> np.ndarray:
+    return result.value
+
+
+# --- Functions of positive-definite matrices --------------------------------------------------------------------------
+
+
+def _of_positive(name: str, a: Any, function: _positive.Function) -> Problem:
+    """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
+    a = _positive.operand(name, a)
+    dtype, n = _guards.floating(a), a.shape[-1]
+    cube = real(dtype) * a.size * n  # n^3 a matrix
+    params, route = (function, _positive.FUNCTIONS[name].norms), _positive.route(name, a, function)
+    methods = _eigh_cost.methods(n, dtype, name, FLOPS[name] * cube, 2 * cube)
+    if a.ndim > 2 or dtype.char not in "dD":
+        if route is None:
+            raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
+        refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
+        return Problem((a,), dtype, methods[0][1], params, route, on_device=False, refusal=refusal)
+    return Problem((a,), dtype, methods[0][1], params, route, methods=methods)
+
+
+def _no_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
+    _refuse(bool(options or named), f"options {', '.join([*map(repr, options), *named])}")
+
+
+def prepare_sqrtm(A: Any, *options: Any, **named: Any) -> Problem:
+    _no_options(options, named)
+    return _of_positive("sqrtm", A, np.sqrt)
+
+
+def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
+    _no_options(options, named)
+    return _of_positive("logm", A, np.log)
+
+
+def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
+    finite = isinstance(t, (int, float)) and math.isfinite(t)
+    _refuse(not finite or t == int(t), f"t={t!r}: an integer is for products, not for eigenvectors")
+    return _of_positive("fractional_matrix_power", A, functools.partial(_power, t))
+
+
+def _power(t: float, w: np.ndarray) -> np.ndarray:
+    return np.asarray(w**t)
+
+
+def sqrtm_error(problem: Problem, x: np.ndarray) -> float:
+    (a,) = problem.arrays
+    v = probe(len(a), problem.dtype)
+    return norm(x @ (x @ v) - a @ v) / (norm(x) ** 2 * math.sqrt(v.shape[1]))
+
+
+def commuting_error(problem: Problem, x: np.ndarray) -> float:
+    """f(A) is Hermitian and commutes with A; and f of A's Rayleigh quotients: what vectors alone can say."""
+    (a,) = problem.arrays
+    v = probe(len(a), problem.dtype)
+    size = norm(x) * math.sqrt(v.shape[1])
+    commuting = norm(a @ (x @ v) - x @ (a @ v)) / (norm(a) * size)
+    return max(commuting, norm(x @ v - x.conj().T @ v) / size)
+
+
+# --- Powers and products of many --------------------------------------------------------------------------------------
+
+
+def prepare_matrix_power(a: Any, n: Any) -> Problem:
+    n = operator.index(n)
+    _refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than a check takes")
+    a = square(a)
+    size, dtype = len(a), _guards.floating(a)
+    count = n.bit_length() - 1 + n.bit_count() - 1
+    work = functools.reduce(operator.add, [_work.matmul(size, size, size)] * count)
+    return Problem((a,), dtype, work.cost("matmul", size, work.products, dtype), (n,))
+
+
+def run_matrix_power(problem: Problem, engine: Engine) -> np.ndarray:
+    (a,), (n,) = problem.arrays, problem.params
+    _guards.finite(a)
+    with np.errstate(all="ignore"):
+        result = _functions.power(a.astype(problem.dtype, copy=False), n, engine)
+    _guards.finite(result)
+    return result
+
+
+def matrix_power_error(problem: Problem, x: np.ndarray) -> float:
+    (a,), (n,) = problem.arrays, problem.params
+    v = probe(len(a), problem.dtype)
+    powers = v
+    for _ in range(n):
+        powers = a @ powers
+    size = norm(x) * math.sqrt(v.shape[1])
+    return norm(x @ v - powers) / size if size else norm(powers)
+
+
+def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
+    operands = [_guards.array(a) for a in arrays]
+    ends = {operands[0].ndim, operands[-1].ndim} if operands else set()
+    if not 2 <= len(operands) < len(LETTERS) or not ends <= {1, 2} or any(a.ndim != 2 for a in operands[1:-1]):
+        raise Unsupported(Reason.LAYOUT, "not a chain of matrices")
+    labels = [LETTERS[i : i + 2] for i in range(len(operands))]
+    if operands[0].ndim == 1:
+        labels[0] = labels[0][1]
+    if operands[-1].ndim == 1:
+        labels[-1] = labels[-1][0]
+    output = labels[0][: operands[0].ndim - 1] + labels[-1][labels[-1].index(LETTERS[len(operands) - 1]) + 1 :]
+    sizes: dict[str, int] = {}
+    for label, a in zip(labels, operands, strict=True):
+        for c, extent in zip(label, a.shape, strict=True):
+            if sizes.setdefault(c, extent) != extent:
+                raise Unsupported(Reason.LAYOUT, f"shapes {[a.shape for a in operands]} do not match")
+    return products._problem(tuple(labels), output, operands, out)
+
+
+def prepare_khatri_rao(a: Any, b: Any) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of as many columns")
+    return products._problem(("ak", "bk"), "abk", (a, b))
+
+
+def deliver_khatri_rao(problem: Problem, result: np.ndarray) -> np.ndarray:
+    return result.reshape(-1, result.shape[-1])
+
+
+def _op(
+    name: str, prepare: Callable[..., Problem], run: Callable[..., Any], error: Callable[..., float],
+    look: _routes.Look | None = None, deliver: Callable[[Problem, Any], Any] | None = None,
+) -> Op:  # fmt: skip
+    module, _, attribute = name.rpartition(".")
+    function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
+    options = {} if deliver is None else {"deliver": deliver}
+    return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
+
+
+def _positive_op(name: str, prepare: Callable[..., Problem], error: Callable[..., float]) -> Op:
+    return _op(f"scipy.linalg.{name}", prepare, _positive.by_engine, error, _positive.positive(name))
+
+
+FUNCTION_OPS = (
+    _op("scipy.linalg.expm", prepare_expm, run_expm, expm_error, deliver=deliver_expm),
+    _positive_op("sqrtm", prepare_sqrtm, sqrtm_error),
+    _positive_op("logm", prepare_logm, commuting_error),
+    _positive_op("fractional_matrix_power", prepare_fractional_matrix_power, commuting_error),
+    _op("scipy.linalg.khatri_rao", prepare_khatri_rao, products._run, products._error, deliver=deliver_khatri_rao),
+)
+NUMPY_FUNCTION_OPS = (
+    _op("numpy.linalg.matrix_power", prepare_matrix_power, run_matrix_power, matrix_power_error),
+    _op("numpy.linalg.multi_dot", prepare_multi_dot, products._run, products._error, deliver=products._deliver),
+)

@@ -1,0 +1,355 @@
+"""Singular value decompositions: a float32 start, refined by products of the engine to float64 accuracy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from trnpy import _host, _iterations
+from trnpy._engine import Engine
+from trnpy.linalg import _divide, _eigh, _qr
+from trnpy.linalg._polynomials import POLISH, sign_coefficients
+from trnpy.linalg._refine import (
+    ACCEPTED,
+    CLUSTER,
+    CONVERGED,
+    ITERATIONS,
+    NOISE,
+    QUIET,
+    ROUNDING_GAP,
+    NotConverged,
+    U,
+)  # fmt: skip
+
+LEAF = 256  # rows of a cluster that the host decomposes in less than a few launches take
+STARTED = 1e-12  # of the norm: the square of the start's errors, which rotating on would not mend
+SPREAD = 2.0  # singular values of a cluster within this factor: their polar factor converges in a few steps
+NORM_SLACK = 1.02  # bounds of norms are sums of float32
+OCTAVES = 16  # below the norm where the polar factor is right: 1.5e-5, a hundred times the rounding of float32
+SMALLEST = 0.02  # over sqrt(r): singular values of random (r, r) blocks (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
+TALL = 2.0  # times as many rows as columns: Cholesky factors of A^H A, which leave the host little, are tried
+POLAR_STEPS = 12  # of Newton and Schulz from a spread of 2, where 7 are enough
+
+Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
+Couplings = tuple[np.ndarray, np.ndarray]
+
+
+def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0) -> Factors:
+    """U (m, k), s (k,) descending and V (n, k) of a (m, n) = U diag(s) V^H, k = min(m, n), float64 or complex128.
+
+    A rectangle is a square after a QR factorization; ``method``: of METHODS, where the refinement starts.
+    Errors are relative to the norm of a, or to ``floor`` where a is part of something of that norm.
+    NotConverged when refinement fails.
+    """
+    m, n = a.shape
+    if m < n:
+        u, s, v = svd(a.conj().T, engine, method)
+        return v, s, u
+    if m > n:
+        q, r = _orthonormal(a, engine)
+        u, s, v = svd(r, engine, method)
+        return engine.matmul(q, u), s, v
+    _, exponent = np.frexp(np.abs(a).max())  # a power of two: exact, and float32 neither overflows nor flushes
+    scaled = a * 2.0 ** -int(exponent)
+    u, v = METHODS[method](scaled, engine)
+    u, s, v = refine(scaled, u, v, engine, method, floor * 2.0 ** -int(exponent))
+    return u, s * 2.0 ** int(exponent), v
+
+
+def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """Q (m, n) with orthonormal columns and R (n, n) of a (m, n) = Q R, m > n."""
+    m, n = a.shape
+    if m >= TALL * n:
+        with contextlib.suppress(_qr.NotOrthogonal):
+            return _qr.cholesky_qr(a, engine)
+    packed, blocks = _qr.householder(a, engine)
+    return _qr.form_q(packed, blocks, n, engine), np.triu(packed[:n])
+
+
+def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
+    """Orthonormal columns (m, columns) of which the first are u (m, k)."""
+    if columns == u.shape[1]:
+        return u
+    packed, blocks = _qr.householder(u, engine)
+    return np.hstack([u, _qr.form_q(packed, blocks, columns, engine)[:, u.shape[1] :]])
+
+
+def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """U and V (n, n) of a (n, n) by LAPACK's sgesdd or cgesdd."""
+    u, _, vh = _host.svd(_single(a), check_finite=False)
+    return u.astype(a.dtype), vh.conj().T.astype(a.dtype)
+
+
+def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    """U and V (n, n) of a (n, n), with a norm near 1, to the accuracy of float32 and in no order.
+
+    From the polar decomposition A = Q H, by an odd polynomial of A, and the eigenvectors of H:
+    Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013).
+    """
+    single = _single(a)
+    norm = NORM_SLACK * _bound(single)
+    q = _polar(single / np.float32(norm), engine)
+    h = engine.matmul(q.conj().T, single)
+    v = _divide.eigenvectors((h + h.conj().T) / 2, engine)
+    # Where A is nearly zero its polynomial is not 1 but rounding errors.
+    sizes = np.linalg.norm(engine.matmul(single, v), axis=0)
+    order = np.argsort(-sizes)
+    strong = int((sizes > norm * 2.0 ** (1 - OCTAVES)).sum())
+    v = v[:, order]
+    u = engine.matmul(q, np.ascontiguousarray(v[:, :strong]))
+    u = u / np.linalg.norm(u, axis=0)
+    if strong < len(a):
+        u = np.hstack([u, _complement(u, engine)])
+    return u.astype(a.dtype), v.astype(a.dtype)
+
+
+# (a, engine) -> U and V (n, n), good to float32 accuracy of |a|, about 1
+METHODS: Mapping[str, Callable[[np.ndarray, Engine], tuple[np.ndarray, np.ndarray]]] = MappingProxyType(
+    {"divide": _divide_and_conquer, "start": _start}
+)
+
+
+def _single(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.complex64 if a.dtype.kind == "c" else np.float32)
+
+
+def _bound(a: np.ndarray) -> float:
+    """No less than the largest singular value."""
+    size = np.abs(a)
+    return float(min(np.sqrt(size.sum(axis=0).max() * size.sum(axis=1).max()), np.linalg.norm(a)))
+
+
+def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
+    """The unitary polar factor of a (n, n), |a| <= 1, on all but the space where it is nearly zero."""
+    n, paired = len(a), _paired(a)
+    identity = engine.put(np.eye(len(paired), dtype=np.float32))  # a projection that takes nothing away
+    coefficients = sign_coefficients(OCTAVES)
+    found = _iterations.subspace(identity, identity, paired, coefficients, POLISH, False, engine)
+    return _unpaired(engine.get(found.basis), n, n, a.dtype)
+
+
+def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
+    """An orthonormal basis (n, n - k), to float32, of what is orthogonal to the columns of u (n, k)."""
+    n, k = u.shape
+    rng = np.random.default_rng(n)
+    omega = rng.standard_normal((n, n - k), np.float32)
+    if u.dtype.kind == "c":
+        omega = omega + 1j * rng.standard_normal((n, n - k), np.float32)
+    paired, kept = _paired(omega), engine.put(_paired(u))
+    identity = engine.put(np.eye(len(paired), dtype=np.float32))
+    scale = 2 * np.sqrt(paired.shape[1]) + 6  # above the norm of its projection
+    octaves = int(np.ceil(np.log2(scale * np.sqrt(paired.shape[1]) / SMALLEST)))
+    found = _iterations.subspace(
+        identity, kept, paired / np.float32(scale), sign_coefficients(octaves), POLISH, True, engine
+    )
+    return _unpaired(engine.get(found.basis), n, n - k, u.dtype)
+
+
+def _paired(a: np.ndarray) -> np.ndarray:
+    """A real matrix as it is, a complex one as [Re -Im; Im Re]: kernels of iterations take real ones."""
+    if a.dtype.kind != "c":
+        return np.ascontiguousarray(a)
+    return np.block([[a.real, -a.imag], [a.imag, a.real]])
+
+
+def _unpaired(a: np.ndarray, rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """What ``_paired`` made (rows, columns) of."""
+    return np.asarray(a[:rows, :columns] + 1j * a[rows:, :columns] if dtype.kind == "c" else a)
+
+
+@dataclass(slots=True)
+class _State:
+    """Approximate factors and what their products say of them, rotated and ordered together."""
+
+    u: np.ndarray
+    v: np.ndarray
+    s: np.ndarray  # singular values, descending and not negative
+    t: np.ndarray  # U^H A V
+    gu: np.ndarray  # U^H U
+    gv: np.ndarray  # V^H V
+
+
+def refine(
+    a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
+) -> Factors:
+    """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as of ``svd``.
+
+    Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): quadratic, from products only.  The rules
+    of ``_refine`` for clusters and for noise are added; in a cluster that reaches zero there are no signs.
+    """
+    n = len(a)
+    norm = _bound(a)
+    if norm == 0.0:
+        return np.eye(n, dtype=a.dtype), np.zeros(n), np.eye(n, dtype=a.dtype)
+    norm = max(norm, floor)
+    for iteration in range(ITERATIONS):
+        state = _measured(a, u, v, engine)
+        x, y = _couplings(state)
+        clusters = _clusters(state.s, x, y, norm)
+        rough = NOISE if iteration else STARTED
+        rotated = [c for c in clusters if _largest(x[c, c], y[c, c]) > rough * norm]
+        for cluster in rotated:
+            _solve_cluster(cluster, state, norm, floor > 0, method, engine)
+        if rotated:
+            x, y = _couplings(state)
+        f, g = _corrections(state, x, y, clusters, norm)
+        u, v = state.u + engine.matmul(state.u, f), state.v + engine.matmul(state.v, g)
+        if _largest(f, g) < CONVERGED and iteration > 0:
+            residual = max(np.linalg.norm(x, axis=0).max(), np.linalg.norm(y, axis=0).max())
+            if residual <= ACCEPTED * np.sqrt(n) * U * norm:
+                return _with_values(state.s, u, v, engine.matmul(a, v))
+    raise NotConverged(f"singular vectors not accepted after {ITERATIONS} refinements")
+
+
+def _largest(x: np.ndarray, y: np.ndarray) -> float:
+    return float(max(np.abs(x).max(), np.abs(y).max()))
+
+
+def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine) -> _State:
+    """The products of one iteration, the phases of U such that the diagonal of U^H A V is positive, in order."""
+    t = engine.matmul(u.conj().T, engine.matmul(a, v))
+    gu, gv = engine.gram(u.conj().T), engine.gram(v.conj().T)
+    d = t.diagonal() / ((gu.diagonal().real + gv.diagonal().real) / 2)
+    s = np.abs(d)
+    phase = np.where(s > 0, d / np.where(s > 0, s, 1), 1)
+    order = np.argsort(-s)
+    s, phase = s[order], phase[order]
+    square = np.ix_(order, order)
+    return _State(
+        u[:, order] * phase, v[:, order], s, t[square] * phase.conj()[:, np.newaxis],
+        gu[square] * (phase.conj()[:, np.newaxis] * phase), gv[square].copy(),
+    )  # fmt: skip
+
+
+def _couplings(state: _State) -> Couplings:
+    """Off-diagonal parts of T - U^H U S and T^H - V^H V S."""
+    x, y = state.t - state.gu * state.s, state.t.conj().T - state.gv * state.s
+    np.fill_diagonal(x, 0)
+    np.fill_diagonal(y, 0)
+    return x, y
+
+
+def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[slice]:
+    """Runs of descending singular values s that the couplings do not tell apart; one may do, next to zero."""
+    above = [np.where(np.abs(c) > NOISE * norm, np.abs(c), 0) for c in (x, y)]
+    rho = np.sqrt((above[0] ** 2).sum(axis=0) + (above[1] ** 2).sum(axis=0))
+    width = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
+    linked = -np.diff(s) < np.maximum(width[:-1], width[1:])
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
+    found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    # Next to zero x and y have no sign to agree on.
+    if s[-1] < width[-1] and not (found and found[-1].stop == len(s)):
+        found.append(slice(len(s) - 1, len(s)))
+    return found
+
+
+def _solve_cluster(cluster: slice, state: _State, norm: float, part: bool, method: str, engine: Engine) -> None:
+    """The best factors in the spans of one cluster's columns; state is updated in place.
+
+    ``part``: the state is of a cluster itself.
+    """
+    wu, wv = (_orthonormalizing(g[cluster, cluster]) for g in (state.gu, state.gv))
+    b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, engine), engine)
+    if np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * U * norm:  # zero: any basis does
+        p, s, q = np.eye(len(b)), np.zeros(len(b)), np.eye(len(b))
+    else:
+        p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, engine)
+    wu, wv = _product(wu, p, engine), _product(wv, q, engine)
+    for basis, w in ((state.u, wu), (state.v, wv)):
+        basis[:, cluster] = engine.matmul(basis[:, cluster], w)
+    for m, left, right in ((state.t, wu, wv), (state.gu, wu, wu), (state.gv, wv, wv)):
+        m[:, cluster] = _product(m[:, cluster], right, engine)
+        m[cluster, :] = _product(left.conj().T, m[cluster, :], engine)
+    state.s[cluster] = s
+
+
+def _product(a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
+    """A B, by the host where one side is a small cluster."""
+    return engine.matmul(a, b) if min(a.shape[0], b.shape[1]) > LEAF else a @ b
+
+
+def _orthonormalizing(g: np.ndarray) -> np.ndarray:
+    """W (k, k) with W^H G W = I for G near the identity."""
+    l = _host.cholesky(g, lower=True, check_finite=False)
+    w: np.ndarray = _host.solve_triangular(l, np.eye(len(g), dtype=g.dtype), lower=True, check_finite=False).conj().T
+    return w
+
+
+def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: Engine) -> Factors:
+    """P, s descending and Q (k, k) of a cluster's b = P diag(s) Q^H, to what rounding in ``norm`` lets be known.
+
+    ``smaller``: enough so than the problem it is part of for the whole algorithm to go on with it.
+    """
+    if len(b) > LEAF:
+        positive = b.diagonal().real
+        if 0 < positive.max() < SPREAD * positive.min():
+            return _near_unitary(b, norm, method, engine)
+        if not smaller:
+            raise NotConverged(f"a cluster of {len(b)} singular values near zero")
+        return svd(b, engine, method, norm)
+    p, s, qh = _host.svd(b, check_finite=False)
+    return p, s, qh.conj().T
+
+
+def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Factors:
+    """P, s and Q of b (k, k) near a multiple of a unitary matrix: its polar factor, then a Hermitian problem.
+
+    Newton and Schulz converge quadratically here: Higham, Functions of Matrices, sec. 8.3.
+    """
+    mean = float(b.diagonal().real.mean())
+    x = b / mean
+    for _ in range(POLAR_STEPS):
+        defect = np.eye(len(b)) - engine.gram(x.conj().T)
+        x = x + engine.matmul(x, defect) / 2
+        if np.abs(defect).max() < CONVERGED:
+            break
+    else:
+        raise NotConverged(f"no polar factor of a cluster after {POLAR_STEPS} steps")
+    h = engine.matmul(x.conj().T, b)
+    h = (h + h.conj().T) / 2
+    rest = h - mean * np.eye(len(b))
+    if np.abs(rest).max() <= NOISE * norm:
+        return x, h.diagonal().real.copy(), np.eye(len(b), dtype=b.dtype)
+    w, q = _eigh.eigh(rest, engine, method)
+    q = q[:, ::-1]
+    return engine.matmul(x, q), mean + w[::-1], q
+
+
+def _corrections(
+    state: _State, x: np.ndarray, y: np.ndarray, clusters: list[slice], norm: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """F and G with U (I + F) and V (I + G) the better factors."""
+    n, s = len(state.s), state.s
+    r, q = np.eye(n) - state.gu, np.eye(n) - state.gv
+    gaps = s[np.newaxis, :] - s[:, np.newaxis]
+    close = np.abs(gaps) < ROUNDING_GAP * norm
+    apart = [np.where(close, 0, np.abs(c)) for c in (x, y)]
+    if max(np.sqrt((c**2).sum(axis=0)).max() for c in apart) <= QUIET * np.sqrt(n) * U * norm:
+        return r / 2, q / 2  # only orthogonality is left to mend
+    size = np.maximum(np.abs(x), np.abs(y))
+    still = np.maximum(size, size.T) <= NOISE * norm
+    for cluster in clusters:
+        still[cluster, cluster] = True
+    np.fill_diagonal(still, True)
+    still |= gaps == 0
+    divisor = np.where(still, 1.0, gaps * (s[np.newaxis, :] + s[:, np.newaxis]))
+    f = np.where(still, r / 2, (x * s + y * s[:, np.newaxis]) / divisor)
+    g = np.where(still, q / 2, (x * s[:, np.newaxis] + y * s) / divisor)
+    return f, g
+
+
+def _with_values(s: np.ndarray, u: np.ndarray, v: np.ndarray, av: np.ndarray) -> Factors:
+    """The factors in order, with the values (n,) that U and A V give.
+
+    Through the residual A v - s u, whose sum rounds relative to itself, and with the lengths of u and v.
+    """
+    uu, vv = ((np.abs(x) ** 2).sum(axis=0) for x in (u, v))
+    exact = (s + (u.conj() * (av - u * s)).real.sum(axis=0) / uu) * np.sqrt(uu / vv)
+    u = np.where(exact < 0, -u, u)
+    exact = np.abs(exact)
+    order = np.argsort(-exact)
+    return u[:, order], exact[order], v[:, order]
