@@ -49,21 +49,15 @@ def _problem(
     ``dtype`` of the product where it is not that of the operands.
     """
     arrays = tuple([_guards.array(a) for a in operands])
-<<<<<<< ours
-    dtype = np.result_type(*arrays)
-    # What NumPy has no BLAS for; int64 with uint64 is its float64.
-    looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
-    if not looped:
-        dtype = _guards.floating(*arrays)
-=======
-    integers = product is not None and out is None and all(a.dtype.kind in "iub" for a in arrays)
+    looped = False
     if dtype is not None:
         dtype = _guards.floating(np.empty(0, dtype))
     else:
-        dtype = np.result_type(*arrays) if integers else _guards.floating(*arrays)
-    if dtype.kind == "f" and integers:  # int64 with uint64: NumPy's float64
-        dtype = _guards.floating(np.empty(0, dtype))
->>>>>>> theirs
+        dtype = np.result_type(*arrays)
+        # What NumPy has no BLAS for; int64 with uint64 is its float64.
+        looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
+        if not looped:
+            dtype = _guards.floating(*arrays)
     for a in arrays:
         if a.size == 0:
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
@@ -71,19 +65,12 @@ def _problem(
     p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
-<<<<<<< ours
     if looped and product is not None:
         kind = _half_problem if dtype.char == "e" else _integer_problem
-        return kind(p, arrays, dtype, cost, product, (p, out, scalar, ordered))
-    route = _pairwise.route(p, arrays, dtype, scalar) if loops and out is None else None
-    return Problem(arrays, dtype, cost, (p, out, scalar, ordered), route)
-=======
-    if dtype.kind in "iub" and product is not None:
-        return _integer_problem(p, arrays, dtype, cost, product, (p, out, scalar, order))
+        return kind(p, arrays, dtype, cost, product, (p, out, scalar, order))
     plain = loops and out is None and order != "F"
     route = _pairwise.route(p, arrays, dtype, scalar, order) if plain else None
     return Problem(arrays, dtype, cost, (p, out, scalar, order), route)
->>>>>>> theirs
 
 
 def _integer_problem(
@@ -142,18 +129,13 @@ def _half_problem(
 def _run(problem: Problem, engine: Engine) -> Any:
     p, _, scalar, order = problem.params
     _guards.finite(*problem.arrays)
-<<<<<<< ours
     counted = problem.dtype.kind == "b"
     dtype = np.dtype(np.float32) if counted else problem.dtype
     result = contract(p, problem.arrays, dtype, (engine,) * len(p.steps))
     _guards.finite(result)  # what overflows is NumPy's to say
     if counted:
         result = _any(p, problem.arrays, result)
-    result = np.require(result, requirements=["C", "W"] if ordered else ["W"])
-=======
-    result = contract(p, problem.arrays, problem.dtype, (engine,) * len(p.steps))
     result = np.require(result, requirements=["W"] if order == "K" else [order, "W"])
->>>>>>> theirs
     return result[()] if scalar else result
 
 
@@ -204,7 +186,7 @@ def prepare_einsum(
         order = "F" if all(a.flags.f_contiguous for a in arrays) else "C"
     search, loops = _search(optimize, len(arrays))
     subscripts = f"{','.join(inputs)}->{output}"
-    product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 else None
+    product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 and order == "K" else None
     target = None if dtype is None else np.dtype(dtype)
     kinds = {a.dtype.kind for a in arrays}
     if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
