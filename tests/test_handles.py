@@ -100,7 +100,7 @@ def test_products_of_handles_views_and_blocks(device, dtype):
     assert_close(device.get(chained), *product(first, b.conj().T), dtype, 120)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "F", "d", "D"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gram_matrices_of_handles(device, dtype):
     a = matrix((70, 40), dtype)
     h = device.put(a)

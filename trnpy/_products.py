@@ -135,7 +135,8 @@ class DeviceEngine:
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
-            return self.in_digits(a.dtype, lambda d, wide: _matched.gram_kept(d, a))
+            symmetric = _matched.gram_kept if a.dtype.kind in "fc" else lambda d, a: _matched.matmul_kept(d, a, a.T)
+            return self.in_digits(a.dtype, lambda d, wide: symmetric(d, a))
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and a.dtype.kind in "fc":
             if not form:
