@@ -159,6 +159,10 @@ def _pairs() -> Operands:
     return digits, np.stack([gaps, coarse, gaps - coarse]).astype(np.float32), units, cells
 
 
+def _counts() -> np.ndarray:
+    return _rng(33).integers(0, 513, (1, 130)).astype(np.float32)
+
+
 def _whole_digits(*shapes: tuple[int, ...]) -> Operands:
     return tuple(_bfloat16(_rng(32).integers(-128, 128, shape).astype(np.float32)) for shape in shapes)
 
@@ -197,6 +201,10 @@ KERNELS = (
     Check(
         "ao_to_mo", "", lambda: _whole_digits((4, 3 * 40, 40), (4, 40, 5), (5, 40, 30)),
         {"top": 6, "words": (2, 2), "first_tiles": (1, 1), "second_tiles": (1, 1)},
+    ),
+    Check(
+        "schwarz_screened_spmm", "", lambda: (*_whole_digits((3, 512, 130), (3, 512, 40)), _counts()),
+        {"words": 2, "m_tiles": 1, "k_tiles": 2},
     ),
     Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
     Check(

@@ -105,3 +105,13 @@ def test_arguments_that_do_not_fit_are_said_so(b, dm, options, error, message, f
 
 def test_the_public_name():
     assert trnpy.chem.build_jk_df is build_jk_df
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_matrices_by_the_simulator_s_kernels(known):
+    c = densities(NAO, 3)
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        result = build_jk_df(PACKED, c @ c.T, orbitals=c if known else None)
+    launches = dict(decisions[0].launches)
+    assert decisions[0].engine == "simulator" and launches["digits_matmul"] >= 2
+    check(result, _build_jk_df_naive(PACKED, c @ c.T))

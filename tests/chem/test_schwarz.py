@@ -17,6 +17,7 @@ from trnpy._engine import engine
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem.schwarz import (
     ROWS,
+    _kept,
     _screened_pairs_naive,
     _screened_spmm_naive,
     schwarz_bounds,
@@ -114,6 +115,51 @@ def test_products_are_those_of_the_exact_mask(shape, force):
     expected = _screened_spmm_naive(a, b, threshold, q_left, q_right)
     np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-14 * np.abs(expected).max())
     assert decisions[0].on_device == force
+
+
+@settings(deadline=None, max_examples=200)
+@given(BOUNDS, BOUNDS, THRESHOLD, st.data())
+def test_the_columns_a_row_keeps_are_counted_exactly(left, right, threshold, data):
+    if len(left) and len(right) and data.draw(st.booleans()):
+        threshold = float(data.draw(st.sampled_from(list(left)))) * float(data.draw(st.sampled_from(list(right))))
+        threshold = threshold if math.isfinite(threshold) else 1.0
+    descending = np.sort(right)[::-1]
+    pairs = _screened_pairs_naive(left, descending, threshold)
+    expected = [sum(i == row for i, _ in pairs) for row in range(len(left))]
+    assert _kept(left, descending, threshold).tolist() == expected
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data(), st.integers(1, 40), st.integers(1, 40))
+def test_the_kernel_drops_no_element_larger_than_the_threshold(data, m, k):
+    seed = data.draw(st.integers(0, 2**32))
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((m, k)) * 10.0 ** rng.integers(-4, 4, (m, 1)), rng.standard_normal((k, 3))
+    threshold = data.draw(st.sampled_from([0.0, 1e-3, 0.1, float(np.abs(a).max()), float(np.median(np.abs(a)))]))
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        ours = screened_spmm(a, b, threshold)
+    exact, kept = screened_spmm(a, b, threshold), np.where(np.abs(a) > threshold, np.abs(a), 0.0)
+    np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-14 * np.abs(a).max() * k)
+    if kept.any():
+        assert dict(decisions[0].launches)["schwarz_screened_spmm"] == 1
+
+
+@pytest.mark.parametrize("precision", ["matched", "fp32"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (40, 530, 7), (520, 20, 5)])
+def test_products_by_the_kernel_are_those_of_the_exact_mask(shape, precision):
+    m, k, n = shape
+    rng = np.random.default_rng(m)
+    left, right = 10.0 ** rng.uniform(-6, 0, m), 10.0 ** rng.uniform(-6, 0, k)
+    a, b = left[:, None] * right * rng.uniform(-1, 1, (m, k)), rng.standard_normal((k, n))
+    options = {"q_left": left, "q_right": right}
+    with policy(device="simulator", force=True, precision=precision, fallback="raise"), trace() as decisions:
+        ours = screened_spmm(a, b, 1e-6, **options)
+    launches = dict(decisions[0].launches)
+    assert launches["schwarz_screened_spmm"] == 1 and (precision == "fp32" or launches["digits_split"] == 2)
+    exact = _screened_spmm_naive(a, b, 1e-6, left, right)
+    unit = 2.0**-50 if precision == "matched" else 2.0**-22
+    scale = left[:, None] * np.linalg.norm(right) * np.linalg.norm(b, axis=0)
+    assert (np.abs(ours - exact) <= unit * scale).all()
 
 
 def test_screened_rows_cost_nothing():

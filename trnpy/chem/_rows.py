@@ -48,18 +48,33 @@ def checked_product(engine: Engine) -> Product:
 
     Energies are no linear functions of the products, so that a wrong one cannot be told from the result.
     """
-    precision = current_policy().precision
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         c = engine.matmul(a, b)
-        signs = probe(b.shape[-1], REAL)
-        wrong = float(np.linalg.norm(c @ signs - a @ (b @ signs)))
-        allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, precision)
-        if not wrong <= allowed * float(np.linalg.norm(a)) * float(np.linalg.norm(b)):  # also catches NaN
-            raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
+        _check(a, b, c)
         return c
 
     return product
+
+
+def checked_gram(engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
+    """a a^T by ``engine``, with the work of one triangle where it has such a kernel; checked alike."""
+
+    def gram(a: np.ndarray) -> np.ndarray:
+        c = engine.gram(a)
+        _check(a, a.T, c)
+        return c
+
+    return gram
+
+
+def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """Unsupported where c, on random signs, is not a b."""
+    signs = probe(b.shape[-1], REAL)
+    wrong = float(np.linalg.norm(c @ signs - a @ (b @ signs)))
+    allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, current_policy().precision)
+    if not wrong <= allowed * float(np.linalg.norm(a)) * float(np.linalg.norm(b)):  # also catches NaN
+        raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
 
 
 def device_bytes(engine: DeviceEngine) -> float:

@@ -5,7 +5,7 @@ Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from trnpy._dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import Engine
 from trnpy.chem._ao2mo import _triangle, unpacked
 from trnpy.chem._progress import track
-from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+from trnpy.chem._rows import (
+    MEMORY,
+    REAL,
+    Product,
+    checked_gram,
+    checked_product,
+    cube,
+    host_product,
+    real_array,
+    row,
+)
 
 COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, and its products with the density, twice
 Orbitals = Sequence[np.ndarray] | None
@@ -67,8 +77,9 @@ def _stack_size(nao: int, memory: float) -> int:
 
 
 def _exchange(
-    b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product
-) -> np.ndarray:
+    b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product,
+    gram: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:  # fmt: skip
     """(n, nao, nao): K = sum over L of B_L D B_L; (B_L C) (B_L C)^T where D = C C^T, nao/nocc times less work."""
     nao = densities.shape[-1]
     k = np.zeros_like(densities)
@@ -81,7 +92,7 @@ def _exchange(
                 k[n] += product(stack.transpose(1, 0, 2).reshape(nao, -1), half.reshape(-1, nao), None)
             elif orbitals[n].shape[1]:
                 half = product(orbitals[n].T, stack.swapaxes(1, 2), None).reshape(-1, nao)  # (L i, mu)
-                k[n] += product(half.T, half, None)
+                k[n] += gram(half.T)
     return k
 
 
@@ -117,7 +128,7 @@ JK = tuple[np.ndarray | None, np.ndarray | None]
 def _run(problem: Problem, engine: Engine) -> JK:
     b, densities, sets, with_j, memory, shape = problem.params
     _guards.finite(*problem.arrays)
-    k = _exchange(b, densities, sets, memory, checked_product(engine))
+    k = _exchange(b, densities, sets, memory, checked_product(engine), checked_gram(engine))
     return _coulomb(b, densities).reshape(shape) if with_j else None, k.reshape(shape)
 
 
@@ -164,7 +175,11 @@ def build_jk_df(
     """
     b, densities, sets = _checked(b, dm, orbitals)
     j = _coulomb(b, densities).reshape(np.shape(dm)) if with_j else None
-    k = _exchange(b, densities, sets, memory, host_product).reshape(np.shape(dm)) if with_k else None
+    k = (
+        _exchange(b, densities, sets, memory, host_product, lambda a: host_product(a, a.T)).reshape(np.shape(dm))
+        if with_k
+        else None
+    )
     return j, k
 
 

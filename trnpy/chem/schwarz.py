@@ -9,14 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from trnpy import _digits
 from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._engine import DeviceEngine, Engine
+from trnpy._nki.kernels.parameters import TILE, for_digits
+from trnpy._nki.kernels.schwarz_screened_spmm_reference import LARGEST, turns_of
+from trnpy._nki.runtime import Buffer, Runtime
+from trnpy._policy import current_policy
 from trnpy._precision import probe
 from trnpy.chem._ao2mo import unpacked
+from trnpy.chem._pairs import rung
 from trnpy.chem._progress import track
 from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
 
 ROWS = 256  # of one product: enough for BLAS, few enough that rows of similar bounds share their columns
+DIGITS = 7  # of eight bits: products as accurate as BLAS's where no exponent range hides in a row
+KERNEL_ROWS, KERNEL_STEP = 512, 512  # of a block of the kernel's result, and of a turn of its loop over columns of a
+GRAIN = 16  # of padded extents
+WORKSPACE = 6 * 8  # bytes of each element of a on its way to digits
+LAUNCHES = 3  # digits of both operands, and the product
 SPLITTER = 2.0**27 + 1  # halves a float64 significand (Dekker, Numer. Math. 18, 224 (1971))
 
 
@@ -44,21 +55,40 @@ def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
 
 
 def _exceeds(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> np.ndarray:
-    """Whether q_left[i] q_right[j] > threshold, of the exact products: (m, n) bool.
+    """Whether q_left[i] q_right[j] > threshold, of the exact products: (m, n) bool."""
+    return _exceeds_each(q_left[:, None], q_right, threshold)
+
+
+def _exceeds_each(x: np.ndarray, y: np.ndarray, threshold: float) -> np.ndarray:
+    """Whether x y > threshold, of the exact products; x and y broadcast.
 
     Rounding is monotonic, so that only products which round to the threshold itself need a second look.
     """
     with np.errstate(over="ignore", under="ignore"):
-        products = np.multiply.outer(q_left, q_right)
+        products = x * y
     exceeds: np.ndarray = products > threshold
-    i, j = np.nonzero(products == threshold)
-    if len(i) and threshold == 0:  # underflow, or a zero
-        exceeds[i, j] = (q_left[i] > 0) & (q_right[j] > 0)
-    elif len(i):
-        (x, ex), (y, ey), (t, et) = np.frexp(q_left[i]), np.frexp(q_right[j]), np.frexp(threshold)
+    where = np.nonzero(products == threshold)
+    if not len(where[0]):
+        return exceeds
+    x, y = (np.broadcast_to(q, products.shape)[where] for q in (x, y))
+    if threshold == 0:  # underflow, or a zero
+        exceeds[where] = (x > 0) & (y > 0)
+    else:
+        (x, ex), (y, ey), (t, et) = np.frexp(x), np.frexp(y), np.frexp(threshold)
         product, rest = _exact_product(x, y)
-        exceeds[i, j] = (product - np.ldexp(t, et - ex - ey)) + rest > 0  # the difference is exact: Sterbenz
+        exceeds[where] = (product - np.ldexp(t, et - ex - ey)) + rest > 0  # the difference is exact: Sterbenz
     return exceeds
+
+
+def _kept(q_left: np.ndarray, sorted_right: np.ndarray, threshold: float) -> np.ndarray:
+    """How many of ``sorted_right``, in descending order, each of q_left meets above the threshold, by bisection."""
+    low, high = np.zeros(len(q_left), np.intp), np.full(len(q_left), len(sorted_right), np.intp)
+    while (low < high).any():
+        middle = (low + high) // 2
+        open_ = low < high
+        above = open_ & _exceeds_each(q_left, sorted_right[np.minimum(middle, len(sorted_right) - 1)], threshold)
+        low, high = np.where(above, middle + 1, low), np.where(open_ & ~above, middle, high)
+    return low
 
 
 def _exact_product(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,6 +190,62 @@ def _staircase(screened: Screened, product: Product) -> np.ndarray:
     return result
 
 
+def _by_kernel(engine: DeviceEngine, screened: Screened, exact: bool) -> np.ndarray:
+    """The same by one launch for as many rows as fit ``MEMORY``: rows and columns in descending order of bounds."""
+    a, b, q_left, q_right, threshold = screened
+    rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
+    counts = _kept(q_left[rows], q_right[columns], threshold)
+    result = np.zeros((len(a), b.shape[1]))
+    rows = rows[counts > 0]
+    if not len(rows):
+        return result
+    k = int(counts[0])
+    deep, wide = -(-k // KERNEL_STEP) * KERNEL_STEP, _padded_extent(b.shape[1])
+    right = _operand(engine.runtime, b[columns[:k]], (deep, wide), 0, exact)
+    most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), len(rows))
+    step = max(most // KERNEL_ROWS * KERNEL_ROWS, 1) if most < len(rows) else len(rows)
+    for start in track(range(0, len(rows), step), "screened product"):
+        block = rows[start : start + step]
+        height = _padded_extent(len(block))
+        left = _operand(engine.runtime, a[np.ix_(block, columns[:k])], (height, deep), 1, exact)
+        kept = np.zeros((1, height), np.float32)
+        kept[0, : len(block)] = counts[start : start + step]
+        tiles = {"m_tiles": KERNEL_ROWS // TILE, "k_tiles": KERNEL_STEP // (2 * TILE)}
+        turns = turns_of(kept, wide, **tiles)
+        words = for_digits(DIGITS, engine.runtime.hardware).words
+        out = engine.runtime.launch(
+            "schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles
+        )  # fmt: skip
+        if exact:
+            shift = left[1] + right[1]
+            result[block] = _digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, shift)
+        else:
+            result[block] = out[: len(block), : b.shape[1]]
+    return result
+
+
+def _padded_extent(n: int) -> int:
+    """Rows or columns of the variant that a kernel is compiled for."""
+    return rung(-(-n // GRAIN)) * GRAIN
+
+
+def _operand(
+    runtime: Runtime, x: np.ndarray, shape: tuple[int, int], axis: int, exact: bool
+) -> tuple[Buffer, np.ndarray]:
+    """A matrix on the device with K, its ``axis``, outermost: digits and the exponents taken out, or float32."""
+    if not exact:
+        numbers = np.zeros(shape, np.float32)
+        with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+            numbers[: x.shape[0], : x.shape[1]] = x
+        return runtime.put(numbers.T if axis == 1 else numbers), np.empty(0)
+    split = _digits.split(x, DIGITS, axis)
+    raw = np.full((*shape, 8), _digits.OFFSET, np.uint8)
+    raw[: x.shape[0], : x.shape[1]] = split.bytes()
+    flat = raw.reshape(shape[0], -1)
+    buffer: Buffer = runtime.run("digits_split", flat, width=8, places=split.places, turned=axis == 1)
+    return buffer, split.shift
+
+
 def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: Any = None) -> Problem:
     screened = _screened(a, b, threshold, q_left, q_right)
     a, b, left, right, threshold = screened
@@ -172,16 +258,22 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
     flops = 2.0 * rows * n * sum(widths)
     if not flops:
         raise Unsupported(Reason.VALUE, f"no element exceeds threshold {threshold:g}")
-    launches = sum(width > 0 for width in widths)
+    steps = sum(width > 0 for width in widths)
     cost = Cost(
-        kind="matmul", n=cube(rows, n, sum(widths) / launches), flops=flops,
-        bytes_in=8 * sum(widths) * (rows + n), bytes_out=8 * launches * rows * n,
-        products=flops, launches=launches,
+        kind="matmul", n=cube(rows, n, sum(widths) / steps), flops=flops,
+        bytes_in=8 * widths[0] * (steps * rows + n), bytes_out=8 * steps * rows * n,
+        products=flops, launches=LAUNCHES,
     )  # fmt: skip
     return Problem((a, b), REAL, cost, screened)
 
 
 def _run(problem: Problem, engine: Engine) -> np.ndarray:
+    precision = current_policy().precision
+    if isinstance(engine, DeviceEngine):
+        if precision == "matched" and engine.facts.digits:
+            return _by_kernel(engine, problem.params, exact=True)
+        if precision == "fp32" and engine.facts.float32_products:
+            return _by_kernel(engine, problem.params, exact=False)
     return _staircase(problem.params, checked_product(engine))
 
 
