@@ -1,4 +1,4 @@
-"""python -m benchmarks nki-model: the cost model against AWS's published measurements, predicted / measured.
+"""python -m benchmarks nki-model: the cost model against AWS's published measurements, then of trnpy's own kernels.
 
 The kernels are our own rebuildings of the published tilings (benchmarks/nki_kernels), traced at the
 published sizes without arithmetic. Nothing in the model is fitted to one of these cases; constants and
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks._own_kernels import own_lines, print_lines
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.simulator.cost import Cost, price
 from trnpy._nki.simulator.durations import transfer
@@ -260,15 +261,19 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks nki-model", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without the cases that take minutes to trace")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--timelines", type=Path, help="folder for a Perfetto timeline of every kernel of trnpy's")
     options = parser.parse_args(argv)
+    lines = list(own_lines(options.timelines))
     verdicts = [judge(f) for f in FIGURES if not (options.quick and f.launch.heavy)]
     if options.json:
         keys = ("case", "quantity", "published", "modelled", "ratio", "gate", "verdict", "remark")
-        print(json.dumps([dict(zip(keys, row(v), strict=True)) for v in verdicts], indent=1))
+        published = [dict(zip(keys, row(v), strict=True)) for v in verdicts]
+        print(json.dumps(published + [line.as_json() for line in lines], indent=1))
     else:
         title = "Modelled against measured (NKI.md 6a); nothing here ran on a Trainium of ours"
         heads = ("case", "quantity", "published", "modelled", "ratio", "gate", "", "remark")
         print_table(title, heads, [row(v) for v in verdicts])
         judged = [v for v in verdicts if v.passed is not None]
-        print(f"{sum(bool(v.passed) for v in judged)} of {len(judged)} gates held")
-    return min(100, sum(v.passed is False for v in verdicts))
+        print(f"{sum(bool(v.passed) for v in judged)} of {len(judged)} gates held\n")
+        print_lines(lines)
+    return min(100, sum(v.passed is False for v in verdicts) + sum(not line.passed for line in lines))

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from benchmarks import nki_model
+from benchmarks._own_kernels import Line, own_lines, print_lines
 from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 from trnpy._nki.simulator.lint import errors, lint_file
 
@@ -94,9 +96,30 @@ def test_the_rebuilt_kernels_pass_the_lint(file):
     assert errors(lint_file(file)) == ()
 
 
-def test_the_command_prints_every_quick_figure_and_counts_the_misses(capsys):
+def test_the_command_prints_every_quick_figure_and_counts_the_misses(capsys, monkeypatch):
+    monkeypatch.setattr(nki_model, "own_lines", lambda timelines: iter(()))  # a test of their own
     assert main(["--quick"]) == 0
     shown = capsys.readouterr().out
     assert "modelled" in shown.lower()
     assert "MISSED" not in shown
     assert f"{len(gates(False))} of {len(gates(False))} gates held" in shown
+
+
+@pytest.mark.slow
+def test_our_kernels_reach_their_goals_by_the_model(capsys, tmp_path):
+    lines = list(own_lines(tmp_path))
+    print_lines(lines)
+    shown = capsys.readouterr().out
+    print(shown)
+    assert "modelled" in shown and f"{len(lines)} of {len(lines)} goals reached by the model" in shown
+    assert all(line.passed for line in lines) and max(line.instructions for line in lines) < 20_000
+    assert len({line.kernel for line in lines}) == len(list(tmp_path.glob("*.json")))
+
+
+@pytest.mark.parametrize("goal, at_least, passed", [(1.0, True, True), (1.0, False, False), (3.0, True, False)])
+def test_a_goal_that_is_missed_is_said_and_counted(goal, at_least, passed, capsys, monkeypatch):
+    line = Line("k", "q", 2.0, goal, at_least, 7)
+    monkeypatch.setattr(nki_model, "FIGURES", ())
+    monkeypatch.setattr(nki_model, "own_lines", lambda timelines: iter([line]))
+    assert main([]) == int(not passed)
+    assert ("MISSED" in capsys.readouterr().out) is not passed

@@ -10,7 +10,7 @@ from typing import Any
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
 from trnpy._nki.simulator.durations import product_columns
-from trnpy._nki.simulator.loops import written_out
+from trnpy._nki.simulator.loops import LONGEST, written_out
 from trnpy._nki.simulator.record import Engine, Trace
 from trnpy._nki.simulator.schedule import Schedule, covered, schedule
 
@@ -54,10 +54,10 @@ class Cost:
         return {"modelled": True, **plain}
 
 
-def price(trace: Trace, machine: Hardware | None = None) -> Cost:
-    """Cost of one launch of ``trace`` on its own target, or on ``machine``."""
+def price(trace: Trace, machine: Hardware | None = None, longest: int = LONGEST) -> Cost:
+    """Cost of one launch of ``trace`` on its own target, or on ``machine``, from ``longest`` of its instructions."""
     machine = machine or MACHINES[trace.target]
-    executed, scale = written_out(trace)
+    executed, scale = written_out(trace, longest)
     return summarise(executed, schedule(executed, machine), machine, len(trace.instructions), scale)
 
 

@@ -11,17 +11,17 @@ LONGEST = 50_000  # instructions to schedule, some 0.6 s; longer programs are cu
 FEWEST = 2  # iterations of a loop that is cut short: the second one starts while the first one ends
 
 
-def written_out(trace: Trace) -> tuple[Trace, float]:
+def written_out(trace: Trace, longest: int = LONGEST) -> tuple[Trace, float]:
     """The trace with its loops unrolled, and by how much its time must be scaled.
 
-    The scale is 1 unless the loops run too long to write out: then only their first iterations
+    The scale is 1 unless that takes more than ``longest`` instructions: then only their first iterations
     are, and the scale is the instructions executed over those written out. A trip count known only on
     the device counts as one.
     """
     if not trace.loops:
         return trace, 1.0
     executed = sum(executions(trace))
-    order = list(_span(0, len(trace.instructions), trace.loops, 1, _limits(trace)))
+    order = list(_span(0, len(trace.instructions), trace.loops, 1, _limits(trace, longest)))
     uses: dict[int, tuple[int, int]] = {}
     latest: dict[int, int] = {}
     edges: list[tuple[int, int]] = []
@@ -57,18 +57,18 @@ def executions(trace: Trace) -> list[int]:
     return times
 
 
-def _limits(trace: Trace) -> tuple[int, ...]:
-    """Most iterations of a loop by depth, outermost first, that keep the program within LONGEST.
+def _limits(trace: Trace, longest: int) -> tuple[int, ...]:
+    """Most iterations of a loop by depth, outermost first, that keep the program within ``longest``.
 
     Outer loops are cut first, so that what is inside keeps its proportions.
     """
     limits: tuple[int, ...] = ()
     whole = len(trace.instructions)
-    while _length(0, whole, trace.loops, 1, limits) > LONGEST and len(limits) <= len(trace.loops):
+    while _length(0, whole, trace.loops, 1, limits) > longest and len(limits) <= len(trace.loops):
         low, high = FEWEST, max((x.executions or 1 for x in trace.loops), default=FEWEST)
         while low < high:
             middle = (low + high + 1) // 2
-            if _length(0, whole, trace.loops, 1, (*limits, middle)) <= LONGEST:
+            if _length(0, whole, trace.loops, 1, (*limits, middle)) <= longest:
                 low = middle
             else:
                 high = middle - 1

@@ -1,0 +1,158 @@
+"""What the cost model says of trnpy's kernels at 4096^3 on trn2, against what they are meant to reach."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
+from trnpy._nki.kernels.parameters import TILE, TILE_N, for_bounds, for_digits, for_numbers, for_turned
+from trnpy._nki.simulator.cost import Cost, price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.record import Trace
+from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulator.table import print_table
+from trnpy._nki.simulator.timeline import write_timeline
+
+N = 4096
+DIGITS = 7
+BATCH, SMALL = 512, 256
+EVERY = 1_000_000  # instructions: no loop is cut short, so that blocks of different cost weigh as often as they come
+TRAFFIC = 1.3  # times what blocks of the kernel's size must at least move
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One modelled figure of a kernel, and what it is meant to be."""
+
+    kernel: str
+    quantity: str
+    modelled: float
+    goal: float
+    at_least: bool  # the goal is a lower limit
+    instructions: int  # compiled
+
+    @property
+    def passed(self) -> bool:
+        return self.modelled >= self.goal if self.at_least else self.modelled <= self.goal
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed, "word": "modelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel traced at one size."""
+
+    title: str
+    trace: Trace
+    cost: Cost
+
+    def line(self, quantity: str, modelled: float, goal: float, at_least: bool = True) -> Line:
+        return Line(self.title, quantity, modelled, goal, at_least, len(self.trace.instructions))
+
+    def traffic(self, least: float) -> Line:
+        """Each operand once for every block of the other that it meets, and the result."""
+        return self.line("HBM bytes / least for its blocks", self.cost.hbm_bytes / least, TRAFFIC, False)
+
+
+@functools.cache
+def launch(
+    title: str, name: str, shapes: tuple[tuple[int, ...], ...], dtype: str, *keywords: tuple[str, Any]
+) -> Launch:
+    operands = tuple(Specification(shape, dtype) for shape in shapes)
+    trace = run(kernel(name), operands, dict(keywords), mode="trace").trace
+    return Launch(title, trace, price(trace, longest=EVERY))
+
+
+def _launch(title: str, name: str, shapes: tuple[tuple[int, ...], ...], dtype: str, **keywords: Any) -> Launch:
+    return launch(title, name, shapes, dtype, *sorted(keywords.items()))
+
+
+def _native() -> Iterator[tuple[Line, Launch]]:
+    """Products of numbers: A as TensorE wants it, A and B as NumPy has them, A A^T by matmul and by syrk."""
+    square = (N, N)
+    for dtype, itemsize, turned_goal in (("bfloat16", 2, 85.0), ("float32", 4, 90.0)):
+        plain, wide = for_numbers(itemsize), for_turned(itemsize, TRN2)
+        ideal = 2 * N**3 / TRN2.flops_per_s[dtype]
+
+        def matmul(title: str, dtype: str = dtype, **keywords: Any) -> Launch:
+            return _launch(f"matmul {dtype}, {title}", "matmul", (square, square), dtype, **keywords)
+
+        ready = matmul("K on the rows of A", a_rows=False, **plain.of_numbers())
+        turned = matmul("A and B in C order", **wide.of_numbers())
+        product = matmul("A A^T", b_rows=False, **wide.of_numbers())
+        syrk = _launch(f"syrk {dtype}", "syrk", (square,), dtype, **plain.of_squares())
+        for found, tiles, goal in ((ready, plain, 90.0), (turned, wide, turned_goal)):
+            yield found.line("% of PE peak", 100 * ideal / found.cost.device_s, goal), found
+            blocks = N**3 / (tiles.m_tiles * TILE) + N**3 / (tiles.n_tiles * TILE_N)
+            yield found.traffic(blocks * itemsize + 4 * N**2), found
+        yield syrk.line("times faster than matmul of A and A^T", product.cost.device_s / syrk.cost.device_s, 1.5), syrk
+
+
+def _float64() -> Iterator[tuple[Line, Launch]]:
+    digits, keywords = (DIGITS, N, N), for_digits(DIGITS, TRN2).of_digits()
+    product = _launch("float64: product of digits", "digits_matmul", (digits, digits), "bfloat16", **keywords)
+    gram = _launch("float64: A A^T", "digits_matmul", (digits,), "bfloat16", **keywords, halved=True)
+    split = {"width": 8, "places": tuple(range(DIGITS - 1, -1, -1))}
+    splits = [
+        _launch(f"float64: digits of {name}", "digits_split", ((N, 8 * N),), "uint8", turned=turned, **split)
+        for name, turned in (("A", True), ("B", False))
+    ]
+    bound = _launch("float64: certificate", "abs_bound", ((N, N), (N, N)), "bfloat16", **for_bounds().of_numbers())
+    ideal = 2 * N**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
+    whole = product.cost.device_s + bound.cost.device_s + sum(s.cost.device_s for s in splits)
+    yield product.line("% of bf16 peak / 28, alone", 100 * ideal / product.cost.device_s, 95), product
+    yield product.line("% of bf16 peak / 28, with digits and certificate", 100 * ideal / whole, 85), product
+    edge = for_digits(DIGITS, TRN2).m_tiles * TILE
+    yield product.traffic(N**3 * (1 / edge + 1 / TILE_N) * DIGITS * 2 + 3 * 4 * N**2), product
+    for s in splits:
+        yield s.traffic((8 + 2 * DIGITS) * N**2), s
+    yield bound.line("of the product's time, %", 100 * bound.cost.device_s / product.cost.device_s, 5, False), bound
+    yield gram.line("times faster than the product", product.cost.device_s / gram.cost.device_s, 1.6), gram
+
+
+def _batch() -> Iterator[tuple[Line, Launch]]:
+    shape = (BATCH, SMALL, SMALL)
+    for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+        title = f"batched_matmul {dtype}, {BATCH} x {SMALL}^3 in one launch"
+        batched = _launch(title, "batched_matmul", (shape, shape), dtype)
+        least = BATCH * SMALL**2 * (2 * itemsize + 4)
+        yield batched.line("% of HBM or PE bound", 100 * _floor_s(dtype, least) / batched.cost.device_s, 80), batched
+        yield batched.traffic(least), batched
+
+
+def _floor_s(dtype: str, nbytes: float) -> float:
+    return max(nbytes / TRN2.hbm_bytes_per_s, 2 * BATCH * SMALL**3 / TRN2.flops_per_s[dtype])
+
+
+def own_lines(timelines: Path | None = None) -> Iterator[Line]:
+    """Every figure; where ``timelines`` names a folder, each kernel's timeline is written there."""
+    for part in (_native, _float64, _batch):
+        for line, found in part():
+            if timelines is not None:
+                timelines.mkdir(parents=True, exist_ok=True)
+                name = "".join(c if c.isalnum() else "-" for c in found.title)
+                write_timeline(timelines / f"{name}.json", [found.trace])
+            yield line
+
+
+def print_lines(lines: list[Line]) -> None:
+    """The table, every figure of it modelled."""
+    heads = ("kernel", "modelled", "", "goal", "", "instructions")
+    title = f"trnpy's kernels at {N}^3 on trn2, modelled; no Trainium has run them"
+    shown = [
+        (
+            line.kernel, f"{line.modelled:.3g}", line.quantity, f"{'≥' if line.at_least else '≤'} {line.goal:g}",
+            "pass" if line.passed else "MISSED", f"{line.instructions:,}",
+        )
+        for line in lines
+    ]  # fmt: skip
+    print_table(title, heads, shown)
+    print(f"{sum(line.passed for line in lines)} of {len(lines)} goals reached by the model")
+
+
+__all__ = ["Line", "own_lines", "print_lines"]
