@@ -15,7 +15,7 @@ CLUSTER = 10.0  # neighbours closer than this times their residuals are solved t
 ROUNDING_GAP = 30 * U  # of the norm: closer eigenvalues are one cluster whatever the residual
 NOISE = 2.0 * U  # of the norm: couplings below it are rounding, and rotating on them loses orthogonality
 QUIET = 3.0  # sqrt(n) u of the norm: the residual is rounding, only orthogonality is left to mend
-CONVERGED = 1e-8  # largest correction: the next error is its square
+CONVERGED = 1e-8  # Frobenius norm of the correction: the next error is its square
 ACCEPTED = 50.0  # sqrt(n) u of the norm, columns of the residual: then |lambda error| <= it (Weyl)
 DIGITS = 7  # of eight bits, of products: as accurate as dgemm relative to norms (NUMERICS 1.2)
 FIRST_DIGITS = 5  # of the first iteration, whose start is a float32 one: the ramp of NUMERICS 2.2
@@ -66,7 +66,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         e = _correction(c, g, d, clusters, norm, noise, full)
         largest = float(np.abs(e).max())
         x = x + _product(x, e, _digits_for(largest), engine)
-        if full and largest <= CONVERGED and residual <= ACCEPTED * np.sqrt(n) * U * norm:
+        if full and np.linalg.norm(e) <= CONVERGED and residual <= ACCEPTED * np.sqrt(n) * U * norm:
             w = _rayleigh(d, x, engine.get(_iterations.product(kept, engine.put(x), DIGITS, engine)))
             order = np.argsort(w)
             return w[order], x[:, order]
@@ -74,10 +74,17 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
 
 
 def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    """X^H A X and X^H X, Hermitian to rounding, of a kept a."""
+    """X^H A X and X^H X of a kept a, Hermitian to the last bit: divided by a small gap, less would not be."""
     kept = engine.put(x)
     s = engine.get(_iterations.product(kept.H, _iterations.product(a, kept, digits, engine), digits, engine))
-    return s, engine.get(_iterations.gram(kept.H, digits, engine))
+    g = engine.get(_iterations.gram(kept.H, digits, engine))
+    return _hermitian(s), _hermitian(g)
+
+
+def _hermitian(m: np.ndarray) -> np.ndarray:
+    total = m + m.conj().T
+    total *= 0.5
+    return np.asarray(total)
 
 
 def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
