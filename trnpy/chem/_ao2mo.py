@@ -9,7 +9,7 @@ import numpy as np
 from trnpy import _guards
 from trnpy._dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import DeviceEngine, Engine
-from trnpy._precision import FLOAT64_PASSES
+from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
 from trnpy.chem._rows import MEMORY, REAL, Product, Transform, checked_product, cube, host_product, real_array, row
 from trnpy.chem._transform import PASSES, by_kernel

@@ -144,7 +144,7 @@ def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, device_b
     """Occupied orbitals of one block."""
     naux = -(-spin.b.shape[2] // TILE) * TILE
     each = columns * naux
-    size = min(
+    size: int = min(
         int(memory // (HOST_BYTES * each)),
         LARGEST // (max(digits, 8) * each),
         int(device_bytes // (each * (2 * digits + 8) * 2)),  # two blocks, and their bytes
@@ -181,9 +181,9 @@ def _put(
     coarse = np.rint(x / grid) * grid
     gaps[:, :, :nvir] = x, coarse, x - coarse
     gaps[2, :, nvir:] = 0.0
-    gaps = gaps.reshape(3, nocc * wide).astype(np.float32)
+    table = gaps.reshape(3, nocc * wide).astype(np.float32)
     # V in units of the highest group of digits.
-    return Scaled(columns, runtime.put(gaps), shift - round(math.log2(1 / unit)), bound)
+    return Scaled(columns, runtime.put(table), shift - round(math.log2(1 / unit)), bound)
 
 
 def _digits(runtime: Runtime, scaled: np.ndarray, digits: int, wide: int, deep: int) -> Buffer:

@@ -12,7 +12,7 @@ from trnpy._engine import DeviceEngine
 from trnpy._nki.kernels.ao_to_mo_reference import LARGEST
 from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.parameters import TILE, for_digits
-from trnpy._nki.runtime import Runtime
+from trnpy._nki.runtime import Buffer, Runtime
 from trnpy._policy import current_policy
 from trnpy._precision import eps, probe
 from trnpy.chem._pairs import rung
@@ -87,9 +87,11 @@ def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: 
     bits = math.log2(max(float(np.ldexp(norms, shift).max()), 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
 
-    def put(x: _digits.Split, rows: int) -> object:
+    def put(x: _digits.Split, rows: int) -> Buffer:
         raw = x.bytes()
-        return runtime.run("digits_split", raw.reshape(rows, -1), width=raw.shape[-1], places=x.places, turned=False)
+        flat = raw.reshape(rows, -1)
+        buffer: Buffer = runtime.run("digits_split", flat, width=raw.shape[-1], places=x.places, turned=False)
+        return buffer
 
     words = runtime.launch(
         "ao_to_mo", put(split, n * nao), put(columns, nao), put(others, nao), top=top,

@@ -14,8 +14,9 @@ import numpy as np
 from trnpy import _guards
 from trnpy._dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
 from trnpy._engine import DeviceEngine, Engine
+from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy._policy import current_policy
-from trnpy._precision import FLOAT64_PASSES, eps
+from trnpy._precision import eps
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
 from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, device_bytes, host_product, real_array, row
@@ -240,7 +241,7 @@ def _error(problem: Problem, result: MP2Energy) -> float:
     if not np.isfinite(result.total):
         return float("inf")
     if result.uncertainty:
-        return ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / float(accuracy)
+        return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / accuracy)
     scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
     worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(spins, result))
     return worst / scale if scale else worst
@@ -264,7 +265,7 @@ def _extrapolated(errors: np.ndarray, pairs: int) -> float:
     """The error of a sum over all pairs: what these have in common for each, the rest as of independent ones."""
     mean, spread = abs(float(errors.mean())), float(errors.std())
     common = max(mean - 3 * spread / len(errors) ** 0.5, 0.0) if len(errors) > 1 else mean
-    return common * pairs + spread * pairs**0.5
+    return float(common * pairs + spread * pairs**0.5)
 
 
 @row(_prepare, _run, _error)
