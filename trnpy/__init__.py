@@ -18,6 +18,7 @@ _LAZY = {
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"
     ),
+    "einsum_plan": "trnpy._einsum_plan",
     **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._policy"),
     **dict.fromkeys(("available",), "trnpy._engine"),
     **dict.fromkeys(("resident",), "trnpy._residency"),

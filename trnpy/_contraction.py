@@ -6,14 +6,17 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from trnpy import _einsum
-from trnpy._calibration import HostRates
-from trnpy._dispatch import Cost, Reason, Unsupported
+from trnpy._calibration import HostRates, current_rates
+from trnpy._dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._engine import HOST, Engine
+from trnpy._nki.hardware import Hardware
+from trnpy._policy import Policy, current_policy
 
 # NumPy's own, bound before anything is patched: sums and diagonals of one operand, and thin products.
 _numpy_einsum = np.einsum
@@ -21,6 +24,9 @@ _numpy_einsum = np.einsum
 THIN = _einsum.THIN
 TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
 STEP_S = 4e-6  # of the views that one product is made of
+GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
+BALANCE = 64  # flops in the time that one float64 is moved: 80 GF/s, 10 GB/s, of one thread as of a device's engine
+LAUNCH_FLOPS = 4e5  # in the time of one step's own making
 Sizes = Mapping[str, int]
 
 
@@ -148,7 +154,10 @@ def plan(inputs: tuple[str, ...], output: str, shapes: _einsum.Shapes, optimize:
         for i, labels in enumerate(present)
     ]
     taken = tuple(map(_taken, inputs, shapes, reduced, itertools.repeat(sizes)))
-    steps, last = _steps(reduced, output, _path(reduced, output, sizes, optimize), sizes)
+    paths = _paths(reduced, output, sizes, optimize)
+    steps, last = min(
+        (_steps(reduced, output, path, sizes) for path in paths), key=lambda found: _worth(found[0], sizes)
+    )
     axes = None if last == output else tuple(map(last.index, output))
     loop = float(len(inputs)) * math.prod(sizes.values())
     return Plan(inputs, output, sizes, taken, steps, axes, max(loop, 1.0))
@@ -161,16 +170,26 @@ def _taken(labels: str, shape: tuple[int, ...], kept: str, sizes: Sizes) -> Take
     return Taken(index, None if present == kept else f"{present}->{kept}", kept)
 
 
-def _path(reduced: Sequence[str], output: str, sizes: Sizes, optimize: _einsum.Optimize) -> Sequence[Sequence[int]]:
+def _paths(
+    reduced: Sequence[str], output: str, sizes: Sizes, optimize: _einsum.Optimize
+) -> Sequence[Sequence[Sequence[int]]]:
+    """opt_einsum's orders of contraction: the one asked for, else the least flops and the least flops and elements."""
     if len(reduced) < 3:
-        return [tuple(range(len(reduced)))]
+        return [[tuple(range(len(reduced)))]]
     import opt_einsum
 
+    searches: list[Any] = [list(optimize) if isinstance(optimize, tuple) else optimize]
+    if optimize == GREEDY:
+        searches.append(opt_einsum.DynamicProgramming(minimize=f"combo-{BALANCE}"))
     shapes = [tuple(sizes[c] for c in labels) for labels in reduced]
-    how = list(optimize) if isinstance(optimize, tuple) else optimize
-    path: Sequence[Sequence[int]]
-    path, _ = opt_einsum.contract_path(",".join(reduced) + "->" + output, *shapes, shapes=True, optimize=how)
-    return path
+    subscripts = ",".join(reduced) + "->" + output
+    return [opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=search)[0] for search in searches]
+
+
+def _worth(steps: Sequence[Step], sizes: Sizes) -> float:
+    """Flops that a path costs, those included that fit into the time of its memory and of its launches."""
+    elements = sum(extent(sizes, labels) for step in steps for labels in (*step.labels, step.result))
+    return sum(step.flops for step in steps) + BALANCE * elements + LAUNCH_FLOPS * len(steps)
 
 
 def _steps(
@@ -306,3 +325,42 @@ def costed(
         launches=len(p.steps),
     )
     return p, cost
+
+
+@functools.lru_cache(maxsize=4096)
+def placed(
+    p: Plan, dtype: np.dtype, machine: Hardware | None, policy: Policy, rates: HostRates
+) -> tuple[Decision, ...]:
+    """Where each step runs where the call may use a device: memory-bound ones stay on the host."""
+    return tuple(
+        decide(step.subscripts, Problem((), dtype, step.cost(p.sizes, dtype)), machine, policy, rates)
+        for step in p.steps
+    )
+
+
+def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
+    """What multiplies each step of a call that goes to ``engine``: the host where a device would be slower."""
+    if len(p.steps) == 1 or dtype.kind not in "fc":
+        return [engine] * len(p.steps)
+    decisions = placed(p, dtype, engine.hardware, current_policy(), current_rates())
+    return [engine if decision.on_device else HOST for decision in decisions]
+
+
+@functools.lru_cache(maxsize=4096)
+def shared(p: Plan, cost: Cost, dtype: np.dtype, machine: Hardware, policy: Policy, rates: HostRates) -> Cost:
+    """``cost`` of a plan of several steps whose device steps bring their operands and take back their results.
+
+    All of them where none would be faster there: then the call stays on the host, and says why.
+    """
+    on_device = [decision.on_device for decision in placed(p, dtype, machine, policy, rates)]
+    there = [step for step, on in zip(p.steps, on_device, strict=True) if on or not any(on_device)]
+    costs = [step.cost(p.sizes, dtype) for step in there]
+    host_s = sum(step.host_s(rates, dtype) for step in p.steps if step not in there)
+    return replace(
+        cost,
+        bytes_in=sum(c.bytes_in for c in costs),
+        bytes_out=sum(c.bytes_out for c in costs),
+        products=sum(c.products for c in costs),
+        host_flops=host_s * cost.flops / rates.seconds(cost.kind, cost.n, cost.flops, dtype),
+        launches=len(there),
+    )

@@ -13,13 +13,15 @@ import numpy as np
 from numpy import einsum_path, kron, outer, vdot
 
 from trnpy import _einsum, _guards, _integer, _pairwise
-from trnpy._calibration import HostRates
-from trnpy._contraction import Plan, contract, costed
+from trnpy._calibration import HostRates, current_rates
+from trnpy._contraction import GREEDY, Plan, contract, costed, engines, shared
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._einsum import LETTERS
-from trnpy._engine import Engine
+from trnpy._engine import Engine, current_engine
 from trnpy._names import rows, settled
-from trnpy._pairwise import GREEDY, LOOP_SMALL, ROUTE_S
+from trnpy._nki.hardware import MACHINES
+from trnpy._pairwise import LOOP_SMALL, ROUTE_S
+from trnpy._policy import current_policy
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
@@ -63,6 +65,10 @@ def _problem(
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
     shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
     p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
+    if len(p.steps) > 1:
+        policy = current_policy()
+        machine = getattr(current_engine(policy), "hardware", None) or MACHINES[policy.machine]
+        cost = shared(p, cost, dtype, machine, policy, current_rates())
     if out is not None:
         _guards.output(out, p.shape(), dtype, arrays)
     if looped and product is not None:
@@ -131,7 +137,7 @@ def _run(problem: Problem, engine: Engine) -> Any:
     _guards.finite(*problem.arrays)
     counted = problem.dtype.kind == "b"
     dtype = np.dtype(np.float32) if counted else problem.dtype
-    result = contract(p, problem.arrays, dtype, (engine,) * len(p.steps))
+    result = contract(p, problem.arrays, dtype, engines(p, dtype, engine))
     _guards.finite(result)  # what overflows is NumPy's to say
     if counted:
         result = _any(p, problem.arrays, result)

@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy import _einsum, _guards, _report
 from trnpy._calibration import HostRates, current_rates
-from trnpy._contraction import THIN, Plan, contract, costed
+from trnpy._contraction import GREEDY, THIN, Plan, contract, costed
 from trnpy._dispatch import Problem, Reason, Route, Unsupported, _trace, decide
 from trnpy._engine import HOST, at_rest
 from trnpy._policy import Policy, current_policy
@@ -28,7 +28,6 @@ NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route takes
 SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
 ROUTE_S = 6e-6  # of the call's own making
-GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 SAMPLE = 256  # elements of an operand that are looked at for their magnitude
 REPAIRED = 0.02  # of the results that may be computed twice
 F = TypeVar("F", bound=Callable[..., Any])
