@@ -138,7 +138,8 @@ def _run(problem: Problem, engine: Engine) -> Any:
     counted = problem.dtype.kind == "b"
     dtype = np.dtype(np.float32) if counted else problem.dtype
     result = contract(p, problem.arrays, dtype, engines(p, dtype, engine))
-    _guards.finite(result)  # what overflows is NumPy's to say
+    if problem.dtype.char == "e":
+        _guards.finite(result)  # what overflows is NumPy's to say
     if counted:
         result = _any(p, problem.arrays, result)
     result = np.require(result, requirements=["W"] if order == "K" else [order, "W"])
