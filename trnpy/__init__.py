@@ -15,6 +15,7 @@ _LAZY = {
     **dict.fromkeys(
         ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._ops"
     ),
+    "multi_einsum": "trnpy._multi_einsum",
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"
     ),
