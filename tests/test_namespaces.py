@@ -17,6 +17,8 @@ import trnpy
 import trnpy.linalg.interpolative
 import trnpy.sparse.csgraph
 import trnpy.sparse.linalg
+from trnpy.linalg._blas_rows import BLAS_OPS
+from trnpy.linalg._lapack_rows import LAPACK_OPS
 from trnpy.linalg._ops import NUMPY_OPS, OPS
 from trnpy.sparse import _classes
 
@@ -35,7 +37,9 @@ CLASSES = {cls.__name__ for cls in _classes.SCIPY}
 
 # What trnpy has in place of SciPy's objects; everything else is SciPy's own.
 OURS = {
-    "linalg": ROWS | {"blas", "lapack", "interpolative"},
+    "linalg": ROWS | {"blas", "lapack", "interpolative", "get_blas_funcs", "get_lapack_funcs"},
+    "linalg.blas": {"get_blas_funcs", *(op.name.rpartition(".")[2] for op in BLAS_OPS)},
+    "linalg.lapack": {"get_lapack_funcs", *(op.name.rpartition(".")[2] for op in LAPACK_OPS)},
     "sparse": CLASSES | set(trnpy.sparse._MAKERS) | {"csgraph", "linalg"},
     "sparse.linalg": set(trnpy.sparse.linalg._MAKERS),
     "sparse.csgraph": {*trnpy.sparse.csgraph._MAKERS, "maximum_flow"},
@@ -105,7 +109,8 @@ def test_replaced_names_pickle_as_trnpys_own(path):
     for name in OURS[path] & set(public(module)):
         mine = getattr(module, name)
         if not isinstance(mine, types.ModuleType):
-            assert mine.__module__ == f"trnpy.{path}"
+            home = f"trnpy.{path}.{name[4:-6]}" if name.startswith("get_") and path == "linalg" else f"trnpy.{path}"
+            assert mine.__module__ == home  # linalg.get_blas_funcs is that of linalg.blas
             assert pickle.loads(pickle.dumps(mine)) is mine
 
 

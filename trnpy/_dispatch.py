@@ -137,7 +137,8 @@ def unattended() -> bool:
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     call = routed(op)
-    return _UfuncLike(call, op.reference) if isinstance(op.reference, np.ufunc) else call
+    # Ufuncs and f2py's functions do not become methods of a class that has them as attributes.
+    return call if hasattr(type(op.reference), "__get__") else _Unbound(call, op.reference)
 
 
 def routed(op: Op) -> Callable[..., Any]:
@@ -187,27 +188,27 @@ def _record(decision: Decision, started: float, ledger: _report.Ledger | None, l
         log.append(decision)
 
 
-class _UfuncLike:
-    """An accelerated function that stands for a ufunc: it does not bind as a method and has a ufunc's attributes."""
+class _Unbound:
+    """An accelerated function that stands for a ufunc or one of f2py's: not a method, and with its attributes."""
 
-    def __init__(self, call: Callable[..., Any], ufunc: np.ufunc) -> None:
+    def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
         functools.update_wrapper(self, call)
         self._call = call
-        self._ufunc = ufunc
+        self._original = original
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_ufunc":  # not built yet: copy looks before __init__ has run
+        if name == "_original":  # not built yet: copy looks before __init__ has run
             raise AttributeError(name)
-        return getattr(self._ufunc, name)
+        return getattr(self._original, name)
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # a global of its module
 
     def __repr__(self) -> str:
-        return f"<accelerated {self._ufunc!r}>"
+        return f"<accelerated {self._original!r}>"
 
 
 def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:

@@ -17,10 +17,15 @@ def public(module: ModuleType, lazy: Iterable[str] = ()) -> dict[str, Any]:
 def settled(functions: Iterable[Callable[..., Any]], module: str) -> dict[str, Callable[..., Any]]:
     """``functions`` by name, at home in ``module``: pickled they are found there, not where they came from."""
     for function in functions:
-        function.__module__ = module
+        function.__module__, function.__qualname__ = module, function.__name__
     return {function.__name__: function for function in functions}
 
 
 def rows(ops: Iterable[Op], module: str) -> dict[str, Callable[..., Any]]:
     """The accelerated functions of ``ops``, at home in ``module``."""
-    return settled([accelerated(op) for op in ops], module)
+    functions = []
+    for op in ops:
+        function = accelerated(op)
+        function.__name__ = op.name.rpartition(".")[2]  # f2py's call themselves "function dgemm"
+        functions.append(function)
+    return settled(functions, module)

@@ -26,7 +26,8 @@ globals().update(_names)
 __all__ = _scipy.__all__
 
 for _name in ("blas", "lapack"):  # as attributes, too, the modules that an import of their path gives
-    _importlib.import_module(f"{__name__}.{_name}")
+    _module = _importlib.import_module(f"{__name__}.{_name}")
+    globals()[f"get_{_name}_funcs"] = getattr(_module, f"get_{_name}_funcs")
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,12 +1,15 @@
-"""scipy.linalg.blas, name for name."""
+"""scipy.linalg.blas, name for name: level 3 accelerated."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 from scipy.linalg import blas as _scipy
 
 from trnpy._names import public as _public
+from trnpy._names import rows as _rows
+from trnpy.linalg._blas_rows import BLAS_OPS as _BLAS_OPS
 
 if TYPE_CHECKING:
     from scipy.linalg.blas import *  # noqa: F403
@@ -14,4 +17,16 @@ if TYPE_CHECKING:
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__
 
-globals().update(_public(_scipy))
+_accelerated = _rows(_BLAS_OPS, __name__)
+_ours = {id(op.reference): _accelerated[op.name.rpartition(".")[2]] for op in _BLAS_OPS}
+
+globals().update(_public(_scipy) | _accelerated)
+
+
+@functools.wraps(_scipy.get_blas_funcs)
+def get_blas_funcs(*args: Any, **kwargs: Any) -> Any:
+    found = _scipy.get_blas_funcs(*args, **kwargs)
+    return [_ours.get(id(f), f) for f in found] if isinstance(found, list) else _ours.get(id(found), found)
+
+
+get_blas_funcs.__module__ = __name__

@@ -1,0 +1,383 @@
+"""The rows of level-3 BLAS as f2py passes its calls: four types, triangles, results in the place of operands."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import blas as reference
+
+from trnpy import _guards, _host
+from trnpy._calibration import HostRates
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._engine import Engine
+from trnpy._precision import probe
+from trnpy.linalg import _triangular
+from trnpy.linalg._matrices import SMALL, norm
+from trnpy.linalg._panels import adjoint
+from trnpy.linalg._routes import ROUTE_S, real
+
+TYPES = {"s": np.dtype("f4"), "d": np.dtype("f8"), "c": np.dtype("c8"), "z": np.dtype("c16")}
+OPS_OF = "NTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call asks for beside its operands; what a routine does not have is as here."""
+
+    alpha: complex
+    beta: complex = 0.0
+    side: str = "left"
+    lower: bool = False
+    trans: str = "N"
+    trans_b: str = "N"
+    unit: bool = False
+    overwrite: bool = False
+
+
+def operand(a: Any, dtype: np.dtype) -> np.ndarray:
+    """``a`` as f2py takes it without a word: one matrix of the routine's own type."""
+    if type(a) is not np.ndarray:
+        raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
+    if a.dtype != dtype:
+        raise Unsupported(Reason.DTYPE, f"{a.dtype} for a routine of {dtype}")
+    if a.ndim != 2 or a.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one non-empty matrix")
+    return a
+
+
+def scalar(x: Any, dtype: np.dtype) -> complex:
+    kinds = (int, float, np.floating, np.integer) + ((complex, np.complexfloating) if dtype.kind == "c" else ())
+    if not isinstance(x, kinds):
+        raise Unsupported(Reason.PARAM, f"scalar {x!r}")
+    return complex(x) if dtype.kind == "c" else float(x)
+
+
+def flag(name: str, value: Any, largest: int = 1) -> int:
+    if not isinstance(value, (int, np.integer)) or not 0 <= value <= largest:
+        raise Unsupported(Reason.PARAM, f"{name}={value!r}")
+    return int(value)
+
+
+def op(a: np.ndarray, trans: str) -> np.ndarray:
+    return a if trans == "N" else a.T if trans == "T" else adjoint(a)
+
+
+def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
+    """The symmetric or Hermitian matrix whose lower or upper triangle is a's."""
+    strict = np.tril(a, -1) if lower else np.triu(a, 1)
+    if conjugate:
+        return strict + adjoint(strict) + np.diag(a.diagonal().real).astype(a.dtype)
+    return strict + strict.T + np.diag(a.diagonal())
+
+
+def _problem(
+    arrays: tuple[np.ndarray | None, ...], extents: tuple[int, int, int], share: float, call: Call,
+    shape: tuple[int, int], c: Any, dtype: np.dtype,
+) -> Problem:  # fmt: skip
+    """``extents`` (m, k, n) of the one product; ``share`` of its flops that the routine does."""
+    if c is not None and operand(c, dtype).shape != shape:
+        raise Unsupported(Reason.PARAM, f"c {c.shape} for a result {shape}")
+    m, k, n = extents
+    operands = tuple(a for a in (*arrays, c) if a is not None)
+    flops = share * 2.0 * m * k * n * real(dtype)
+    size = dtype.itemsize
+    cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n, flops / share)
+    return Problem(operands, dtype, cost, (call, c is not None))
+
+
+def _finite(problem: Problem) -> None:
+    call, given, *_ = problem.params
+    arrays = problem.arrays[:-1] if given and call.beta == 0 else problem.arrays  # BLAS does not read C then
+    _guards.finite(*arrays)
+    if not np.isfinite([call.alpha, call.beta]).all():
+        raise Unsupported(Reason.VALUE, "alpha or beta is not finite")
+
+
+def _old(problem: Problem) -> np.ndarray | None:
+    """The caller's C where there is one."""
+    return problem.arrays[-1] if problem.params[1] else None
+
+
+# --- C = alpha L R + beta C -------------------------------------------------------------------------------------------
+
+
+def prepare_gemm(
+    dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
+    overwrite_c: Any = 0,
+) -> Problem:  # fmt: skip
+    a, b = operand(a, dtype), operand(b, dtype)
+    call = Call(
+        scalar(alpha, dtype), scalar(beta, dtype), trans=OPS_OF[flag("trans_a", trans_a, 2)],
+        trans_b=OPS_OF[flag("trans_b", trans_b, 2)], overwrite=bool(flag("overwrite_c", overwrite_c)),
+    )  # fmt: skip
+    (m, k), (j, n) = op(a, call.trans).shape, op(b, call.trans_b).shape
+    if k != j:
+        raise Unsupported(Reason.PARAM, f"shapes {(m, k)} and {(j, n)}")
+    problem = _problem((a, b), (m, k, n), 1.0, call, (m, n), c, dtype)
+    gram = a is b and {call.trans, call.trans_b} == {"N", "T"} and dtype.kind == "f"
+    return replace(problem, route=_by_syrk(problem, a, call)) if gram and call.beta == 0 and c is None else problem
+
+
+def _by_syrk(problem: Problem, a: np.ndarray, call: Call) -> Route:
+    """A A^T or A^T A by half the products, and a mirror."""
+    cost, dtype = problem.cost, problem.dtype
+
+    def seconds(rates: HostRates) -> float:
+        mirror = 2 * cost.bytes_out / rates.copy_bytes_per_s * 2  # both triangles, read and written
+        return rates.seconds("matmul", cost.n, cost.flops / 2, dtype) + mirror + ROUTE_S
+
+    def run() -> np.ndarray:
+        (syrk,) = _host.blas.get_blas_funcs(("syrk",), (a,))
+        # Of an array in C order f2py would copy; its transpose is one in Fortran order.
+        turned = not a.flags.f_contiguous
+        c = syrk(call.alpha, a.T if turned else a, trans=(call.trans != "N") != turned, lower=1)
+        mirror_lower(c)
+        return np.asarray(c)
+
+    return Route("syrk", seconds, run)
+
+
+def mirror_lower(c: np.ndarray, block: int = 256) -> None:
+    """The lower triangle of c (n, n) into its upper one, in blocks that stay in cache."""
+    n = len(c)
+    for j in range(0, n, block):
+        here = slice(j, min(j + block, n))
+        c[here, here] = np.tril(c[here, here]) + np.tril(c[here, here], -1).T
+        c[:j, here] = c[here, :j].T
+
+
+def look_gemm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """One array twice, large enough for the mirror to be little."""
+    if len(args) < 3 or args[1] is not args[2] or type(args[1]) is not np.ndarray:
+        return False
+    return args[1].size >= SYRK_LEAST and bool(kwargs.get("trans_a", 0)) != bool(kwargs.get("trans_b", 0))
+
+
+SYRK_LEAST = 512 * 512  # elements, measured (benchmarks/linalg)
+
+
+def prepare_symm(
+    dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, side: Any = 0, lower: Any = 0,
+    overwrite_c: Any = 0,
+) -> Problem:  # fmt: skip
+    a, b = operand(a, dtype), operand(b, dtype)
+    right = flag("side", side)
+    call = Call(
+        scalar(alpha, dtype), scalar(beta, dtype), side="right" if right else "left",
+        lower=bool(flag("lower", lower)), overwrite=bool(flag("overwrite_c", overwrite_c)),
+    )  # fmt: skip
+    (m, n), order = b.shape, b.shape[right]
+    if a.shape != (order, order):
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape}")
+    return _problem((a, b), (m, order, n), 1.0, call, (m, n), c, dtype)
+
+
+def prepare_trmm(
+    dtype: np.dtype, alpha: Any, a: Any, b: Any, side: Any = 0, lower: Any = 0, trans_a: Any = 0, diag: Any = 0,
+    overwrite_b: Any = 0,
+) -> Problem:  # fmt: skip
+    a, b = operand(a, dtype), operand(b, dtype)
+    right = flag("side", side)
+    call = Call(
+        scalar(alpha, dtype), side="right" if right else "left", lower=bool(flag("lower", lower)),
+        trans=OPS_OF[flag("trans_a", trans_a, 2)], unit=bool(flag("diag", diag)),
+        overwrite=bool(flag("overwrite_b", overwrite_b)),
+    )  # fmt: skip
+    (m, n), order = b.shape, b.shape[right]
+    if a.shape != (order, order):
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape}")
+    problem = _problem((a, b), (m, order, n), 0.5, call, (m, n), None, dtype)
+    return replace(problem, params=(call, False, b))
+
+
+def triangle(a: np.ndarray, call: Call) -> np.ndarray:
+    """op of the triangle that is read."""
+    t = np.tril(a, -call.unit) if call.lower else np.triu(a, int(call.unit))
+    if call.unit:
+        t += np.eye(len(a), dtype=a.dtype)
+    return op(t, call.trans)
+
+
+def _factors(kind: str, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """L and R of the product alpha L R."""
+    (a, b), call = problem.arrays[:2], problem.params[0]
+    if kind == "gemm":
+        return op(a, call.trans), op(b, call.trans_b)
+    whole = triangle(a, call) if kind == "trmm" else mirrored(a, call.lower, kind == "hemm")
+    return (whole, b) if call.side == "left" else (b, whole)
+
+
+def run_product(kind: str, problem: Problem, engine: Engine) -> np.ndarray:
+    _finite(problem)
+    call, c = problem.params[0], _old(problem)
+    l, r = _factors(kind, problem)
+    return engine.matmul(l, r, alpha=call.alpha, beta=call.beta, c=c if call.beta else None)
+
+
+def product_error(kind: str, problem: Problem, result: np.ndarray) -> float:
+    call, c = problem.params[0], _old(problem)
+    l, r = _factors(kind, problem)
+    v = probe(result.shape[1], problem.dtype)
+    expected = call.alpha * (l @ (r @ v))
+    scale = abs(call.alpha) * norm(l) * norm(r)
+    if c is not None and call.beta:
+        expected, scale = expected + call.beta * (c @ v), scale + abs(call.beta) * norm(c)
+    return norm(result @ v - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
+
+
+# --- Symmetric updates, one triangle ----------------------------------------------------------------------------------
+
+
+def prepare_rank_k(
+    kind: str, dtype: np.dtype, alpha: Any, a: Any, beta: Any = 0.0, c: Any = None, trans: Any = 0, lower: Any = 0,
+    overwrite_c: Any = 0,
+) -> Problem:  # fmt: skip
+    return _update(kind, dtype, alpha, (a,), beta, c, trans, lower, overwrite_c)
+
+
+def prepare_rank_2k(
+    kind: str, dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans: Any = 0,
+    lower: Any = 0, overwrite_c: Any = 0,
+) -> Problem:  # fmt: skip
+    return _update(kind, dtype, alpha, (a, b), beta, c, trans, lower, overwrite_c)
+
+
+def _update(
+    kind: str, dtype: np.dtype, alpha: Any, arrays: tuple[Any, ...], beta: Any, c: Any, trans: Any, lower: Any,
+    overwrite_c: Any,
+) -> Problem:  # fmt: skip
+    arrays = tuple(operand(a, dtype) for a in arrays)
+    turned = flag("trans", trans, 2)
+    hermitian = kind.startswith("her")
+    if dtype.kind == "c" and turned == (1 if hermitian else 2):  # neither is a routine of BLAS
+        raise Unsupported(Reason.PARAM, f"trans={trans!r} of {kind} and {dtype}")
+    call = Call(
+        scalar(alpha, dtype), scalar(beta, dtype), lower=bool(flag("lower", lower)),
+        trans="N" if not turned else "C" if hermitian else "T", overwrite=bool(flag("overwrite_c", overwrite_c)),
+    )  # fmt: skip
+    if hermitian:  # real by definition, whatever f2py lets through
+        call = replace(call, beta=call.beta.real, alpha=call.alpha if len(arrays) > 1 else call.alpha.real)
+    if arrays[0].shape != arrays[-1].shape:
+        raise Unsupported(Reason.PARAM, f"shapes {arrays[0].shape} and {arrays[-1].shape}")
+    n, k = op(arrays[0], call.trans).shape
+    return _problem(arrays, (n, k, n), 0.5 * len(arrays), call, (n, n), c, dtype)
+
+
+def _turned(kind: str, a: np.ndarray) -> np.ndarray:
+    return adjoint(a) if kind.startswith("her") else a.T
+
+
+def run_update(kind: str, problem: Problem, engine: Engine) -> np.ndarray:
+    """C with one triangle updated, the other as it was, or zero where there was none."""
+    _finite(problem)
+    call, c = problem.params[0], _old(problem)
+    arrays = [op(a, call.trans) for a in problem.arrays[: 2 if kind.endswith("2k") else 1]]
+    a, b = arrays[0], arrays[-1]
+    if kind.endswith("2k"):
+        product = call.alpha * engine.matmul(a, _turned(kind, b))
+        product = product + _turned(kind, product)
+    elif kind == "herk" or problem.dtype.kind == "f":
+        product = call.alpha * engine.gram(a)
+    else:
+        product = call.alpha * engine.matmul(a, a.T)
+    if c is None:
+        return _half(product.astype(problem.dtype, copy=False), call.lower, 0)
+    old = mirrored(c, call.lower, kind.startswith("her")) if call.beta else 0
+    new = (product + call.beta * old).astype(problem.dtype, copy=False)
+    return _half(new, call.lower, 0) + _half(c, not call.lower, 1)
+
+
+def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
+    return np.tril(a, -strict) if lower else np.triu(a, strict)
+
+
+def update_error(kind: str, problem: Problem, result: np.ndarray) -> float:
+    call, c = problem.params[0], _old(problem)
+    hermitian = kind.startswith("her")
+    arrays = [op(a, call.trans) for a in problem.arrays[: 2 if kind.endswith("2k") else 1]]
+    a, b = arrays[0], arrays[-1]
+    v = probe(len(result), problem.dtype)
+    expected = call.alpha * (a @ (_turned(kind, b) @ v))
+    if kind.endswith("2k"):
+        back = np.conj(call.alpha) if hermitian else call.alpha
+        expected = expected + back * (b @ (_turned(kind, a) @ v))
+    scale = 2 * abs(call.alpha) * norm(a) * norm(b)
+    if c is not None and call.beta:
+        old = mirrored(c, call.lower, hermitian)
+        expected, scale = expected + call.beta * (old @ v), scale + abs(call.beta) * norm(old)
+    got = mirrored(result, call.lower, hermitian) @ v
+    return norm(got - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
+
+
+# --- Triangular systems -----------------------------------------------------------------------------------------------
+
+
+def run_trsm(problem: Problem, engine: Engine) -> np.ndarray:
+    _finite(problem)
+    (a, b), call = problem.arrays, problem.params[0]
+    if not call.unit and not a.diagonal().all():
+        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+    sides = np.asarray(call.alpha * b, b.dtype)
+    return _triangular.solve(a, sides, engine, lower=call.lower, side=call.side, trans=call.trans, unit=call.unit)
+
+
+def trsm_error(problem: Problem, x: np.ndarray) -> float:
+    (a, b), call = problem.arrays, problem.params[0]
+    t = triangle(a, call)
+    residual = (t @ x if call.side == "left" else x @ t) - call.alpha * b
+    return norm(residual) / (norm(t) * norm(x) + abs(call.alpha) * norm(b) or 1.0)
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+
+def deliver(problem: Problem, result: np.ndarray) -> np.ndarray:
+    """In Fortran order; into the caller's C or B where f2py would have written there."""
+    call, _, *b = problem.params
+    place = b[0] if b else _old(problem)
+    return placed(result, place if call.overwrite else None)
+
+
+def placed(result: np.ndarray, place: np.ndarray | None) -> np.ndarray:
+    """``result`` in Fortran order, in ``place`` where that is so and may be written to."""
+    if place is None or not place.flags.f_contiguous or not place.flags.writeable:
+        return np.asfortranarray(result)
+    place[...] = result
+    return place
+
+
+Run = Callable[[Problem, Engine], Any]
+Error = Callable[[Problem, Any], float]
+
+
+def _parts(kind: str) -> tuple[Callable[..., Problem], Run, Error]:
+    """prepare (after the dtype), run and error of a routine."""
+    if kind in ("gemm", "symm", "hemm", "trmm"):
+        prepare: Callable[..., Problem] = {"gemm": prepare_gemm, "trmm": prepare_trmm}.get(kind, prepare_symm)
+        return prepare, functools.partial(run_product, kind), functools.partial(product_error, kind)
+    if kind == "trsm":
+        return prepare_trmm, run_trsm, trsm_error
+    prepare = functools.partial(prepare_rank_2k if kind.endswith("2k") else prepare_rank_k, kind)
+    return prepare, functools.partial(run_update, kind), functools.partial(update_error, kind)
+
+
+def _row(prefix: str, kind: str) -> Op:
+    prepare, run, error = _parts(kind)
+    name = prefix + kind
+    look = look_gemm if kind == "gemm" and prefix in "sd" else None
+    return Op(
+        f"scipy.linalg.blas.{name}", getattr(reference, name), functools.partial(prepare, TYPES[prefix]), run, error,
+        SMALL, deliver, look,
+    )  # fmt: skip
+
+
+HERMITIAN = ("hemm", "herk", "her2k")
+BLAS_OPS = tuple(
+    _row(prefix, kind)
+    for kind in ("gemm", "symm", "syrk", "syr2k", "trmm", "trsm", *HERMITIAN)
+    for prefix in ("cz" if kind in HERMITIAN else "sdcz")
+)
