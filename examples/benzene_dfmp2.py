@@ -1,4 +1,9 @@
-"""RHF and MP2 of benzene with density fitting, and what the correlated density says about its orbitals."""
+"""RHF and MP2 of benzene with density fitting, and what the correlated density says about its orbitals.
+
+The basis may be named: benzene_dfmp2.py sto-3g is a small job.
+"""
+
+import sys
 
 import numpy as np
 import scipy.linalg
@@ -8,7 +13,7 @@ CC, CH = 1.3915, 1.0800  # Angstrom: D6h equilibrium distances, rounded
 ANGLES = np.arange(6) * np.pi / 3
 
 ring = [(symbol, (r * np.cos(t), r * np.sin(t), 0.0)) for symbol, r in (("C", CC), ("H", CC + CH)) for t in ANGLES]
-mol = gto.M(atom=ring, basis="cc-pvdz", verbose=0)
+mol = gto.M(atom=ring, basis=sys.argv[1] if len(sys.argv) > 1 else "cc-pvdz", verbose=0)
 
 mf = scf.RHF(mol).density_fit()
 mf.conv_tol = 1e-10

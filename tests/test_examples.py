@@ -1,5 +1,6 @@
 """The example scripts, run as a user runs them: the same energies with and without trnpy, wherever calls go."""
 
+import collections
 import json
 import os
 import pathlib
@@ -21,9 +22,15 @@ REQUIRED = {  # rows that a run must have come through
 }
 
 
-def run(arguments, tmp_path):
+def run(arguments, tmp_path, **settings):
     """Standard output and error of python with ``arguments``, in a directory of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        **settings,
+        "OMP_NUM_THREADS": "2",
+        "OPENBLAS_NUM_THREADS": "2",
+        "PYTHONPATH": str(ROOT),
+    }
     done = subprocess.run(
         [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
     )
@@ -65,3 +72,22 @@ def test_one_water_molecule_through_the_runner(tmp_path):
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_energies_of_an_example_through_the_runner(script, tmp_path):
     check(script, [], tmp_path)
+
+
+@pytest.mark.slow
+def test_the_main_job_through_the_kernels_of_the_simulator(tmp_path):
+    """DF-MP2 of benzene in a small basis: every product by launches, the energies those of plain PySCF."""
+    job = [ROOT / "examples" / "benzene_dfmp2.py", "sto-3g"]
+    plain = energies(run(job, tmp_path)[0])
+    report = tmp_path / "report.json"
+    options = ["-m", "trnpy", "--force", "--report", report]
+    out, err = run([*options, *job], tmp_path, TRNPY_DEVICE="simulator")
+    assert energies(out) == pytest.approx(plain, rel=0, abs=HARTREE)
+    rows = json.loads(report.read_text())["by_function"]
+    launches = collections.Counter()
+    for row in rows:
+        launches.update(row["launches"])
+    assert {"digits_matmul", "digits_split", "abs_bound", "batched_matmul"} <= launches.keys()
+    assert "simulator engine: launches by kernel" in err
+    taken = {row["op"] for row in rows if row["ran_on"] == "simulator engine" and row["calls"]}
+    assert REQUIRED["benzene_dfmp2"] <= taken

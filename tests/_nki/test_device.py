@@ -63,6 +63,9 @@ def test_arrays_come_back_as_they_went(dtype):
     np.testing.assert_array_equal(r.get(part)[:2, :2], a_before[1:3, :2])
     assert not r.get(part)[2:].any() and not r.get(part)[:, 2:].any()
     assert r.counters.bytes_in == a.nbytes and r.counters.bytes_out == a.nbytes + 3 * part.nbytes
+    square = r.get(r.part(buffer, slice(0, 2), slice(0, 2), (5, 5), unit=True))
+    np.testing.assert_array_equal(np.diagonal(square)[2:].astype(float), 1)
+    assert np.count_nonzero(square[2:]) == 3 and not square[:2, 2:].any()
 
 
 def test_launches_are_synchronised_timed_and_counted():
