@@ -9,7 +9,9 @@ of K. Errors and the choice of the number s of digits: shared/NUMERICS.md 1.2 an
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,11 +20,16 @@ BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm wherever no exponent range hides inside a row
 MOST_DIGITS = 12  # beyond it the host's own product is the cheaper one
 WORD = 7  # digits in one int64: eight would leave no room to carry into
+# Digits of seven bits that hold what so many of eight do, of numbers that digits_matmul has words for.
+NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
 TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (NUMERICS 1.4: at most 2.86 measured)
 BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
 FAINT = 2.0**-19  # of the largest: products of what is above in both hide 2^38 at most, which 12 digits hold to K = 256
+MOST_PARTS = 3  # of one operand: 1, the 1e-17 of rounding, and what that makes of small numbers
+NEGLIGIBLE = 2.0**-59  # of |A||B|: nine products of parts that are left out add up to 0.2 u
+FEWEST = 2  # digits of a product of parts: two words, as ``assemble`` takes them
 NOTHING = 2.0**100  # stands for no positive sum: larger than any, as in kernels/abs_bound
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest of a row: its square is a float32, and far below 2^-42, the last rho
 
@@ -38,16 +45,24 @@ class Split:
     words: tuple[np.ndarray, ...]
     shift: np.ndarray
     digits: int
+    bits: int = BITS  # of one digit
 
     @property
     def places(self) -> tuple[int, ...]:
         """Which byte of ``bytes`` each digit is, most significant first."""
+        if self.bits != BITS:
+            return tuple(range(self.digits))
         rest = self.digits - min(self.digits, WORD)
         first = tuple(range(min(self.digits, WORD) - 1, -1, -1))
         return first + tuple(range(8 + rest - 1, 7, -1))
 
     def bytes(self) -> np.ndarray:
-        """The words as they cross the link, uint8 (rows, columns, 8 or 16): a byte less 128 is a balanced digit."""
+        """The words as they cross the link, uint8 (rows, columns, 8 or 16): a byte less 128 is a balanced digit.
+
+        Narrower digits have no bytes of their own in a word: they are taken out one by one.
+        """
+        if self.bits != BITS:
+            return _taken_out(self)
         shifted = [
             word.astype(np.uint64) + np.uint64(sum(OFFSET << (BITS * i) for i in range(8))) for word in self.words
         ]
@@ -59,36 +74,62 @@ class Split:
         return np.moveaxis((self.bytes()[..., list(self.places)] ^ OFFSET).view(np.int8), -1, 0)
 
 
-def _limit(digits: int) -> float:
+def _taken_out(split: Split) -> np.ndarray:
+    """Digits plus 128 as uint8 (rows, columns, digits), most significant first."""
+    found = np.empty((*split.words[0].shape, split.digits), np.uint8)
+    half, place = 1 << (split.bits - 1), split.digits
+    for index in reversed(range(len(split.words))):
+        rest = split.words[index]
+        first = min(split.digits, _word(split.bits))
+        for _ in range(split.digits - first if index else first):
+            place -= 1
+            digit = ((rest + half) & (2 * half - 1)) - half
+            found[..., place] = digit + OFFSET
+            rest = (rest - digit) >> split.bits
+    return found
+
+
+def _word(bits: int) -> int:
+    """Digits in one int64."""
+    return WORD * BITS // bits
+
+
+def narrow(digits: int, bits: int) -> int | None:
+    """How many digits of ``bits`` are as good as ``digits`` of eight; None where no kernel has them."""
+    return digits if bits == BITS else NARROW.get(digits)
+
+
+def _limit(digits: int, bits: int) -> float:
     """The largest integer that balanced digits reach on both sides."""
-    return 127.0 * (float(BASE) ** digits - 1) / (BASE - 1)
+    base = float(1 << bits)
+    return (base / 2 - 1) * (base**digits - 1) / (base - 1)
 
 
-def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = None) -> Split:
+def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = None, bits: int = BITS) -> Split:
     """The first ``digits`` digits of finite float64 a (rows, columns), scaled along ``axis``: 1 by rows, 0 by columns.
 
     largest: of |a| along the axis or of more than is in ``a``, shaped to broadcast, where the caller knows it.
 
     Exponents are integers throughout, so rows of denormals and of 1e300 scale exactly.
     """
-    if not 1 <= digits <= MOST_DIGITS:
-        raise ValueError(f"{digits} digits: expected 1 to {MOST_DIGITS}")
-    first = min(digits, WORD)
+    if not 1 <= digits <= (most := MOST_DIGITS * BITS // bits):
+        raise ValueError(f"{digits} digits: expected 1 to {most}")
+    first = min(digits, _word(bits))
     if largest is None:
         largest = np.abs(a).max(axis=axis, keepdims=True)
-    limit_fraction, limit_exponent = np.frexp(_limit(first) * (1 - 2.0**-50))
+    limit_fraction, limit_exponent = np.frexp(_limit(first, bits) * (1 - 2.0**-50))
     fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = (limit_exponent - exponent - (fraction > limit_fraction)).astype(np.int64)
     scaled = np.ldexp(a, shift)
     high = np.rint(scaled)
-    if digits <= WORD:
-        return Split((high.astype(np.int64),), shift, digits)
-    rest = digits - WORD
-    low = np.rint(np.ldexp(scaled - high, BITS * rest))
+    if digits == first:
+        return Split((high.astype(np.int64),), shift, digits, bits)
+    rest = digits - first
+    low = np.rint(np.ldexp(scaled - high, bits * rest))
     # A remainder of nearly one half has no balanced digits of its own: it becomes a carry.
-    carry = low > _limit(rest)
-    low -= carry * float(BASE) ** rest
-    return Split((high.astype(np.int64) + carry, low.astype(np.int64)), shift, digits)
+    carry = low > _limit(rest, bits)
+    low -= carry * 2.0 ** (bits * rest)
+    return Split((high.astype(np.int64) + carry, low.astype(np.int64)), shift, digits, bits)
 
 
 def block_k(group: int, bits: int = BITS) -> int:
@@ -103,7 +144,7 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
 
-def assemble(words: np.ndarray, digits: int, shift: np.ndarray) -> np.ndarray:
+def assemble(words: np.ndarray, digits: int, shift: np.ndarray, bits: int = BITS) -> np.ndarray:
     """The product in float64 from its exact integer, int32 words (2 to 4, m, n) lowest first.
 
     shift (m, n): that of the left operand's row and of the right one's column, added.
@@ -114,7 +155,7 @@ def assemble(words: np.ndarray, digits: int, shift: np.ndarray) -> np.ndarray:
     high = np.int64(0)
     if len(pairs) > 2:
         high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
-    exponent = 2 * BITS * (min(digits, WORD) - 1) - BITS * (digits - 1)
+    exponent = 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(np.ldexp(high * 2.0**64 + low, exponent - shift))
 
@@ -161,14 +202,57 @@ def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] |
 
 
 def parts(a: np.ndarray, axis: int) -> list[np.ndarray]:
-    """a as a sum of matrices, each of less exponent range along ``axis``: entries below FAINT of the largest apart.
+    """a, or a stack of such, as a sum of matrices of less exponent range along ``axis``, the largest entries first.
 
     Entries that symmetry makes zero but for rounding, 1e-17 beside 1, are what one scale cannot hold with the rest.
     """
-    faint = np.abs(a) < FAINT * np.abs(a).max(axis=axis, keepdims=True)
-    if not a[faint].any():
-        return [a]
-    return [np.where(faint, 0.0, a), np.where(faint, a, 0.0)]
+    found: list[np.ndarray] = []
+    while len(found) < MOST_PARTS - 1:
+        magnitude = np.abs(a)
+        faint = magnitude < FAINT * magnitude.max(axis=axis, keepdims=True)
+        if not a[faint].any():
+            break
+        found.append(np.where(faint, 0.0, a))
+        a = np.where(faint, a, 0.0)
+    return [*found, a]
+
+
+Pair = tuple[int, int]
+
+
+def pairs(digits: int) -> int:
+    """Products of digits behind one product of matrices of so many."""
+    return digits * (digits + 1) // 2
+
+
+def digits_of_parts(
+    left: list[np.ndarray], right: list[np.ndarray], sums: dict[Pair, np.ndarray]
+) -> dict[Pair, int] | None:
+    """How many digits each product of a part on the left and one on the right needs, those that matter; None: too many.
+
+    sums: the products of their ``magnitudes``. The error of each is held against |A||B| of the whole, so that all
+    together are within TOLERANCE u of it, and one that is nothing beside the whole needs few digits, or is left out.
+    """
+    rows = [np.abs(x).max(axis=-1, keepdims=True) for x in left]
+    columns = [np.abs(y).max(axis=-2, keepdims=True) for y in right]
+    largest = tuple(np.where(scales[0] > 0, scales[0], 1.0) for scales in (rows, columns))
+    with np.errstate(under="ignore"):
+        scales = {(i, j): rows[i] / largest[0] * (columns[j] / largest[1]) for i, j in sums}
+        whole = np.sum([sums[pair] * scales[pair] for pair in sums], axis=0)
+    needed = {}
+    for pair, own in sums.items():
+        there, scale = own > 0, np.broadcast_to(scales[pair], own.shape)
+        if not whole[there].all():  # lost below the range of float64
+            return None
+        if not (own * scale > NEGLIGIBLE * whole).any():
+            continue
+        with np.errstate(divide="ignore", over="ignore"):
+            least = float((whole[there] / scale[there]).min()) / len(sums)
+        digits = digits_for(least, left[0].shape[-1], FEWEST)
+        if digits is None:
+            return None
+        needed[pair] = digits
+    return needed
 
 
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
@@ -187,15 +271,15 @@ def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> n
     return (scaled.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def digits_for(smallest: float, k: int) -> int | None:
-    """The fewest digits, at least DIGITS, whose error is certified below TOLERANCE u of |A||B|; None: not here.
+def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:
+    """The fewest digits, at least ``fewest``, whose error is certified below TOLERANCE u of |A||B|; None: not here.
 
     smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
     over (|A||B|)_ij, the exponent range that hides inside the sums. sqrt(K) rho 256^(7-s) <= 4: never exceeded by a
     measured error (NUMERICS 1.4).
     """
     rho = BOUND_SLACK / smallest
-    for digits in range(DIGITS, MOST_DIGITS + 1):
+    for digits in range(fewest, MOST_DIGITS + 1):
         if math.sqrt(k) * rho * float(BASE) ** (DIGITS - digits) <= TOLERANCE:
             return digits
     return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +21,13 @@ import numpy as np
 from trnpy import _digits
 from trnpy._handles import Digits, Source, Store, stored
 from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
-from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits
+from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, Runtime
 from trnpy._shapes import BLOCK, Buckets, Extents, pieces
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
 ZERO = 0x80  # the byte of a digit that is zero
-TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, of its parts too"
+TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
 
 
 class Uncertified(Exception):
@@ -42,6 +43,15 @@ class Device:
     block: int = BLOCK  # digits of a block are at most 12 x 8192^2: run-time offsets are 32-bit integers
     # (operand, form, make) -> make(), or what it returned for the same operand in the same form
     keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
+    bits: int = _digits.BITS  # of one digit
+    passes: float = math.inf  # products of digits that one product may take before the host is faster
+
+    def count(self, digits: int) -> int:
+        """How many digits of ``bits`` stand for ``digits`` of eight."""
+        found = _digits.narrow(digits, self.bits)
+        if found is None:
+            raise Uncertified(f"{digits} digits of eight bits are more than there are of {self.bits}")
+        return found
 
 
 def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -128,33 +138,45 @@ def _float64(device: Device, a: Source, b: Source, digits: int | None = None) ->
 
 
 def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
-    """A product whose operands are sums of matrices of less range: products of these, each of them certified.
-
-    4 u of every |A'||B'| are 4 u of |A||B|.
-    """
-    left, right = _digits.parts(a.values, 1), _digits.parts(b.values, 0)
-    products = []
-    for x, y in itertools.product(reversed(left), reversed(right)):  # the faint ones are added first
-        found = _certified(device, stored(x), stored(y), fit) if len(left) + len(right) > 2 else None
-        if found is None:
-            raise Uncertified(TOO_WIDE)
-        products.append(_product(device, *found, fit))
+    """A product whose operands are sums of matrices of less range: products of these, certified together."""
+    left, right = ([stored(x) for x in _digits.parts(y.values, axis)] for y, axis in ((a, 1), (b, 0)))
+    tiles = for_numbers(2).of_numbers()
+    sums = {}
+    for (i, x), (j, y) in itertools.product(enumerate(left), enumerate(right)):
+        magnitudes = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
+        sums[i, j] = device.runtime.launch("matmul", *magnitudes, **tiles)[: a.shape[0], : b.shape[1]]
+    needed = affordable(device, _digits.digits_of_parts([x.values for x in left], [y.values for y in right], sums))
+    # The smallest are added first.
+    products = [
+        _product(device, needed[i, j], left[i], right[j], fit) for i, j in sorted(needed, key=sum, reverse=True)
+    ]
     shape = a.shape[0], b.shape[1]
-    return Source(Store(shape, a.dtype, lambda: functools.reduce(np.add, [p.values for p in products])))
+    return Source(
+        Store(shape, a.dtype, lambda: functools.reduce(np.add, [p.values for p in products], np.zeros(shape)))
+    )
+
+
+def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_digits.Pair, int]:
+    """``needed`` of products of parts; Uncertified where they are too many."""
+    if needed is None or sum(map(_digits.pairs, needed.values())) > device.passes:
+        raise Uncertified(TOO_WIDE)
+    return needed
 
 
 def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
     """One product of that many digits."""
     m, k, n = fit
+    digits = device.count(digits)
     left, rows = _put_digits(device, a, digits, 1, (k, m))
     right, columns = _put_digits(device, b, digits, 0, (k, n))
-    tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, for_digits(digits, device.runtime.hardware))
+    best = for_digits(digits, device.runtime.hardware, bits=device.bits)
+    tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, best)
     words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
         found = device.runtime.get(words)[:, : shape[0], : shape[1]]
-        return _digits.assemble(found, digits, rows[:, np.newaxis] + columns)
+        return _digits.assemble(found, digits, rows[:, np.newaxis] + columns, device.bits)
 
     return Source(Store(shape, a.dtype, fetch))
 
@@ -168,9 +190,10 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
         digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
         if digits is None:
             return _syrk_in_parts(device, a)
-    left, shift = _put_digits(device, a, digits, 1, (k, m))
-    best = for_digits(digits, device.runtime.hardware)
-    tiles = device.buckets.tiles("digits_matmul halved", _form(digits), (m, k, m), best)
+    s = device.count(digits)
+    left, shift = _put_digits(device, a, s, 1, (k, m))
+    best = for_digits(s, device.runtime.hardware, bits=device.bits)
+    tiles = device.buckets.tiles("digits_matmul halved", _form(s), (m, k, m), best)
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
@@ -187,7 +210,7 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
             rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
             if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
                 block = block[:, : rows.stop - row, : columns.stop - column]
-                c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns])
+                c[rows, columns] = _digits.assemble(block, s, shift[rows, np.newaxis] + shift[columns], device.bits)
         return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
     return Source(Store((order, order), a.dtype, fetch))
@@ -251,7 +274,7 @@ def _put_digits(
     along = axis ^ x.turned
 
     def new() -> tuple[Buffer, np.ndarray]:
-        split = _digits.split(x.store.values, digits, along)
+        split = _digits.split(x.store.values, digits, along, bits=device.bits)
         return _ship(device, split.bytes(), split.places, along, padded), split.shift.reshape(-1)
 
     kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)

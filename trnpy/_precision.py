@@ -82,14 +82,22 @@ class Facts:
     """What probes found of a device (trnpy doctor --probe); until they have run, what its documentation suggests."""
 
     exact_sums: bool = True  # PSUM sums integers exactly below 2^24: digits rest on it
+    short_sums: bool = True  # and below 2^22: digits of seven bits rest on it
     integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they on this
     float32_products: bool = True  # TensorE's float32 product is one; else float32 is multiplied by digits too
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing rests on it
 
     @property
+    def bits(self) -> int:
+        """Of the digits whose products are what they should be: 8, or 7 of float64 only, or 0 where none are."""
+        if not self.integer_sums:
+            return 0
+        return 8 if self.exact_sums else 7 if self.short_sums else 0
+
+    @property
     def digits(self) -> bool:
-        """Whether products of digits are what they should be."""
-        return self.exact_sums and self.integer_sums
+        """Whether products of digits of eight bits are what they should be."""
+        return self.bits == 8
 
 
 def facts_path(runtime: str, machine: str) -> Path:

@@ -58,6 +58,14 @@ def _sums() -> Operands:
     return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
 
 
+def _short_sums() -> Operands:
+    """The same of digits in [-64, 63], below 2^22."""
+    a, b = _rng(1).integers(-64, 64, (1024, 128)), _rng(2).integers(-64, 64, (1024, N))
+    a[:, : N // 2], b[:, : N // 2] = -64, -64
+    a[-1, : N // 2], b[-1, : N // 2] = 63, 65  # 1023 x 2^12 + 2^12 - 1
+    return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
+
+
 def _single_products() -> Operands:
     """A diagonal matrix: every element of the product is one product of full significands."""
     diagonal = np.diag(_rng(3).uniform(1, 2, 128)).astype(np.float32)
@@ -89,6 +97,7 @@ def _below_2_24() -> Operands:
 
 PROBES = (
     Check("probes.exact_sums", "PSUM sums integers exactly below 2^24", _sums, decides="exact_sums"),
+    Check("probes.exact_sums", "and below 2^22", _short_sums, decides="short_sums"),
     Check(
         "probes.float32_products", "float32 products are rounded once", _single_products, allowed=SINGLE,
         decides="float32_products",
@@ -127,6 +136,13 @@ def _iterated() -> Operands:
     """A symmetric matrix of norm below 1, and coefficients of two steps towards its sign."""
     (a,) = _normal(24, (150, 150))
     return (a + a.T) / 40, np.array([[1.5, -0.5, 0], [1.75, -1, 0.25]], np.float32)
+
+
+def _rotated() -> Operands:
+    """A nearly diagonal matrix, so that rounding does not grow, the identity, and the one pair of two blocks."""
+    (a,) = _normal(26, (128, 128))
+    a = (a + a.T) / 1000 + np.diag(np.arange(128, dtype=np.float32) / 64)
+    return a, np.eye(128, dtype=np.float32), np.array([[0], [64 * 128], [0], [64]], np.int32)
 
 
 def _subspace() -> Operands:
@@ -211,6 +227,9 @@ KERNELS = (
         "polynomial_sign", "", _iterated, allowed=8 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
     ),
     Check(
+        "jacobi_sweep", "", _rotated, allowed=64 * SUMS, of_largest=True,
+    ),
+    Check(
         "orthonormal_polar", "", _subspace, allowed=16 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
     ),
 )  # fmt: skip
@@ -268,9 +287,9 @@ def report(runtime: Runtime) -> int:
         print(f"{check.kernel:<26}{f'WRONG: {what}: {outcome.differs}' if outcome.differs else what}")
     found = facts(outcomes)
     path = save_facts(found, runtime.name, runtime.hardware.name)
-    print(f"\nfloat64 and integers: {'8-bit digits' if found.digits else 'on the host'}")
-    single = "float32 products" if found.float32_products else "8-bit digits" if found.digits else "on the host"
-    print(f"float32: {single}\nkept in {path}")
+    digits = f"{found.bits}-bit digits" if found.bits else "on the host"
+    print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
+    print(f"float32: {'float32 products' if found.float32_products else digits}\nkept in {path}")
     wrong = sum(bool(o.differs) for o in outcomes)
     print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
     return 1 if wrong else 0

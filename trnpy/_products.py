@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trnpy import _host, _matched, _matched_stacks, _solve, _tuning
+from trnpy._digits import MOST_DIGITS, pairs
 from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
@@ -29,6 +31,8 @@ FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on th
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
+# Of a product in parts: 5.6 times the 28 that are 8 to 17 times as fast as a host, transfers left out (NUMERICS 1.3).
+MOST_PASSES = 2 * pairs(MOST_DIGITS)
 # A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
 
@@ -232,8 +236,10 @@ class DeviceEngine:
         wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
         if wide.char not in _matched.DTYPES:
             raise Refused(f"no product of {dtype} on the device")
-        if not self.facts.digits:
+        if not self.facts.bits:
             raise Refused("probes found digits inexact on this device")
+        if not self.facts.digits and wide.kind in "iub":
+            raise Refused("probes found digits of eight bits, which integers are made of, inexact on this device")
         block_bytes = (1 - CACHE_SHARE) * self.memory
         longest = max((r for r in FINE if DIGIT_BYTES * r * r <= block_bytes), default=0)
         if not longest:
@@ -243,7 +249,10 @@ class DeviceEngine:
     def in_digits(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
         """What ``product`` makes of digits of the dtype that serves ``dtype``."""
         wide, longest = self._digits_of(dtype)
-        device = _matched.Device(self.runtime, self.buckets, longest, self._kernels.keep)
+        passes = math.inf if current_policy().force else MOST_PASSES
+        device = _matched.Device(
+            self.runtime, self.buckets, longest, self._kernels.keep, passes=passes, bits=self.facts.bits
+        )
         try:
             try:
                 return product(device, wide)

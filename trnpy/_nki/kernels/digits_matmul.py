@@ -28,6 +28,8 @@ TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
 BANKS = 8
 CASTS = 4  # int32 copies of banks on their way to the sums
+EXACT = 8  # products of 128 rows in one bank: sums below 2^24 of eight bits, below 2^22 of seven
+RELAXED_BITS = 8  # digits of fewer are for accumulators of fewer: their sums are never relaxed
 RELAXED = 4  # times more products in one bank of the lowest groups
 RELAXED_GROUPS = 2
 WORD = 32
@@ -88,7 +90,8 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch):
         )
     plan = {
         "a": a, "b": right, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles, "turns": turns,
-        "k": k, "halved": False, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts, "sums": sums,
+        "k": k, "halved": False, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts,
+        "sums": sums,
         "outs": outs, "starts": starts,
     }  # fmt: skip
     size = batch * m * n
@@ -252,14 +255,14 @@ def _products(plan, depth, half, c_at):
     """Add the products of one chunk of K to the sums; after the last chunk carry and store, a tile behind."""
     digits = plan["a"].shape[0]
     m_size, n_size = plan["m_size"], plan["n_size"]
-    exact = 2 ** (24 - 7 - 2 * (plan["bits"] - 1))  # of 128 rows, in float32
+    strict = plan["wrap"] or plan["bits"] < RELAXED_BITS
     emptied = 0
     tiles = (m_size + TILE - 1) // TILE
     for i in range(tiles):
         rows = min(TILE, m_size - i * TILE)
         for e in range(digits):
             d = e if plan["wrap"] else digits - 1 - e
-            room = exact if plan["wrap"] or d < digits - RELAXED_GROUPS else RELAXED * exact
+            room = EXACT if strict or d < digits - RELAXED_GROUPS else RELAXED * EXACT
             for times, firsts in _pairs(d=d, halved=plan["halved"]):
                 pairs = []
                 for q in range(0, depth, TILE):
