@@ -16,7 +16,7 @@ from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _triangular
-from trnpy.linalg._matrices import SMALL, norm
+from trnpy.linalg._matrices import SMALL, hermitian, norm
 from trnpy.linalg._panels import adjoint
 from trnpy.linalg._routes import ROUTE_S, real
 
@@ -50,10 +50,11 @@ def operand(a: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def scalar(x: Any, dtype: np.dtype) -> complex:
-    kinds = (int, float, np.floating, np.integer) + ((complex, np.complexfloating) if dtype.kind == "c" else ())
-    if not isinstance(x, kinds):
-        raise Unsupported(Reason.PARAM, f"scalar {x!r}")
-    return complex(x) if dtype.kind == "c" else float(x)
+    if isinstance(x, (int, float, np.floating, np.integer)):
+        return float(x)
+    if dtype.kind == "c" and isinstance(x, (complex, np.complexfloating)):
+        return complex(x)
+    raise Unsupported(Reason.PARAM, f"scalar {x!r}")
 
 
 def flag(name: str, value: Any, largest: int = 1) -> int:
@@ -68,10 +69,10 @@ def op(a: np.ndarray, trans: str) -> np.ndarray:
 
 def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
     """The symmetric or Hermitian matrix whose lower or upper triangle is a's."""
-    strict = np.tril(a, -1) if lower else np.triu(a, 1)
     if conjugate:
-        return strict + adjoint(strict) + np.diag(a.diagonal().real).astype(a.dtype)
-    return strict + strict.T + np.diag(a.diagonal())
+        return hermitian(a, lower, a.dtype)
+    strict = np.tril(a, -1) if lower else np.triu(a, 1)
+    return np.asarray(strict + strict.T + np.diag(a.diagonal()))
 
 
 def _problem(
@@ -252,14 +253,14 @@ def _update(
 ) -> Problem:  # fmt: skip
     arrays = tuple(operand(a, dtype) for a in arrays)
     turned = flag("trans", trans, 2)
-    hermitian = kind.startswith("her")
-    if dtype.kind == "c" and turned == (1 if hermitian else 2):  # neither is a routine of BLAS
+    of_hermitian = kind.startswith("her")
+    if dtype.kind == "c" and turned == (1 if of_hermitian else 2):  # neither is a routine of BLAS
         raise Unsupported(Reason.PARAM, f"trans={trans!r} of {kind} and {dtype}")
     call = Call(
         scalar(alpha, dtype), scalar(beta, dtype), lower=bool(flag("lower", lower)),
-        trans="N" if not turned else "C" if hermitian else "T", overwrite=bool(flag("overwrite_c", overwrite_c)),
+        trans="N" if not turned else "C" if of_hermitian else "T", overwrite=bool(flag("overwrite_c", overwrite_c)),
     )  # fmt: skip
-    if hermitian:  # real by definition, whatever f2py lets through
+    if of_hermitian:  # real by definition, whatever f2py lets through
         call = replace(call, beta=call.beta.real, alpha=call.alpha if len(arrays) > 1 else call.alpha.real)
     if arrays[0].shape != arrays[-1].shape:
         raise Unsupported(Reason.PARAM, f"shapes {arrays[0].shape} and {arrays[-1].shape}")
@@ -288,7 +289,7 @@ def run_update(kind: str, problem: Problem, engine: Engine) -> np.ndarray:
         return _half(product.astype(problem.dtype, copy=False), call.lower, 0)
     old = mirrored(c, call.lower, kind.startswith("her")) if call.beta else 0
     new = (product + call.beta * old).astype(problem.dtype, copy=False)
-    return _half(new, call.lower, 0) + _half(c, not call.lower, 1)
+    return np.asarray(_half(new, call.lower, 0) + _half(c, not call.lower, 1))
 
 
 def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
@@ -297,19 +298,19 @@ def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
 
 def update_error(kind: str, problem: Problem, result: np.ndarray) -> float:
     call, c = problem.params[0], _old(problem)
-    hermitian = kind.startswith("her")
+    of_hermitian = kind.startswith("her")
     arrays = [op(a, call.trans) for a in problem.arrays[: 2 if kind.endswith("2k") else 1]]
     a, b = arrays[0], arrays[-1]
     v = probe(len(result), problem.dtype)
     expected = call.alpha * (a @ (_turned(kind, b) @ v))
     if kind.endswith("2k"):
-        back = np.conj(call.alpha) if hermitian else call.alpha
+        back = np.conj(call.alpha) if of_hermitian else call.alpha
         expected = expected + back * (b @ (_turned(kind, a) @ v))
     scale = 2 * abs(call.alpha) * norm(a) * norm(b)
     if c is not None and call.beta:
-        old = mirrored(c, call.lower, hermitian)
+        old = mirrored(c, call.lower, of_hermitian)
         expected, scale = expected + call.beta * (old @ v), scale + abs(call.beta) * norm(old)
-    got = mirrored(result, call.lower, hermitian) @ v
+    got = mirrored(result, call.lower, of_hermitian) @ v
     return norm(got - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
 
 

@@ -40,4 +40,5 @@ def general(lu: np.ndarray, pivots: np.ndarray, engine: Engine) -> np.ndarray:
 def positive(l: np.ndarray, engine: Engine) -> np.ndarray:
     """A^-1 (..., n, n), exactly Hermitian, from the lower Cholesky factor of A."""
     half = np.tril(engine.gram(upper(adjoint(l), engine)))
-    return half + adjoint(np.tril(half, -1))
+    inverse: np.ndarray = half + adjoint(np.tril(half, -1))
+    return inverse

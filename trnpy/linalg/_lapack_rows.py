@@ -24,10 +24,10 @@ Prepare = Callable[..., Problem]
 
 
 def square(a: Any, dtype: np.dtype) -> np.ndarray:
-    a = operand(a, dtype)
-    if a.shape[0] != a.shape[1]:
-        raise Unsupported(Reason.PARAM, f"shape {a.shape} is not square")
-    return a
+    m = operand(a, dtype)
+    if m.shape[0] != m.shape[1]:
+        raise Unsupported(Reason.PARAM, f"shape {m.shape} is not square")
+    return m
 
 
 def _with(problem: Problem, *params: Any) -> Problem:

@@ -64,11 +64,11 @@ def stack_size(a: np.ndarray) -> int:
 
 def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
     """``b`` (n,) or (n, k) for a matrix a (n, n)."""
-    b = _guards.array(b)
-    _guards.floating(b)
-    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
-        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {b.shape}")
-    return b
+    sides = _guards.array(b)
+    _guards.floating(sides)
+    if sides.ndim not in (1, 2) or len(sides) != len(a) or sides.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {sides.shape}")
+    return sides
 
 
 def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:

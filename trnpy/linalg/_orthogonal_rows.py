@@ -130,7 +130,8 @@ def deliver_numpy_qr(problem: Problem, result: Orthogonal) -> Any:
     if mode == "raw":
         assert result.packed is not None
         return result.packed.T, _tau(result)
-    return result.r if mode == "r" else QrResult(result.q, result.r)
+    assert mode == "r" or result.q is not None
+    return result.r if result.q is None else QrResult(result.q, result.r)
 
 
 def _tau(result: Orthogonal) -> np.ndarray:

@@ -35,7 +35,8 @@ def cholesky(a: np.ndarray) -> np.ndarray:
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Packed LU (..., m, n) and pivots (..., min(m, n)): row i was swapped with row pivot[i], one i after the other."""
     (getrf,) = _host.lapack.get_lapack_funcs(("getrf",), (a,))
-    return _each(lambda m: getrf(m)[:2], a)
+    packed, pivots = _each(lambda m: getrf(m)[:2], a)
+    return packed, pivots
 
 
 def qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ _ours = {id(op.reference): _accelerated[op.name.rpartition(".")[2]] for op in _B
 globals().update(_public(_scipy) | _accelerated)
 
 
-@functools.wraps(_scipy.get_blas_funcs)
+@functools.wraps(_scipy.get_blas_funcs)  # type: ignore[no-redef]
 def get_blas_funcs(*args: Any, **kwargs: Any) -> Any:
     found = _scipy.get_blas_funcs(*args, **kwargs)
     return [_ours.get(id(f), f) for f in found] if isinstance(found, list) else _ours.get(id(found), found)
