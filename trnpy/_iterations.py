@@ -1,6 +1,6 @@
 """What a device does in one launch, or in fewer passes, for algorithms that check their own results.
 
-Polynomial signs and bases of invariant subspaces in float32, which other engines compute product by product;
+Polynomial signs, bases of invariant subspaces and Jacobi sweeps in float32, by single products on other engines;
 and products of float64 by a stated number of digits, which other engines compute in full.
 """
 
@@ -14,6 +14,8 @@ import numpy as np
 from trnpy import _matched
 from trnpy._engine import DeviceEngine, Engine, Handle
 from trnpy._handles import Digits
+from trnpy._nki.kernels.jacobi_sweep_reference import jacobi_sweep as jacobi_sweep_twin
+from trnpy._nki.kernels.jacobi_sweep_reference import order as jacobi_order
 from trnpy._nki.kernels.orthonormal_polar_reference import orthonormal_polar
 from trnpy._nki.kernels.polynomial_sign_reference import polynomial_sign
 
@@ -71,6 +73,17 @@ def subspace(
     return Subspace(engine.put(q), engine.matmul(q.T, engine.matmul(full, q)), float(np.linalg.norm(gram)))
 
 
+def jacobi_sweep(a: Any, w: Any, engine: Engine) -> tuple[Handle, Handle]:
+    """(J^T a J, J^T w) of float32 a and w (n, n), n a multiple of 128, by a sweep of block Jacobi."""
+    if isinstance(engine, DeviceEngine):
+        left, right = a.parts[0], w.parts[0]
+        turned, vectors = engine.runtime.run("jacobi_sweep", left, right, jacobi_order(left.shape[0]))
+        return replace(a, parts=(turned,)), replace(w, parts=(vectors,))
+    x, y = engine.get(a), engine.get(w)
+    x, y = jacobi_sweep_twin(x, y, jacobi_order(len(x)), engine.matmul)
+    return engine.put(x), engine.put(y)
+
+
 def product(a: Any, b: Any, digits: int, engine: Engine) -> Handle:
     """A B of kept float64 or complex128 operands, to 256^(1-digits) of the largest terms of each sum on a device.
 
@@ -90,4 +103,4 @@ def gram(a: Any, digits: int, engine: Engine) -> Handle:
     return kept
 
 
-__all__ = ["Sign", "Subspace", "gram", "product", "sign", "subspace"]
+__all__ = ["Sign", "Subspace", "gram", "jacobi_sweep", "product", "sign", "subspace"]

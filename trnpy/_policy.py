@@ -18,7 +18,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "machine": tuple(MACHINES),
     "precision": ("matched", "fp32", "bf16"),
     "fallback": ("warn", "raise", "log"),
-    "method": ("auto", "divide", "start"),
+    "method": ("auto", "divide", "jacobi", "start"),
 }
 
 
@@ -32,7 +32,8 @@ class Policy:
     force           send every supported call down the device path however small, on the engine at hand
     precision       matched (as good as LAPACK in the input's dtype), or fp32, bf16 by name
     method          of functions that have several: auto (the fastest by the model); of eigh and what rests on it
-                    divide (divide and conquer in float32, refined) or start (LAPACK's in float32, refined)
+                    divide (divide and conquer in float32), jacobi (block Jacobi in float32, of real
+                    matrices) or start (LAPACK's in float32): where the refinement to float64 starts
     fallback        warn (host result, one NkiFallbackWarning per call site), raise, or log (report only)
     min_flops       calls below this many flops stay on the host
     verify          fraction of device calls that are repeated on the host and compared

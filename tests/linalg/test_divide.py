@@ -161,6 +161,29 @@ def test_eigh_by_division_is_as_good_as_lapack(family, n, dtype, small_leaves):
         check(a, *pairs)
 
 
+@pytest.mark.parametrize("n", [1, 65, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eigh_by_jacobi_is_as_good_as_lapack(family, n):
+    a = hermitian(family, n, "f8")
+    with engine(RecordingEngine()), trnpy.policy(force=True, method="jacobi"), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    assert log[0].on_device or (family == "hilbert" and log[0].reason is Reason.ACCURACY)
+    if log[0].on_device:
+        assert log[0].method == "jacobi"
+        check(a, w, x)
+
+
+@pytest.mark.slow
+def test_jacobi_on_the_simulator_and_what_it_is_not_for():
+    a = hermitian("random", 60, "f8")
+    e = simulated()
+    with engine(e), trnpy.policy(force=True, method="jacobi"), trnpy.trace() as log:
+        check(a, *trnpy.linalg.eigh(a))
+        trnpy.linalg.eigh(hermitian("random", 20, "c16"))  # real matrices only
+    assert [d.method for d in log] == ["jacobi", "start"]
+    assert 1 <= e.counters.launches["jacobi_sweep"] <= 12
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["divide", "start"])
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
@@ -250,7 +273,7 @@ def test_the_model_chooses_between_the_host_and_both_methods():
         assert (seconds["divide"] < seconds["start"]) == (n > _divide.LEAF)
 
 
-@pytest.mark.parametrize("method", ["divide", "start"])
+@pytest.mark.parametrize("method", ["divide", "jacobi", "start"])
 def test_a_method_is_chosen_by_name(method):
     a = hermitian("random", 30, "f8")
     with engine(RecordingEngine()), trnpy.policy(force=True, method=method), trnpy.trace() as log:

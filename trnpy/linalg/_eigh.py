@@ -9,7 +9,7 @@ import numpy as np
 
 from trnpy import _host
 from trnpy._engine import Engine
-from trnpy.linalg import _divide
+from trnpy.linalg import _divide, _jacobi
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._refine import refine
 
@@ -20,9 +20,9 @@ def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
     return np.asarray(x)
 
 
-# (a, engine) -> eigenvectors (n, n), good to float32 accuracy of |a|, about 1
+# (a, engine) -> eigenvectors (n, n), good to float32 accuracy of |a|, about 1; jacobi takes real matrices only
 METHODS: Mapping[str, Callable[[np.ndarray, Engine], np.ndarray]] = MappingProxyType(
-    {"divide": _divide.eigenvectors, "start": _start}
+    {"divide": _divide.eigenvectors, "jacobi": _jacobi.eigenvectors, "start": _start}
 )
 
 

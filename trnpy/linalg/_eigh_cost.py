@@ -9,6 +9,7 @@ import numpy as np
 from trnpy._calibration import FLOPS
 from trnpy._dispatch import Cost
 from trnpy._nki.hardware import FLOAT64_PASSES
+from trnpy._nki.kernels.jacobi_sweep_reference import HALF
 from trnpy._nki.kernels.polynomial_sign_reference import LONGEST
 from trnpy.linalg._divide import LEAF, LEAVES
 from trnpy.linalg._routes import real
@@ -20,12 +21,14 @@ REFINE_PASSES = (15 + 15 + 9 + 6) + (28 + 28 + 16 + 10) + (28 + 28 + 16 + 15) + 
 REFINE_IN, REFINE_OUT = 14, 12  # X by columns and by rows, A X and E of each, A, the last X; four products of each
 REFINE_LAUNCHES = 28  # those arrays into digits, and those products
 REFINE_COMPLEX_LAUNCHES = 77  # real and imaginary parts of the arrays, and 4 M of the products
-REFINE_HOST = 4000  # bytes an element at the rate of a copy, 0.4 us: digits in NumPy beyond the model's, and 35 passes (benchmarks eigh)
+REFINE_HOST = 4000  # bytes an element, as of copies: 0.4 us for digits in NumPy and 35 passes (benchmarks eigh)
 # Of one split of n rows into halves: twelve steps of three products for the sign, half of that and a quarter for
 # the bases with their projections and the matrices in them.
 SPLIT_FLOPS = 110.0  # n^3
 SPLIT_LAUNCHES = 3
 SPLIT_IN, SPLIT_OUT = 1.5, 0.5  # float32 n x n arrays: H and a random block; the matrices in the halves
+JACOBI_SWEEPS = 7
+JACOBI_PAIR = 2.9e9  # operations of float64 products that take the 1.33 ms of a pair of blocks of 64, modelled on trn2
 SPLIT_HOST = 100  # bytes an element: shifts, norms, a random block of half the size
 
 
@@ -43,6 +46,12 @@ def methods(n: int, dtype: np.dtype, kind: str, useful: float, extra: float = 0.
     }
     start = refined | {"host_flops": FLOPS["eigh"] * cube / 2}  # in float32
     found = {"start": start}
+    if not complex_:
+        pairs = (n // HALF + 1) * n // (2 * HALF) + 1
+        sweeps = {"products": refined["products"] + JACOBI_SWEEPS * pairs * JACOBI_PAIR}
+        sweeps["launches"] = refined["launches"] + JACOBI_SWEEPS
+        sweeps["bytes_out"] = refined["bytes_out"] + 4.0 * JACOBI_SWEEPS * n * n
+        found["jacobi"] = refined | sweeps
     if (2 * n if complex_ else n) <= LONGEST:
         added = _divided(n, complex_)
         found["divide"] = {key: value + added[key] for key, value in refined.items()}
