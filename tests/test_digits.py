@@ -39,23 +39,34 @@ def error(c, a, b):
 
 
 def family(kind, m, k, n, rng):
+    """(m, k) and (k, n) of NUMERICS 1.2 and 1.4: scaled, cancelling, of wide range, and structured ones."""
     r, u = rng.standard_normal, rng.uniform
     inner = 10.0 ** u(-8, 8, k)
     half = r((m, -(-k // 2)))
     partner = r((-(-k // 2), n))
+    rows, columns = rng.integers(0, k, m), rng.integers(0, k, n)  # of structured k x k matrices
+    diagonal, points = np.arange(k), u(0, 1, k)
+
+    def lognormal(phi):
+        return lambda: tuple((u(0, 1, s) - 0.5) * np.exp(phi * r(s)) for s in ((m, k), (k, n)))
+
+    def kernel(x, y):
+        return np.exp(-50 * np.subtract.outer(x, y) ** 2)
+
+    def stochastic(s, axis):
+        p = u(0, 1, s) ** 8
+        return p / p.sum(axis, keepdims=True)
+
     return {
         "uniform(-1,1)": lambda: (u(-1, 1, (m, k)), u(-1, 1, (k, n))),
         "uniform(0,1)": lambda: (u(0, 1, (m, k)), u(0, 1, (k, n))),
         "normal": lambda: (r((m, k)), r((k, n))),
-        "phi 0.5": lambda: ((u(0, 1, (m, k)) - 0.5) * np.exp(0.5 * r((m, k))), r((k, n))),
-        "phi 2": lambda: (
-            (u(0, 1, (m, k)) - 0.5) * np.exp(2 * r((m, k))),
-            (u(0, 1, (k, n)) - 0.5) * np.exp(2 * r((k, n))),
-        ),
-        "phi 4": lambda: (
-            (u(0, 1, (m, k)) - 0.5) * np.exp(4 * r((m, k))),
-            (u(0, 1, (k, n)) - 0.5) * np.exp(4 * r((k, n))),
-        ),
+        "constant": lambda: (np.full((m, k), 0.1), np.full((k, n), 1 / 3)),
+        "phi 0.5": lognormal(0.5),
+        "phi 1": lognormal(1),
+        "phi 2": lognormal(2),
+        "phi 3": lognormal(3),
+        "phi 4": lognormal(4),
         "rows 1e+-30": lambda: (r((m, k)) * 10.0 ** u(-30, 30, (m, 1)), r((k, n)) * 10.0 ** u(-30, 30, (1, n))),
         "inner 1e+-8": lambda: (r((m, k)) * inner, r((k, n)) / inner[:, np.newaxis]),
         "entries 1e+-8": lambda: (r((m, k)) * 10.0 ** u(-8, 8, (m, k)), r((k, n)) * 10.0 ** u(-8, 8, (k, n))),
@@ -65,16 +76,31 @@ def family(kind, m, k, n, rng):
         ),
         "orthogonal": lambda: (lambda q: (q.T.copy(), q))(np.linalg.qr(r((k, min(m, n, k))))[0]),
         "symmetry": lambda: (
-            np.where(np.add.outer(np.arange(m), np.arange(k)) % 2, 1e-17, 1.0) * r((m, k)),
-            np.where(np.add.outer(np.arange(k), np.arange(n)) % 2, 1e-17, 1.0) * r((k, n)),
+            np.where(np.add.outer(np.arange(m), diagonal) % 2, 1e-17, 1.0) * r((m, k)),
+            np.where(np.add.outer(diagonal, np.arange(n)) % 2, 1e-17, 1.0) * r((k, n)),
         ),
         "zero rows": lambda: (r((m, k)) * (u(size=(m, 1)) > 0.5), r((k, n)) * (u(size=(1, n)) > 0.5)),
+        "sparse": lambda: (r((m, k)) * (u(size=(m, k)) > 0.9), r((k, n)) * (u(size=(k, n)) > 0.9)),
+        "identity": lambda: (np.eye(k)[rows], r((k, n))),
+        "near identity": lambda: (np.eye(k)[rows] + 1e-3 * r((m, k)), np.eye(k)[:, columns] + 1e-3 * r((k, n))),
+        "triangular": lambda: (
+            r((m, k)) * (diagonal <= rows[:, np.newaxis]),
+            r((k, n)) * (diagonal[:, np.newaxis] <= columns),
+        ),
+        "banded": lambda: (r((m, k)) * (np.abs(np.subtract.outer(rows, diagonal)) <= 3), r((k, n))),
+        "Gaussian kernel": lambda: (kernel(points[rows], points), kernel(points, points[columns])),
+        "stochastic": lambda: (stochastic((m, k), 1), stochastic((k, n), 0)),
+        "graded diagonal": lambda: (
+            np.diag(-np.geomspace(20, 0.1, k))[rows] + 0.1 * r((m, k)),
+            r((k, n)) / np.sqrt(k),
+        ),
     }[kind]()
 
 
 FAMILIES = (
-    "uniform(-1,1)", "uniform(0,1)", "normal", "phi 0.5", "phi 2", "phi 4", "rows 1e+-30", "inner 1e+-8",
-    "entries 1e+-8", "cancelling", "orthogonal", "symmetry", "zero rows",
+    "uniform(-1,1)", "uniform(0,1)", "normal", "constant", "phi 0.5", "phi 1", "phi 2", "phi 3", "phi 4", "rows 1e+-30",
+    "inner 1e+-8", "entries 1e+-8", "cancelling", "orthogonal", "symmetry", "zero rows", "sparse", "identity",
+    "near identity", "triangular", "banded", "Gaussian kernel", "stochastic", "graded diagonal",
 )  # fmt: skip
 
 
@@ -195,6 +221,22 @@ def test_parts_add_up_exactly_and_are_narrow(kind, axis):
     a = family(kind, 20, 30, 20, np.random.default_rng(0))[0]
     found = _digits.parts(a, axis)
     np.testing.assert_array_equal(sum(found), a)
-    assert len(found) == (1 if kind == "normal" else 2)
-    high = np.abs(found[0])
-    assert (high[high > 0] >= np.broadcast_to(_digits.FAINT * high.max(axis, keepdims=True), a.shape)[high > 0]).all()
+    assert len(found) == {"normal": 1, "symmetry": 2, "entries 1e+-8": 3}[kind]
+    for part in map(np.abs, found[:2]):
+        assert (
+            part[part > 0] >= np.broadcast_to(_digits.FAINT * part.max(axis, keepdims=True), a.shape)[part > 0]
+        ).all()
+
+
+def test_parts_that_are_nothing_beside_the_whole_need_few_digits():
+    """1 times 1 hides what 1e-17 times 1e-17 is; where the sums of both are only of one kind it does not."""
+    ones, faint = np.ones((3, 4)), np.full((3, 4), 1e-17)
+    left, right = [ones, faint], [ones.T, faint.T]
+    pairs = [(i, j) for i in range(2) for j in range(2)]
+    sums = {(i, j): _digits.magnitudes(left[i], 1) @ _digits.magnitudes(right[j], 0) for i, j in pairs}
+    assert _digits.digits_of_parts(left, right, sums) == {(0, 0): 7, (1, 0): 2, (0, 1): 2}
+    left[1] = faint * 1e10
+    needed = _digits.digits_of_parts(left, right, sums)
+    assert needed[0, 0] == 7 and _digits.FEWEST < needed[1, 0] < 7 and (1, 1) not in needed
+    sums[0, 0] = sums[1, 0] = sums[0, 1] = np.zeros((3, 3))
+    assert _digits.digits_of_parts(left, right, sums).keys() == {(1, 1)}

@@ -247,18 +247,18 @@ def test_a_wrong_integer_is_found(device):
 
 @pytest.mark.parametrize("values", ["nan", "inf", "range"])
 def test_values_that_no_digits_certify_are_refused_for_accuracy(device, values):
-    a = matrix((60, 60), "d")
+    a, b = matrix((60, 60), "d"), matrix((60, 60), "d", 1)
     if values == "range":
-        a = np.diag(np.ones(60)) + 1e-60 * np.tri(60, k=-1).T
-        a[0, 0], a[0, 1:30] = 1e100, 1e20  # three sizes in one row: two parts do not hold them
+        a[:, :4], a[:, 4:] = 10.0 ** np.array([0, -25, -50, -75]), 0  # four sizes in one row, each alone in a sum
+        b[:4] = np.tri(4, 60)
     else:
         a[3, 4] = float(values)
     with pytest.raises(Refused) as caught:
-        device.matmul(a, a)
+        device.matmul(a, b)
     assert caught.value.accuracy
     if values == "range":
         with trnpy.trace() as log:
-            np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
+            np.testing.assert_array_equal(trnpy.matmul(a, b), a @ b)
         assert log[0].reason is Reason.ACCURACY and "digits" in log[0].detail
 
 

@@ -1,5 +1,7 @@
 """Matched products on the simulated kernels: certified float64, complex by 4M, integers bit for bit, refusals."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from test_digits import FAMILIES, U, error, family
@@ -8,6 +10,8 @@ from trnpy import _matched
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._shapes import BLOCK, Buckets
+
+WIDE = ("entries 1e+-8", "phi 3", "phi 4")  # families with more range in their sums than 12 digits may hold
 
 
 def device(block=BLOCK, **settings):
@@ -23,15 +27,13 @@ def assert_as_good_as_dgemm(c, a, b, k):
 
 @pytest.mark.parametrize("k", [32, 129, 512])
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_every_family_is_as_good_as_dgemm_or_refused(kind, k):
+def test_every_family_is_as_good_as_dgemm(kind, k):
+    """Also where float32 products are perturbed: of digits they are exact."""
     a, b = family(kind, 30, k, 30, np.random.default_rng(k))
-    used = device()
-    try:
-        c = _matched.matmul(used, a, b)
-    except _matched.Uncertified:
-        assert kind == "entries 1e+-8"
-        return
-    assert used.runtime.counters.launches["digits_matmul"] in ((4,) if kind == "symmetry" else (1, 2, 4))
+    used = device(perturb_fp32=True)
+    c = _matched.matmul(used, a, b)
+    launches = used.runtime.counters.launches["digits_matmul"]
+    assert launches == 1 or (kind in (*WIDE, "symmetry") and launches <= 9)
     assert_as_good_as_dgemm(c, a, b, k)
 
 
@@ -40,7 +42,17 @@ def test_every_family_is_as_good_as_dgemm_or_refused(kind, k):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_long_sums_are_as_good_as_dgemm(kind, k):
     a, b = family(kind, 60, k, 60, np.random.default_rng(k))
-    assert_as_good_as_dgemm(_matched.matmul(device(), a, b), a, b, k)
+    assert_as_good_as_dgemm(_matched.matmul(device(perturb_fp32=True), a, b), a, b, k)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("k", [32, 64, 200, 1000])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_products_and_gram_matrices_of_many_families(kind, k, seed):
+    a, b = family(kind, 48, k, 48, np.random.default_rng([seed, k]))
+    for product, right in ((lambda: _matched.matmul(device(), a, b), b), (lambda: _matched.gram(device(), a), a.T)):
+        assert_as_good_as_dgemm(product(), a, right, k)
 
 
 @pytest.mark.parametrize("kind", ["uniform(-1,1)", "phi 2", "orthogonal"])
@@ -162,7 +174,7 @@ def test_values_that_are_not_finite_are_refused(bad):
 
 
 def test_hidden_exponent_range_is_refused():
-    a, b = np.array([[1.0, 1e-25, 1e-50]]), np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
+    a, b = 10.0 ** np.array([[0, -25, -50, -75]]), np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
     with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
         _matched.matmul(device(), a, b)
     with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
@@ -179,6 +191,8 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
     np.testing.assert_array_equal(g, g.T)
     assert_as_good_as_dgemm(g, a, a.T, k)
     assert_as_good_as_dgemm(_matched.matmul(used, np.abs(a), b), np.abs(a), b, k)
+    with pytest.raises(_matched.Uncertified, match="too many of parts"):
+        _matched.matmul(dataclasses.replace(device(), passes=50), a, b)
     ones = np.ones((30, k))
     before = used.runtime.counters.launches["digits_matmul"]
     _matched.matmul(used, ones, b)

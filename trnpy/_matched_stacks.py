@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from trnpy import _digits
-from trnpy._matched import TOO_WIDE, ZERO, Device, Uncertified, check_finite, integer_bytes
+from trnpy._matched import ZERO, Device, affordable, check_finite, integer_bytes
 from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.parameters import TILE, Parameters
 from trnpy._nki.runtime import Buffer
@@ -39,13 +39,18 @@ def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: i
     found = _certified(device, a, b, fit, count)
     if found is not None:
         return _product(device, *found, fit, count)
+    return _in_parts(device, a, b, fit, count)
+
+
+def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products whose operands are sums of matrices of less range, as in ``_matched``."""
     left, right = _digits.parts(a, -1), _digits.parts(b, -2)
+    pairs = itertools.product(range(len(left)), range(len(right)))
+    sums = {(i, j): _sums(device, left[i], right[j], fit, count) for i, j in pairs}
+    needed = affordable(device, _digits.digits_of_parts(left, right, sums))
     total = np.zeros((len(a), a.shape[1], b.shape[2]))
-    for x, y in itertools.product(reversed(left), reversed(right)):  # the faint ones are added first
-        found = _certified(device, x, y, fit, count) if len(left) + len(right) > 2 else None
-        if found is None:
-            raise Uncertified(TOO_WIDE)
-        total += _product(device, *found, fit, count)
+    for i, j in sorted(needed, key=sum, reverse=True):
+        total += _product(device, needed[i, j], left[i], right[j], fit, count)
     return total
 
 
@@ -65,10 +70,11 @@ def _certified(
 
 
 def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    digits = device.count(digits)
     left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
     right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
-    words = _launch(device, left, right, Parameters(1, 1, 1, digits), fit, count)
-    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows + columns)
+    words = _launch(device, left, right, Parameters(1, 1, 1, digits, device.bits), fit, count)
+    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows + columns, device.bits)
 
 
 def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
@@ -96,11 +102,17 @@ def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit:
 
 def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
     """For each product the smallest positive element of that of the magnitudes."""
-    left = _put_magnitudes(device, a, -1, (count, *fit[:2]))
-    right = _put_magnitudes(device, b, -2, (count, *fit[1:]))
-    sums = device.runtime.launch("batched_matmul", left, right)[: len(a), : a.shape[1], : b.shape[2]]
+    sums = _sums(device, a, b, fit, count)
     least: np.ndarray = sums.min(axis=(1, 2), where=sums > 0, initial=_digits.NOTHING)
     return least
+
+
+def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products of the magnitudes."""
+    left = _put_magnitudes(device, a, -1, (count, *fit[:2]))
+    right = _put_magnitudes(device, b, -2, (count, *fit[1:]))
+    sums: np.ndarray = device.runtime.launch("batched_matmul", left, right)
+    return sums[: len(a), : a.shape[1], : b.shape[2]]
 
 
 def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
@@ -119,7 +131,7 @@ def _put_digits(
     """Digits (s, B K, others) of a stack whose ``axis`` is K, and the exponents taken out."""
 
     def new() -> tuple[Buffer, np.ndarray]:
-        split = _digits.split(x, digits, axis)
+        split = _digits.split(x, digits, axis, bits=device.bits)
         return _ship(device, split.bytes(), split.places, axis, padded), split.shift
 
     kept: tuple[Buffer, np.ndarray] = device.keep(x, ("stack digits", digits, axis, padded), new)
