@@ -21,7 +21,7 @@ BASE = 256.0
 GRAIN = 16  # virtuals of a block are a multiple: fewer variants to compile
 LONGEST_SPAN = 448  # virtuals of a block: digits of 1024 auxiliary functions of two of them fit SBUF twice
 GRID_BITS = 16  # of a gap that meets integers of 8 bits: the product is exact in float32
-STEPS = 16  # rungs an octave of cells in a launch: at most 6 % of them are padding
+STEPS = 64  # rungs an octave of what a launch has many of: at most 3 % of them are padding
 HOST_BYTES = 32  # of workspace for each integral on its way to digits
 RESULT_BYTES = 4 * 128 * 6  # of one cell
 LARGEST_H = 7  # bits of what integrals are rounded to, with a sign
@@ -212,11 +212,9 @@ def _launches(
     pairs = [(i, j) for i in range(nocc[0]) for j in range(i + 1 if rows is columns else nocc[1])]
     direct, crossed = np.zeros(nocc), np.zeros(nocc)
     b = (None, None) if rows is columns else (columns.columns, columns.gaps)
-    most = MOST_PLACES // cut.cells
-    if not most:
-        raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
-    for start in range(0, len(pairs), _fewer(most)):
-        some = pairs[start : start + _fewer(most)]
+    most = most_pairs(cut)
+    for start in range(0, len(pairs), most):
+        some = pairs[start : start + most]
         padded = some + some[:1] * (rung(len(some)) - len(some))
         cells, others = _cells(cut, padded, exchange)
         parts = runtime.launch(
@@ -233,9 +231,12 @@ def _launches(
     return direct, crossed
 
 
-def _fewer(most: int) -> int:
-    """The largest rung that is at most ``most``."""
-    return max(n for n in range(1, most + 1) if rung(n) == n) if most < STEPS else most // _step(most) * _step(most)
+def most_pairs(cut: Shape) -> int:
+    """Pairs of one launch: a number that the kernel is compiled for."""
+    most = MOST_PLACES // cut.cells
+    if not most:
+        raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
+    return most // _step(most) * _step(most)
 
 
 def _step(n: int) -> int:

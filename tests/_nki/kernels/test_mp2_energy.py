@@ -166,6 +166,13 @@ def test_modelled_energy_of_64_occupied_and_448_virtual_orbitals():
     assert cost.busy_s["vector"] <= 0.65 * cost.device_s
 
 
+def test_modelled_energy_in_single_precision():
+    _, cost = modelled(64, 448, 1536, 1)
+    print(f"modelled: {cost.device_s * 1e3:.0f} ms, {cost.busy_s}")
+    assert cost.device_s <= 0.09
+    assert cost.busy_s["vector"] <= 0.7 * cost.busy_s["tensor"]
+
+
 def test_what_it_refuses():
     a, gaps = spin(4, 8, 2, 10, 0)
     cells, units = tables(2, 1, 10)[0], units_of(a, a)

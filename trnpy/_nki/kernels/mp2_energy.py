@@ -14,6 +14,8 @@ sums of it are double-float sums of the whole. D comes from three numbers for ea
 which products with G are exact, and the rest. Its reciprocal takes a Newton step after ScalarE's. Exchange
 meets transposes of the blocks before the diagonal, off-diagonal ones for two.
 
+Numbers in float32 are squared as they are: their products are no better.
+
 Bound by TensorE, by the model: 132 products of 128 rows at naux = 1536 for 17 passes of VectorE over a tile.
 """
 
@@ -305,6 +307,12 @@ def _energies(job, r, store, column):
     nisa.activation(dst=inverse, op=nl.reciprocal, data=gap)
     nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=nisa.engine.gpsimd)
     nisa.scalar_tensor_tensor(dst=inverse, data=gap, op0=nl.subtract, operand0=2.0, op1=nl.multiply, operand1=inverse)
+    place = 2 * (column * job["tiles"] + r)
+    if job["a"].shape[0] == 1:
+        nisa.activation(dst=t, op=nl.copy, data=high)
+        nisa.tensor_tensor(dst=u, data1=high, data2=inverse, op=nl.multiply)
+        _sum(job=job, work=work, pairs=((t, u),), kind=0, place=place, height=height)
+        return
     # T = H + t
     nisa.activation(dst=rounded, op=nl.copy, data=high, bias=up)
     nisa.activation(dst=h, op=nl.copy, data=rounded, bias=down)
@@ -321,7 +329,6 @@ def _energies(job, r, store, column):
     nisa.tensor_tensor(dst=grid, data1=grid, data2=t, op=nl.add)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=inverse, op=nl.multiply)  # z
     nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=nisa.engine.gpsimd)
-    place = 2 * (column * job["tiles"] + r)
     _sum(job=job, work=work, pairs=((h, grid), (t, u)), kind=0, place=place, height=height)
 
 
@@ -335,7 +342,7 @@ def _drain(job, end):
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
     h, g = tail["store"][r][0][0:height, :], work["g"][0:height, :]
-    for c in range(0, span, TILE):
+    for c in range(0, span if job["a"].shape[0] > 1 else 0, TILE):
         stop = min(c + TILE, span)
         _trace(job=job, stationary=h[:, c:stop], moving=g[:, c:stop], kind=0, begun=column > 0 or r > 0 or c > 0)
     if partner != None:  # noqa: E711
@@ -349,35 +356,37 @@ def _exchange(job, r, partner, last, whole, column):
     """Sums of rows r of T with the transposes of rows before ``last``."""
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
+    banks = (job["turned_h"], job["turned_t"])
+    split = job["a"].shape[0] > 1  # T is H and t
     for q in range(last):
         rows, start = min(TILE, span - q * TILE), q * TILE
-        for x, bank in ((0, job["turned_h"]), (1, job["turned_t"])):
+        for x in range(0 if split else 1, 2):
             data = partner[q][x][0:rows, r * TILE : r * TILE + height]
-            nisa.nc_transpose(dst=bank[0:height, start : start + rows], data=data, engine=nisa.engine.tensor)
+            nisa.nc_transpose(dst=banks[x][0:height, start : start + rows], data=data, engine=nisa.engine.tensor)
     stop, own = min(span, last * TILE), r * TILE
-    g, turned = work["g"][0:height, :], work["turned"][0:height, 0:stop]
-    nisa.activation(dst=turned, op=nl.copy, data=job["turned_h"][0:height, 0:stop])
-    for q in range(last):
-        start, end = q * TILE, min(q * TILE + TILE, span)
-        kind = 1 if q == r and not whole else 2
-        first_row = 1 if kind == 2 and not whole else 0
-        begun = r > first_row or (kind == 2 and q > 0)
-        _trace(job=job, stationary=turned[:, start:end], moving=g[:, start:end], kind=kind, begun=begun)
+    if split:
+        g, turned = work["g"][0:height, :], work["turned"][0:height, 0:stop]
+        nisa.activation(dst=turned, op=nl.copy, data=banks[0][0:height, 0:stop])
+        for q in range(last):
+            start, end = q * TILE, min(q * TILE + TILE, span)
+            kind = 1 if q == r and not whole else 2
+            first_row = 1 if kind == 2 and not whole else 0
+            begun = r > first_row or (kind == 2 and q > 0)
+            _trace(job=job, stationary=turned[:, start:end], moving=g[:, start:end], kind=kind, begun=begun)
     ranges = [(0, stop, 2)] if whole else [(own, stop, 1)]
     if not whole and r > 0:
         ranges.append((0, own, 2))
     for start, end, kind in ranges:
-        pairs = (
-            (work["grid"][0:height, start:end], job["turned_h"][0:height, start:end]),
-            (work["u"][0:height, start:end], job["turned_t"][0:height, start:end]),
-        )
+        pairs = [(work["u"][0:height, start:end], banks[1][0:height, start:end])]
+        if split:
+            pairs.append((work["grid"][0:height, start:end], banks[0][0:height, start:end]))
         place = 2 * (column * job["tiles"] + r)
         _sum(job=job, work=work, pairs=pairs, kind=kind, place=place, height=height)
 
 
 def _sum(job, work, pairs, kind, place, height):
-    """Sum two elementwise products over each row."""
-    for i in range(2):
+    """Sum elementwise products over each row."""
+    for i in range(len(pairs)):
         x, y = pairs[i]
         product = work[("hz", "tu")[i]][0:height, 0 : x.shape[1]]
         nisa.tensor_tensor(dst=product, data1=x, data2=y, op=nl.multiply)

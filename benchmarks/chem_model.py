@@ -1,0 +1,148 @@
+"""Quantum chemistry on one core of trn2 by the cost model, beside what the nearest peers have published."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from benchmarks._measure import gate
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.kernels import ao_to_mo_reference, mp2_energy_reference
+from trnpy._nki.kernels.parameters import for_digits
+from trnpy._nki.simulator.cost import Cost, price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.runtime import kernel
+from trnpy._nki.simulator.table import print_table
+from trnpy._precision import COMBINE_S, SPLIT_S
+from trnpy.chem import _pairs
+from trnpy.chem._transform import FIRST, SECOND
+from trnpy.chem.dfmp2 import DIGITS
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+NOCC, NVIR, NAUX = 64, 448, 1536
+NBASIS, MATRICES = 572, 512  # atomic orbitals, and matrices (L|mn) of one launch
+SCREENED = 4096
+TESTS = ("mp2_energy", "ao_to_mo", "schwarz_screened_spmm")
+# PEERS.md 4, NUMERICS.md 5 and NKI.md 6a: trn1 and an A10G, third parties' own measurements.
+PEERS_MP2 = "9.91 s trnblas on trn1, 0.266 s an A10G; 206 ms, 403,039 instructions trntensor on trn1 (size not given)"
+PEERS_AO = "none: nbasis above 512 raised until 0.7"
+PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One case, its modelled seconds, what they are made of, and what peers published."""
+
+    case: str
+    launches: int
+    seconds: float
+    busy: str
+    instructions: int
+    peers: str
+
+    def row(self) -> tuple[str, ...]:
+        return (
+            self.case, str(self.launches), f"{self.seconds * 1e3:,.1f} ms", self.busy, f"{self.instructions:,}",
+            self.peers,
+        )  # fmt: skip
+
+
+def busy(cost: Cost) -> str:
+    """Shares of the time that engines work, the most busy one first."""
+    shares = sorted(((s / cost.device_s, name) for name, s in cost.busy_s.items()), reverse=True)
+    return ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= 0.01)
+
+
+@functools.cache
+def mp2(machine: Hardware, digits: int) -> tuple[Line, Cost]:
+    """All pairs of NOCC orbitals, every block of pairs as it is launched."""
+    cut = _pairs.shape((NVIR, NVIR), NAUX, digits, machine)
+    pairs = NOCC * (NOCC + 1) // 2
+    most = _pairs.most_pairs(cut)
+    launches, count = -(-pairs // most), min(pairs, most)
+    columns = NOCC * cut.left * cut.span
+    operands = (
+        Specification((digits, -(-NAUX // 128) * 128, columns), BF16 if digits > 1 else np.float32),
+        Specification((3, columns)),
+        Specification((1, mp2_energy_reference.groups_of(digits))),
+        Specification((2, count), np.int32),
+    )
+    options = {"span": cut.span, "k_tiles": cut.k_tiles}
+    trace = run(kernel("mp2_energy"), operands, options, mode="trace", target=machine.name).trace
+    cost = price(trace)
+    how = f"{digits * (digits + 1) // 2 + (digits % 2 == 0)} passes of bf16" if digits > 1 else "float32"
+    case = f"MP2 energy, {NOCC} occupied, {NVIR} virtual, {NAUX} auxiliary: {how}, {machine.name}"
+    seconds = cost.device_s * pairs / count
+    return Line(case, launches, seconds, busy(cost), len(trace.instructions), PEERS_MP2), cost
+
+
+def split(machine: Hardware, rows: int, columns: int, digits: int, width: int, turned: bool) -> float:
+    """Modelled seconds of making digits of a matrix whose words are on the device."""
+    places = tuple(range(digits - 1, -1, -1))
+    options = {"width": width, "places": places, "turned": turned}
+    operand = (Specification((rows, width * columns), np.uint8),)
+    return price(run(kernel("digits_split"), operand, options, mode="trace", target=machine.name).trace).device_s
+
+
+@functools.cache
+def transformation(machine: Hardware) -> Line:
+    """MATRICES matrices to NOCC by NBASIS - NOCC molecular orbitals."""
+    first, second = for_digits(FIRST, machine), for_digits(SECOND, machine)
+    shapes = (FIRST, MATRICES * NBASIS, NBASIS), (FIRST, NBASIS, NOCC), (SECOND, NBASIS, NBASIS - NOCC)
+    options = {
+        "top": 10, "words": (ao_to_mo_reference.WORDS,) * 2, "first_tiles": (first.m_tiles, first.k_tiles),
+        "second_tiles": (second.m_tiles, second.k_tiles),
+    }  # fmt: skip
+    operands = tuple(Specification(shape, BF16) for shape in shapes)
+    trace = run(kernel("ao_to_mo"), operands, options, mode="trace", target=machine.name).trace
+    cost = price(trace)
+    case = f"AO to MO, nbasis {NBASIS}, {MATRICES} matrices, float64-accurate, {machine.name}"
+    return Line(case, 1, cost.device_s, busy(cost), len(trace.instructions), PEERS_AO)
+
+
+@functools.cache
+def screened(machine: Hardware) -> Line:
+    """A product with nothing screened away: the worst case, and what masks cost."""
+    n = SCREENED
+    operands = (*[Specification((7, n, n), BF16)] * 2, Specification((1, n)))
+    trace = run(kernel("schwarz_screened_spmm"), operands, {"words": 3}, mode="trace", target=machine.name).trace
+    cost = price(trace)
+    case = f"screened product {n} x {n} x {n}, all kept, float64-accurate, {machine.name}"
+    return Line(case, 1, cost.device_s, busy(cost), len(trace.instructions), PEERS_SPMM)
+
+
+def main(argv: list[str]) -> int:
+    """Print the table; 1 where VectorEngine is what bounds the MP2 energy of digits."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks chem-model", description=__doc__)
+    parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
+    machine = MACHINES[parser.parse_args(argv).machine]
+    gate(*(f"tests/_nki/kernels/test_{name}.py" for name in TESTS))
+    line, cost = mp2(machine, DIGITS)
+    lines = [line, mp2(machine, 1)[0], transformation(machine), screened(machine)]
+    title = "modelled, one core; operands on the device, launch and link aside; nothing here ran on a Trainium of ours"
+    heads = ("case", "launches", "modelled", "busy", "instructions", "peers have published")
+    print_table(title, heads, [x.row() for x in lines])
+    elements = NOCC * NVIR * NAUX
+    before = split(machine, NOCC * NVIR, NAUX, DIGITS, 4, True)
+    link = 4 * elements / machine.link_bytes_per_s
+    results = (NOCC * (NOCC + 1) // 2) * _pairs.RESULT_BYTES / machine.unlink_bytes_per_s
+    print(
+        f"MP2 from host arrays, modelled: digits on the host {elements * SPLIT_S:.2f} s at NumPy's speed, link "
+        f"{link * 1e3:.0f} ms, digits on the device {before * 1e3:.1f} ms, {line.launches + 1} launches "
+        f"{(line.launches + 1) * machine.launch_s * 1e3:.1f} ms, energies {line.seconds * 1e3:.0f} ms, back "
+        f"{results * 1e3:.1f} ms"
+    )
+    back = MATRICES * NOCC * (NBASIS - NOCC)
+    print(f"AO to MO results, modelled: {back * (12 / machine.unlink_bytes_per_s + COMBINE_S) * 1e3:.0f} ms back")
+    bound = max(cost.busy_s, key=lambda name: cost.busy_s[name])
+    print(f"what bounds the MP2 energy, modelled: {bound}")
+    return int(bound == "vector")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
