@@ -53,24 +53,36 @@ def first(change):
     return changed
 
 
+def largest(result):
+    """The element furthest from zero made another one."""
+    main = result[0] if isinstance(result, tuple) else result
+    at = np.abs(main.astype(np.float64)).argmax()
+    main.flat[at] = ~main.flat[at] if main.dtype.kind in "iu" else main.flat[at] * 2 + 3
+    return result
+
+
 @pytest.mark.parametrize("check", (*_probes.PROBES, *_probes.KERNELS), ids=lambda c: c.kernel)
 def test_one_wrong_element_is_found(check):
-    runtime = Odd(check.kernel, first(lambda x: x * 2 + 3 if check.kernel != "abs_bound" else x * 0 + 2.0**-20))
+    runtime = Odd(check.kernel, largest if check.kernel != "abs_bound" else first(lambda x: x * 0 + 2.0**-20))
     assert "1 of" in _probes.run(runtime, check).differs
 
 
-def test_products_of_perturbed_float32_are_found_and_replaced_by_digits(capsys):
+def test_products_of_perturbed_float32_are_found_and_replaced_by_slices(capsys):
     runtime = SimulatorRuntime(TRN2, perturb_fp32=True)
     assert _probes.report(runtime) == 1
     said = capsys.readouterr().out
-    assert "WRONG: float32 products are rounded once" in said and "float32: 8-bit digits" in said
+    assert "WRONG: float32 products are rounded once" in said and "float32: six products of bfloat16 slices" in said
     assert probed("simulator", "trn2") == Facts(float32_products=False)
-    a = np.random.default_rng(0).standard_normal((60, 70)).astype("f4")
     e = DeviceEngine(runtime)
-    runtime.counters.launches.clear()
-    c = e.matmul(a, a.T)
-    assert c.dtype == np.float32 and set(e.counters.launches) == {"abs_bound", "digits_matmul", "digits_split"}
-    np.testing.assert_allclose(c, a.astype("d") @ a.T.astype("d"), rtol=2.0**-23, atol=1e-7)
+    for dtype, shapes in (("f4", ((60, 70), (70, 40))), ("F", ((60, 70), (70, 40))), ("f4", ((3, 20, 70), (3, 70, 9)))):
+        a, b = (np.random.default_rng(0).standard_normal(shape).astype(dtype) for shape in shapes)
+        runtime.counters.launches.clear()
+        c = e.matmul(a, b)
+        assert c.dtype == dtype and set(e.counters.launches) == {"matmul" if a.ndim == 2 else "batched_matmul"}
+        assert (np.abs(c - a.astype("D") @ b.astype("D")) <= 10 * 2.0**-24 * np.abs(a) @ np.abs(b)).all()
+    g = e.gram(a[0])
+    np.testing.assert_allclose(g, a[0].astype("d") @ a[0].T.astype("d"), rtol=2.0**-23, atol=1e-7)
+    np.testing.assert_array_equal(g, g.T)
 
 
 @pytest.mark.parametrize("wrong", ["probes.exact_sums", "probes.integer_sums"])

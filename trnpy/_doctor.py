@@ -99,8 +99,8 @@ def _device(what: str, argv: list[str]) -> DeviceEngine | None:
         return None
     if isinstance(engine, DeviceEngine):
         return engine
-    why = available()[1] or "this device computes on the host"
-    print(f"nothing to {what}: {why} (--device simulator does it all)")
+    reason = available()[1] or "this device computes on the host"
+    print(f"nothing to {what}: {reason} (--device simulator does it all)")
     return None
 
 

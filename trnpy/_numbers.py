@@ -28,6 +28,23 @@ class Refused(Exception):
         self.accuracy = accuracy
 
 
+# Products of bfloat16 slices of float32, of the left operand and of the right one, the smallest first: 2^-16 and more.
+SLICES = ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))
+
+
+def sliced(x: np.ndarray, side: int) -> np.ndarray:
+    """float32 x (..., rows, columns) in bfloat16 slices, six along K: columns of the left operand (side 0), or rows.
+
+    One product of both is as good as that of float32 numbers (NUMERICS 1.5), where a device has none of its own.
+    """
+    bfloat16, slices = numpy_dtype("bfloat16"), []
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when the result is checked
+        for _ in range(3):
+            slices.append(x.astype(bfloat16).astype(np.float32))
+            x = x - slices[-1]
+    return np.concatenate([slices[pair[side]] for pair in SLICES], axis=-2 if side else -1)
+
+
 def numpy_dtype(name: str) -> np.dtype:
     if name != "bfloat16":
         return np.dtype(name)

@@ -289,7 +289,8 @@ def report(runtime: Runtime) -> int:
     path = save_facts(found, runtime.name, runtime.hardware.name)
     digits = f"{found.bits}-bit digits" if found.bits else "on the host"
     print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
-    print(f"float32: {'float32 products' if found.float32_products else digits}\nkept in {path}")
+    single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"
+    print(f"float32: {single}\nkept in {path}")
     wrong = sum(bool(o.differs) for o in outcomes)
     print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
     return 1 if wrong else 0

@@ -18,7 +18,7 @@ from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, sto
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Counters, DeviceMemoryError, Runtime
-from trnpy._numbers import CACHE_SHARE, Kernels, Refused
+from trnpy._numbers import CACHE_SHARE, Kernels, Refused, sliced
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, probed
 from trnpy._residency import Cache
@@ -207,7 +207,13 @@ class DeviceEngine:
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
         form = self._form(dtype)
-        product = functools.partial(self._kernels.product, form=form) if form else self._by_digits
+        single = not form and dtype.char in "fF"
+        if form:
+            product: Callable[[np.ndarray, np.ndarray], np.ndarray] = functools.partial(
+                self._kernels.product, form=form
+            )
+        else:
+            product = self._by_slices if single else self._by_digits
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.ndim == b.ndim == 2:
             return product(a, b)
@@ -221,6 +227,8 @@ class DeviceEngine:
         a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
         if max(*a.shape[1:], b.shape[2]) > SMALL:
             c = np.stack([product(x, y) for x, y in zip(a, b, strict=True)])
+        elif single:
+            c = self._by_slices(a, b)
         elif form:
             c = self._kernels.stack(a[:1] if one else a, b, form)
         else:
@@ -228,8 +236,17 @@ class DeviceEngine:
         return c.reshape(*stack, *c.shape[-2:])
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """A product of digits; of single precision where the device has none of its own, rounded once."""
-        return self.in_digits(a.dtype, lambda d, wide: _as(_matched.matmul(d, _as(a, wide), _as(b, wide)), a.dtype))
+        return self.in_digits(a.dtype, lambda d, wide: _matched.matmul(d, _as(a, wide), _as(b, wide)))
+
+    def _by_slices(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Products or stacks of single precision where the device has none of its own: six of bfloat16 in one sum."""
+        if a.dtype.kind == "c":
+            c = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+            c.real = self._by_slices(a.real, b.real) - self._by_slices(a.imag, b.imag)
+            c.imag = self._by_slices(a.real, b.imag) + self._by_slices(a.imag, b.real)
+            return c
+        left, right = sliced(a, 0), sliced(b, 1)
+        return (self._kernels.product if a.ndim == 2 else self._kernels.stack)(left, right, "bfloat16")
 
     def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
         """The dtype whose digits products of ``dtype`` are made of, and the longest extent of one launch."""
