@@ -46,6 +46,8 @@ def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
     NotConverged when refinement fails.
     """
     m, n = a.shape
+    if not a.any():
+        return np.eye(m, min(m, n), dtype=a.dtype), np.zeros(min(m, n)), np.eye(n, min(m, n), dtype=a.dtype)
     if m < n:
         u, s, v = svd(a.conj().T, engine, method)
         return v, s, u
@@ -182,10 +184,7 @@ def refine(
     of ``_refine`` for clusters and for noise are added; in a cluster that reaches zero there are no signs.
     """
     n = len(a)
-    norm = _bound(a)
-    if norm == 0.0:
-        return np.eye(n, dtype=a.dtype), np.zeros(n), np.eye(n, dtype=a.dtype)
-    norm = max(norm, floor)
+    norm = max(_bound(a), floor)
     for iteration in range(ITERATIONS):
         state = _measured(a, u, v, engine)
         x, y = _couplings(state)

@@ -25,6 +25,7 @@ from trnpy.linalg._work import Work
 REFINEMENTS = 3  # NUMERICS 3: 1 to 5 on the families there
 POLAR_FLOPS = 6.0 * 14 + 12  # n^3 of float32: fourteen quintics of three products; A H, V and U; projections
 HOST_BYTES = 1200  # an element and iteration: what the host reads and writes between products, fifty NumPy passes
+LARGEST_EXPONENT = 500  # of the largest entry
 _SVDResult = type(np.linalg.svd(np.eye(1)))
 
 
@@ -95,9 +96,17 @@ def _problem(a: Any, kind: str, *params: Any, after: Work = NOTHING, full: bool 
     return Problem((a,), dtype, methods[0][1], params, methods=methods)
 
 
+def _moderate(a: np.ndarray) -> None:
+    """Refuse what is not finite, and what scaling by a power of two could overflow."""
+    _guards.finite(a)
+    _, exponent = np.frexp(np.abs(a).max())
+    if abs(int(exponent)) > LARGEST_EXPONENT:
+        raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
+
+
 def _decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
     (a,) = problem.arrays
-    _guards.finite(a)
+    _moderate(a)
     try:
         return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method or "start")
     except _refine.NotConverged as why:
@@ -232,7 +241,7 @@ def run_pinv(problem: Problem, engine: Engine) -> Any:
 
 def run_pinvh(problem: Problem, engine: Engine) -> Any:
     (a,), (lower, atol, rtol, return_rank) = problem.arrays, problem.params
-    _guards.finite(a)
+    _moderate(a)
     try:
         w, x = _eigh.eigh(hermitian(a, lower, problem.dtype), engine, problem.method or "start")
     except _refine.NotConverged as why:
