@@ -103,7 +103,10 @@ PROBES = (
         decides="float32_products",
     ),
     Check("probes.rounding", "ScalarE and VectorE round to nearest even", _halves),
-    Check("probes.integer_sums", "GpSimd adds 32-bit integers exactly", _large_integers, decides="integer_sums"),
+    Check(
+        "probes.integer_sums", "GpSimd adds 32-bit integers exactly: sums of digits, places of blocks", _large_integers,
+        decides="integer_sums",
+    ),
     Check("probes.byte_reads", "every eighth byte is read as a number", _digit_bytes, {"width": 8}),
     Check("probes.denormals", "float32 keeps numbers below 2^-126", _denormals, decides="denormals"),
     Check("probes.remainders", "a cast to int32 rounds, and remainders are exact", _below_2_24),
@@ -290,6 +293,7 @@ def report(runtime: Runtime) -> int:
     digits = f"{found.bits}-bit digits" if found.bits else "on the host"
     print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
     single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"
+    single = single if found.integer_sums else "on the host"
     print(f"float32: {single}\nkept in {path}")
     wrong = sum(bool(o.differs) for o in outcomes)
     print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
