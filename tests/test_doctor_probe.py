@@ -90,8 +90,19 @@ def test_without_exact_sums_there_are_no_digits(wrong, capsys):
     assert _probes.report(Odd(wrong, first(lambda x: x - 1))) == 1
     assert "float64: on the host\nintegers: on the host\n" in capsys.readouterr().out
     e = DeviceEngine(SimulatorRuntime(TRN2))
-    with pytest.raises(Refused, match="digits inexact"):
+    with pytest.raises(Refused, match="digits inexact" if wrong == "probes.exact_sums" else "sums of GpSimd inexact"):
         e.matmul(np.ones((3, 3)), np.ones((3, 3)))
+
+
+def test_without_integer_sums_nothing_is_launched(capsys):
+    assert _probes.report(Odd("probes.integer_sums", first(lambda x: x - 1))) == 1
+    assert "float32: on the host" in capsys.readouterr().out
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    a = np.ones((3, 3), "f4")
+    for call in (lambda: e.matmul(a, a), lambda: e.gram(a), lambda: e.put(a), lambda: e.matmul(a > 0, a > 0)):
+        with pytest.raises(Refused, match="kernels find their blocks"):
+            call()
+    assert not e.counters.launches
 
 
 def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):

@@ -83,7 +83,7 @@ class Facts:
 
     exact_sums: bool = True  # PSUM sums integers exactly below 2^24: digits rest on it
     short_sums: bool = True  # and below 2^22: digits of seven bits rest on it
-    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they on this
+    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they, and places of blocks, on this
     float32_products: bool = True  # TensorE's float32 product is one; else float32 is multiplied in bf16 slices
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing rests on it
 

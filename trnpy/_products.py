@@ -80,6 +80,8 @@ class DeviceEngine:
 
     def _form(self, dtype: np.dtype) -> str:
         """What TensorEngine multiplies for products of ``dtype``; "" when no single format is accurate enough."""
+        if not self.facts.integer_sums:
+            raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
         precision = current_policy().precision
         if precision != "matched" and dtype.kind in "fc":
             return NAMED[precision]
