@@ -9,7 +9,6 @@ import math
 import operator
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from trnpy import _store
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
@@ -121,10 +122,8 @@ def machine_id() -> str:
 
 
 def _path(machine: str) -> Path:
-    import platformdirs
-
     digest = hashlib.sha256(machine.encode()).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("trnpy")) / f"calibration-{digest}.json"
+    return _store.folder() / f"calibration-{digest}.json"
 
 
 @functools.cache
@@ -144,17 +143,8 @@ def current_rates() -> HostRates:
 
 
 def save(rates: HostRates) -> Path:
-    """Write ``rates`` so that a reader sees the old file or the new one, never half of one."""
-    path = _path(rates.machine)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(asdict(rates), file, indent=1)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Keep ``rates`` for this machine."""
+    path = _store.write(_path(rates.machine), asdict(rates))
     current_rates.cache_clear()
     return path
 

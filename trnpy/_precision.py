@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from trnpy import _store
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 
 Passes = tuple[str, int]  # the TensorEngine input dtype, and how many passes of it
@@ -102,9 +103,7 @@ class Facts:
 
 def facts_path(runtime: str, machine: str) -> Path:
     """Where the outcome of probes is kept, beside the calibration."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("trnpy")) / f"probes-{runtime}-{machine}.json"
+    return _store.folder() / f"probes-{runtime}-{machine}.json"
 
 
 def probed(runtime: str, machine: str) -> Facts:
@@ -122,7 +121,4 @@ def probed(runtime: str, machine: str) -> Facts:
 
 def save_facts(found: Facts, runtime: str, machine: str) -> Path:
     """Keep the outcome of probes."""
-    path = facts_path(runtime, machine)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(found), indent=1) + "\n")
-    return path
+    return _store.write(facts_path(runtime, machine), asdict(found))
