@@ -283,6 +283,13 @@ def test_a_method_is_chosen_by_name(method):
     assert [d.method for d in log] == [method] * 3
 
 
+def test_the_what_if_counts_launches_as_a_device_does(small_leaves):
+    with trnpy.policy(device="null", force=True, method="divide"), trnpy.trace() as log:
+        trnpy.linalg.eigh(hermitian("random", 127, "f8"))
+    launches = dict(log[0].launches)
+    assert launches["polynomial_sign"] >= 3 and launches["orthonormal_polar"] == 6 and sum(launches.values()) < 60
+
+
 def test_what_is_not_known_as_a_method():
     with pytest.raises(ValueError, match="method='jacobian': expected one of auto"), trnpy.policy(method="jacobian"):
         pass
