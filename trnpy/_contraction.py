@@ -37,11 +37,13 @@ class View:
     axes: tuple[int, ...] | None
     copied: bool
     shape: tuple[int, ...]
+    flipped: bool  # whether rows are columns so far: a copy keeps the unit stride where it is
 
     def of(self, a: np.ndarray) -> np.ndarray:
         if self.axes is not None:
             a = a.transpose(self.axes)
-        return (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
+        a = (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
+        return a.swapaxes(-1, -2) if self.flipped else a
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +226,14 @@ def _step(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, size
     inner = "".join(c for c in larger if c in shared and c not in kept)
     m, k, n = (extent(sizes, group) for group in (left, inner, right))
     cubes = _cubes(a, b, left, inner, right, batch, sizes)
-    turned = bool(output) and _rank(output, right) < _rank(output, left)
+    # The order that is wanted where one is; else few rows by many columns, which OpenBLAS multiplies 1.2 to 1.4 times
+    # faster than many by few.
+    turned = batch + right + left == output or (n < m and batch + left + right != output)
     if cubes is not None:
         views, turned, result = cubes
     else:
-        stack = (extent(sizes, batch),) if batch else ()
         first, second = ((inner, left), (right, inner)) if turned else ((left, inner), (inner, right))
-        views = (
-            _view(a, batch, *first, (*stack, *(extent(sizes, group) for group in first))),
-            _view(b, batch, *second, (*stack, *(extent(sizes, group) for group in second))),
-        )
+        views = _view(a, batch, *first, sizes), _view(b, batch, *second, sizes)
         result = batch + (right + left if turned else left + right)
     copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
     # One row or column: a product of a matrix and a vector, which is worth no copy.
@@ -256,17 +256,16 @@ def _step(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, size
     )
 
 
-def _rank(output: str, labels: str) -> int:
-    """Where the first of ``labels`` stands in the output; none of them: at its end."""
-    return min((output.index(c) for c in labels), default=len(output))
-
-
-def _view(labels: str, batch: str, rows: str, columns: str, shape: tuple[int, ...]) -> View:
-    order = batch + rows + columns
+def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> View:
     # BLAS reads groups of neighbouring labels, one of the two of a matrix with the unit stride.
     together = all(group in labels for group in (batch, rows, columns))
     readable = together and (not labels or labels[-1] not in batch)
-    return View(None if order == labels else tuple(map(labels.index, order)), not readable, shape)
+    flipped = not readable and labels[-1] in rows
+    first, second = (columns, rows) if flipped else (rows, columns)
+    order = batch + first + second
+    stack = (extent(sizes, batch),) if batch else ()
+    shape = (*stack, extent(sizes, first), extent(sizes, second))
+    return View(None if order == labels else tuple(map(labels.index, order)), not readable, shape, flipped)
 
 
 def _cubes(
@@ -280,8 +279,8 @@ def _cubes(
         before, found, after = whole.partition(order)
         if not (found and before and after and min(extent(sizes, inner), extent(sizes, after)) >= THIN):
             continue
-        matrix = _view(other, "", own, order, (extent(sizes, own), extent(sizes, order)))
-        stack = View(None, False, tuple(extent(sizes, group) for group in (before, order, after)))
+        matrix = _view(other, "", own, order, sizes)
+        stack = View(None, False, tuple(extent(sizes, group) for group in (before, order, after)), False)
         return ((stack, matrix) if turned else (matrix, stack)), turned, before + own + after
     return None
 

@@ -75,7 +75,7 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
     >>> import numpy as np
     >>> a = np.ones((64, 64))
     >>> [step.subscripts for step in einsum_plan("ij,jk,kl->il", a, a, a[:, :9]).steps]
-    ['jk,kl->jl', 'ij,jl->il']
+    ['jk,kl->lj', 'ij,lj->il']
     """
     decision = explain(einsum, *operands, **options)
     policy = current_policy()

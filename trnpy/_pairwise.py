@@ -28,7 +28,7 @@ NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route takes
 SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
 ROUTE_S = 6e-6  # of the call's own making
-SAMPLE = 256  # elements of an operand that are looked at for their magnitude
+SAMPLE = 32  # elements of an operand that are looked at for their magnitude, each a line of cache
 REPAIRED = 0.02  # of the results that may be computed twice
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,21 +58,25 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
     products where a look at the operands can tell.  Those of a few rows and columns are computed once more.
     """
-    if not math.prod(map(_norm, arrays)) < np.finfo(dtype).max:
+    # No sum of one product exceeds the product of norms, which where the result is larger take less time than it.
+    proven = len(p.steps) == 1 and sum([a.size for a in arrays]) < math.prod(p.steps[0].shape)
+    if not math.prod([_norm(a, proven) for a in arrays]) < np.finfo(dtype).max:
         raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
     with np.errstate(all="ignore"):
         c = contract(p, arrays, dtype, (HOST,) * len(p.steps))
     # A finite sum has finite terms, and takes a fraction of a look at each.
-    if not np.isfinite(c_einsum("i->", c.ravel("K"))) and (bad := ~np.isfinite(c)).any():
+    if not proven and not np.isfinite(c_einsum("i->", c.ravel("K"))) and (bad := ~np.isfinite(c)).any():
         _repair(p, arrays, dtype, c, bad)
     if order == "C":
         c = np.ascontiguousarray(c) if c.ndim else c
     return c[()] if scalar and not c.ndim else c
 
 
-def _norm(a: np.ndarray) -> float:
-    """The Frobenius norm of SAMPLE elements of ``a``; infinite or NaN where one of them is, or nearly overflows."""
-    if a.flags.forc:
+def _norm(a: np.ndarray, whole: bool) -> float:
+    """The Frobenius norm of ``a`` or of SAMPLE elements; infinite or NaN where one of them is, or nearly overflows."""
+    if whole:
+        some = a.ravel("K")
+    elif a.flags.forc:
         some = a.ravel("K")[:: a.size // SAMPLE | 1]  # odd: a power of two would stay in one column
     else:
         some = a[tuple([slice(None, None, math.ceil(n / SAMPLE ** (1 / a.ndim))) for n in a.shape])]
@@ -94,9 +98,12 @@ def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarra
 
 @functools.lru_cache(maxsize=4096)
 def _settled(
-    subscripts: str, shapes: _einsum.Shapes, dtypes: tuple[np.dtype, ...], policy: Policy, rates: HostRates
+    subscripts: str, shapes: _einsum.Shapes, dtypes: tuple[np.dtype, ...], rates: HostRates
 ) -> Callable[..., Any] | None:
-    """What answers every call of such operands while there is no device; None: what other rows do."""
+    """What answers every call of such operands while there is no device; None: what other rows do.
+
+    With nothing to force and nothing to refuse all policies decide alike.
+    """
     operands = tuple([np.broadcast_to(np.zeros((), d), shape) for shape, d in zip(shapes, dtypes, strict=True)])
     if all(d.kind in "iub" for d in dtypes):
         return None
@@ -109,7 +116,7 @@ def _settled(
     except Unsupported:
         return c_einsum
     problem = Problem((), dtype, cost, (), route(p, (), dtype))
-    if not decide("numpy.einsum", problem, None, policy, rates).route:
+    if not decide("numpy.einsum", problem, None, Policy(), rates).route:
         return c_einsum
 
     def einsum(subscripts: str, *arrays: np.ndarray) -> Any:
@@ -151,9 +158,11 @@ def shortened(call: F) -> F:
                 size *= a.size
             if size <= LOOP_SMALL:
                 return c_einsum(*operands)
+        if policy.fallback == "raise":
+            return call(*operands)
         arrays = operands[1:]
         shapes, dtypes = tuple([a.shape for a in arrays]), tuple([a.dtype for a in arrays])
-        answer = _settled(operands[0], shapes, dtypes, policy, current_rates())
+        answer = _settled(operands[0], shapes, dtypes, current_rates())
         return call(*operands) if answer is None else answer(*operands)
 
     return cast(F, einsum)

@@ -1,0 +1,99 @@
+"""Twenty-one contractions of quantum chemistry: trnpy.einsum on the host against the best of its peers in one run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from benchmarks._measure import gate, header, interleaved
+
+TARGET = 0.95  # of the speed of the best peer (issue 6; BASELINES.md)
+THREADS = (1, 2)
+ROUNDS = 15
+DONE = "EINSUM_BENCHMARK_THREADS"  # set for the processes that measure: OpenBLAS reads its threads when it loads
+# About half of benzene/cc-pVDZ: occupied, virtual, auxiliary and atomic orbitals.
+OCC, VIR, AUX, AO = 14, 56, 300, 70
+CASES = [  # what, subscripts, shapes
+    ("quarter transform", "pi,pqrs->iqrs", (40, 15), (40, 40, 40, 40)),
+    ("last quarter", "ijks,sl->ijkl", (15, 15, 40, 40), (40, 15)),
+    ("half transform", "Lpq,pi->Liq", (AUX, AO, AO), (AO, OCC)),
+    ("half, permuted", "pi,Lpq->qiL", (AO, OCC), (AUX, AO, AO)),
+    ("J, fitted", "Lpq,pq->L", (AUX, AO, AO), (AO, AO)),
+    ("J", "L,Lpq->pq", (AUX,), (AUX, AO, AO)),
+    ("K", "Lpi,Lqi->pq", (AUX, AO, OCC), (AUX, AO, OCC)),
+    ("(ia|jb)", "iaL,jbL->iajb", (OCC, VIR, AUX), (OCC, VIR, AUX)),
+    ("ladder", "abcd,ijcd->ijab", (40, 40, 40, 40), (10, 10, 40, 40)),
+    ("ring", "kbcj,ikac->ijab", (OCC, VIR // 2, VIR // 2, OCC), (OCC, OCC, VIR // 2, VIR // 2)),
+    ("direct energy", "iajb,iajb->", (OCC, VIR, OCC, VIR), (OCC, VIR, OCC, VIR)),
+    ("exchange energy", "iajb,ibja->", (OCC, VIR, OCC, VIR), (OCC, VIR, OCC, VIR)),
+    ("three operands", "pq,pi,qj->ij", (AO, AO), (AO, OCC), (AO, VIR)),
+    ("root of an overlap", "pi,i,qi->pq", (AO, AO), (AO,), (AO, AO)),
+    ("four operands", "pq,qr,rs,sp->", *[(AO, AO)] * 4),
+    ("five operands", "pi,qj,pqrs,rk,sl->ijkl", (16, 5), (16, 5), (16, 16, 16, 16), (16, 5), (16, 5)),
+    ("batched", "bij,bjk->bik", (200, 24, 24), (200, 24, 24)),
+    ("outer", "i,j->ij", (400,), (400,)),
+    ("tiny", "ij,jk->ik", (4, 4), (4, 4)),
+    ("permutation, a view", "ijkl->lkji", (9, 8, 7, 6)),
+    ("trace", "ii", (50, 50)),
+]
+
+
+def measure(threads: int) -> int:
+    """Print one line for each case; returns how many miss the target."""
+    import opt_einsum
+    from pyscf import lib
+
+    import trnpy
+
+    lib.num_threads(threads)
+    missed = 0
+    for name, subscripts, *shapes in CASES:
+        rng = np.random.default_rng(len(name))
+        arrays = [rng.standard_normal(shape) for shape in shapes]
+        expression = opt_einsum.contract_expression(subscripts, *shapes)
+
+        def peers(subscripts=subscripts, arrays=arrays, expression=expression):
+            return {
+                "numpy": lambda: np.einsum(subscripts, *arrays),
+                "planned": lambda: np.einsum(subscripts, *arrays, optimize=True),
+                "contract": lambda: opt_einsum.contract(subscripts, *arrays),
+                "expression": lambda: expression(*arrays),
+                "pyscf": lambda: lib.einsum(subscripts, *arrays),
+                "trnpy": lambda: trnpy.einsum(subscripts, *arrays),
+            }
+
+        calls = peers()
+        np.testing.assert_allclose(calls["trnpy"](), calls["planned"](), rtol=1e-9, atol=1e-9)
+        # One thread's own time; of two the least, for a machine that is shared wakes the second when it can.
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        seconds = interleaved(calls, rounds=ROUNDS, clock=clock, of=min)
+        ours = seconds.pop("trnpy")
+        best = min(seconds, key=seconds.__getitem__)
+        ratio, plain = seconds[best] / ours, seconds["numpy"] / ours
+        verdict = "" if ratio >= TARGET else f"   below {TARGET}"
+        missed += ratio < TARGET
+        times = f"{seconds['numpy'] * 1e6:11.1f}{seconds[best] * 1e6:10.1f}{ours * 1e6:10.1f}"
+        print(f"{name:20}{subscripts:24}{threads:3}{times}  {best:11}{ratio:6.2f}{plain:9.2f}{verdict}", flush=True)
+    return missed
+
+
+def main(argv: list[str]) -> int:
+    if DONE in os.environ:
+        return measure(int(os.environ[DONE]))
+    gate("tests/test_einsum.py", "tests/test_ops.py")
+    header("einsum on the host, microseconds")
+    print(
+        f"{'':44}thr{'numpy':>11}{'best peer':>10}{'trnpy':>10}{'':13}best/trnpy numpy/trnpy, target {TARGET}",
+        flush=True,
+    )
+    missed = 0
+    for threads in THREADS:
+        own = {DONE: str(threads), "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        run = subprocess.run([sys.executable, "-m", "benchmarks", "einsum"], env=os.environ | own, check=False)
+        missed += run.returncode
+    print(f"\n{missed} of {len(CASES) * len(THREADS)} below {TARGET}")
+    return int(missed > 0)
