@@ -149,21 +149,21 @@ def test_sums_of_handles(device, dtype):
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_triangular_systems(device, side, lower, trans, dtype):
-    n, unit = 150, side == "left"  # more than one diagonal block
-    a, b = triangle(n, dtype), matrix((n, 20) if side == "left" else (20, n), dtype, 1)
+    n, unit = 140, side == "left"  # more than one diagonal block
+    a, b = triangle(n, dtype), matrix((n, 9) if side == "left" else (9, n), dtype, 1)
     t = np.tril(a) if lower else np.triu(a)
     if unit:
         np.fill_diagonal(t, 1)
     t = {"N": t, "T": t.T, "C": t.conj().T}[trans]
     options = {"side": side, "lower": lower, "trans": trans, "unit": unit}
-    x = device.trsm(a, b, **options)
-    ha, hb = device.put(a), device.put(b)
-    for found in (
-        x,
-        device.get(device.trsm(ha, hb, **options)),
-        device.get(device.trsm(ha, device.put(b.T.copy()).T, **options)),
-        device.get(device.trsm(device.put(a.conj().T.copy()).H, hb, **options)),
-    ):
+    systems = [(a, b)]
+    if trans == "N":  # views are the same whatever op is
+        ha, hb = device.put(a), device.put(b)
+        turned = device.put(b.T.copy()).T, device.put(a.conj().T.copy()).H
+        systems += [(ha, hb), (turned[1], turned[0])]
+    for left, right in systems:
+        found = device.trsm(left, right, **options)
+        found = found if isinstance(found, np.ndarray) else device.get(found)
         residual, most = product(t, found) if side == "left" else product(found, t)
         assert found.dtype == b.dtype
         assert (np.abs(residual - wide(b)) <= n * U[dtype] * most).all()

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from test_digits import FAMILIES, U, error, family
 
+import trnpy
 from trnpy import _matched
+from trnpy._engine import DeviceEngine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._shapes import BLOCK, Buckets
@@ -197,3 +199,13 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
     before = used.runtime.counters.launches["digits_matmul"]
     _matched.matmul(used, ones, b)
     assert used.runtime.counters.launches["digits_matmul"] == before + 1
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_float32_products_are_within_the_range_of_sgemm(kind):
+    """NUMERICS 1.5: in units of 2^-24 of |A||B|, sgemm 0.36 to 17.8, TensorE 0.24 to 12."""
+    a, b = (x.astype(np.float32) for x in family(kind, 40, 300, 40, np.random.default_rng(0)))
+    with trnpy.policy(device_memory=1.0):
+        c = DeviceEngine(SimulatorRuntime(TRN2)).matmul(a, b)
+    ours, theirs = (error(x, a, b) * U * 2.0**24 for x in (c, a @ b))
+    assert ours <= 2 * max(theirs, 0.5)

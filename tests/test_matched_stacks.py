@@ -32,7 +32,7 @@ def test_families_side_by_side_are_as_good_as_dgemm():
     """The hardest one decides how many digits all take."""
     wide = ("entries 1e+-8", "phi 4", "phi 3", "symmetry")
     for kinds, launches in ([kind for kind in FAMILIES if kind not in wide], 1), (FAMILIES, 9):
-        pairs = [family(kind, 20, 64, 20, np.random.default_rng(0)) for kind in kinds]
+        pairs = [family(kind, 12, 40, 12, np.random.default_rng(0)) for kind in kinds]
         used = device()
         c = _matched_stacks.matmul(used, *(np.stack(x) for x in zip(*pairs, strict=True)))
         assert used.runtime.counters.launches["digits_matmul"] <= launches
@@ -40,7 +40,7 @@ def test_families_side_by_side_are_as_good_as_dgemm():
             assert error(ours, a, b) <= min(4.0, 2 * max(error(a @ b, a, b), 0.5))
 
 
-@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (16, 32, 17), (130, 70, 33), (30, 260, 520)])
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (16, 32, 17), (130, 70, 33), (20, 260, 40)])
 def test_every_product_is_certified(m, k, n):
     a, b = normal((2, m, k)), normal((2, k, n), seed=1)
     c = _matched_stacks.matmul(device(), a, b)
