@@ -201,7 +201,7 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
     assert used.runtime.counters.launches["digits_matmul"] == before + 1
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind != "rows 1e+-30"])  # beyond float32
 def test_float32_products_are_within_the_range_of_sgemm(kind):
     """NUMERICS 1.5: in units of 2^-24 of |A||B|, sgemm 0.36 to 17.8, TensorE 0.24 to 12."""
     a, b = (x.astype(np.float32) for x in family(kind, 40, 300, 40, np.random.default_rng(0)))
