@@ -95,9 +95,11 @@ def transformation(machine: Hardware) -> Line:
     first, second = for_digits(FIRST, machine), for_digits(SECOND, machine)
     shapes = (FIRST, MATRICES * NBASIS, NBASIS), (FIRST, NBASIS, NOCC), (SECOND, NBASIS, NBASIS - NOCC)
     options = {
-        "top": 10, "words": (ao_to_mo_reference.WORDS,) * 2, "first_tiles": (first.m_tiles, first.k_tiles),
+        "top": FIRST + ao_to_mo_reference.HEADROOM,
+        "words": (ao_to_mo_reference.WORDS,) * 2,
+        "first_tiles": (first.m_tiles, first.k_tiles),
         "second_tiles": (second.m_tiles, second.k_tiles),
-    }  # fmt: skip
+    }
     operands = tuple(Specification(shape, BF16) for shape in shapes)
     trace = run(kernel("ao_to_mo"), operands, options, mode="trace", target=machine.name).trace
     cost = price(trace)

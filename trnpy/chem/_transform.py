@@ -9,7 +9,7 @@ import numpy as np
 from trnpy import _digits
 from trnpy._dispatch import ALLOWED_ERROR, Reason, Unsupported
 from trnpy._engine import DeviceEngine
-from trnpy._nki.kernels.ao_to_mo_reference import LARGEST
+from trnpy._nki.kernels.ao_to_mo_reference import HEADROOM, LARGEST
 from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.parameters import TILE, for_digits
 from trnpy._nki.runtime import Buffer, Runtime
@@ -28,7 +28,8 @@ def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
     """Transformations on ``engine``, each compared with the host's on random signs; None where it has none so exact."""
     precision = current_policy().precision
     exact = precision == "matched"
-    if precision == "bf16" or not (engine.facts.digits if exact else engine.facts.float32_products):
+    facts = engine.facts
+    if precision == "bf16" or not (facts.digits if exact else facts.integer_sums and facts.float32_products):
         return None
 
     def transform(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -86,6 +87,8 @@ def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: 
     norms = np.sqrt(np.einsum("Lmn,Lmn->Ln", g, g).max(axis=1))[:, None] * np.linalg.norm(left, axis=0)
     bits = math.log2(max(float(np.ldexp(norms, shift).max()), 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
+    if top > FIRST + HEADROOM:
+        raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
 
     def put(x: _digits.Split, rows: int) -> Buffer:
         raw = x.bytes()

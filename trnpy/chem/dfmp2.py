@@ -224,7 +224,8 @@ def _run(problem: Problem, engine: Engine) -> MP2Energy:
 
 def _fused(engine: DeviceEngine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
     """Products, denominators and sums in one kernel."""
-    if not (engine.facts.digits if digits > 1 else engine.facts.float32_products):
+    facts = engine.facts
+    if not (facts.digits if digits > 1 else facts.integer_sums and facts.float32_products):
         raise _pairs.Unfit("probes found sums or products inexact on this device")
     room = device_bytes(engine)
     return _total(

@@ -272,7 +272,7 @@ def _run(problem: Problem, engine: Engine) -> np.ndarray:
     if isinstance(engine, DeviceEngine):
         if precision == "matched" and engine.facts.digits:
             return _by_kernel(engine, problem.params, exact=True)
-        if precision == "fp32" and engine.facts.float32_products:
+        if precision == "fp32" and engine.facts.integer_sums and engine.facts.float32_products:
             return _by_kernel(engine, problem.params, exact=False)
     return _staircase(problem.params, checked_product(engine))
 

@@ -36,7 +36,7 @@ def digits(stack, nao, nleft, nright, s=FIRST, t=SECOND):
     return tuple(rng.integers(-128, 128, shape).astype(BF16) for shape in shapes)
 
 
-def keywords(s=FIRST, t=SECOND, top=10):
+def keywords(s=FIRST, t=SECOND, top=9):
     return {"top": top, "words": (words_for(s), words_for(t))}
 
 
@@ -58,7 +58,7 @@ def test_digits_of_every_edge_are_exact(shape):
     np.testing.assert_array_equal(ours, reference.ao_to_mo(*operands, **keywords()))
 
 
-@pytest.mark.parametrize("s, t, top", [(4, 4, 7), (5, 6, 8), (7, 7, 9), (8, 8, 10)])
+@pytest.mark.parametrize("s, t, top", [(4, 4, 6), (5, 6, 7), (7, 7, 9), (8, 8, 10)])
 def test_other_numbers_of_digits_are_exact(s, t, top):
     operands = digits(3, 30, 4, 7, s, t)
     ours = run(KERNEL, operands, {**keywords(s, t, top), **SMALL}).outputs
@@ -74,8 +74,8 @@ def test_the_twin_keeps_the_first_half_but_for_what_lies_below_its_last_digit():
     x, y = (z.astype(int).astype(object) for z in (g.reshape(FIRST, 2, 30, 30).swapaxes(2, 3), c))
     pairs = [(i, j) for i in range(FIRST) for j in range(FIRST - i)]
     exact = sum(x[i] @ y[j] * 256 ** (FIRST - 1 - i - j) for i, j in pairs)  # (L, n, i)
-    difference = got.reshape(2, 4, 30) * 256 ** (10 - SECOND) - exact.swapaxes(1, 2)
-    assert np.abs(difference).max() < 256 ** (10 - SECOND)
+    difference = got.reshape(2, 4, 30) * 256 ** (9 - SECOND) - exact.swapaxes(1, 2)
+    assert np.abs(difference).max() <= 256 ** (9 - SECOND) // 2
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -114,15 +114,15 @@ def test_modelled_transformation_of_572_atomic_orbitals():
     """512 matrices by one core of trn2; peers' kernel stopped at 512 orbitals, and no time is published (PEERS.md)."""
     cost = modelled(512, 572, 64, 508)
     print(f"modelled: {cost.device_s * 1e3:.1f} ms for 512 matrices, {cost.busy_s}")
-    assert cost.device_s <= 0.11
+    assert cost.device_s <= 0.085
 
 
 def test_what_it_refuses():
     g, left, right = digits(2, 8, 3, 4)
-    reference.check(g, left, right, 10)
+    reference.check(g, left, right, 9)
     for bad in (
-        (g, left[:, :7], right, 10), (g[:, :15], left, right, 10), (g[:5], left, right, 10), (g, left, right, 7),
-        (g.astype("f4"), left, right, 10), (g[0], left, right, 10), (g[:, :0], left, right, 10),
+        (g, left[:, :7], right, 9), (g[:, :15], left, right, 9), (g[:5], left, right, 9), (g, left, right, 7),
+        (g.astype("f4"), left, right, 9), (g[0], left, right, 9), (g[:, :0], left, right, 9),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="expected"):
             reference.check(*bad)

@@ -1,10 +1,10 @@
 """Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
 
 Numbers are multiplied as they are, in float32. Digits (NUMERICS 1.1) give integers, exact but for the pairs left
-out; those of the first half are turned into balanced digits again where they lie, in HBM: a byte above 127 is 256
-less and carries one to the next. So nothing is rounded between the halves but what lies below the last digit.
+out; those of the first half start with half a digit at every place, so that their bytes less 128 are digits again,
+with K on the partitions, where they lie in HBM. So nothing is rounded between the halves but below the last digit.
 
-Bound by TensorE and GpSimd alike, by the model: with few orbitals the sums of the first half are short.
+Bound by TensorE, by the model, in products of as few columns as there are orbitals.
 """
 
 import nki
@@ -16,8 +16,7 @@ from .blocks import entry, flat, offsets, pieces
 
 TILE = 128
 WIDTH = 512  # columns of a tile of bytes on their way to digits
-HALF = 127.0  # the largest byte that is a digit as it is
-BASE = 256.0
+HALF = 128.0  # what a byte is larger by than its digit
 WORD_BYTES = 4
 SETS = 2
 
@@ -37,7 +36,7 @@ def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second
     stack, digits = g.shape[1] // nao, c_right.shape[0]
     half = digits_matmul.multiply(
         a=g, b=c_left, wrap=False, words=words[0], bits=8, m_tiles=first_tiles[0], k_tiles=first_tiles[1],
-        halved=False, batch=stack,
+        halved=False, batch=stack, balanced=True,
     )  # fmt: skip
     turned = nl.ndarray((digits, nao, stack * nleft), dtype=nl.bfloat16, buffer=nl.private_hbm)
     _to_digits(half=half, out=turned, stack=stack, nao=nao, nleft=nleft, top=top)
@@ -74,10 +73,10 @@ def _to_digits(half, out, stack, nao, nleft, top):
         found = []
         for _ in range(words):
             found.append(nl.ndarray((TILE, group * width), dtype=nl.int32, buffer=nl.sbuf))
-        total = nl.ndarray((TILE, group * width), dtype=nl.float32, buffer=nl.sbuf)
-        carry = nl.ndarray((TILE, group * width), dtype=nl.float32, buffer=nl.sbuf)
         planes = nl.ndarray((TILE, digits, group * width), dtype=nl.bfloat16, buffer=nl.sbuf)
-        sets.append((found, total, carry, planes))
+        sets.append((found, planes))
+    shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
     used = 0
     for l0, l_size, l_count in pieces(extent=stack, block=group):
         for c0, c_size, c_count in pieces(extent=nleft, block=width):
@@ -91,7 +90,7 @@ def _to_digits(half, out, stack, nao, nleft, top):
                     start=n0 * stack * nleft + l0 * nleft + c0,
                 )
                 count = l_count * c_count * n_count
-                job = (half, out, stack, nao, nleft, top, l_size, c_size, n_size)
+                job = (half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size)
 
                 def pair(t, job=job, source=source, target=target, used=used):
                     _tile(job=job, at=entry(table=source, t=t), to=entry(table=target, t=t), memory=sets[used % SETS])
@@ -102,34 +101,28 @@ def _to_digits(half, out, stack, nao, nleft, top):
 
 def _tile(job, at, to, memory):
     """Digits of ``n_size`` rows of ``l_size`` matrices."""
-    half, out, stack, nao, nleft, top, l_size, c_size, n_size = job
-    found, total, carry, planes = memory
+    half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size = job
+    found, planes = memory
     words, digits, wide = half.shape[0], out.shape[0], l_size * c_size
     plane = half.shape[1] * half.shape[2]
     octets = []
     for w in range(words):
-        here = found[w][0:n_size, 0:wide]
         source = flat(half).ap(
             pattern=[[nleft, n_size], [nao * nleft, l_size], [1, c_size]], offset=w * plane, scalar_offset=at,
             indirect_dim=0,
         )  # fmt: skip
-        nisa.dma_copy(dst=here, src=source)
+        nisa.dma_copy(dst=found[w][0:n_size, 0:wide], src=source)
         octets.append(found[w].view(nl.uint8))
-    x, over = total[0:n_size, 0:wide], carry[0:n_size, 0:wide]
-    for d in range(digits - 1, -1, -1):
+    for d in range(digits):
         place = top - 1 - d
         octet = octets[place // WORD_BYTES][0:n_size, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
-        if d == digits - 1:
-            nisa.tensor_copy(dst=x, src=octet, engine=nisa.engine.vector)
+        plane_of = planes[0:n_size, d, 0:wide]
+        if d % 2 == 0:
+            nisa.activation(dst=plane_of, op=nl.copy, data=octet, bias=shift[0:n_size, :])
         else:
-            nisa.tensor_tensor(dst=x, data1=octet, data2=over, op=nl.add)
-        nisa.tensor_scalar(dst=over, data=x, op0=nl.greater, operand0=HALF)
-        nisa.scalar_tensor_tensor(
-            dst=planes[0:n_size, d, 0:wide], data=over, op0=nl.multiply, operand0=-BASE, op1=nl.add, operand1=x
-        )
-    for d in range(digits):
-        target = flat(out).ap(
-            pattern=[[stack * nleft, n_size], [nleft, l_size], [1, c_size]], offset=d * nao * stack * nleft,
-            scalar_offset=to, indirect_dim=0,
-        )  # fmt: skip
-        nisa.dma_copy(dst=target, src=planes[0:n_size, d, 0:wide])
+            nisa.tensor_scalar(dst=plane_of, data=octet, op0=nl.subtract, operand0=HALF)
+    target = flat(out).ap(
+        pattern=[[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]],
+        scalar_offset=to, indirect_dim=0,
+    )  # fmt: skip
+    nisa.dma_copy(dst=target, src=planes[0:n_size, :, 0:wide])

@@ -8,6 +8,7 @@ from trnpy._nki.kernels import digits_matmul_reference as product
 
 LARGEST = product.LARGEST
 WORDS = 3  # that up to eight digits take
+HEADROOM = 2  # digits that sums may have above those of the operands
 
 
 def check(g: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, top: int) -> tuple[int, int]:
@@ -21,8 +22,10 @@ def check(g: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, top: int) -> t
     if {x.dtype.name for x in (g, c_left, c_right)} != {form}:
         raise ValueError(f"{g.dtype}, {c_left.dtype}, {c_right.dtype}: expected {form}")
     stack = g.shape[-2] // nao
-    if g.ndim == 3 and (len(g) != len(c_left) or not len(c_right) <= top <= 4 * product.words_for(len(g))):
-        raise ValueError(f"{len(g)}, {len(c_left)} and {len(c_right)} digits, top {top}: expected s, s and t <= top")
+    if g.ndim == 3 and (len(g) != len(c_left) or not len(c_right) <= top <= len(g) + HEADROOM):
+        raise ValueError(
+            f"{len(g)}, {len(c_left)}, {len(c_right)} digits, top {top}: expected s, s and t <= top <= s + {HEADROOM}"
+        )
     sizes = g.size, stack * nao * c_left.shape[-1] * (WORDS if g.ndim == 3 else 1), c_right.size
     sizes += (stack * c_left.shape[-1] * c_right.shape[-1] * (WORDS if g.ndim == 3 else 1),)
     if g.ndim == 3:
@@ -44,13 +47,9 @@ def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3)):  # type: ignore[no-untype
     x = g.astype(np.float64).reshape(s, stack, nao, nao).swapaxes(2, 3)
     y = c_left.astype(np.float64)
     sums = [sum(x[i] @ y[d - i] for i in range(d + 1)).astype(np.int64) for d in range(s - 1, -1, -1)]
-    octets = product.to_words(sums, words[0]).transpose(1, 2, 3, 0).astype("<i4", order="C").view(np.uint8)
-    digits = np.empty((t, stack, nao, nleft))
-    carry = np.zeros((stack, nao, nleft))
-    for d in range(t - 1, -1, -1):
-        total = octets[..., top - 1 - d] + carry
-        carry = (total > 127).astype(float)
-        digits[d] = total - 256 * carry
+    halves = [total + 128 for total in sums[:-1]] + [sums[-1] + 0x808080]  # of the last group's places, too
+    octets = product.to_words(halves, words[0]).transpose(1, 2, 3, 0).astype("<i4", order="C").view(np.uint8)
+    digits = np.stack([octets[..., top - 1 - d] - 128.0 for d in range(t)])
     turned = digits.transpose(0, 2, 1, 3).reshape(t, nao, stack * nleft)
     z = c_right.astype(np.float64)
     sums = [sum(turned[i].T @ z[d - i] for i in range(d + 1)).astype(np.int64) for d in range(t - 1, -1, -1)]

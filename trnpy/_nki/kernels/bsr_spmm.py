@@ -124,6 +124,7 @@ def _plan(tiles, x, digits, n, unit, words, turned):
         plan["outs"] = outs
         plan["words"] = words
         plan["bits"] = 8
+        plan["balanced"] = False
         plan["m_size"] = TILE
         plan["n_size"] = n
         plan["row"] = n

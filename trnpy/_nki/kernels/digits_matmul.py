@@ -51,8 +51,11 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
     )
 
 
-def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch):
-    """The same inside a kernel; b may be one matrix (s, K, N) that serves the whole stack."""
+def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=False):
+    """The same inside a kernel; b may be one matrix (s, K, N) that serves the whole stack.
+
+    balanced: half a digit is added at every place, so that the bytes of V less 128 are its digits in [-128, 127].
+    """
     lower = b == None  # noqa: E711 - NKI has no `is`
     right = a if lower else b
     digits, k, m = a.shape
@@ -72,7 +75,7 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch):
         groups = []
         for e in range(digits):
             groups.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-            _clear(tile=groups[e], e=e, bits=bits)
+            _clear(tile=groups[e], e=e, bits=bits, last=digits - 1 if balanced else -1)
         sums.append(groups)
     for _ in range(words + 2):  # and the carry, and a digit on its way to its word
         outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
@@ -90,7 +93,7 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch):
         )
     plan = {
         "a": a, "b": right, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles, "turns": turns,
-        "k": k, "halved": False, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts,
+        "k": k, "halved": False, "balanced": balanced, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts,
         "sums": sums,
         "outs": outs, "starts": starts,
     }  # fmt: skip
@@ -305,9 +308,15 @@ def _pairs(d, halved):
     return found
 
 
-def _clear(tile, e, bits):
-    """Start a sum at minus what the carry that will come into it is too large by."""
-    nisa.memset(dst=tile, value=0 if e == 0 else -(2 ** (WORD - 1 - bits)), engine=nisa.engine.vector)
+def _clear(tile, e, bits, last=-1):
+    """Start a sum at minus what the carry that will come into it is too large by, and half a digit if there is a last.
+
+    The last group has places above its own: those of its 32 bits.
+    """
+    value = 0 if e == 0 else -(2 ** (WORD - 1 - bits))
+    for place in range(0, WORD - bits if e == last else bits, bits):
+        value = value + (2 ** (place + bits - 1) if last >= 0 else 0)
+    nisa.memset(dst=tile, value=value, engine=nisa.engine.vector)
 
 
 def _carry(plan, i, e, c_at):
@@ -343,7 +352,7 @@ def _carry(plan, i, e, c_at):
             dst=outs[above], data=total, op0=nl.bitwise_xor, operand0=SIGN, op1=nl.right_shift, operand1=over
         )
         nisa.tensor_scalar(dst=outs[above], data=outs[above], op0=nl.subtract, operand0=float(2 ** (shift - 1)))
-    _clear(tile=total, e=e, bits=bits)
+    _clear(tile=total, e=e, bits=bits, last=digits - 1 if plan["balanced"] else -1)
     if e == digits - 1:
         row = plan["row"]
         for w in range(words):

@@ -76,7 +76,7 @@ def _plan(a, b, digits, m, words, m_tiles, k_tiles):
     nisa.iota(dst=numbers, pattern=[[0, 1]], offset=0, channel_multiplier=1)
     nisa.tensor_copy(dst=lane, src=numbers, engine=nisa.engine.vector)
     plan = {
-        "a": a, "b": b, "digits": digits, "wrap": False, "halved": False, "words": words, "bits": 8,
+        "a": a, "b": b, "digits": digits, "wrap": False, "halved": False, "balanced": False, "words": words, "bits": 8,
         "k_tiles": k_tiles, "lefts": lefts, "rights": rights, "masks": masks, "lane": lane,
         "left_of": nl.ndarray((TILE, m), dtype=nl.float32, buffer=nl.sbuf),
     }  # fmt: skip
