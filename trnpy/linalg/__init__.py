@@ -1,4 +1,4 @@
-"""scipy.linalg's names, and those of numpy.linalg that SciPy lacks; accelerated ones are the rows of ``_ops``."""
+"""scipy.linalg, what only numpy.linalg has, and inv_sqrtm; accelerated ones are rows of ``_ops`` and ``_own_rows``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trnpy._names import public as _public
 from trnpy._names import rows as _rows
 from trnpy.linalg._ops import NUMPY_OPS as _NUMPY_OPS
 from trnpy.linalg._ops import OPS as _OPS
+from trnpy.linalg._own_rows import OWN_OPS as _OWN_OPS
 
 if TYPE_CHECKING:
     from scipy.linalg import *  # noqa: F403
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _LAZY = ("interpolative",)  # loads half of scipy.sparse
 
 _names = _public(_numpy) | _rows(_NUMPY_OPS, __name__) | _public(_scipy, _LAZY) | _rows(_OPS, __name__)
+_names |= _rows(_OWN_OPS, __name__)
 globals().update(_names)
 
 # SciPy's only: NumPy's outer, cross and trace differ from those a star import would hide.

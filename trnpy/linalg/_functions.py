@@ -25,11 +25,11 @@ DIVERGED = 2.0  # of a residual: that of a positive-definite matrix begins below
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """e^A (..., n, n), and a root of it that its check needs: root^(2^squarings) = e^A."""
+    """e^A (..., n, n), and roots that its check needs: root^(2^squarings) = e^A, squarings (...)."""
 
     value: np.ndarray
     root: np.ndarray
-    squarings: int
+    squarings: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ def expm(a: np.ndarray, engine: Engine) -> Exponential:
         x = np.where(some[:, np.newaxis, np.newaxis], engine.matmul(x, x), x) if not some.all() else engine.matmul(x, x)
         if step + 1 == most - last:
             root = x.copy()
-    return Exponential(x.reshape(a.shape), root.reshape(a.shape), last)
+    left = np.maximum(squarings - (most - last), 0)
+    return Exponential(x.reshape(a.shape), root.reshape(a.shape), left.reshape(a.shape[:-2]))
 
 
 def _halvings(norm: np.ndarray, least: np.ndarray | int = 0) -> np.ndarray:

@@ -17,7 +17,9 @@ from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
+from trnpy._precision import probe
 from trnpy.linalg import _eigh, _refine
+from trnpy.linalg._matrices import norm
 from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
@@ -173,17 +175,45 @@ def _factorizations(char: str) -> Any:
     return _host.lapack.get_lapack_funcs(("potrf",), (np.empty(0, char),))
 
 
-def by_engine(problem: Problem, engine: Engine) -> np.ndarray:
+@dataclass(frozen=True, slots=True)
+class Through:
+    """f(A) (n, n), and the eigenpairs w (n,) and q (n, n) of A it was made of."""
+
+    value: np.ndarray
+    w: np.ndarray
+    q: np.ndarray
+
+
+def by_engine(problem: Problem, engine: Engine) -> Through:
     """Q f(w) Q^H of one Hermitian positive-definite matrix by products of the engine; params (function, norms)."""
     (a,), (function, norms) = problem.arrays, problem.params
     a = a.astype(problem.dtype, copy=False)
     certify(a, norms)
     try:
-        w, q = _eigh.eigh(a, engine)
+        w, q = _eigh.eigh(a, engine, problem.method or "start")
     except _refine.NotConverged as why:
         raise Unsupported(Reason.ACCURACY, str(why)) from why
     with np.errstate(all="ignore"):
         f = function(w)
         result = engine.gram(q * np.sqrt(f)) if (f >= 0).all() else engine.matmul(q * f, q.conj().T)
     _guards.finite(result)
-    return result
+    return Through(result, w, q)
+
+
+def error(problem: Problem, result: Any) -> float:
+    """On probes: |A Q - Q W|, |Q^H Q - I| and |X - Q f(W) Q^H|; of the reference's X, that it commutes with A."""
+    (a,), (function, _) = problem.arrays, problem.params
+    v = probe(len(a), problem.dtype)
+    width = math.sqrt(v.shape[1])
+    if not isinstance(result, Through):
+        return norm(a @ (result @ v) - result @ (a @ v)) / (norm(a) * max(norm(result), 1.0) * width)
+    x, w, q = result.value, result.w[:, np.newaxis], result.q
+    pairs = norm(a @ (q @ v) - q @ (w * v)) / (norm(a) * width)
+    orthogonality = norm(q.conj().T @ (q @ v) - v) / math.sqrt(v.size)
+    f = function(w)
+    value = norm(x @ v - q @ (f * (q.conj().T @ v))) / (max(norm(f), np.finfo(f.dtype).tiny) * width)
+    return float(max(pairs, orthogonality, value))
+
+
+def deliver(problem: Problem, result: Through) -> np.ndarray:
+    return result.value

@@ -1,0 +1,129 @@
+"""Functions of matrices that neither NumPy nor SciPy has: their host versions, which are the reference, and rows."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from trnpy import _guards, _host
+from trnpy._dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import HOST, Engine
+from trnpy._precision import probe
+from trnpy.linalg import _eigh, _eigh_cost, _functions, _positive, _refine, _work
+from trnpy.linalg._functions import Convergence
+from trnpy.linalg._matrices import SMALL, norm, square
+
+METHODS = ("eigh", "newton-schulz")
+STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
+EIGH_FLOPS = 11.0  # n^3: eigenvectors, and one symmetric product
+
+InverseRoot = np.ndarray | tuple[np.ndarray, Convergence]
+
+
+def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> InverseRoot:
+    """Inverse square root of a Hermitian positive-definite matrix.
+
+    Parameters
+    ----------
+    a : (n, n) array_like
+        Hermitian positive definite, of any floating dtype; all of it is read.
+    method : {"eigh", "newton-schulz"}
+        Eigenvectors: A^(-1/2) = X diag(w)^(-1/2) X^H. Or the coupled iteration of Newton and Schulz, which takes
+        products only and about 2 log2(condition) steps: Higham, Functions of Matrices, 2008, sec. 6.3.
+    full_output : bool
+        Whether to return how the method ended, too.
+
+    Returns
+    -------
+    (n, n) ndarray
+        X with X A X = I, Hermitian, in the dtype of a; errors are the condition number times the unit roundoff.
+    Convergence
+        With full_output: ``steps`` taken, ``residual`` |X A X - I|_F / sqrt(n), and whether it ``converged``.
+
+    Raises
+    ------
+    ValueError
+        For another method, for a that is not one square matrix, or has infs or NaNs.
+    numpy.linalg.LinAlgError
+        When a is not positive definite or, without full_output, the iteration does not converge.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: expected one of {', '.join(METHODS)}")
+    m = np.asarray(a)
+    m = m.astype(np.result_type(m.dtype, np.float32) if m.dtype.kind in "fc" else np.float64, copy=False)
+    if m.ndim != 2 or m.shape[0] != m.shape[1] or not m.size:
+        raise ValueError(f"shape {m.shape}: expected one square matrix that is not empty")
+    if not np.isfinite(m).all():
+        raise ValueError("array must not contain infs or NaNs")
+    if method == "eigh":
+        w, x = _host.eigh(m, driver="evd", check_finite=False)
+        return _finished(_of_eigenvectors(w, x, HOST), m, full_output, HOST)
+    return _settled(*_functions.inverse_square_root(m, HOST), full_output)
+
+
+def _of_eigenvectors(w: np.ndarray, x: np.ndarray, engine: Engine) -> np.ndarray:
+    if not w[0] > 0:
+        raise _host.LinAlgError(f"matrix is not positive definite: its smallest eigenvalue is {w[0]:.3g}")
+    return engine.gram(x * w**-0.25)
+
+
+def _finished(x: np.ndarray, a: np.ndarray, full_output: bool, engine: Engine) -> InverseRoot:
+    if not full_output:
+        return x
+    residual = norm(engine.matmul(x, engine.matmul(a, x)) - np.eye(len(a))) / math.sqrt(len(a))
+    return x, Convergence(1, residual, True)
+
+
+def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
+    if full_output:
+        return x, how
+    if not how.converged:
+        raise _host.LinAlgError(f"no convergence in {how.steps} steps: not positive definite, or nearly so")
+    return x
+
+
+def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False) -> Problem:
+    if not isinstance(method, str) or method not in METHODS:
+        raise Unsupported(Reason.PARAM, f"method={method!r}")
+    a = square(a)
+    n, dtype = len(a), _guards.floating(a)
+    if dtype.char not in "dD":
+        raise Unsupported(Reason.DTYPE, f"inverse square roots of {dtype} on a device")
+    params = method, bool(full_output)
+    useful = EIGH_FLOPS * float(n) ** 3
+    if method == "eigh":
+        methods = _eigh_cost.methods(n, dtype, "eigh", useful, 2 * float(n) ** 3)
+        return Problem((a,), dtype, methods[0][1], params, methods=methods)
+    work = functools.reduce(operator.add, [_work.matmul(n, n, n)] * (3 * STEPS))
+    return Problem((a,), dtype, work.cost("eigh", n, useful, dtype), params)
+
+
+def run_inv_sqrtm(problem: Problem, engine: Engine) -> InverseRoot:
+    (a,), (method, full_output) = problem.arrays, problem.params
+    _positive.certify(a)
+    a = a.astype(problem.dtype, copy=False)
+    if method != "eigh":
+        x, how = _functions.inverse_square_root(a, engine)
+        if not how.converged:
+            raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
+        return (x, how) if full_output else x
+    try:
+        w, x = _eigh.eigh(a, engine, problem.method or "start")
+    except _refine.NotConverged as why:
+        raise Unsupported(Reason.ACCURACY, str(why)) from why
+    return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
+
+
+def inv_sqrtm_error(problem: Problem, result: InverseRoot) -> float:
+    """|X A X - I| on probes, over the condition number that |A| |X|^2 stands for."""
+    (a,) = problem.arrays
+    x = result[0] if isinstance(result, tuple) else result
+    v = probe(len(a), problem.dtype)
+    return norm(x @ (a @ (x @ v)) - v) / (norm(a) * norm(x) ** 2 * math.sqrt(v.shape[1]))
+
+
+OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, run_inv_sqrtm, inv_sqrtm_error, SMALL),)
