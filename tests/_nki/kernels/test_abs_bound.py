@@ -56,7 +56,7 @@ def test_any_legal_order_gives_the_same():
         np.testing.assert_array_equal(run(KERNEL, (a, b), SMALL_TILES, mode="reorder", seed=seed).outputs, straight)
 
 
-@pytest.mark.parametrize("target", ["trn2", "trn3"])
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_lint_finds_no_error(target):
     findings = lint_launch(KERNEL, operands(300, 700, 530), SMALL_TILES, target=target)
     assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]

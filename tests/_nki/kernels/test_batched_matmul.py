@@ -81,7 +81,7 @@ def test_any_legal_order_gives_the_same(shape, seed):
     np.testing.assert_array_equal(run(KERNEL, (a, b), mode="reorder", seed=seed).outputs, straight)
 
 
-@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("a_rows", [True, False])
 def test_lint_finds_no_error(target, a_rows):
     a, b = operands((9, 9), 256, 130, 30, "f4", a_rows)

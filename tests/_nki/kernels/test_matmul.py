@@ -61,7 +61,7 @@ def test_any_legal_order_gives_the_same(seed):
     np.testing.assert_array_equal(run(KERNEL, (a, b), SMALL_TILES, mode="reorder", seed=seed).outputs, straight)
 
 
-@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("a_rows", [True, False])
 def test_lint_finds_no_error(target, a_rows):
     a, b = operands(260, 600, 530, "f4", a_rows, True)
@@ -101,7 +101,7 @@ def test_modelled_utilisation_on_trn2(dtype, tiles):
 def test_the_tiles_of_operands_to_turn_fit_every_machine(machine, dtype, a_rows, b_rows):
     s, scale = Specification((4096, 4096), np.dtype(dtype)), Specification((1, 1))
     keywords = {"a_rows": a_rows, "b_rows": b_rows, **for_turned(np.dtype(dtype).itemsize, machine).of_numbers()}
-    trace = run(KERNEL, (s, s, scale), keywords, mode="trace", target="trn3").trace
+    trace = run(KERNEL, (s, s, scale), keywords, mode="trace", target=machine.name).trace
     print(f"matmul {s.dtype} for {machine.name}: {len(trace.instructions)} instructions")
     assert trace.sbuf_peak_bytes <= machine.sbuf_bytes_per_partition and len(trace.instructions) < 2000
 

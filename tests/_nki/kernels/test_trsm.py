@@ -99,7 +99,7 @@ def test_any_legal_order_gives_the_same(settings, seed):
     np.testing.assert_array_equal(other, straight)
 
 
-@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("settings", [{}, {"lower": False}, {"right": True, "unit": True}], ids=str)
 def test_lint_finds_no_error(target, settings):
     a, b = well_conditioned(600), sides(600, 600)

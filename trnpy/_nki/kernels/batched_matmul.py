@@ -193,9 +193,7 @@ def _operand(side, k, k_parts, at, base, count, pools):
                 strip, pitch, first = strips[i]
                 rows = side["outer"][i][2]
                 if filled + rows > blocks.TILE_N:
-                    nisa.tensor_copy(
-                        dst=tile[:, done : done + filled], src=bank[0:size, 0:filled], engine=nisa.engine.scalar
-                    )
+                    nisa.activation(dst=tile[:, done : done + filled], op=nl.copy, data=bank[0:size, 0:filled])
                     used, done, filled = used + 1, done + filled, 0
                     bank = pools[1][used % TURN_BANKS]
                 left = first + j * pitch + start
@@ -205,7 +203,7 @@ def _operand(side, k, k_parts, at, base, count, pools):
                     engine=nisa.engine.tensor,
                 )
                 filled += rows
-        nisa.tensor_copy(dst=tile[:, done : done + filled], src=bank[0:size, 0:filled], engine=nisa.engine.scalar)
+        nisa.activation(dst=tile[:, done : done + filled], op=nl.copy, data=bank[0:size, 0:filled])
         used += 1
         found.append((tile, side["size"], 0))
     return found

@@ -208,7 +208,7 @@ def panel(x, at, k0, depth, size, k_inside, memory, pools):
                     data=strips[i][:, q * TILE : q * TILE + columns],
                     engine=nisa.engine.tensor,
                 )
-            nisa.tensor_copy(dst=tiles[q][:, i0:stop], src=bank[0:columns, 0 : stop - i0], engine=nisa.engine.scalar)
+            nisa.activation(dst=tiles[q][:, i0:stop], op=nl.copy, data=bank[0:columns, 0 : stop - i0])
     return tiles
 
 
@@ -251,7 +251,7 @@ def scale(c0, scales, at, offset, tile, out, old):
     rows, columns = tile.shape
     alpha, beta = scales
     if alpha == None:  # noqa: E711 - NKI has no `is`
-        nisa.tensor_copy(dst=out, src=tile, engine=nisa.engine.scalar)
+        nisa.activation(dst=out, op=nl.copy, data=tile)
     else:
         nisa.activation(dst=out, op=nl.copy, data=tile, scale=alpha[0:rows, :])
     if c0 != None:  # noqa: E711

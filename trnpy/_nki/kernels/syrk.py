@@ -232,7 +232,7 @@ def _lower(c, c0, scales, at, sums, mirror, upper, pools):
             dst=out, data=old[:, 0 : left + rows], op0=nl.multiply, operand0=beta[0:rows, :], op1=nl.add, operand1=out
         )
         if left > 0:
-            nisa.tensor_copy(dst=old[:, 0:left], src=out[:, 0:left], engine=nisa.engine.scalar)
+            nisa.activation(dst=old[:, 0:left], op=nl.copy, data=out[:, 0:left])
         nisa.tensor_copy_predicated(
             dst=old[:, left : left + rows], src=out[:, left : left + rows], predicate=upper[0:rows, 0:rows],
             reverse_pred=True,

@@ -158,7 +158,7 @@ def _substitute(x, repeats, unit, tiles, banks):
                 is_stationary_onezero=True, accumulate=False,
             )  # fmt: skip
         filled = bank[:, 0 : some * tiles * SMALL]
-        nisa.tensor_copy(dst=small[:, i0 : i0 + some, :, :], src=filled, engine=nisa.engine.scalar)
+        nisa.activation(dst=small[:, i0 : i0 + some, :, :], op=nl.copy, data=filled)
     unit_columns = _unit_columns(tiles=tiles)
     solved = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
     terms = nl.ndarray((blocks.TILE, tiles, SMALL), dtype=nl.float32, buffer=nl.sbuf)
@@ -180,7 +180,7 @@ def _substitute(x, repeats, unit, tiles, banks):
             nisa.tensor_tensor(dst=here, data1=rest, data2=inverse[:, :, i : i + 1], op=nl.multiply)
     spread = _wide(tiles=tiles)
     for g in range(GROUPS):
-        nisa.tensor_copy(dst=spread[:, :, g * SMALL : (g + 1) * SMALL], src=solved, engine=nisa.engine.scalar)
+        nisa.activation(dst=spread[:, :, g * SMALL : (g + 1) * SMALL], op=nl.copy, data=solved)
     return _diagonal_blocks(x=spread, pattern=groups)
 
 
@@ -230,4 +230,4 @@ def _products(stationary, moving, dst, tiles, banks):
                 accumulate=False,
             )
         here = dst[:, t0 : t0 + some, :]
-        nisa.tensor_copy(dst=here, src=bank[:, 0 : some * blocks.TILE], engine=nisa.engine.scalar)
+        nisa.activation(dst=here, op=nl.copy, data=bank[:, 0 : some * blocks.TILE])

@@ -182,7 +182,7 @@ def _solve(job, at, diagonal, inverses, sums, width):
                 nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.subtract)
             bank = banks[(used + 1) % blocks.SUM_BANKS][0:rows, 0 : here.shape[1]]
             nisa.nc_matmul(dst=bank, stationary=inverses[0:rows, i, 0:rows], moving=here, accumulate=False)
-            nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.scalar)
+            nisa.activation(dst=here, op=nl.copy, data=bank)
             used += 2
         known.append(i)
         target = blocks.place(x=job["x"], at=at, offset=offset, rows=rows, columns=width)
