@@ -64,6 +64,7 @@ def test_it_is_its_twin_where_rounding_does_not_grow():
     assert (ours[1][200:, 200:] == np.eye(56)).all() and not ours[1][200:, :200].any()
 
 
+@pytest.mark.slow
 def test_sweeps_converge():
     a, w = symmetric(128), np.eye(128, dtype="f4")
     x, left = a, []
