@@ -25,7 +25,7 @@ from trnpy._shapes import BLOCK, rung
 _numpy_einsum = np.einsum
 
 MEMORY = 256 * 2**20  # bytes of the operands and results of one product, put together from many
-WASTE = 1.5  # times more products than asked for, where operands then travel once
+WASTE = 2.0  # times more products than asked for, as of a triangle of pairs, where operands then travel once
 SAMPLES = 8  # results that are checked by themselves
 GREEDY = "auto"
 

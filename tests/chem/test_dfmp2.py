@@ -8,6 +8,7 @@ from systems import SYSTEMS, reference
 import trnpy
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
+from trnpy.chem._pairs import HOST_BYTES
 from trnpy.chem.dfmp2 import WORKSPACE, _dfmp2_naive, dfmp2_energy
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -240,7 +241,7 @@ def test_integrals_that_no_launch_holds_are_taken_in_blocks_of_orbitals():
     expected, once = simulated(arguments)
     assert once["mp2_energy"] == 1
     columns = 32 * 128  # of virtuals and auxiliary functions, padded
-    two_orbitals = 2 * columns * 32
+    two_orbitals = 2 * columns * HOST_BYTES
     energy, blocked = simulated(arguments, memory=two_orbitals)
     assert blocked["mp2_energy"] == 6  # of three blocks of orbitals the lower triangle
     np.testing.assert_allclose(energy.channels[0].direct, expected.channels[0].direct, rtol=1e-7)
@@ -276,6 +277,23 @@ def test_an_energy_too_large_for_the_accuracy_is_one_of_float64_products():
     energy, launches = simulated(arguments)
     assert launches["mp2_energy"] == 1 and launches["digits_matmul"]
     assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-13)
+
+
+def test_pairs_beyond_one_launch_are_taken_in_several(monkeypatch):
+    arguments = molecular(6, 20, 40, 6)
+    expected, _ = simulated(arguments)
+    monkeypatch.setattr("trnpy.chem._pairs.MOST_PLACES", 16)
+    energy, launches = simulated(arguments)
+    assert launches["mp2_energy"] == 3  # of 21 pairs, eight at a time
+    np.testing.assert_array_equal(energy.channels[0].direct, expected.channels[0].direct)
+
+
+def test_orbitals_beyond_the_range_of_a_factor_are_no_matter_for_the_kernel():
+    b, occ, vir = molecular(3, 10, 20, 7)
+    b[1] *= 1e-310
+    energy, launches = simulated((b, occ, vir))
+    assert "mp2_energy" not in launches
+    assert split(energy) == pytest.approx(_dfmp2_naive(b, occ, vir), rel=1e-10)
 
 
 def test_single_precision_by_name_is_the_kernel_s_too():

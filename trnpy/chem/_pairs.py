@@ -22,7 +22,9 @@ GRAIN = 16  # virtuals of a block are a multiple: fewer variants to compile
 LONGEST_SPAN = 448  # virtuals of a block: digits of 1024 auxiliary functions of two of them fit SBUF twice
 GRID_BITS = 16  # of a gap that meets integers of 8 bits: the product is exact in float32
 STEPS = 64  # rungs an octave of what a launch has many of: at most 3 % of them are padding
-HOST_BYTES = 32  # of workspace for each integral on its way to digits
+HOST_BYTES = 8  # of workspace for each integral on its way to digits: its word
+CACHED = 1 << 15  # integrals of a piece: those and their integers stay in the second-level cache
+WIDEST_SHIFT = 1000  # binary orders of magnitude that one factor takes out
 RESULT_BYTES = 4 * 128 * 6  # of one cell
 LARGEST_H = 7  # bits of what integrals are rounded to, with a sign
 CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions in SBUF at once, twice
@@ -162,20 +164,15 @@ def _put(
     b = spin.b[first : first + size]
     nocc, nvir, naux = b.shape
     wide, deep = blocks * cut.span, -(-naux // TILE) * TILE
-    largest = np.abs(b).max(axis=(1, 2))
+    largest = np.array([max(float(x.max()), -float(x.min())) for x in b])
     top = 1.0 if cut.digits == 1 else 127.0 * (BASE**cut.digits - 1) / (BASE - 1)
     limit, exponent = math.frexp(top * (1 - 2.0**-50))
     fraction, own = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = exponent - own - (fraction > limit)
-    scaled = np.ldexp(b, shift[:, None, None])
+    if np.abs(shift).max() >= WIDEST_SHIFT:
+        raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
+    columns, norm = (_numbers if cut.digits == 1 else _digits)(runtime, b, np.exp2(shift), cut.digits, wide, deep)
     unit = BASE ** (1 - cut.digits)
-    bound = float(np.einsum("iaL,iaL->ia", scaled, scaled).max(initial=1.0)) * unit * unit
-    if cut.digits == 1:
-        numbers = np.zeros((deep, nocc, wide), np.float32)
-        numbers[:naux, :, :nvir] = scaled.transpose(2, 0, 1)
-        columns = runtime.put(numbers.reshape(1, deep, nocc * wide))
-    else:
-        columns = _digits(runtime, scaled, cut.digits, wide, deep)
     x = (spin.vir - spin.occ[first : first + size, None]) * 2.0**octave
     gaps = np.ones((3, nocc, wide))
     coarse = np.rint(x / grid) * grid
@@ -183,20 +180,54 @@ def _put(
     gaps[2, :, nvir:] = 0.0
     table = gaps.reshape(3, nocc * wide).astype(np.float32)
     # V in units of the highest group of digits.
-    return Scaled(columns, runtime.put(table), shift - round(math.log2(1 / unit)), bound)
+    return Scaled(columns, runtime.put(table), shift - round(math.log2(1 / unit)), norm * unit * unit)
 
 
-def _digits(runtime: Runtime, scaled: np.ndarray, digits: int, wide: int, deep: int) -> Buffer:
-    """Digits (s, naux, columns) of integers, whose bytes cross the link."""
-    nocc, nvir, naux = scaled.shape
-    word = np.dtype(np.uint32 if digits <= 4 else np.uint64)
+def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
+    """(i, virtuals, scaled integrals) of pieces that stay in a cache; each is overwritten by the next."""
+    rows = max(1, CACHED // b.shape[2])
+    memory = np.empty((rows, b.shape[2]))
+    for i, factor in enumerate(factors):
+        for start in range(0, b.shape[1], rows):
+            part = b[i, start : start + rows]
+            yield i, slice(start, start + len(part)), np.multiply(part, factor, out=memory[: len(part)])
+
+
+def _largest_square(x: np.ndarray) -> float:
+    """The largest sum of squares of a row."""
+    return float(np.einsum("aL,aL->a", x, x).max())
+
+
+def _numbers(
+    runtime: Runtime, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
+) -> tuple[Buffer, float]:
+    """Integrals (1, naux, columns) in float32, and the largest norm, squared, of those of one ia."""
+    numbers, norm = np.zeros((deep, len(b), wide), np.float32), 0.0
+    for i, virtuals, x in _pieces(b, factors):
+        numbers[: b.shape[2], i, virtuals] = x.T
+        norm = max(norm, _largest_square(x))
+    return runtime.put(numbers.reshape(1, deep, -1)), norm
+
+
+def _digits(
+    runtime: Runtime, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
+) -> tuple[Buffer, float]:
+    """Digits (s, naux, columns) of integers, whose bytes cross the link, and the largest norm, squared."""
+    signed, word = (
+        (np.dtype(np.int32), np.dtype(np.uint32)) if digits <= 4 else (np.dtype(np.int64), np.dtype(np.uint64))
+    )
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
-    words = np.full((nocc, wide, deep), offset, word)
-    words[:, :nvir, :naux] = np.rint(scaled).astype(np.int64).astype(word) + offset
-    raw = words.reshape(nocc * wide, deep).view(np.uint8)
+    words, norm = np.full((len(b), wide, deep), offset, word), 0.0
+    integers = np.empty((max(1, CACHED // b.shape[2]), b.shape[2]), signed)
+    for i, virtuals, x in _pieces(b, factors):
+        norm = max(norm, _largest_square(x))
+        here = integers[: len(x)]
+        np.copyto(here, np.rint(x, out=x), casting="unsafe")
+        np.add(here.view(word), offset, out=words[i, virtuals, : b.shape[2]])
+    raw = words.reshape(-1, deep).view(np.uint8)
     places = tuple(range(digits - 1, -1, -1))
-    result: Buffer = runtime.run("digits_split", raw, width=word.itemsize, places=places, turned=True)
-    return result
+    buffer: Buffer = runtime.run("digits_split", raw, width=word.itemsize, places=places, turned=True)
+    return buffer, norm
 
 
 def _launches(
