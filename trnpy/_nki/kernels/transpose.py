@@ -80,9 +80,6 @@ def _half(x, x_at, out, out_at, row, height, width, strips, outs, banks):
                     data=strips[i // blocks.TILE][0:depth, j : j + size],
                     engine=nisa.engine.tensor,
                 )
-            if used % 2 == 0:
-                nisa.tensor_copy(dst=here[:, i0:stop], src=bank[0:size, 0 : stop - i0], engine=nisa.engine.vector)
-            else:
-                nisa.activation(dst=here[:, i0:stop], op=nl.copy, data=bank[0:size, 0 : stop - i0])
+            nisa.tensor_copy(dst=here[:, i0:stop], src=bank[0:size, 0 : stop - i0], engine=nisa.engine.vector)
             used += 1
         nisa.dma_copy(dst=blocks.place(x=out, at=out_at, offset=j * m + row, rows=size, columns=height), src=here)
