@@ -129,6 +129,16 @@ def test_gram_over_several_blocks_is_symmetric_and_accurate(kind):
     assert error(g, a, a.T) <= 4.0
 
 
+@pytest.mark.parametrize("dtype, parts", [("d", 1), ("D", 2)])
+def test_a_product_sends_each_part_once(dtype, parts):
+    a, b = (1 + np.random.default_rng(0).random((2, 64, 64))).astype(dtype)
+    used = device()
+    _matched.matmul(used, a * (1 + 1j) if dtype == "D" else a, b * (2 + 1j) if dtype == "D" else b)
+    launches = used.runtime.counters.launches
+    assert launches["digits_split"] == 2 * parts and launches["digits_matmul"] == launches["abs_bound"] == parts**2
+    assert used.runtime.counters.bytes_in <= (8 + 2) * 2 * parts * a.size
+
+
 def test_gram_sends_its_operand_once():
     a = np.random.default_rng(0).standard_normal((64, 64))
     used = device()

@@ -115,10 +115,8 @@ class Store:
 
     def keep(self, form: Hashable, make: Callable[[], Any]) -> Any:
         """``make()``, or what it returned before for this ``form``."""
-        if self._keep is not None:
-            return self._keep(form, make)
         if form not in self._forms:
-            self._forms[form] = make()
+            self._forms[form] = make() if self._keep is None else self._keep(form, make)
         return self._forms[form]
 
 

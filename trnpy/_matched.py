@@ -59,44 +59,38 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     Uncertified for values that are not finite, or hide more exponent range in their sums than 12 digits hold.
     """
-    if a.dtype.kind == "c":
-        # 4M: each product has scales of its own, so that a small part is as accurate as a large one.
-        c = np.empty((a.shape[0], b.shape[1]), a.dtype)
-        c.real = matmul(device, a.real, b.real) - matmul(device, a.imag, b.imag)
-        c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
-        return c
-    product = _float64 if a.dtype.kind == "f" else _integers
     c = np.zeros((a.shape[0], b.shape[1]), a.dtype)
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
             for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
-                left, right = source(device, a[rows, inner]), source(device, b[inner, columns])
-                c[rows, columns] += product(device, left, right).values
+                left, right = kept(device, a[rows, inner]), kept(device, b[inner, columns])
+                c[rows, columns] += matmul_kept(device, left, right).values
     return c
 
 
 def gram(device: Device, a: np.ndarray) -> np.ndarray:
     """A A^H (m, m) of float64 or complex128 a (m, k), exactly Hermitian: about half the work of ``matmul``."""
-    if a.dtype.kind == "c":
-        c = np.empty((len(a), len(a)), a.dtype)
-        c.real = gram(device, a.real) + gram(device, a.imag)
-        cross = matmul(device, a.imag, a.real.T)
-        c.imag = cross - cross.T
-        return c
-    c = np.zeros((len(a), len(a)))
+    c = np.zeros((len(a), len(a)), a.dtype)
     for rows in pieces(len(a), device.block):
         for inner in pieces(a.shape[1], device.block):
-            c[rows, rows] += _syrk(device, source(device, a[rows, inner])).values
+            c[rows, rows] += gram_kept(device, kept(device, a[rows, inner])).values
         for columns in pieces(rows.start, device.block):
-            c[rows, columns] = matmul(device, a[rows], a[columns].T)
-            c[columns, rows] = c[rows, columns].T
+            c[rows, columns] = matmul(device, a[rows], a[columns].conj().T)
+            c[columns, rows] = c[rows, columns].conj().T
     return c
+
+
+def kept(device: Device, x: np.ndarray) -> Digits:
+    """An array as an operand: its forms serve all products of a call, and others as far as the device keeps them."""
+    parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+    return Digits(x.dtype, tuple(source(device, part) for part in parts))
 
 
 def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None) -> Digits:
     """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
 
-    The result stays on the device as words until it is looked at. 4M for complex operands, as ``matmul``.
+    The result stays on the device as words until it is looked at. Complex operands take four products, each with
+    scales of its own, so that a small part is as accurate as a large one (NUMERICS 1.5).
     ``digits``: of float64, this many without a certificate; the error is relative to the largest terms of each sum.
     """
     shape = a.shape[0], b.shape[1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +23,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     Uncertified as ``_matched.matmul``, for the whole stack.
     """
     if a.dtype.kind == "c":
+        device = _remembering(device)
         c = np.empty((len(a), a.shape[1], b.shape[2]), a.dtype)
         c.real = matmul(device, a.real, b.real) - matmul(device, a.imag, b.imag)
         c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
@@ -30,6 +34,19 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
     parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _remembering(device: Device) -> Device:
+    """The device, with the forms of arrays kept as long as this lives: each part of a complex stack is sent once."""
+    forms: dict[Hashable, tuple[np.ndarray, Any]] = {}
+
+    def keep(x: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+        key = x.ctypes.data, x.shape, x.strides, form
+        if key not in forms:
+            forms[key] = x, device.keep(x, form, make)  # with x: nothing else may take its place
+        return forms[key][1]
+
+    return replace(device, keep=keep)
 
 
 def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
