@@ -62,6 +62,13 @@ def test_a_stored_choice_is_what_is_compiled(stored_as, form, name, tiles, param
     assert any(parameters.items() <= found.items() for found in launched(name))
 
 
+def test_a_choice_for_bfloat16_serves_float16():
+    stored(choice("matmul turned", "bfloat16", (2, 1, 4)))
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    e.matmul(np.ones((90, 80), "f2"), np.ones((80, 90), "f2"))
+    assert [dict(v[2])["m_tiles"] for v in e.counters.variants] == [2]
+
+
 @pytest.mark.parametrize(
     "name, form, bucket, machine",
     [

@@ -19,6 +19,8 @@ VARIANTS = 64  # of one kernel on the fine ladder; a program that needs more sha
 Extents = tuple[int, int, int]  # m, k, n
 TileKey = tuple[str, str, Extents]  # a kernel, what its operands are, and the octaves of their extents
 
+ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their choices
+
 
 def octaves(extents: Extents) -> Extents:
     """The shape bucket of a choice of tiles: extents rounded up to powers of two from a tile to BLOCK."""
@@ -40,7 +42,7 @@ class Buckets:
 
     def tiles(self, kernel: str, form: str, extents: Extents, default: Parameters) -> Parameters:
         """``default`` with the tiles that were found best for such operands, where any were."""
-        found = self._tiles.get((kernel, form, octaves(extents)))
+        found = self._tiles.get((kernel, ALIKE.get(form, form), octaves(extents)))
         return default if found is None else replace(default, m_tiles=found[0], n_tiles=found[1], k_tiles=found[2])
 
     def fit(self, kernel: str, extents: Extents) -> Extents:

@@ -193,7 +193,7 @@ def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
 
 def _call(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
     """A call by what its kernels are compiled for: extents as they are rounded up."""
-    shapes = ("x".join(str(_rounded(e)) for e in a.shape) for a in arrays)
+    shapes = ("x".join(str(_rounded(e)) for e in np.shape(a)) for a in arrays)
     return " ".join((op, dtype.name, precision, *shapes))
 
 
