@@ -82,6 +82,14 @@ def test_products_with_one_shared_operand_are_one_product_of_all(dtype):
     assert recording.shapes == [(30, 7, 5)]
 
 
+def test_large_operands_that_some_share_travel_once():
+    shared = [array(300, 400) for _ in range(3)]
+    calls = [("ij,jk->ik", shared[n % 3], array(400, 3)) for n in range(24)]
+    check(calls, "null", {"matmul": 3})
+    small = [("ij,jk->ik", shared[n % 3][:4], array(400, 3)) for n in range(24)]
+    check(small, "null", {"matmul": 1})
+
+
 def test_products_of_their_own_operands_are_a_stack():
     calls = [("ij,jk->ki", array(9, 12), array(12, 10)) for _ in range(6)]
     assert dict(check(calls, "simulator").launches)["digits_matmul"] == 1

@@ -142,11 +142,27 @@ def _run_group(group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any
             yield item.place, _result(item, c)
     elif _is_grid(group, counts):
         yield from _run_grid(group, distinct, engine)
+    elif (position := _shared(distinct, len(group), engine)) is not None:
+        arrays, which = distinct[position]
+        for n in range(len(arrays)):
+            yield from _run_group([item for item, own in zip(group, which, strict=True) if own == n], engine)
     else:
         size = sum(a.nbytes for a, n in zip(first.arrays, counts, strict=True) if n > 1)
         step = max(1, int(MEMORY // (size + first.dtype.itemsize * extent(first.plan.sizes, first.plan.output))))
         for start in range(0, len(group), step):
             yield from _run_stack(group[start : start + step], counts, engine)
+
+
+def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, engine: Engine) -> int | None:
+    """The position whose operands are shared by so many that a launch for each costs less than sending copies."""
+    if engine.hardware is None:
+        return None
+    gains = []
+    for position, (arrays, _) in enumerate(distinct):
+        copies = (count - len(arrays)) * arrays[0].nbytes / engine.hardware.link_bytes_per_s
+        gains.append((copies - (len(arrays) - 1) * engine.hardware.launch_s, position))
+    gain, position = max(gains)
+    return position if gain > 0 and len(distinct[position][0]) > 1 else None
 
 
 def _run_grid(
