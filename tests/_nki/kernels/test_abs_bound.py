@@ -76,6 +76,9 @@ def test_modelled_cost_on_trn2():
     cost = price(run(KERNEL, (s, s), for_bounds().of_numbers(), mode="trace").trace)
     print(f"modelled: {cost.tensor_utilisation:.2f} of bf16 peak")
     assert cost.tensor_utilisation >= 0.70
+    tiles = for_bounds()
+    blocks = 1 / (128 * tiles.m_tiles) + 1 / (512 * tiles.n_tiles)
+    assert cost.hbm_bytes <= 1.3 * 4096**3 * blocks * 2
 
 
 def test_what_it_refuses():

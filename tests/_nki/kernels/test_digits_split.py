@@ -73,6 +73,7 @@ def test_modelled_bandwidth_on_trn2(turned):
     n = 4096
     cost = price(run(KERNEL, (Specification((n, 8 * n), np.uint8),), keywords(8, SEVEN, turned), mode="trace").trace)
     print(f"modelled: {22 * n * n / cost.device_s / 1e9:.0f} GB/s")
+    assert cost.hbm_bytes <= 1.3 * 22 * n * n
     assert 22 * n * n / cost.device_s >= 0.65 * TRN2.hbm_bytes_per_s
 
 

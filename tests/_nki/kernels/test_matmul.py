@@ -111,7 +111,10 @@ def test_modelled_utilisation_of_rows_as_numpy_has_them(dtype, least):
     """A as C-ordered arrays are: TensorE turns it, 2048 columns of B at a time."""
     s = Specification((4096, 4096), np.dtype(dtype))
     keywords = for_turned(np.dtype(dtype).itemsize, TRN2).of_numbers()
-    assert price(run(KERNEL, (s, s), keywords, mode="trace").trace).tensor_utilisation >= least
+    cost = price(run(KERNEL, (s, s), keywords, mode="trace").trace)
+    assert cost.tensor_utilisation >= least
+    columns = keywords["n_tiles"] * 512
+    assert cost.hbm_bytes <= 1.3 * (4096**3 * (1 / 1024 + 1 / columns) * s.dtype.itemsize + 4 * 4096**2)
 
 
 def test_what_it_refuses():
