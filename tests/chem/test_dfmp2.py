@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from systems import SYSTEMS, reference
 
 import trnpy
@@ -261,6 +263,17 @@ def test_spins_of_different_sizes_by_the_kernel():
     arguments = tuple(zip(*spins, strict=True))
     energy, launches = simulated(arguments)
     assert launches["mp2_energy"] == 3
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 60), st.integers(1, 3), st.integers(1, 40), st.booleans())
+def test_any_number_of_orbitals_is_the_kernel_s(nocc, nvir, naux, nocc_b, nvir_b, unrestricted):
+    arguments = molecular(nocc, nvir, naux, 8)
+    if unrestricted:
+        arguments = tuple(zip(arguments, molecular(nocc_b, nvir_b, naux, 9), strict=True))
+    energy, launches = simulated(arguments)
+    assert launches["mp2_energy"] == (3 if unrestricted else 1)
     assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
 
 

@@ -119,6 +119,13 @@ def test_any_legal_order_gives_the_same(seed):
     np.testing.assert_array_equal(again, straight)
 
 
+def test_nothing_rests_on_float32_products_of_tensor_engine():
+    a, gaps = spin(4, 300, 2, 150, 10)
+    operands = (a, gaps, units_of(a, a), tables(2, 1, 150)[0])
+    straight = run(KERNEL, operands, {"span": 150}).outputs
+    np.testing.assert_array_equal(run(KERNEL, operands, {"span": 150}, perturb_fp32=True).outputs, straight)
+
+
 @pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("digits, blocks", [(4, 1), (4, 2), (1, 1)])
 def test_lint_finds_no_error(target, digits, blocks):
