@@ -129,17 +129,26 @@ def label_sizes(inputs: Sequence[str], output: str, shapes: Shapes) -> dict[str,
 def probe_error(
     inputs: Sequence[str], output: str, sizes: Mapping[str, int], arrays: Sequence[np.ndarray], result: np.ndarray
 ) -> float:
-    """|s(C) - s(A, B, ...)| / (|A|_F |B|_F ...), s a contraction with random signs along every output label.
+    """|s(C) - s(A, B, ...)| / (|A|_F |B|_F ...), s a contraction with random numbers along every output label.
 
-    Costs a pass over the operands: a wrong C passes each of the signs' trials with probability at most 1/2.
+    Costs a pass over the operands.  Numbers of either sign and of unlike size: elements of a wrong C that are equal,
+    or opposite, as those of symmetric systems are, cancel with probability zero, where of signs half would.
     """
     # Not in the operands' own dtype: products of narrow integers wrap around.
     arrays = [a.astype(np.float64) if a.dtype.kind in "iub" else a for a in arrays]
-    signs = [np.random.default_rng(i).integers(0, 2, sizes[c]) * 2.0 - 1.0 for i, c in enumerate(output)]
+    weights = [_weights(i, sizes[c]) for i, c in enumerate(output)]
     ones = ",".join(output)
     separator = "," if ones else ""
-    theirs = _numpy_einsum(f"{','.join(inputs)}{separator}{ones}->", *arrays, *signs, optimize="greedy")
-    ours = _numpy_einsum(f"{output}{separator}{ones}->", result, *signs, optimize="greedy") if signs else result
+    theirs = _numpy_einsum(f"{','.join(inputs)}{separator}{ones}->", *arrays, *weights, optimize="greedy")
+    ours = _numpy_einsum(f"{output}{separator}{ones}->", result, *weights, optimize="greedy") if weights else result
     scale = math.prod(float(np.linalg.norm(np.asarray(a, np.result_type(a, np.float64)))) for a in arrays)
     difference = float(abs(np.asarray(ours, np.complex128) - theirs))
     return difference / scale if scale else difference
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(axis: int, n: int) -> np.ndarray:
+    """Random numbers (n,) between 1/2 and 3/2 of random sign, the same in every run."""
+    generator = np.random.default_rng((axis, n))
+    weights: np.ndarray = generator.uniform(0.5, 1.5, n) * (generator.integers(0, 2, n) * 2.0 - 1.0)
+    return weights

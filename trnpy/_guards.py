@@ -20,6 +20,13 @@ def array(a: Any) -> np.ndarray:
     raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
 
 
+def plain(a: Any) -> Any:
+    """The memory of an instance of a subclass that leaves NumPy's functions to NumPy; anything else as it is."""
+    kind = type(a)
+    inherits = isinstance(a, np.ndarray) and kind.__array_function__ is np.ndarray.__array_function__
+    return np.asarray(a) if inherits and kind is not np.ndarray else a
+
+
 def floating(*arrays: np.ndarray) -> np.dtype:
     """The dtype of products of ``arrays``, in native byte order."""
     # result_type, not the operands' own: float32 with float64 is computed in float64, as NumPy does.

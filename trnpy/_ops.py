@@ -189,6 +189,10 @@ def prepare_einsum(
 ) -> Problem:  # fmt: skip
     if kwargs or order not in ("K", "A", "C", "F"):
         raise Unsupported(Reason.PARAM, f"order {order!r}, options {', '.join(kwargs) or 'none'}")
+    if (
+        optimize is False
+    ):  # NumPy's loop reads the memory of subclasses that do not say otherwise, and gives plain arrays
+        operands = tuple([_guards.plain(a) for a in operands])
     inputs, output, arrays = _einsum.parse(operands)
     if order == "A":
         order = "F" if all(a.flags.f_contiguous for a in arrays) else "C"

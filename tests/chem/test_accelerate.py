@@ -1,11 +1,15 @@
 """PySCF objects accelerated one at a time: the same energies wherever calls go, undone exactly."""
 
+import contextlib
 import doctest
+import functools
+import threading
 
 import numpy as np
 import pytest
+import scipy.linalg
 from doubles import FaultyEngine, RecordingEngine
-from pyscf import gto, lib, mp, scf
+from pyscf import cc, gto, lib, mp, scf
 from systems import SYSTEMS, WATER, converged, method
 
 import trnpy.chem
@@ -83,7 +87,7 @@ def test_products_of_a_field_and_of_mp2_go_through_the_engine():
         products = len(recording.shapes)
         energy = accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr
     assert 0 < products < len(recording.shapes)
-    assert {d.op for d in decisions} == {"trnpy.chem.build_jk_df", "trnpy.chem.dfmp2_energy"}
+    assert {d.op for d in decisions} == {"trnpy.chem.build_jk_df", "trnpy.chem.dfmp2_energy", "scipy.linalg.eigh"}
     plain = fitted("RHF").run(conv_tol=1e-11)
     assert abs(energy - mp.dfmp2.DFMP2(plain).run().e_corr) < HARTREE
 
@@ -131,7 +135,7 @@ def test_what_is_not_covered_is_pyscf_s_own():
         outcore = mp.dfmp2.DFMP2(plain)
         outcore.force_outcore = True
         assert abs(accelerate(outcore).run().e_corr - mp.dfmp2.DFMP2(plain).run().e_corr) < HARTREE
-    assert not [d for d in decisions if d.op != "trnpy.chem.build_jk_df"]
+    assert not [d for d in decisions if d.op not in ("trnpy.chem.build_jk_df", "scipy.linalg.eigh")]
     short = accelerate(mp.dfmp2.DFMP2(plain))
     short.max_memory = 1
     short.verbose = 0
@@ -172,11 +176,101 @@ def test_the_patch_and_an_accelerated_object_work_together():
     assert {d.op for d in decisions if d.on_device} >= {"trnpy.chem.dfmp2_energy", "scipy.linalg.cholesky"}
 
 
-@pytest.mark.parametrize("other", [lambda: converged("H2O"), lambda: mp.MP2(converged("H2O")), lambda: np.ones(3)])
+JOBS = {  # what is accelerated, and what of it must have been on the device path when forced
+    "RHF": (lambda mol: scf.RHF(mol), {"scipy.linalg.eigh"}),
+    "UHF": (lambda mol: scf.UHF(mol), {"scipy.linalg.eigh"}),
+    "RKS": (lambda mol: scf.RKS(mol, xc="b3lyp"), {"scipy.linalg.eigh"}),
+    "DF-RHF": (lambda mol: scf.RHF(mol).density_fit(), {"scipy.linalg.eigh", "trnpy.chem.build_jk_df"}),
+    "MP2": (lambda mol: mp.MP2(field(mol)), {"numpy.einsum"}),
+    "UMP2": (lambda mol: mp.UMP2(scf.UHF(mol).run(conv_tol=1e-11)), {"numpy.einsum"}),
+    "DF-MP2": (lambda mol: mp.dfmp2.DFMP2(field(mol)), {"trnpy.chem.dfmp2_energy"}),
+    "CCSD": (lambda mol: cc.CCSD(field(mol)), {"pyscf.lib.einsum", "pyscf.lib._dgemm", "pyscf.lib.ddot"}),
+    "UCCSD": (lambda mol: cc.UCCSD(scf.UHF(mol).run(conv_tol=1e-11)), {"pyscf.lib.einsum", "numpy.einsum"}),
+}
+
+
+@functools.cache
+def field(mol):
+    return scf.RHF(mol).run(conv_tol=1e-11)
+
+
+@functools.cache
+def water():
+    return gto.M(atom=WATER, basis="sto-3g", verbose=0)
+
+
+def solved(method):
+    for name, value in (("conv_tol", 1e-11), ("conv_tol_normt", 1e-9)):
+        if hasattr(method, name):
+            setattr(method, name, value)
+    return method.run()
+
+
+@functools.cache
+def plain_energy(job):
+    return solved(JOBS[job][0](water())).e_tot
+
+
+@pytest.mark.parametrize("where", [*POLICIES, "raises", "wrong", "patched"])
+@pytest.mark.parametrize("job", [pytest.param(j, marks=pytest.mark.slow) if j == "UCCSD" else j for j in JOBS])
+def test_every_method_gives_pyscf_s_energy(job, where):
+    make, expected = JOBS[job]
+    method = make(water())
+    faulty = FaultyEngine(where) if where in ("raises", "wrong") else None
+    changes = POLICIES.get(where, {"force": True, "fallback": "log"})
+    before = np.einsum, lib.einsum, scipy.linalg.eigh, lib.dot
+    with engine(faulty) if faulty else contextlib.nullcontext(), policy(**changes), trace() as decisions:
+        if where == "patched":
+            with trnpy.chem.patch_pyscf():
+                ours = solved(method)
+        else:
+            ours = solved(accelerate(method))
+    assert abs(ours.e_tot - plain_energy(job)) < HARTREE
+    assert before == (np.einsum, lib.einsum, scipy.linalg.eigh, lib.dot)
+    if where == "forced":
+        assert expected <= {d.op for d in decisions if d.on_device}
+    elif faulty:
+        # A wrong multiple of a product that is zero by symmetry is right.
+        assert faulty.products and (where == "wrong" or not any(d.on_device for d in decisions))
+        assert {Reason.ACCURACY if where == "wrong" else Reason.ERROR} <= {d.reason for d in decisions}
+    elif where != "patched":
+        assert decisions and not any(d.on_device for d in decisions)
+        assert ours.undo_trnpy() is method and type(method) is type(make(water()))
+
+
+def test_what_coupled_cluster_does_afterwards_is_accelerated_too():
+    method = accelerate(solved(cc.CCSD(field(water()))))
+    plain = solved(cc.CCSD(field(water())))
+    with policy(force=True), trace() as decisions:
+        assert abs(method.ccsd_t() - plain.ccsd_t()) < HARTREE
+        np.testing.assert_allclose(method.make_rdm1(), plain.make_rdm1(), atol=1e-7)
+        np.testing.assert_allclose(method.ipccsd(nroots=1)[0], plain.ipccsd(nroots=1)[0], atol=1e-7)
+    assert {"numpy.einsum", "pyscf.lib.einsum"} <= {d.op for d in decisions if d.on_device}
+
+
+def test_another_thread_sees_plain_pyscf_meanwhile(monkeypatch):
+    """Accelerated is what the object does, not what others do at the same time."""
+    method, seen = accelerate(mp.MP2(field(water()))), []
+    make_rdm1 = mp.mp2.make_rdm1
+
+    def beside(*args, **kwargs):
+        with trace() as decisions:
+            thread = threading.Thread(target=lambda: seen.append(lib.einsum("ij,jk->ik", np.eye(3), np.eye(3))))
+            thread.start()
+            thread.join()
+            seen.append(len(decisions))
+            lib.einsum("ij,jk->ik", np.eye(3), np.eye(3))
+            seen.append(len(decisions))
+        return make_rdm1(*args, **kwargs)
+
+    monkeypatch.setattr(mp.mp2.RMP2, "make_rdm1", beside)
+    solved(method).make_rdm1()
+    assert seen[1:] == [0, 1]
+
+
+@pytest.mark.parametrize("other", [lambda: converged("H2O").mol, lambda: np.ones(3)])
 def test_other_objects_are_refused_by_name(other):
-    with pytest.raises(
-        TypeError, match=r"accelerate\((RHF|RMP2|ndarray)\): expected DFMP2, DFUMP2 or a density-fitted"
-    ):
+    with pytest.raises(TypeError, match=r"accelerate\((Mole|ndarray)\): expected a mean field, MP2 or coupled cluster"):
         accelerate(other())
 
 

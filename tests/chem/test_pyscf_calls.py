@@ -152,6 +152,32 @@ def test_an_unforced_call_is_bit_identical(case, patched):
             assert ours.tobytes() == plain.tobytes() and ours.strides == plain.strides
 
 
+@pytest.mark.parametrize("out", [None, "new", "added"])
+def test_a_route_scales_and_adds_as_pyscf_does(out, patched):
+    """Where PySCF loops the host multiplies matrices: alpha, beta and the output are still the caller's."""
+    a, b = np.random.default_rng(0).standard_normal((2, 60, 40, 40))
+    options = {"alpha": 2.0} | ({"out": np.ones((60, 40, 40)), "beta": float(out == "added")} if out else {})
+    with trnpy.original():
+        expected = lib.contract("bij,bjk->bik", a, b, **{**options, **({"out": options["out"].copy()} if out else {})})
+    with trace() as decisions:
+        result = lib.contract("bij,bjk->bik", a, b, **options)
+    assert decisions[0].reason is Reason.ROUTE
+    np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-12)
+    assert not out or result is options["out"]
+
+
+def test_numpy_s_einsum_reads_tagged_arrays_as_it_always_does(patched):
+    dm, h = tagged(6, 6), real(6, 6)
+    for subscripts, operands in (("ij,ji->", (dm, h)), ("pq,qr->pr", (h, dm)), ("ij->ji", (dm,))):
+        with trnpy.original():
+            expected = np.einsum(subscripts, *operands)
+        with engine(RecordingEngine()), policy(force=True), trace() as decisions:
+            ours = np.einsum(subscripts, *operands)
+        assert decisions[0].on_device == (len(operands) == 2)
+        assert type(ours) is type(expected) and np.shares_memory(ours, dm) == np.shares_memory(expected, dm)
+        np.testing.assert_allclose(ours, expected, rtol=1e-13)
+
+
 def test_a_read_only_result_of_an_engine_is_no_obstacle(patched):
     for case in ("ddot", "contract, batched", "eig"):
         function, args, kwargs = made(case)

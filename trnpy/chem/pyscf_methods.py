@@ -1,4 +1,4 @@
-"""Methods of PySCF accelerated one object at a time: the energy of DF-MP2, J and K of density-fitted SCF."""
+"""Methods of PySCF accelerated one object at a time: DF-MP2, density-fitted J and K, eigenproblems, contractions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 from pyscf import df, gto, lib, scf
+from pyscf.cc import ccsd
 from pyscf.data.elements import ELEMENTS
 from pyscf.df import df_jk
-from pyscf.mp import dfmp2, dfump2
+from pyscf.mp import dfmp2, dfump2, mp2
 
 from trnpy.chem._rows import MEMORY, REAL
 from trnpy.chem.dfmp2 import WORKSPACE, dfmp2_energy
 from trnpy.chem.jk import build_jk_df
+from trnpy.chem.pyscf_patch import patched_pyscf
 
 
 class _Accelerated:
@@ -58,8 +60,16 @@ def _short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> b
     return bool(mp.max_memory - lib.current_memory()[0] < amplitudes / 1e6)
 
 
-class AcceleratedDFSCF(_Accelerated):
-    """Density-fitted SCF of PySCF whose J and K come from ``build_jk_df``."""
+class AcceleratedSCF(_Accelerated):
+    """SCF of PySCF whose eigenproblems are decided, traced and reported as any call."""
+
+    def eig(self, *args: Any, **kwargs: Any) -> Any:
+        with patched_pyscf(EIGENPROBLEMS):
+            return super().eig(*args, **kwargs)  # type: ignore[misc]
+
+
+class AcceleratedDFSCF(AcceleratedSCF):
+    """Density-fitted SCF of PySCF whose J and K come from ``build_jk_df``, and eigenproblems as of any SCF."""
 
     _trnpy_unpacked: tuple[np.ndarray, np.ndarray] | None = None  # triangles, and the matrices that they are of
 
@@ -116,16 +126,50 @@ def _occupied(dm: Any) -> list[np.ndarray] | None:
     return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
 
 
-MIXINS = (AcceleratedDFMP2, AcceleratedDFSCF)
+def _inside(name: str) -> Any:
+    """Method ``name`` of the class behind, its contractions and eigenproblems accelerated while it runs."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        behind = next(cls for cls in type(self).__mro__ if not issubclass(cls, _Accelerated) and name in vars(cls))
+        with patched_pyscf():
+            return getattr(behind, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+class AcceleratedMP2(_Accelerated):
+    """MP2 of PySCF, its transformation and density matrices by accelerated contractions."""
+
+    kernel, ao2mo, make_rdm1, make_rdm2 = map(_inside, ("kernel", "ao2mo", "make_rdm1", "make_rdm2"))
+
+
+class AcceleratedCCSD(AcceleratedMP2):
+    """Coupled cluster of PySCF, its amplitude equations, triples and density matrices by accelerated contractions."""
+
+    ccsd, solve_lambda, ccsd_t = map(_inside, ("ccsd", "solve_lambda", "ccsd_t"))
+    ipccsd, eaccsd, eeccsd = map(_inside, ("ipccsd", "eaccsd", "eeccsd"))
+
+
+EIGENPROBLEMS = frozenset({"scipy.linalg.eigh", "pyscf.scf.hf.eig"})
+KINDS = (  # of PySCF, the first that fits, and what is put before it
+    ((dfmp2.DFRMP2, dfump2.DFUMP2), AcceleratedDFMP2),
+    (df_jk._DFHF, AcceleratedDFSCF),
+    (scf.hf.SCF, AcceleratedSCF),
+    (ccsd.CCSDBase, AcceleratedCCSD),
+    (mp2.MP2Base, AcceleratedMP2),
+)
+MIXINS = (AcceleratedDFMP2, AcceleratedDFSCF, AcceleratedSCF, AcceleratedCCSD, AcceleratedMP2)
 
 
 def accelerate(method: Any) -> Any:
-    """``method`` itself, accelerated until ``method.undo_trnpy()``: DF-MP2 or density-fitted SCF of PySCF.
+    """``method`` itself, accelerated until ``method.undo_trnpy()``: a mean field, MP2 or coupled cluster of PySCF.
 
     Of DF-MP2 (``pyscf.mp.dfmp2.DFMP2``, ``pyscf.mp.dfump2.DFUMP2``) the energy and the amplitudes, of a
-    density-fitted mean field (``scf.RHF(mol).density_fit()`` and its kin) J and K come from trnpy: decided,
-    traced and reported as any call, and on the host by faster products than PySCF's own.  What that does not
-    cover (integrals on disk, range separation, complex densities) PySCF does as always.
+    density-fitted mean field (``scf.RHF(mol).density_fit()`` and its kin) J and K, of any mean field the
+    eigenproblems, of MP2 and coupled cluster the contractions come from trnpy: decided, traced and reported as any
+    call, and on the host by faster products than PySCF's own where there are.  What that does not cover
+    (integrals on disk, range separation, complex densities) PySCF does as always.
 
     >>> from pyscf import gto, mp, scf
     >>> import trnpy.chem
@@ -138,13 +182,12 @@ def accelerate(method: Any) -> Any:
     """
     if isinstance(method, _Accelerated):
         return method
-    if isinstance(method, (dfmp2.DFRMP2, dfump2.DFUMP2)):
-        return lib.set_class(method, (AcceleratedDFMP2, type(method)))
-    if isinstance(method, df_jk._DFHF):
-        return lib.set_class(method, (AcceleratedDFSCF, type(method)))
+    for kind, mixin in KINDS:
+        if isinstance(method, kind):
+            return lib.set_class(method, (mixin, type(method)))
     raise TypeError(
-        f"accelerate({type(method).__name__}): expected DFMP2, DFUMP2 or a density-fitted mean field, such as "
-        "scf.RHF(mol).density_fit(); patch_pyscf() accelerates what any other method calls"
+        f"accelerate({type(method).__name__}): expected a mean field, MP2 or coupled cluster of PySCF; "
+        "patch_pyscf() accelerates what any other method calls"
     )
 
 

@@ -6,11 +6,12 @@ alone passes most of its work by.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyscf.scf.hf as hf
 from trnpy import _einsum, _ops, _patch
 from trnpy._dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import Engine
-from trnpy._hook import LIBRARIES
+from trnpy._hook import LIBRARIES, active
 from trnpy._policy import current_policy
 from trnpy.linalg import _ops as _linalg_ops
 from trnpy.linalg._matrices import SMALL
@@ -309,6 +310,29 @@ def patch_pyscf() -> PyscfPatch:
         new = PyscfPatch((_patch.patch(), _patch.patch_rows(ops, True, LIBRARIES, {})))
         _patches.append(new)
     return new
+
+
+@contextlib.contextmanager
+def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
+    """As ``patch_pyscf``, for a block, in this thread or task only.
+
+    ``names``: those rows alone, and only where callers look them up when they call.
+    """
+    ops = rows() if _is_tested(pyscf.__version__) else {}
+    everything = {**_patch._select(None), **ops}
+    chosen = {name: op for name, op in everything.items() if names is None or name in names}
+    if chosen.keys() <= active().names:
+        yield
+        return
+    own = {name: op for name, op in chosen.items() if name in ops}
+    general = {name: op for name, op in chosen.items() if name not in ops}
+    try:
+        with _patch._patched(general, False, LIBRARIES, {}), _patch._patched(own, names is None, LIBRARIES, {}):
+            yield
+    finally:
+        if names is None:
+            with _patch._here.lock:
+                _release()
 
 
 def unpatch_pyscf() -> None:
