@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _engine
+from trnpy import _doctor, _engine, _timings, _tuning
 from trnpy._dispatch import Reason
 from trnpy._engine import DeviceEngine, engine
 from trnpy._nki import device
@@ -290,3 +290,18 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     assert neuron_route().device == "neuron"
     expected = chosen or str(tmp_path / "trnpy" / "neuron-compile-cache")
     assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()
+
+
+def test_tiles_are_timed_on_it_and_kept_for_it(monkeypatch, capsys):
+    """The whole of calibrate --kernels but for the device: one case of each kind of operand."""
+    small = [c for c in _timings.cases(TRN2) if c.extents == (128, 128, 128) and c.kernel in ("syrk", "digits_matmul")]
+    monkeypatch.setattr(_timings, "cases", lambda machine: small)
+    monkeypatch.setattr(_timings, "REPEATS", 1)
+    e = DeviceEngine(runtime())
+    monkeypatch.setattr(_doctor, "current_engine", lambda settings: e)
+    assert _doctor.calibrate(["--kernels"]) == 0
+    said = capsys.readouterr().out
+    assert "launches of the best choices" in said and said.count("us measured") == 2 and "2 of 2 cases" in said
+    found = _tuning.load("neuron", "trn2")
+    assert all(c.measured for c in found.choices) and set(found.compile_s) == {"syrk", "digits_matmul"}
+    assert e.counters.compiles["syrk"] >= 2
