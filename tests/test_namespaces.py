@@ -41,7 +41,7 @@ OURS = {
     "linalg.blas": {"get_blas_funcs", *(op.name.rpartition(".")[2] for op in BLAS_OPS)},
     "linalg.lapack": {"get_lapack_funcs", *(op.name.rpartition(".")[2] for op in LAPACK_OPS)},
     "sparse": CLASSES | set(trnpy.sparse._MAKERS) | {"csgraph", "linalg"},
-    "sparse.linalg": set(trnpy.sparse.linalg._MAKERS),
+    "sparse.linalg": set(trnpy.sparse.linalg._MAKERS) | {"cg", "eigsh", "gmres", "lobpcg"},
     "sparse.csgraph": {*trnpy.sparse.csgraph._MAKERS, "maximum_flow"},
 }
 
@@ -49,8 +49,8 @@ OURS = {
 NOT_SPARSE = {
     "sparse": """find get_index_dtype issparse isspmatrix isspmatrix_bsr isspmatrix_coo isspmatrix_csc isspmatrix_csr
         isspmatrix_dia isspmatrix_dok isspmatrix_lil safely_cast_index_arrays save_npz""",
-    "sparse.linalg": """aslinearoperator bicg bicgstab cg cgs eigs eigsh expm_multiply factorized funm_multiply_krylov
-        gcrotmk gmres is_sptriangular lgmres lobpcg lsmr lsqr minres norm onenormest qmr spbandwidth spilu splu
+    "sparse.linalg": """aslinearoperator bicg bicgstab cgs eigs expm_multiply factorized funm_multiply_krylov
+        gcrotmk is_sptriangular lgmres lsmr lsqr minres norm onenormest qmr spbandwidth spilu splu
         spsolve_triangular svds tfqmr use_solver""",
     "sparse.csgraph": """bellman_ford breadth_first_order connected_components construct_dist_matrix
         csgraph_masked_from_dense csgraph_to_dense csgraph_to_masked depth_first_order dijkstra floyd_warshall johnson

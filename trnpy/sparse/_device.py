@@ -113,7 +113,7 @@ def _gather(engine: DeviceEngine, a: Any, csr: Any, index: int, part: np.ndarray
             for g in groups(csr, np.ascontiguousarray(part, np.float32))
         ]
 
-    launches = _kept(engine, source, ("groups", index, source.turned), make)
+    launches = kept(engine, source, ("groups", index, source.turned), make)
     for columns in pieces(x.shape[1], COLUMNS):
         width = columns.stop - columns.start
         right = runtime.put(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
@@ -124,7 +124,7 @@ def _gather(engine: DeviceEngine, a: Any, csr: Any, index: int, part: np.ndarray
     return c.reshape(-1, x.shape[1])[: csr.shape[0]]
 
 
-def _kept(engine: DeviceEngine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def kept(engine: DeviceEngine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """``make()``, or what the engine's cache has of it for these very elements in this very pattern."""
     if source.data is None:
         return make()
@@ -221,7 +221,7 @@ class Tiled:
         return t, order, t.column[order], t.row[order], t.blocks[::-1]
 
     def _keep(self, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return _kept(self.engine, self.source, form, make)
+        return kept(self.engine, self.source, form, make)
 
     def _stack(self, tiles: np.ndarray, dtype: Any) -> Buffer:
         """(T 128, 128) on the device; there is one tile of zeros at least after the last."""

@@ -63,7 +63,7 @@ class _Offer:
     bytes_a: int
 
 
-def _flops(seconds: float, dtype: np.dtype, policy: Policy, hardware: Hardware) -> float:
+def flops_of(seconds: float, dtype: np.dtype, policy: Policy, hardware: Hardware) -> float:
     """The products that TensorE would compute meanwhile: costs are counted in these."""
     return seconds / product_s(1.0, dtype, policy.precision, hardware)
 
@@ -77,7 +77,7 @@ def _by_tiles(
     form = NAMED.get(policy.precision, "" if dtype.char in "dD" else "float32")
     itemsize = {"": DIGIT_BYTES, "float32": 4, "bfloat16": 2}[form]
     tiles = blocks.count + (0 if form else CARRY_TILES * int(np.count_nonzero(blocks.in_row)))
-    least = _flops(TILE_S, dtype, policy, hardware)
+    least = flops_of(TILE_S, dtype, policy, hardware)
     launches = parts * -(-max(blocks.count, 1) // SLOTS) * -(-columns // (COLUMNS if form else DIGIT_COLUMNS))
     found = replace(
         cost,
@@ -94,7 +94,7 @@ def _by_groups(
     count = a.nnz / TILE + -(-a.shape[0] // TILE) / 2
     seconds = parts * count * GROUP_S * max(1.0, columns / (COLUMNS // 2))
     launches = parts * -(-int(count) // SLOTS) * -(-columns // COLUMNS)
-    found = replace(cost, products=_flops(seconds, dtype, policy, hardware), launches=launches)
+    found = replace(cost, products=flops_of(seconds, dtype, policy, hardware), launches=launches)
     return _Offer("gathered", found, parts * STORED_BYTES * a.nnz)
 
 

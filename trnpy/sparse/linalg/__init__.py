@@ -1,4 +1,4 @@
-"""scipy.sparse.linalg's names; results that are sparse are trnpy's."""
+"""scipy.sparse.linalg's names; accelerated ones are the rows of ``_ops``, results that are sparse are trnpy's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from scipy.sparse import linalg as _scipy
 
 from trnpy._names import public as _public
+from trnpy._names import rows as _rows
 from trnpy.sparse._classes import makers as _makers
+from trnpy.sparse.linalg._ops import OPS as _OPS
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import *  # noqa: F403
@@ -16,7 +18,7 @@ _MAKERS = ("expm", "inv", "matrix_power", "spsolve")
 
 __all__ = _scipy.__all__
 
-_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__)
+_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _rows(_OPS, __name__)
 globals().update(_names)
 
 

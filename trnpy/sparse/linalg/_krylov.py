@@ -1,0 +1,168 @@
+"""Linear systems of a sparse matrix on an engine: iterations in float32 there, residuals of float64 on the host."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trnpy._dispatch import Reason, Unsupported
+from trnpy._engine import DeviceEngine, Engine
+from trnpy._nki.kernels.bsr_spmm_reference import SLOTS, bounds_of
+from trnpy._nki.kernels.cg_iterations_reference import BLOCKS
+from trnpy._nki.kernels.gmres_steps_reference import ELEMENTS
+from trnpy.sparse._device import Source, kept, padded
+from trnpy.sparse._tiles import TILE, compressed, rung, tiling
+
+UNIT = 4  # tiles of half a turn
+STEPS = 32  # of one launch of conjugate gradients: 10 to 20 launches for the Laplacians of NUMERICS 4
+CYCLE = 32  # most steps of one launch of GMRES
+INNER = 1e-5  # of the norm of a right-hand side: what float32 reaches while its matrix is not too ill-conditioned
+# Of the residual, that a refinement must at least take away: conjugate gradients run to INNER, and where float32 is
+# not accurate enough they do not help at all; a cycle of GMRES may be one of many.
+GAIN, CYCLE_GAIN = 0.5, 0.9
+
+Vector = np.ndarray
+# (scaled right-hand side, square of the norm to reach, steps left) -> the solution, and the steps that were taken
+Inner = Callable[[Vector, float, int], tuple[Vector, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """L A R in float32 as kernels take it, L and R powers of two: on a device, or as arrays."""
+
+    matrix: Any  # CSR in float64: what residuals are computed of
+    left: np.ndarray  # (n,)
+    right: np.ndarray  # (n,)
+    arrays: tuple[Any, ...]  # tiles, left_at, column_of, bounds
+    blocks: int
+
+
+def _powers(x: np.ndarray) -> np.ndarray:
+    """The powers of two nearest to positive x, by their exponents."""
+    return np.asarray(np.exp2(np.rint(np.log2(x))))
+
+
+def of_diagonal(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scales that leave ones on the diagonal, nearly: conjugate gradients then see no units."""
+    diagonal = matrix.diagonal()
+    if not (diagonal > 0).all():
+        raise Unsupported(Reason.VALUE, "not positive definite: the diagonal is not positive")
+    scale = _powers(1 / np.sqrt(diagonal))
+    return scale, scale
+
+
+def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scales that leave the largest element of each row near one, and then of each column."""
+    largest = np.abs(matrix).max(axis=1).toarray().ravel()
+    if not largest.all():
+        raise Unsupported(Reason.VALUE, "singular: a row of zeros")
+    left = _powers(1 / largest)
+    across = np.abs(sparse.diags_array(left) @ matrix).max(axis=0).toarray().ravel()
+    if not across.all():
+        raise Unsupported(Reason.VALUE, "singular: a column of zeros")
+    return left, _powers(1 / across)
+
+
+def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Operator:
+    """``a`` (n, n) for kernels; on a device it stays there while it does not change."""
+    source = Source.of(a, np.dtype(np.float64))
+
+    def make() -> Operator:
+        matrix = compressed(a, np.dtype(np.float64))
+        left, right = scales(matrix)
+        t = tiling(matrix)
+        blocks = t.blocks[0]
+        if blocks > BLOCKS or len(t.row) >= SLOTS:
+            raise Unsupported(Reason.LAYOUT, f"{len(t.row)} tiles in {blocks} block rows exceed one launch")
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        with np.errstate(all="ignore"):
+            values = (matrix.data * left[rows] * right[matrix.indices]).astype(np.float32)
+        count = rung(len(t.row))
+        tiles = padded(t.tiles(values), (count,), 0, np.float32).reshape(-1, TILE)
+        places = (np.arange(len(t.row)) * TILE**2, t.column)
+        slots = [padded(p[np.newaxis], (1, count), 0, np.int32) for p in places]
+        bounds = bounds_of(np.searchsorted(t.row, np.arange(blocks + 1)), UNIT)
+        arrays: tuple[Any, ...] = (tiles, *slots, bounds)
+        if isinstance(engine, DeviceEngine):
+            arrays = tuple(engine.runtime.put(x) for x in arrays)
+        return Operator(matrix, left, right, arrays, blocks)
+
+    if not isinstance(engine, DeviceEngine):
+        return make()
+    made: Operator = kept(engine, source, ("krylov", scales.__name__, source.turned), make)
+    return made
+
+
+def _launch(engine: Engine, kernel: str, *operands: Any, **parameters: Any) -> Any:
+    """A kernel on the engine's device; without one its twin, in NumPy."""
+    if isinstance(engine, DeviceEngine):
+        return engine.runtime.launch(kernel, *operands, **parameters)
+    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{kernel}_reference"), kernel)
+    return twin(*operands, **parameters)
+
+
+def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
+    """A vector as kernels take it: element 128 c + i is [i, c]."""
+    return np.ascontiguousarray(padded(x, (blocks * TILE,), 0, np.float32).reshape(blocks, TILE).T)
+
+
+def _everywhere(value: float) -> np.ndarray:
+    return np.full((TILE, 1), value, np.float32)
+
+
+def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
+    """STEPS iterations a launch, until the residual is small enough."""
+
+    def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
+        right = _laid(r, op.blocks)
+        x, p = np.zeros_like(right), right
+        rho, done = _everywhere(float(np.sum(right * right))), 0
+        while done < steps and rho[0, 0] > limit:
+            x, right, p, rho, _, taken = _launch(
+                engine, "cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=STEPS, unit=UNIT
+            )
+            done += int(taken[0, 0])
+        return x.T.ravel()[: len(r)].astype(np.float64), done
+
+    return inner
+
+
+def gmres_cycles(engine: Engine, op: Operator, restart: int) -> Inner:
+    """One cycle of at most ``restart`` steps a launch."""
+    most = max(min(restart, CYCLE, ELEMENTS // op.blocks, len(op.left)), 1)
+
+    def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
+        right = _laid(r, op.blocks)
+        x, _, _, taken = _launch(engine, "gmres_steps", *op.arrays, right, _everywhere(limit), most=most, unit=UNIT)
+        return x.T.ravel()[: len(r)].astype(np.float64), int(taken[0, 0])
+
+    return inner
+
+
+def refine(op: Operator, b: Vector, x: Vector, target: float, steps: int, inner: Inner, gain: float) -> Vector:
+    """x (n,) with |b - A x| at most ``target``, in at most ``steps`` inner steps from the ``x`` given.
+
+    Unsupported where they do not suffice, or a refinement leaves more than ``gain`` of the residual.
+    """
+    residual = b - op.matrix @ x
+    size = float(np.linalg.norm(residual))
+    while not size <= target:
+        scaled = op.left * residual
+        unit = float(np.exp2(np.floor(np.log2(np.abs(scaled).max()))))
+        scaled /= unit
+        reach = max(0.5 * target / size, INNER)
+        limit = float(np.float32(reach * reach * np.sum(scaled * scaled)))
+        change, taken = inner(scaled, limit, steps)
+        steps -= taken
+        with np.errstate(all="ignore"):
+            x = x + op.right * change * unit
+            residual = b - op.matrix @ x
+            before, size = size, float(np.linalg.norm(residual))
+        if not size <= gain * before or (size > target and steps <= 0) or not taken:
+            raise Unsupported(Reason.ACCURACY, f"refinement in float32 stops at a residual of {size:.2g}")
+    return x
