@@ -172,6 +172,7 @@ def ao2mo(
     Returns (nleft, nright, naux), what ``dfmp2_energy`` takes, or (nleft, nright, nketleft, nketright), C-contiguous.
     ValueError where shapes do not fit; TypeError for complex integrals.
 
+    On a device each matrix has one exponent, so that errors are relative to its largest integral.
     Two half transformations of O(nao^4 norbitals); Bender, J. Comput. Phys. 9, 547 (1972).
     """
     g, bra, ket = _checked(integrals, c_left, c_right, ket)
