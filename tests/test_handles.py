@@ -219,6 +219,8 @@ def test_calls_of_the_wrong_form(device):
             device.trsm(a, b, **options)
     with pytest.raises(ValueError, match="expected"):
         device.trsm(b, b)
+    with pytest.raises(TypeError, match="expected floating-point"):
+        device.trsm(a.astype("i8"), b.astype("i8"))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "d"])

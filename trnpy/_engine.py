@@ -138,7 +138,7 @@ class HostEngine:
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
     ) -> Any:
         t, right = _array(a), _array(b)
-        _solve.check(t.shape, right.shape, side, trans)
+        _solve.check(t, right, side, trans)
         t, right, down = _solve.oriented(t, right, side, lower, trans)
         x = _host.solve_triangular(t, right, lower=down, unit_diagonal=unit, check_finite=False)
         x = x.astype(np.result_type(t, right), copy=False)

@@ -171,7 +171,7 @@ class DeviceEngine:
         Only the triangle named is read. A zero on the diagonal raises LinAlgError where A is an array; of numbers
         on the device it is for the caller to refuse. With a handle among the operands the result is one.
         """
-        _solve.check(a.shape, b.shape, side, trans)
+        _solve.check(a, b, side, trans)
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
             return self._solved(a, b, side, lower, trans, unit)
         a, b = self._alike(a, b)

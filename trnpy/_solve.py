@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from trnpy import _host
+from trnpy._handles import Operand
 
 LEAF = 128  # order of the diagonal blocks that the host inverts: one tile of the device
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -20,13 +21,15 @@ def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -
     return (a, b, lower) if side == "left" else (a.swapaxes(-1, -2), b.swapaxes(-1, -2), not lower)
 
 
-def check(a_shape: tuple[int, ...], b_shape: tuple[int, ...], side: str, trans: str) -> None:
-    """ValueError says what is wrong with the form of a call."""
+def check(a: Operand, b: Operand, side: str, trans: str) -> None:
+    """ValueError or TypeError says what is wrong with the form of a call."""
     if side not in ("left", "right") or trans not in ("N", "T", "C"):
         raise ValueError(f"side={side!r}, trans={trans!r}: expected left or right, and N, T or C")
-    square = len(a_shape) == len(b_shape) == 2 and a_shape[0] == a_shape[1]
-    if not square or b_shape[side == "right"] != a_shape[0]:
-        raise ValueError(f"a {a_shape} and b {b_shape}, side={side!r}: expected a square matrix and sides of its order")
+    square = len(a.shape) == len(b.shape) == 2 and a.shape[0] == a.shape[1]
+    if not square or b.shape[side == "right"] != a.shape[0]:
+        raise ValueError(f"a {a.shape} and b {b.shape}, side={side!r}: expected a square matrix and sides of its order")
+    if {a.dtype.kind, b.dtype.kind} - set("fc"):
+        raise TypeError(f"a of {a.dtype} and b of {b.dtype}: expected floating-point numbers")
 
 
 def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Product, leaf: Leaf, size: int) -> np.ndarray:
