@@ -1,7 +1,15 @@
-"""No decision makes a call slower without a device: trnpy on the host over the original, from 100 us upward."""
+"""No decision makes a call slower without a device: trnpy on the host over the original, from 100 us upward.
+
+Also where a route looks at the values and leaves them to SciPy: stacks of which all, half, a tenth or one matrix are
+ill-conditioned (1e10), singular to working precision (1e16, where SciPy warns), triangular, or not positive definite.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import time
+import warnings
 from functools import partial
 
 import numpy as np
@@ -12,6 +20,8 @@ import trnpy.linalg
 from benchmarks._measure import gate, header, interleaved
 
 LIMIT = 1.02
+STACKS = ((64, 4), (128, 4), (1000, 4), (3000, 4), (200, 12), (60, 64))
+SHARES = {"all": 1.0, "half": 0.5, "a tenth": 0.1, "one": 0.0}
 SIZES = (64, 128, 256, 512, 1024)
 FROM_S = 100e-6
 
@@ -55,6 +65,56 @@ def cases(n: int):
         yield "eigvalsh", lambda: scipy.linalg.eigvalsh(spd), lambda: trnpy.linalg.eigvalsh(spd)
 
 
+def stack_of(count: int, n: int, condition: float, share: float) -> np.ndarray:
+    """(count, n, n), of which that share, at least one matrix, has that condition number; they lie scattered."""
+    rng = np.random.default_rng([count, n])
+    a = rng.standard_normal((count, n, n))
+    chosen = rng.permutation(count)[: max(int(share * count), 1)]
+    left, right = (np.linalg.qr(rng.standard_normal((len(chosen), n, n)))[0] for _ in range(2))
+    a[chosen] = (left * np.geomspace(1, 1 / condition, n)) @ right
+    return a
+
+
+def refusals(count: int, n: int):
+    """(name, what of the stack, original, through trnpy) of stacks that routes leave to SciPy in part or whole."""
+    for condition, what in ((1e10, "ill"), (1e16, "singular")):
+        for share, fraction in SHARES.items():
+            a = stack_of(count, n, condition, fraction)
+            b = a[..., :1].copy()
+            for name, args in (("inv", (a,)), ("solve", (a, b)), ("pinv", (a,)), ("lstsq", (a, b))):
+                yield name, f"{share} {what}", *pair(name, args)
+            yield "pinvh", f"{share} {what}", *pair("pinvh", (a + a.swapaxes(1, 2),))
+    triangles = np.triu(stack_of(count, n, 1e2, 0.0) + n * np.eye(n))
+    for name in ("inv", "pinv"):
+        yield name, "triangular", *pair(name, (triangles,))
+
+
+def pair(name: str, args: tuple):
+    return tuple(functools.partial(getattr(module, name), *args) for module in (scipy.linalg, trnpy.linalg))
+
+
+def over_stacks() -> int:
+    """Print the stacks; how many are over LIMIT.  On one thread processor time: other processes do not count."""
+    print(f"\n{'function':8}{'stack':>14}  {'of which':14}{'SciPy':>12}{'trnpy':>8}")
+    clock = time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
+    over = 0
+    for count, n in STACKS:
+        for name, what, original, ours in refusals(count, n):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # both warn of the same
+                try:
+                    seconds = interleaved({"original": original, "ours": ours}, rounds=15, clock=clock)
+                except np.linalg.LinAlgError:  # a pivot happened to be zero: no result, no figure
+                    continue
+            if seconds["original"] < FROM_S:
+                continue
+            ratio = seconds["ours"] / seconds["original"]
+            over += ratio > LIMIT
+            mark = "   over" if ratio > LIMIT else ""
+            print(f"{name:8}{count:6} x {n:3}^2  {what:14}{seconds['original'] * 1e6:9.0f} us{ratio:8.3f}{mark}")
+    return over
+
+
 def main(argv: list[str]) -> int:
     gate("tests/test_dispatch.py", "tests/test_ops.py", "tests/linalg")
     header("host path over the original, no device, nothing recorded and recorded")
@@ -75,5 +135,6 @@ def main(argv: list[str]) -> int:
             over += plain > LIMIT
             mark = "   over" if plain > LIMIT else ""
             print(f"{name:22}{n:6}{seconds['original'] * 1e6:11.0f} us{plain:9.3f}{noted:10.3f}{mark}")
+    over += over_stacks()
     print(f"\n{over} ratios over {LIMIT}")
     return int(bool(over))

@@ -12,8 +12,7 @@ import numpy as np
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
-from trnpy.linalg import _tridiagonal
-from trnpy.linalg._stacks import in_chunks
+from trnpy.linalg import _stacks, _tridiagonal
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
@@ -44,9 +43,11 @@ class Stacked:
 
     least: int  # elements of the stack: below, SciPy's loop is done before a route is chosen
     largest: int  # rows or columns: from there both spend their time in the same LAPACK
+    matrices: int = 1  # of which one is looked at for its condition: that has to be a hundredth of the call
 
     def worth_a_look(self, a: np.ndarray) -> bool:
-        return a.size >= self.least and max(a.shape[-2:]) <= self.largest
+        enough = a.size >= self.least and max(a.shape[-2:]) <= self.largest
+        return enough and a.size >= self.matrices * a.shape[-1] * a.shape[-2]
 
 
 STACKED: Mapping[str, Stacked] = {
@@ -54,13 +55,12 @@ STACKED: Mapping[str, Stacked] = {
     "qr": Stacked(64, 32),
     "eigh": Stacked(64, 128),
     "eigvalsh": Stacked(64, 32),
-    "inv": Stacked(1024, 8),
-    "solve": Stacked(1024, 6),
+    "inv": Stacked(16000, 4),
     "svd": Stacked(64, 12),
     "svdvals": Stacked(64, 32),
-    "pinv": Stacked(64, 16),
-    "pinvh": Stacked(64, 128),
-    "lstsq": Stacked(64, 12),
+    "pinv": Stacked(64, 16, 128),
+    "pinvh": Stacked(64, 128, 128),
+    "lstsq": Stacked(64, 12, 192),
 }
 
 
@@ -74,7 +74,7 @@ def stacked(name: str) -> Look:
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("a")
-        return type(a) is np.ndarray and a.ndim > 2 and row.worth_a_look(a)
+        return type(a) is np.ndarray and a.ndim > 2 and row.worth_a_look(a) and _stacks.promising(name, a)
 
     return look
 
@@ -101,7 +101,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     def seconds(rates: HostRates) -> float:
         return seconds_of(rates, f"gufunc {name}", size, flops, dtype) + ROUTE_S
 
-    route = Route("numpy.linalg over the stack", seconds, lambda: in_chunks(run, arrays, *options))
+    route = Route("numpy.linalg over the stack", seconds, lambda: run(*arrays, *options))
     refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
 

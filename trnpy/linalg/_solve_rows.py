@@ -100,13 +100,7 @@ def prepare_scipy_solve(
     if not _routes.is_stack(a):
         return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
     b = _guards.array(b)
-    if a.shape[-1] > BLOCK:
-        return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
-    if transposed or assume_a not in (None, "gen", "general"):
-        raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}, transposed={transposed!r}")
-    if a.shape[-1] == 1 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
-        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {np.shape(b)}")
-    return _routes.stack("solve", (a, b), _stacks.solve)
+    return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
 
 
 def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, transposed: bool) -> Problem:
@@ -315,8 +309,7 @@ def inv_error(problem: Problem, x: np.ndarray) -> float:
 
 
 SOLVE_OPS = (
-    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL,
-       routed=_routes.stacked("solve")),
+    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
     Op("scipy.linalg.solve_triangular", reference.solve_triangular, prepare_solve_triangular, run_solve_triangular,
        solve_triangular_error, SMALL),
     Op("scipy.linalg.inv", reference.inv, prepare_inv, run_inv, inv_error, SMALL, routed=_routes.stacked("inv")),

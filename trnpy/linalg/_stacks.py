@@ -1,33 +1,40 @@
 """Stacks of small matrices through NumPy's generalized ufuncs: SciPy's results without its loop in Python.
 
 The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty.
-Whatever SciPy would warn of or raise for is Unsupported,
-so that SciPy itself runs.  Results are SciPy's: one array, or a list of several, batch dimensions first.
+Whatever SciPy would warn of or raise for is Unsupported, so that SciPy itself runs; ill-conditioned matrices among
+others are SciPy's one by one.  Results are SciPy's: one array, or a list of several, batch dimensions first.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-# NumPy's own, bound before anything is patched.
+# NumPy's and SciPy's own, bound before anything is patched.
 from numpy.linalg import LinAlgError
 from numpy.linalg import cholesky as _cholesky
 from numpy.linalg import eigh as _eigh
 from numpy.linalg import eigvalsh as _eigvalsh
 from numpy.linalg import inv as _inv
 from numpy.linalg import qr as _qr
-from numpy.linalg import solve as _solve
 from numpy.linalg import svd as _svd
+from scipy.linalg import inv as _scipy_inv
+from scipy.linalg import lstsq as _scipy_lstsq
+from scipy.linalg import pinv as _scipy_pinv
+from scipy.linalg import pinvh as _scipy_pinvh
 
 from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
 
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
+WARNS = 1e14  # condition from which SciPy may warn of the stack, and so has to see all of it
+EVERY = 64  # one matrix in so many is looked at first: two hundredths of the call at most
+MOST = 0.25  # of those, ill-conditioned: then the stack is SciPy's, which has most of it to do anyway
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
@@ -40,16 +47,81 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(function)
     def run(*args: Any) -> Result:
-        _guards.finite(*[a for a in args if isinstance(a, np.ndarray)])
+        arrays = tuple(a for a in args if isinstance(a, np.ndarray))
+        _guards.finite(*arrays)
         try:
             with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
-                result = function(*args)
+                result = in_chunks(function, arrays, *args[len(arrays) :])
         except LinAlgError as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
         _guards.finite(*(result if isinstance(result, list) else (result,)))
         return result
 
     return run
+
+
+def mended(
+    ill: Callable[..., np.ndarray], scipys: Callable[..., Any]
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """A ``guarded`` function whose last result says which matrices (...) SciPy might see otherwise: those are SciPy's.
+
+    ``ill`` says so of a sample, before anything is computed for all; ``scipys`` is SciPy's function of the arrays and
+    options of ours.
+    """
+
+    def decorated(function: Callable[..., Result]) -> Callable[..., Result]:
+        whole = guarded(function)
+
+        @functools.wraps(function)
+        def run(*args: Any) -> Result:
+            _sampled(ill, *args)
+            *results, doubtful = whole(*args)
+            if doubtful.any():
+                _mend(results, doubtful, scipys, args)
+            return results[0] if len(results) == 1 else results
+
+        return run
+
+    return decorated
+
+
+def _sampled(ill: Callable[..., np.ndarray], a: np.ndarray, *options: Any) -> None:
+    """Refuse a stack of which too many of a few matrices are ill-conditioned."""
+    sample = a[::EVERY] if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])[::EVERY]
+    try:
+        with np.errstate(all="ignore"):
+            doubtful = ill(sample, *options)
+    except LinAlgError as why:
+        raise Unsupported(Reason.VALUE, str(why)) from why
+    if np.count_nonzero(doubtful) > MOST * doubtful.size:
+        raise Unsupported(Reason.VALUE, f"{doubtful.sum()} of a sample of {doubtful.size} ill-conditioned")
+
+
+def promising(name: str, a: np.ndarray) -> bool:
+    """Whether a few matrices of a stack leave hope for the route of ``name``: asked before anything is decided."""
+    judge = SAMPLED.get(name)
+    if judge is None or a.dtype.char not in "dD" or not a.dtype.isnative:
+        return True
+    if a.shape[-1] != a.shape[-2] and name in ("inv", "pinvh"):
+        return True  # for the reference to refuse
+    try:
+        _sampled(judge, a)
+    except Unsupported:
+        return False
+    return True
+
+
+def _mend(results: list[np.ndarray], doubtful: np.ndarray, scipys: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """SciPy's own results of the doubtful matrices, in place of ours."""
+    batch = args[0].shape[:-2]
+    stacks = [x for x in args if isinstance(x, np.ndarray) and x.ndim > 2]
+    if doubtful.shape != batch or any(x.shape[:-2] != batch for x in stacks):
+        raise Unsupported(Reason.VALUE, "ill-conditioned matrices of stacks that broadcast")
+    theirs = scipys(*(x[doubtful] if isinstance(x, np.ndarray) and x.ndim > 2 else x for x in args))
+    for mine, other in zip(results, theirs if isinstance(theirs, (list, tuple)) else (theirs,), strict=True):
+        if other.shape[1:] != mine.shape[len(batch) :]:  # residues of what has not full rank
+            raise Unsupported(Reason.VALUE, f"results of shapes {mine.shape} and {other.shape}")
+        mine[doubtful] = other
 
 
 def adjoint(a: np.ndarray) -> np.ndarray:
@@ -109,40 +181,35 @@ def _frobenius(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(np.einsum("...ij,...ij->...", a, a.conj()).real))
 
 
-def _well_conditioned(a: np.ndarray, inverse: np.ndarray) -> None:
-    """Refuse matrices for which SciPy might warn: its estimate of rcond is never below the true value.
+def _conditions(a: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """Bounds (...) of what SciPy estimates: its rcond is never below the true value.
 
     sqrt(n) |A|_F is at least |A|_1, so that the bound here is on the safe side.
     """
-    condition = a.shape[-1] * float((_frobenius(a) * _frobenius(inverse)).max())
-    if not condition < WELL:
-        raise Unsupported(Reason.VALUE, f"condition number up to {condition:.1e}")
+    return np.asarray(a.shape[-1] * _frobenius(a) * _frobenius(inverse))
 
 
-@guarded
+def _ill_conditioned(conditions: np.ndarray) -> np.ndarray:
+    if not conditions.max() < WARNS:
+        raise Unsupported(Reason.VALUE, f"condition number up to {conditions.max():.1e}")
+    return np.asarray(conditions >= WELL)
+
+
+def _ill_inverses(a: np.ndarray) -> np.ndarray:
+    _unstructured(a)
+    return _ill_conditioned(_conditions(a, _inv(a)))
+
+
+@mended(_ill_inverses, _scipy_inv)
 def inv(a: np.ndarray) -> Result:
     """Exactly Hermitian where a is, as SciPy's."""
     _unstructured(a)
     x = _inv(a)
-    _well_conditioned(a, x)
+    ill = _ill_conditioned(_conditions(a, x))
     if (a[..., 0, -1] == a[..., -1, 0].conj()).any():
         hermitian = (a == adjoint(a)).all(axis=(-2, -1))
         x[hermitian] = (x[hermitian] + adjoint(x[hermitian])) / 2
-    return x
-
-
-@guarded
-def solve(a: np.ndarray, b: np.ndarray) -> Result:
-    """b (n,) or (..., n, k).  The inverse is solved for as well, to know the condition."""
-    _unstructured(a)
-    columns = b[:, np.newaxis] if b.ndim == 1 else b
-    batch = np.broadcast_shapes(a.shape[:-2], columns.shape[:-2])
-    n, k = columns.shape[-2:]
-    right = np.empty((*batch, n, k + n), np.result_type(a, b))
-    right[..., :k], right[..., k:] = columns, np.eye(n)
-    x = _solve(a, right)
-    _well_conditioned(a, x[..., k:])
-    return np.ascontiguousarray(x[..., 0] if b.ndim == 1 else x[..., :k])
+    return [x, ill]
 
 
 @guarded
@@ -155,44 +222,80 @@ def svdvals(a: np.ndarray) -> Result:
     return _svd(a, compute_uv=False)
 
 
-def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
-    """Which singular values s (..., k) SciPy's pinv and pinvh keep; Unsupported when one is near the threshold."""
+def _threshold(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
+    """Below which (..., 1) SciPy's pinv and pinvh drop singular values s (..., k) of matrices of ``shape``."""
     relative = max(shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else rtol
-    largest = s.max(axis=-1, keepdims=True)
-    threshold = (atol or 0.0) + largest * relative
-    if ((s > threshold / NEAR) & (s < np.maximum(threshold * NEAR, largest / WELL))).any():
-        raise Unsupported(Reason.VALUE, "a singular value near the threshold, or too small")
-    return np.asarray(s > threshold)
+    return np.asarray((atol or 0.0) + s.max(axis=-1, keepdims=True) * relative)
 
 
-def _ranked(x: np.ndarray, kept: np.ndarray, return_rank: bool) -> Result:
-    return [x, kept.sum(axis=-1)] if return_rank else x
+def _near(s: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """Whether (...) a singular value is near the threshold, or too small for half the digits."""
+    small = np.maximum(threshold * NEAR, s.max(axis=-1, keepdims=True) / WELL)
+    return np.asarray(((s > threshold / NEAR) & (s < small)).any(axis=-1))
 
 
-@guarded
+def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool) -> Result:
+    return [x, kept.sum(axis=-1), near] if return_rank else [x, near]
+
+
+def _ill_singular_values(
+    a: np.ndarray, atol: float | None = None, rtol: float | None = None, return_rank: bool = False
+) -> np.ndarray:
+    s = _svd(a, compute_uv=False)
+    return _near(s, _threshold(s, a.shape, atol, rtol))
+
+
+def _scipys_pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
+    options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
+    return _scipy_pinv(a, **options)
+
+
+@mended(_ill_singular_values, _scipys_pinv)
 def pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Result:
     u, s, vh = _svd(a, full_matrices=False)
-    kept = _kept(s, a.shape, atol, rtol)
+    threshold = _threshold(s, a.shape, atol, rtol)
+    kept = s > threshold
     inverse = np.where(kept, 1 / s, s.dtype.type(0))
-    return _ranked(adjoint(vh) @ adjoint(u * inverse[..., np.newaxis, :]), kept, return_rank)
+    return _ranked(adjoint(vh) @ adjoint(u * inverse[..., np.newaxis, :]), kept, _near(s, threshold), return_rank)
 
 
-@guarded
+def _ill_eigenvalues(
+    a: np.ndarray, lower: bool = True, atol: float | None = None, rtol: float | None = None, return_rank: bool = False
+) -> np.ndarray:
+    s = np.abs(_eigvalsh(a, "L" if lower else "U"))
+    return _near(s, _threshold(s, a.shape, atol, rtol))
+
+
+def _scipys_pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
+    options: dict[str, Any] = {"atol": atol, "rtol": rtol, "lower": lower, "return_rank": return_rank}
+    return _scipy_pinvh(a, **options)
+
+
+@mended(_ill_eigenvalues, _scipys_pinvh)
 def pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool) -> Result:
     w, u = _eigh(a, "L" if lower else "U")
-    kept = _kept(np.abs(w), a.shape, atol, rtol)
+    s = np.abs(w)
+    threshold = _threshold(s, a.shape, atol, rtol)
+    kept = s > threshold
     inverse = np.where(kept, 1 / w, w.dtype.type(0))
-    return _ranked((u * inverse[..., np.newaxis, :]) @ adjoint(u), kept, return_rank)
+    return _ranked((u * inverse[..., np.newaxis, :]) @ adjoint(u), kept, _near(s, threshold), return_rank)
 
 
-@guarded
+def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
+    """Which matrices (...) are not of full rank beyond doubt."""
+    return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
+
+
+def _ill_ranks(a: np.ndarray, b: np.ndarray | None = None, cond: float | None = None) -> np.ndarray:
+    return _deficient(_svd(a, compute_uv=False), cond)
+
+
+@mended(_ill_ranks, _scipy_lstsq)
 def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
     """x, residues, rank and singular values for b (m,), (m, k) or (..., m, k) of full rank, as from gelsd."""
     m, n = a.shape[-2:]
     dtype = np.result_type(a, b)
     u, s, vh = _svd(a.astype(dtype, copy=False), full_matrices=False)
-    if not (s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)).all():
-        raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
     columns = b[:, np.newaxis] if b.ndim == 1 else b
     coefficients = adjoint(u) @ columns
     x = adjoint(vh) @ (coefficients / s[..., np.newaxis])
@@ -203,4 +306,14 @@ def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
         residues = (np.abs(left) ** 2).sum(axis=-2)
         residues = residues[..., 0] if b.ndim == 1 else residues
     x = np.ascontiguousarray(x[..., 0]) if b.ndim == 1 else x
-    return [x, residues, np.full(batch, rank), s]
+    return [x, residues, np.full(batch, rank), s, _deficient(s, cond)]
+
+
+SAMPLED: Mapping[str, Callable[..., np.ndarray]] = MappingProxyType(
+    {
+        "inv": _ill_inverses,
+        "pinv": _ill_singular_values,
+        "pinvh": _ill_eigenvalues,
+        "lstsq": _ill_ranks,
+    }
+)
