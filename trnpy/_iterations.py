@@ -105,11 +105,11 @@ def product(a: Any, b: Any, digits: int, engine: Engine) -> Handle:
 
 
 def gram(a: Any, digits: int, engine: Engine) -> Handle:
-    """A A^H, as ``product``: exactly Hermitian."""
+    """A A^H, as ``product``: Hermitian to the last bit."""
     if isinstance(engine, DeviceEngine) and isinstance(a, Digits):
         return engine.in_digits(a.dtype, lambda device, _: _matched.gram_kept(device, a, digits))
-    kept: Handle = engine.gram(a)
-    return kept
+    found = engine.get(engine.gram(a))
+    return engine.put((found + found.conj().T) / 2)
 
 
 __all__ = ["Sign", "Subspace", "gram", "jacobi_sweep", "product", "sign", "subspace"]

@@ -77,14 +77,9 @@ def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.n
     """X^H A X and X^H X of a kept a, Hermitian to the last bit: divided by a small gap, less would not be."""
     kept = engine.put(x)
     s = engine.get(_iterations.product(kept.H, _iterations.product(a, kept, digits, engine), digits, engine))
-    g = engine.get(_iterations.gram(kept.H, digits, engine))
-    return _hermitian(s), _hermitian(g)
-
-
-def _hermitian(m: np.ndarray) -> np.ndarray:
-    total = m + m.conj().T
+    total = s + s.conj().T
     total *= 0.5
-    return np.asarray(total)
+    return total, engine.get(_iterations.gram(kept.H, digits, engine))
 
 
 def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
