@@ -96,13 +96,18 @@ class Scaled:
     largest: float  # bound of V within one orbital
 
 
+Columns = tuple[Buffer, np.ndarray, float]  # digits or numbers, shifts of the orbitals, largest norm squared
+Kept = dict[tuple[int, int], Columns]  # of all orbitals of a spin, by its identity and the padding of its virtuals
+
+
 def energies(
-    runtime: Runtime, left: Orbitals, right: Orbitals, digits: int, memory: float, device_bytes: float
+    runtime: Runtime, left: Orbitals, right: Orbitals, digits: int, memory: float, device_bytes: float, sent: Kept
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """(nocc, nocc) direct and, within one spin, exchange energies of pairs, in Hartree.
 
-    digits: of integrals, or 1 for float32 ones.  ``memory`` bounds the workspace of the host, ``device_bytes`` the
-    integrals on the device.  Unfit where energies of occupied and virtual orbitals overlap, or an orbital is too large.
+    digits: of integrals, or 1 for float32 ones; of whole spins they are kept in ``sent``.  ``memory`` bounds the
+    workspace of the host, ``device_bytes`` the integrals on the device.  Unfit where energies of occupied and
+    virtual orbitals overlap, or an orbital is too large.
     """
     same = left is right
     cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, runtime.hardware)
@@ -114,7 +119,7 @@ def energies(
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
     direct = np.zeros((len(left.occ), len(right.occ)))
     crossed = np.zeros_like(direct) if same else None
-    put = functools.partial(_put, runtime, cut, octave=octave, grid=grid)
+    put = functools.partial(_put, runtime, cut, octave=octave, grid=grid, sent=sent)
     sizes = [
         _orbitals(s, n * cut.span, digits, memory, device_bytes) for s, n in ((left, cut.left), (right, cut.right))
     ]
@@ -158,29 +163,38 @@ def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, device_b
 
 
 def _put(
-    runtime: Runtime, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float
-) -> Scaled:
+    runtime: Runtime, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float,
+    sent: Kept,
+) -> Scaled:  # fmt: skip
     """Occupied orbitals from ``first`` on, their virtuals padded to whole blocks."""
-    b = spin.b[first : first + size]
-    nocc, nvir, naux = b.shape
-    wide, deep = blocks * cut.span, -(-naux // TILE) * TILE
+    wide, key = blocks * cut.span, (id(spin), blocks * cut.span)
+    occ, nvir = spin.occ[first : first + size], len(spin.vir)
+    columns = sent.get(key) or _columns(runtime, spin.b[first : first + size], cut.digits, wide)
+    if size >= len(spin.occ):
+        sent[key] = columns
+    x = (spin.vir - occ[:, None]) * 2.0**octave
+    gaps = np.ones((3, len(occ), wide))
+    coarse = np.rint(x / grid) * grid
+    gaps[:, :, :nvir] = x, coarse, x - coarse
+    gaps[2, :, nvir:] = 0.0
+    table = runtime.put(gaps.reshape(3, -1).astype(np.float32))
+    return Scaled(columns[0], table, columns[1], columns[2])
+
+
+def _columns(runtime: Runtime, b: np.ndarray, digits: int, wide: int) -> Columns:
+    """Integrals of some orbitals on the device, one exponent each; V is in units of the highest group of digits."""
+    deep = -(-b.shape[2] // TILE) * TILE
     largest = np.array([max(float(x.max()), -float(x.min())) for x in b])
-    top = 1.0 if cut.digits == 1 else 127.0 * (BASE**cut.digits - 1) / (BASE - 1)
+    top = 1.0 if digits == 1 else 127.0 * (BASE**digits - 1) / (BASE - 1)
     limit, exponent = math.frexp(top * (1 - 2.0**-50))
     fraction, own = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = exponent - own - (fraction > limit)
     if np.abs(shift).max() >= WIDEST_SHIFT:
         raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
-    columns, norm = (_numbers if cut.digits == 1 else _digits)(runtime, b, np.exp2(shift), cut.digits, wide, deep)
-    unit = BASE ** (1 - cut.digits)
-    x = (spin.vir - spin.occ[first : first + size, None]) * 2.0**octave
-    gaps = np.ones((3, nocc, wide))
-    coarse = np.rint(x / grid) * grid
-    gaps[:, :, :nvir] = x, coarse, x - coarse
-    gaps[2, :, nvir:] = 0.0
-    table = gaps.reshape(3, nocc * wide).astype(np.float32)
-    # V in units of the highest group of digits.
-    return Scaled(columns, runtime.put(table), shift - round(math.log2(1 / unit)), norm * unit * unit)
+    encode = _numbers if digits == 1 else _digits
+    columns, norm = encode(runtime, b, np.exp2(shift), digits, wide, deep)
+    unit = BASE ** (1 - digits)
+    return columns, shift - round(math.log2(1 / unit)), norm * unit * unit
 
 
 def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:

@@ -227,10 +227,10 @@ def _fused(engine: DeviceEngine, spins: tuple[Spin, ...], memory: float, digits:
     facts = engine.facts
     if not (facts.digits if digits > 1 else facts.integer_sums and facts.float32_products):
         raise _pairs.Unfit("probes found sums or products inexact on this device")
-    room = device_bytes(engine)
+    room, sent = device_bytes(engine), _pairs.Kept()
     return _total(
         tuple(
-            Channel(*_pairs.energies(engine.runtime, left, right, digits, memory, room), None)
+            Channel(*_pairs.energies(engine.runtime, left, right, digits, memory, room, sent), None)
             for left, right in _pairings(spins)
         )
     )
