@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import trnpy
 import trnpy.sparse
+import trnpy.sparse.linalg
 from trnpy._calibration import current_rates
 from trnpy._dispatch import NkiFallbackWarning, Reason
 from trnpy._engine import DeviceEngine, Refused, engine
@@ -312,6 +313,66 @@ def test_a_failing_device_costs_a_warning_and_no_result(fault):
                 ours, log = forced(lambda: adopted(a) @ x)
     assert not log[0].on_device
     np.testing.assert_array_equal(ours, a @ x)
+
+
+# --- what a published package got wrong (PEERS.md, 3.4), on engines ---------------------------------------------------
+# 4 to 6, screening: tests/chem/test_schwarz.py. 7 to 11, masks and attention: test_masks.py. 13 and 14, exact and zero
+# starts of cg: test_solvers.py. All of them without an engine: test_products.py.
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_duplicates_add_up_dtypes_stay_and_nans_are_kept(device):
+    """1, 2, 3."""
+    twice = trnpy.sparse.coo_array(([1.0, 2.0, 5.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    for a in (twice, twice.tocsr(), (twice * 1j).tocsc(), twice.astype("f4"), twice.astype(int)):
+        x = np.array([[1, 2], [3, 4]], a.dtype)
+        ours, log = forced(lambda a=a, x=x: a @ x, device)
+        assert ours.dtype == a.dtype and log[0].on_device == (a.dtype.kind != "i")
+        np.testing.assert_array_equal(ours, a.toarray() @ x)
+    missing = trnpy.sparse.csr_array(np.array([[np.nan, 0], [0, 1.0]]))
+    ours, log = forced(lambda: missing @ np.eye(2), device)
+    assert missing.nnz == 2 and log[0].reason is Reason.VALUE
+    np.testing.assert_array_equal(ours, [[np.nan, np.nan], [0, 1]])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_symmetric_matrices_are_not_counted_twice_and_slices_multiply(device):
+    """12, 16, 17: full symmetric storage, vectors, mixed precision, rectangular blocks, no rows, slices, ``.T``."""
+    rng = np.random.default_rng(14)
+    a = matrix(rng, (40, 40))
+    symmetric = adopted((a + a.T).tocsr())
+    v = rng.standard_normal(40)
+    for call, plain in (
+        (lambda: symmetric @ v, symmetric.toarray() @ v),
+        (lambda: symmetric.astype("f4") @ v, symmetric.toarray().astype("f4") @ v),
+        (lambda: symmetric[3:20, 5:] @ v[5:], symmetric.toarray()[3:20, 5:] @ v[5:]),
+        (lambda: symmetric[3:20].T @ v[:17], symmetric.toarray()[3:20].T @ v[:17]),
+        (lambda: (symmetric - 2 * symmetric) @ v, -symmetric.toarray() @ v),
+    ):
+        ours, log = forced(call, device)
+        assert log[-1].on_device
+        np.testing.assert_allclose(ours, plain, rtol=1e-12, atol=1e-12)
+    data = rng.standard_normal((3, 24, 32))
+    blocks = trnpy.sparse.bsr_array((data, np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(48, 64))
+    x = rng.standard_normal((64, 3))
+    np.testing.assert_allclose(forced(lambda: blocks @ x, device)[0], blocks.toarray() @ x, atol=1e-12)
+    none = trnpy.sparse.csr_array((0, 5))
+    assert forced(lambda: none @ np.ones((5, 2)), device)[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_iterations_from_an_eigenvectors_complement_find_both_signs(device):
+    """15: the exchange matrix, where a step of power iteration from e1 finds nothing."""
+    exchange = np.kron(np.eye(3), [[0.0, 1], [1, 0]])
+    a = trnpy.sparse.csr_array(exchange)
+    ours, log = forced(lambda: a @ np.eye(6)[0], device)
+    assert log[0].on_device
+    np.testing.assert_array_equal(ours, np.eye(6)[1])
+    if device == "none":
+        large = trnpy.sparse.csr_array(np.kron(np.eye(10), exchange))
+        with trnpy.policy(force=True):
+            np.testing.assert_allclose(trnpy.sparse.linalg.eigsh(large, 1, which="LA")[0], [1], atol=1e-12)
+            np.testing.assert_allclose(trnpy.sparse.linalg.eigsh(large, 1, which="SA")[0], [-1], atol=1e-12)
 
 
 # --- which form, and when ---------------------------------------------------------------------------------------------
