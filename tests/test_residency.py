@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy._calibration import DEFAULT_CURVES, HostRates
+from trnpy._decisions import counted
 from trnpy._dispatch import Cost, Problem, decide, predict
 from trnpy._engine import DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
@@ -229,3 +230,25 @@ def test_decisions_see_what_is_resident():
             assert trnpy.explain(trnpy.matmul, a, a).device_s < before
             assert trnpy.explain(trnpy.matmul, a[:1000], a).device_s < before
         assert trnpy.explain(trnpy.matmul, a, a).device_s == before
+
+
+@pytest.mark.parametrize("dtype, cold, kept", [("f4", 1, 1), ("F", 4, 4), ("d", 4, 2), ("D", 12, 8), ("i8", 3, 1)])
+def test_decisions_count_the_launches_that_a_product_takes(device, dtype, cold, kept):
+    """Conversions are for operands whose digits are not there yet."""
+    a = (100 * (1 + np.random.default_rng(0).random((160, 160)))).astype(dtype)
+    if dtype in "FD":
+        a = a * np.array(1 + 1j, dtype)
+    b = a[::-1].copy()
+    problem = trnpy.matmul.__trnpy_op__.prepare(a, b)
+    for resident, expected in ((0, cold), (2 * a.nbytes, kept)):
+        assert counted(problem.cost, a.dtype, Policy(), resident).launches == expected
+    with trnpy.resident(a, b):
+        taken = []
+        for _ in range(2):
+            before = device.counters.launches.total()
+            device.matmul(a, b)
+            taken.append(device.counters.launches.total() - before)
+    assert taken == [cold, kept]
+    assert counted(problem.cost, a.dtype, Policy(precision="fp32"), 0).launches == (
+        4 if dtype in "FD" else cold if dtype == "i8" else 1
+    )

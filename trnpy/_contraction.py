@@ -92,7 +92,9 @@ class Step:
         moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
         kind = "einsum" if self.loops else "matmul"
         n = (flops / 2) ** (1 / 3) if self.loops else self.blas_size
-        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops)
+        return Cost(
+            kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops, of_products=True
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,7 @@ def costed(
         bytes_out=dtype.itemsize * math.prod(p.shape()),
         products=real * p.product_flops,
         launches=len(p.steps),
+        of_products=True,
     )
     return p, cost
 

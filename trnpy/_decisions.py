@@ -15,7 +15,7 @@ from trnpy._calibration import HostRates
 from trnpy._engine import Engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._policy import HYSTERESIS, Policy
-from trnpy._precision import product_s, transfer_s
+from trnpy._precision import launches, product_s, transfer_s
 
 
 class Reason(StrEnum):
@@ -62,6 +62,7 @@ class Cost:
     host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
     launches: int = 1
     host_bytes: float = 0.0  # that the device path has the host read and write between products
+    of_products: bool = False  # ``launches`` counts products, each of as many launches as its dtype takes
 
     @property
     def intensity(self) -> float:
@@ -144,6 +145,14 @@ class Decision:
         return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
 
 
+def counted(cost: Cost, dtype: np.dtype, policy: Policy, resident_bytes: int) -> Cost:
+    """``cost`` with launches where it counts products."""
+    if not cost.of_products:
+        return cost
+    each = launches(dtype, policy.precision, resident_bytes >= cost.bytes_in)
+    return replace(cost, launches=cost.launches * each, of_products=False)
+
+
 def predict(
     cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
 ) -> tuple[float, float]:
@@ -152,6 +161,7 @@ def predict(
     launches + bytes over the link, but for those of operands that are there + max(engine, HBM) + what stays on
     the host.
     """
+    cost = counted(cost, dtype, policy, resident_bytes)
     moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
     engine = product_s(cost.products, dtype, policy.precision, hardware)
     hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
@@ -203,6 +213,7 @@ def _decided(
 ) -> Decision:
     """``decide`` on what it depends on."""
     hardware = machine or MACHINES[policy.machine]
+    cost = counted(cost, dtype, policy, resident_bytes)
     reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
     routed = route_s * HYSTERESIS <= reference_s
     host_s = route_s if routed else reference_s

@@ -41,6 +41,20 @@ def passes(dtype: np.dtype, precision: str) -> Passes:
     return NAMED[precision], 1
 
 
+# Of digits: a conversion of each part of both operands; and for each pair of parts a certificate and a product.
+CONVERSIONS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex128": 4})
+PAIRS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex64": 4, "complex128": 8})
+
+
+def launches(dtype: np.dtype, precision: str, kept: bool = False) -> int:
+    """Launches of kernels behind one product of matrices of ``dtype``; ``kept``: their forms are with the device."""
+    if dtype.kind in "iu":
+        return 1 if kept else 3
+    if precision != "matched":
+        return 4 if dtype.kind == "c" else 1
+    return PAIRS.get(dtype.name, 1) + (0 if kept else CONVERSIONS.get(dtype.name, 0))
+
+
 def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
     """Modelled seconds on the TensorEngine of products of ``flops`` real floating-point operations."""
     rate, count = passes(dtype, precision)
