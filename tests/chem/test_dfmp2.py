@@ -10,8 +10,10 @@ from systems import SYSTEMS, reference
 import trnpy
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
-from trnpy.chem._pairs import HOST_BYTES
-from trnpy.chem.dfmp2 import WORKSPACE, _dfmp2_naive, dfmp2_energy
+from trnpy._nki.hardware import TRN2
+from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
+from trnpy.chem._rows import MEMORY
+from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy
 
 # PySCF leaves its scratch files to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -244,12 +246,19 @@ def test_integrals_that_no_launch_holds_are_taken_in_blocks_of_orbitals():
     expected, once = simulated(arguments)
     assert once["mp2_energy"] == 1
     columns = 32 * 128  # of virtuals and auxiliary functions, padded
-    two_orbitals = 2 * columns * HOST_BYTES
+    two_orbitals = 2 * columns * word_bytes(DIGITS)
     energy, blocked = simulated(arguments, memory=two_orbitals)
     assert blocked["mp2_energy"] == 6  # of three blocks of orbitals the lower triangle
     np.testing.assert_allclose(energy.channels[0].direct, expected.channels[0].direct, rtol=1e-7)
     np.testing.assert_allclose(energy.channels[0].exchange, expected.channels[0].exchange, rtol=1e-7, atol=1e-12)
     assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=0, abs=HARTREE)
+
+
+def test_integrals_of_64_occupied_and_448_virtual_orbitals_are_one_launch_in_the_default_memory():
+    spin = Spin(np.broadcast_to(0.0, (64, 448, 1536)), np.zeros(64), np.ones(448))
+    cut = shape((448, 448), 1536, DIGITS, TRN2)
+    assert _orbitals(spin, cut.left * cut.span, DIGITS, MEMORY, TRN2.hbm_bytes / 4) == 64
+    assert most_pairs(cut) >= 64 * 65 // 2
 
 
 def test_many_virtuals_are_taken_in_blocks():

@@ -22,7 +22,6 @@ GRAIN = 16  # virtuals of a block are a multiple: fewer variants to compile
 LONGEST_SPAN = 448  # virtuals of a block: digits of 1024 auxiliary functions of two of them fit SBUF twice
 GRID_BITS = 16  # of a gap that meets integers of 8 bits: the product is exact in float32
 STEPS = 64  # rungs an octave of what a launch has many of: at most 3 % of them are padding
-HOST_BYTES = 8  # of workspace for each integral on its way to digits: its word
 CACHED = 1 << 15  # integrals of a piece: those and their integers stay in the second-level cache
 WIDEST_SHIFT = 1000  # binary orders of magnitude that one factor takes out
 RESULT_BYTES = 4 * 128 * 6  # of one cell
@@ -147,12 +146,17 @@ def energies(
     return direct, crossed
 
 
+def word_bytes(digits: int) -> int:
+    """Of the host's workspace for each integral: those that cross the link."""
+    return 4 if digits <= 4 else 8
+
+
 def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, device_bytes: float) -> int:
     """Occupied orbitals of one block."""
     naux = -(-spin.b.shape[2] // TILE) * TILE
     each = columns * naux
     size: int = min(
-        int(memory // (HOST_BYTES * each)),
+        int(memory // (word_bytes(digits) * each)),
         LARGEST // (max(digits, 8) * each),
         int(device_bytes // (each * (2 * digits + 8) * 2)),  # two blocks, and their bytes
         len(spin.occ),
@@ -227,9 +231,7 @@ def _digits(
     runtime: Runtime, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
 ) -> tuple[Buffer, float]:
     """Digits (s, naux, columns) of integers, whose bytes cross the link, and the largest norm, squared."""
-    signed, word = (
-        (np.dtype(np.int32), np.dtype(np.uint32)) if digits <= 4 else (np.dtype(np.int64), np.dtype(np.uint64))
-    )
+    signed, word = (np.dtype(f"{kind}{word_bytes(digits)}") for kind in "iu")
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
     words, norm = np.full((len(b), wide, deep), offset, word), 0.0
     integers = np.empty((max(1, CACHED // b.shape[2]), b.shape[2]), signed)
