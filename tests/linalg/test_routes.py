@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import trnpy.linalg
 from linalg.matrices import FAMILIES, hermitian, positive
 from trnpy._calibration import HostRates, current_rates
-from trnpy._dispatch import Reason
+from trnpy._dispatch import Reason, accelerated
 from trnpy.linalg import _routes, _stacks
+from trnpy.linalg._ops import NUMPY_OPS
 
 DTYPES = ("f4", "f8", "c8", "c16")
 DOUBLE = ("f8", "c16")  # NumPy's gufuncs have no single precision
@@ -255,6 +256,30 @@ def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, co
         np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.parametrize("kind", ["definite", "indefinite"])
+@pytest.mark.parametrize("dtype", DOUBLE)
+@pytest.mark.parametrize("n", [256, 301])
+def test_numpys_inverse_of_hermitian_matrices(n, dtype, kind):
+    inv = next(accelerated(op) for op in NUMPY_OPS if op.name == "numpy.linalg.inv")
+    a = positive(n, dtype, 1e6) if kind == "definite" else hermitian("random", n, dtype)
+    np.fill_diagonal(a, np.abs(a.diagonal()))
+    for b in (a, np.asfortranarray(a)):
+        with trnpy.trace() as log:
+            x = inv(b)
+        assert log[0].route == "potri" and x.flags.c_contiguous and x.dtype == dtype
+        theirs = np.linalg.inv(b)
+        mine, other = (size(a @ y - np.eye(n)) / (size(a) * size(y)) for y in (x, theirs))
+        assert mine <= 3 * other
+        assert (x == t(x)).all() or kind == "indefinite"
+    general, singular = a.copy(), np.ones_like(a)
+    general[3, 5] += 1
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(inv(general), np.linalg.inv(general))
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            inv(singular)
+    assert not log[0].route
+
+
 def test_an_inverse_of_hermitian_matrices_is_exactly_hermitian():
     for dtype in ("f8", "c16"):
         a = definite(4, dtype)
@@ -323,7 +348,7 @@ def function_error(name, options, a, f):
 @pytest.mark.parametrize("condition", [1e1, 1e4, 1e8])
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_functions_of_positive_matrices(name, options, condition, dtype):
-    a = positive(80, dtype, condition)
+    a = positive(128, dtype, condition)
     ours, theirs = run(name, a, *options)
     # SciPy's and the oracle here differ by the condition of the function: each is right to that.
     allowed = 3 * function_error(name, options, a, theirs) + 100 * eps(dtype)
@@ -333,7 +358,7 @@ def test_functions_of_positive_matrices(name, options, condition, dtype):
 
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
 def test_single_precision_keeps_its_dtype_where_scipys_does(dtype):
-    a = definite(80, dtype, ())
+    a = definite(128, dtype, ())
     x, theirs = run("sqrtm", a)
     assert x.dtype == dtype
     assert size(x @ x - a) / size(a) <= 3 * size(theirs @ theirs - a) / size(a)
@@ -361,13 +386,13 @@ def test_logarithms_of_which_scipy_may_warn_are_scipys(scale):
 
 @pytest.mark.parametrize("name, options", FUNCTIONS)
 def test_other_matrices_are_scipys(name, options):
-    good = definite(80, "f8", ())
+    good = definite(128, "f8", ())
     rng = np.random.default_rng(0)
     indefinite = good.copy()
     indefinite[3, 3] = -1
     skew = good.copy()
     skew[3, 5] += 1e-12
-    for a in (rng.standard_normal((80, 80)), indefinite, skew, positive(80, "f8", 1e13)):
+    for a in (rng.standard_normal((128, 128)), indefinite, skew, positive(128, "f8", 1e13)):
         with trnpy.trace() as log:
             ours = getattr(trnpy.linalg, name)(a, *options)
         assert not log[0].route

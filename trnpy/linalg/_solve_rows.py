@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -277,7 +278,8 @@ def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) ->
 
 
 def prepare_numpy_inv(a: Any) -> Problem:
-    return _inverse_problem(matrices(a, square=True), "general", False, False)
+    problem = _inverse_problem(matrices(a, square=True), "general", False, False)
+    return replace(problem, route=_routes.hermitian_inverse(problem))
 
 
 def run_inv(problem: Problem, engine: Engine) -> np.ndarray:
@@ -316,5 +318,13 @@ SOLVE_OPS = (
 )  # fmt: skip
 NUMPY_SOLVE_OPS = (
     Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
-    Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, run_inv, inv_error, SMALL),
+    Op(
+        "numpy.linalg.inv",
+        np.linalg.inv,
+        prepare_numpy_inv,
+        run_inv,
+        inv_error,
+        SMALL,
+        routed=_routes.look_hermitian_inverse,
+    ),
 )
