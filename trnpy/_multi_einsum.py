@@ -248,6 +248,7 @@ def _prepare(contractions: Any) -> Problem:
         bytes_out=sum(c.bytes_out for c in costs),
         products=sum(c.products for c in costs),
         launches=sum(c.launches for c in costs),
+        of_products=True,
     )
     arrays = tuple({id(a): a for item in items for a in item.arrays}.values())
     return Problem(arrays, dtype, cost, (contractions, groups, others))
