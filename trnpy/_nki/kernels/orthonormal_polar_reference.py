@@ -33,7 +33,7 @@ def orthonormal_polar(
 
     def projected(x: np.ndarray) -> np.ndarray:
         if complement:
-            return x - product(operator, product(operator.T, x))
+            return np.asarray(x - product(operator, product(operator.T, x)))
         return np.asarray((x + product(operator, x)) / 2)
 
     x = polynomials(projected(omega), coefficients, product)
