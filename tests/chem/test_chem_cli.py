@@ -73,6 +73,9 @@ def test_open_shells_are_unrestricted(tmp_path, capsys):
         ("0\n\n", "0 atoms where line 1 says 0"),
         ("1\n\nH 0 0\n", "line 3: 'H 0 0': expected symbol x y z in Angstrom"),
         ("1\n\nH 0 0 z\n", "line 3: 'H 0 0 z': expected symbol"),
+        ("1\n\nH 0 0 nan\n", "line 3: 'H 0 0 nan': expected symbol"),
+        ("1\n\nH 0 0 inf\n", "line 3: 'H 0 0 inf': expected symbol"),
+        ("2\n\nH 0 0 0.7\nH 0 0 .7\n", "line 4: the atom of line 3 is at the same place"),
         (b"\xff\xfe\x00", "not a text file"),
     ],
 )
@@ -87,6 +90,8 @@ def test_other_mistakes_give_one_line(tmp_path, capsys):
     assert "none.xyz: No such file" in failure(capsys, "mp2", tmp_path / "none.xyz")
     assert "Is a directory" in failure(capsys, "mp2", tmp_path)
     assert "nonsense" in failure(capsys, "mp2", WATER, "--basis", "nonsense")
+    assert "basis ' ': expected the name" in failure(capsys, "mp2", WATER, "--basis", " ")
+    assert "charge 10: expected less than 10" in failure(capsys, "mp2", WATER, "--charge", "10")
     assert "spin 1" in failure(capsys, "mp2", WATER, "--spin", "1")
     assert "device='gpu': expected one of" in failure(capsys, "mp2", WATER, "--device", "gpu")
     assert "machine='trn9': expected one of" in failure(capsys, "mp2", WATER, "--machine", "trn9")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from trnpy._engine import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._policy import CHOICES, policy
 
+PLACE = 3  # decimals of Angstrom that tell two atoms apart: none are nearer than a tenth of one
 Atom = tuple[str, tuple[float, float, float]]
 
 
@@ -75,13 +77,20 @@ def read_xyz(path: Path) -> list[Atom]:
     except (IndexError, ValueError):
         first = repr(lines[0][:40]) if lines else "nothing"
         raise ValueError(f"{path}, line 1: {first}: expected the number of atoms") from None
-    atoms = []
+    atoms: list[Atom] = []
+    places: dict[tuple[float, ...], int] = {}
     for number, line in enumerate(lines[2 : 2 + count], 3):
         try:
-            symbol, x, y, z = line.split()[:4]
-            atoms.append((symbol, (float(x), float(y), float(z))))
+            symbol, *words = line.split()[:4]
+            x, y, z = map(float, words)
+            if not math.isfinite(x + y + z):
+                raise ValueError
         except ValueError:
             raise ValueError(f"{path}, line {number}: {line!r}: expected symbol x y z in Angstrom") from None
+        earlier = places.setdefault((round(x, PLACE), round(y, PLACE), round(z, PLACE)), number)
+        if earlier != number:
+            raise ValueError(f"{path}, line {number}: the atom of line {earlier} is at the same place")
+        atoms.append((symbol, (x, y, z)))
     if count < 1 or len(atoms) != count:
         raise ValueError(f"{path}: {len(atoms)} atoms where line 1 says {count}")
     return atoms

@@ -196,6 +196,11 @@ def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: i
     for symbol, _ in atoms:
         if symbol.capitalize() not in ELEMENTS[1:]:  # the first is a ghost; PySCF takes most words for one
             raise ValueError(f"{symbol!r}: expected the symbol of an element")
+    if not basis.strip():
+        raise ValueError(f"basis {basis!r}: expected the name of a basis set, such as cc-pvdz")
+    nuclear = sum(ELEMENTS.index(symbol.capitalize()) for symbol, _ in atoms)
+    if charge >= nuclear:
+        raise ValueError(f"charge {charge}: expected less than {nuclear}, the charge of the nuclei")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a basis-set package is not installed: the error says enough
