@@ -116,9 +116,9 @@ def test_an_eigenvalue_on_the_shift_is_noticed_and_avoided(monkeypatch):
 def test_an_ill_conditioned_block_is_drawn_again(monkeypatch):
     draws = []
 
-    def twice_the_same(m, rank, paired, rng, gaussian=_divide._gaussian):
+    def twice_the_same(m, rank, task, gaussian=_divide._gaussian):
         draws.append(rank)
-        g = gaussian(m, rank, paired, rng)
+        g = gaussian(m, rank, task)
         if len(draws) == 1:
             g[:, 1] = g[:, 0]
         return g
@@ -131,7 +131,7 @@ def test_an_ill_conditioned_block_is_drawn_again(monkeypatch):
 
 
 def test_blocks_that_are_never_orthonormal_leave_the_problem_to_the_host(monkeypatch):
-    monkeypatch.setattr(_divide, "_gaussian", lambda m, rank, paired, rng: np.zeros((m, rank), np.float32))
+    monkeypatch.setattr(_divide, "_gaussian", lambda m, rank, task: np.zeros((m, rank), np.float32))
     a = hermitian("uniform", 100, "f8")
     x = _divide.eigenvectors(a, HOST, leaf=60)
     assert np.abs(x.T @ x - np.eye(100)).max() <= 1e-5

@@ -45,6 +45,16 @@ class Block:
     basis: Handle | None = None  # None: the whole space
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all blocks of one matrix share."""
+
+    engine: Engine
+    paired: bool  # whether it stands for a complex one
+    norm: float  # root mean square of its eigenvalues
+    random: np.random.Generator
+
+
 def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
     """Eigenvectors (n, n), orthonormal and in no order, of Hermitian a (n, n) to float32 accuracy of |a|, about 1.
 
@@ -53,19 +63,18 @@ def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
     paired = a.dtype.kind == "c"
     whole = _paired(a) if paired else np.ascontiguousarray(a, np.float32)
     n = len(whole)
-    leaf = max(leaf, n // LEAVES) * (2 if paired else 1)
-    norm = float(np.linalg.norm(whole)) / np.sqrt(n)
-    rng = np.random.default_rng(n)
+    task = Task(engine, paired, float(np.linalg.norm(whole)) / np.sqrt(n), np.random.default_rng(n))
+    leaf = max(2 * leaf if paired else leaf, n // LEAVES)
     pending, found, effort = [Block(whole)], [], 0.0
     while pending:
         block = pending.pop()
         m = len(block.matrix)
         halves = None
-        if m > leaf and effort < EFFORT * float(n) ** 3 and _deviation(block.matrix) > FLAT * norm:
-            halves, shifts = _halves(block, norm, paired, rng, engine)
+        if m > leaf and effort < EFFORT * float(n) ** 3 and _deviation(block.matrix) > FLAT * task.norm:
+            halves, shifts = _halves(block, task)
             effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps a sign, half the rows in each basis
         if halves is None:
-            found.append(_solved(block, paired, engine))
+            found.append(_solved(block, task))
         else:
             pending.extend(halves)
     return np.concatenate(found, axis=1)
@@ -91,54 +100,61 @@ def _unpaired(a: np.ndarray) -> np.ndarray:
     return np.asarray((real + 1j * (a[rows:, :columns] - a[:rows, columns:])) / 2)
 
 
-def _solved(block: Block, paired: bool, engine: Engine) -> np.ndarray:
+def _solved(block: Block, task: Task) -> np.ndarray:
     """Eigenvectors (n, m) in the whole space, by LAPACK in float32."""
-    _, v = _host.eigh(_unpaired(block.matrix) if paired else block.matrix, driver="evd", check_finite=False)
+    _, v = _host.eigh(_unpaired(block.matrix) if task.paired else block.matrix, driver="evd", check_finite=False)
     if block.basis is None:
         return np.asarray(v)
-    inner = np.ascontiguousarray(_paired(v) if paired else v)
-    x = engine.get(engine.matmul(block.basis, inner))
-    return _unpaired(x) if paired else x
+    inner = np.ascontiguousarray(_paired(v) if task.paired else v)
+    x = task.engine.get(task.engine.matmul(block.basis, inner))
+    return _unpaired(x) if task.paired else x
 
 
-def _halves(
-    block: Block, norm: float, paired: bool, rng: np.random.Generator, engine: Engine
-) -> tuple[list[Block] | None, int]:
+def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
     """The blocks above and below the best shift that was found, None if there is none; and how many were tried."""
-    split, shifts = _split(block.matrix, norm, engine)
+    split, shifts = _split(block.matrix, task)
     if split is None:
         return None, shifts
-    h, sign, rank, bound = split
-    m = len(block.matrix)
-    upper = _basis(h, sign.matrix, m, rank, False, paired, rng, engine)
-    lower = upper and _basis(h, upper.basis, m, m - rank, True, paired, rng, engine)
+    upper = _basis(split.h, split.sign.matrix, split.rank, False, task)
+    lower = upper and _basis(split.h, upper.basis, len(block.matrix) - split.rank, True, task)
     if upper is None or lower is None:
         return None, shifts
     halves = []
     for half in (upper, lower):
-        basis = half.basis if block.basis is None else engine.matmul(block.basis, half.basis)
-        halves.append(Block(np.float32(bound / 2) * (half.inside + half.inside.T), basis))
+        basis = half.basis if block.basis is None else task.engine.matmul(block.basis, half.basis)
+        halves.append(Block(np.float32(split.bound / 2) * (half.inside + half.inside.T), basis))
     return halves, shifts
 
 
-def _split(a: np.ndarray, norm: float, engine: Engine) -> tuple[tuple[Any, Any, int, float] | None, int]:
-    """((A - s I) / bound, its sign, the rank above s, bound) for the most even of the shifts tried; how many."""
+@dataclass(frozen=True, slots=True)
+class Split:
+    """h = (A - s I) / bound with its sign, and how many eigenvalues are above the shift s."""
+
+    h: Handle
+    sign: _iterations.Sign
+    rank: int
+    bound: float
+
+
+def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
+    """The most even of the splits that were tried, and how many they were."""
     m = len(a)
     deviation, mean = _deviation(a), float(a.diagonal().mean(dtype=np.float64))
     shift = float(np.median(a.diagonal())) + OFF_MEDIAN * deviation
-    best, evenness = None, 0
+    best: Split | None = None
+    evenness = 0
     for tried in range(1, SHIFTS + 1):
         shifted = a - np.float32(shift) * np.eye(m, dtype=np.float32)
         bound = NORM_SLACK * float(min(np.abs(shifted).sum(axis=1).max(), np.linalg.norm(shifted)))
-        h = engine.put(shifted / np.float32(bound))
-        octaves = min(RESOLVED, int(-np.log2(NOISE * norm / bound))) if NOISE * norm < bound / 2 else 1
-        sign = _iterations.sign(h, sign_coefficients(octaves), engine)
+        h = task.engine.put(shifted / np.float32(bound))
+        octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
+        sign = _iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
         if not abs(m - sign.squares) / 4 <= UNDECIDED:  # a sum of p (1 - p) over the projector's eigenvalues
             shift += NUDGE * deviation * tried * (-1) ** tried
             continue
-        rank = round((m + sign.trace) / 2)
+        rank = 2 * round((m + sign.trace) / 4) if task.paired else round((m + sign.trace) / 2)
         if min(rank, m - rank) > evenness:
-            best, evenness = (h, sign, rank, bound), min(rank, m - rank)
+            best, evenness = Split(h, sign, rank, bound), min(rank, m - rank)
         if evenness >= max(1, m // BALANCED):
             break
         # Most eigenvalues are on one side: the mean, then half a deviation into it.
@@ -147,24 +163,23 @@ def _split(a: np.ndarray, norm: float, engine: Engine) -> tuple[tuple[Any, Any, 
     return best, tried
 
 
-def _basis(
-    h: Any, operator: Any, m: int, rank: int, complement: bool, paired: bool, rng: np.random.Generator, engine: Engine
-) -> _iterations.Subspace | None:
+def _basis(h: Any, operator: Any, rank: int, complement: bool, task: Task) -> _iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None where no random block gave one."""
     # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
     # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
     scale = 2 * np.sqrt(rank) + 6
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):
-        omega = _gaussian(m, rank, paired, rng) / np.float32(scale)
-        found = _iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, engine)
+        omega = _gaussian(h.shape[0], rank, task) / np.float32(scale)
+        found = _iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, task.engine)
         if found.defect <= DEFECT:
             return found
     return None
 
 
-def _gaussian(m: int, rank: int, paired: bool, rng: np.random.Generator) -> np.ndarray:
-    if not paired:
-        return rng.standard_normal((m, rank), np.float32)
-    g = rng.standard_normal((2, m // 2, rank // 2), np.float32) / np.float32(np.sqrt(2))
-    return np.block([[g[0], -g[1]], [g[1], g[0]]])
+def _gaussian(m: int, rank: int, task: Task) -> np.ndarray:
+    """(m, rank), of unit variance; for a complex matrix one that stands for a complex block."""
+    if not task.paired:
+        return task.random.standard_normal((m, rank), np.float32)
+    x, y = task.random.standard_normal((2, m // 2, rank // 2), np.float32) / np.float32(np.sqrt(2))
+    return np.block([[x, -y], [y, x]])
