@@ -26,11 +26,9 @@ def check(g: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, top: int) -> t
         raise ValueError(
             f"{len(g)}, {len(c_left)}, {len(c_right)} digits, top {top}: expected s, s and t <= top <= s + {HEADROOM}"
         )
-    sizes = g.size, stack * nao * c_left.shape[-1] * (WORDS if g.ndim == 3 else 1), c_right.size
-    sizes += (stack * c_left.shape[-1] * c_right.shape[-1] * (WORDS if g.ndim == 3 else 1),)
-    if g.ndim == 3:
-        sizes += (len(c_right) * stack * nao * c_left.shape[-1],)
-    if max(sizes) > LARGEST:
+    nleft, nright, words = c_left.shape[-1], c_right.shape[-1], WORDS if g.ndim == 3 else 1
+    half = stack * nao * nleft * max(words, len(c_right) if g.ndim == 3 else 1)
+    if max(g.size, half, c_right.size, stack * nleft * nright * words) > LARGEST:
         raise ValueError(
             f"g {g.shape}, c_left {c_left.shape}, c_right {c_right.shape}: at most {LARGEST} elements each"
         )
