@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
+from trnpy import _contraction, _pairwise
 from trnpy._dispatch import Reason
 from trnpy._engine import engine
 
@@ -345,6 +346,15 @@ def test_a_single_inf_costs_a_single_row(subscripts, value):
         expected = np.einsum(subscripts, *arrays)
         np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(expected))
         np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-9)
+
+
+def test_a_result_on_the_way_that_nobody_expects_is_not_made():
+    """(n, n) of 288 MB out of three operands of 96 kB, which NumPy's loop never holds."""
+    shapes = (6000, 2), (2, 6000), (6000, 2)
+    arrays = tuple(np.broadcast_to(1.0, shape) for shape in shapes)
+    for path, taken in ((((0, 1), (0, 1)), False), (((1, 2), (0, 1)), True)):
+        plan = _contraction.plan(("ij", "jk", "kl"), "il", shapes, path)
+        assert (_pairwise.route(plan, arrays, np.dtype(float)) is not None) == taken
 
 
 def test_infs_all_over_the_result_leave_it_to_numpy():

@@ -29,6 +29,7 @@ LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route 
 SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
 ROUTE_S = 6e-6  # of the call's own making
 SAMPLE = 32  # elements of an operand that are looked at for their magnitude, each a line of cache
+SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
 REPAIRED = 0.02  # of the results that may be computed twice
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,9 +39,13 @@ def route(
 ) -> Route | None:
     """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not.
 
-    None where the loop is the only product, or one of a matrix and a vector, which moves as much memory.
+    None where the loop is the only product, or one of a matrix and a vector, which moves as much memory, and where
+    a result on the way takes more memory than a caller of a loop has a reason to expect.
     """
     if all(step.loops for step in p.steps) or (len(p.steps) == 1 and p.steps[0].blas_size < THIN):
+        return None
+    largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
+    if largest > max(SPARE, sum(a.nbytes for a in arrays)):
         return None
     return Route(
         NAME, functools.partial(_seconds, p, dtype), functools.partial(_products, p, dtype, scalar, arrays, order)
@@ -115,7 +120,7 @@ def _settled(
         p, cost = costed(inputs, output, shapes, tuple([d.itemsize for d in dtypes]), dtype, GREEDY, True)
     except Unsupported:
         return c_einsum
-    problem = Problem((), dtype, cost, (), route(p, (), dtype))
+    problem = Problem((), dtype, cost, (), route(p, operands, dtype))
     if not decide("numpy.einsum", problem, None, Policy(), rates).route:
         return c_einsum
 
@@ -156,7 +161,7 @@ def shortened(call: F) -> F:
                 if type(a) is not ndarray:
                     return call(*operands)
                 size *= a.size
-            if size <= LOOP_SMALL:
+            if size <= SMALL:
                 return c_einsum(*operands)
         if policy.fallback == "raise":
             return call(*operands)
