@@ -249,8 +249,7 @@ def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, co
     args = (a, a[..., :1]) if name == "lstsq" else (a,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
-        assert not getattr(trnpy.linalg, name).__trnpy_op__.routed(args, {})
-        ours, theirs = run(name, *args, route=False)
+        ours, theirs = (getattr(module, name)(*args) for module in (trnpy.linalg, scipy.linalg))
     assert seen and max(seen) <= COUNT // 32
     for mine, other in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -384,6 +383,7 @@ def test_logarithms_of_which_scipy_may_warn_are_scipys(scale):
     assert not log[0].route
 
 
+@pytest.mark.filterwarnings("ignore:logm result may be inaccurate")
 @pytest.mark.parametrize("name, options", FUNCTIONS)
 def test_other_matrices_are_scipys(name, options):
     good = definite(128, "f8", ())

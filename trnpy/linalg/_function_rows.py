@@ -14,11 +14,11 @@ import scipy.linalg as reference
 from trnpy import _guards, _host
 from trnpy import _ops as products
 from trnpy._calibration import FLOPS
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
+from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._einsum import LETTERS
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _eigh_cost, _functions, _positive, _routes, _work
+from trnpy.linalg import _divide, _eigh_cost, _functions, _positive, _routes, _work
 from trnpy.linalg._matrices import SMALL, norm, square
 from trnpy.linalg._routes import real
 
@@ -89,19 +89,26 @@ def deliver_expm(problem: Problem, result: _functions.Exponential) -> np.ndarray
 # --- Functions of positive-definite matrices --------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=1024)  # as long as a small call
+def _methods(name: str, n: int, dtype: np.dtype, count: int) -> tuple[tuple[str, Cost], ...]:
+    """Methods of the eigenvectors behind ``name`` of ``count`` matrices of order n, and what they cost."""
+    cube = real(dtype) * count * float(n) ** 3
+    return _eigh_cost.methods(n, dtype, name, FLOPS[name] * cube, 2 * cube)
+
+
 def _of_positive(name: str, a: Any, function: _positive.Function) -> Problem:
     """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
     a = _positive.operand(name, a)
     dtype, n = _guards.floating(a), a.shape[-1]
-    cube = real(dtype) * a.size * n  # n^3 a matrix
     params, route = (function, _positive.FUNCTIONS[name].norms), _positive.route(name, a, function)
-    methods = _eigh_cost.methods(n, dtype, name, FLOPS[name] * cube, 2 * cube)
+    methods = _methods(name, n, dtype, a.size // (n * n))
     if a.ndim > 2 or dtype.char not in "dD":
         if route is None:
             raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
         refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
         return Problem((a,), dtype, methods[0][1], params, route, on_device=False, refusal=refusal)
-    return Problem((a,), dtype, methods[0][1], params, route, methods=methods)
+    # Smaller ones are not divided whatever the device, and choosing takes as long as a small call.
+    return Problem((a,), dtype, methods[0][1], params, route, methods=methods if n > _divide.LEAF else ())
 
 
 def _no_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -37,10 +37,11 @@ class MatrixFunction:
     least: int  # rows: below, looking for what is positive definite takes more than 2 % of SciPy's Schur form
     dtypes: str  # where SciPy's result has the dtype of the matrix and no warning
     norms: tuple[float, float] = (0.0, math.inf)  # where SciPy has no warning
+    frugal: float = math.inf  # rows from which divide and conquer's workspace is more than half of SciPy's peak
 
 
 FUNCTIONS: Mapping[str, MatrixFunction] = {
-    "sqrtm": MatrixFunction(80, "dfDF"),
+    "sqrtm": MatrixFunction(128, "dfDF", frugal=400),
     # SciPy warns when expm of its logarithm is not the matrix to 1000 eps: within these norms it never is that far,
     # 0.1 of it at most over spectra of 1 to 1e-9 times the norm and n = 3 to 150; beyond, rounding in expm reaches it.
     "logm": MatrixFunction(3, "dD", (math.exp(-2), math.exp(2))),
@@ -49,8 +50,8 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 
 
 def positive(name: str) -> Look:
-    """A look for what may be positive definite: the diagonal's ends are positive and two corners agree."""
-    least, dtypes, norm = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms[1]
+    """A look for what is positive definite; of one matrix it decides, so that what is not costs SciPy's call only."""
+    least, dtypes, norms = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("A")
@@ -59,21 +60,23 @@ def positive(name: str) -> Look:
         if a.ndim < 2 or a.shape[-1] < least or a.shape[-2] != a.shape[-1] or a.dtype.char not in dtypes or a.size == 0:
             return False
         first = a[(0,) * (a.ndim - 2)] if a.ndim > 2 else a
-        ends = 0 < first[0, 0].real <= norm and 0 < first[-1, -1].real <= norm
-        return bool(ends and first[0, -1] == first[-1, 0].conjugate())
+        ends = 0 < first[0, 0].real <= norms[1] and 0 < first[-1, -1].real <= norms[1]
+        if not ends or first[0, -1] != first[-1, 0].conjugate():
+            return False
+        return a.ndim > 2 or not _doubt(a, norms)
 
     return look
 
 
 def operand(name: str, a: Any) -> np.ndarray:
-    """``a`` (..., n, n) of a dtype that SciPy keeps, large enough for its Schur form to be the slower way."""
-    a = _guards.array(a)
-    dtype = _guards.floating(a)
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
+    """``a`` (..., n, n) of a dtype that SciPy keeps."""
+    m = _guards.array(a)
+    dtype = _guards.floating(m)
+    if m.ndim < 2 or m.shape[-1] != m.shape[-2] or m.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty square matrices")
     if dtype.char not in FUNCTIONS[name].dtypes:
         raise Unsupported(Reason.DTYPE, f"{dtype}: SciPy's result has a dtype or a warning of its own")
-    return a
+    return m
 
 
 def route(name: str, a: np.ndarray, function: Function) -> Route | None:
@@ -83,7 +86,8 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
         return None
     cube = real(dtype) * a.size * n  # n^3 a matrix
     whole = a.ndim == 2
-    kind = "eigh evd" if whole and dtype.kind == "f" else "eigh" if whole else "gufunc eigh"
+    driver = "evd" if dtype.kind == "f" and n < spec.frugal else "evr"
+    kind = ("eigh evd" if driver == "evd" else "eigh") if whole else "gufunc eigh"
 
     def seconds(rates: HostRates) -> float:
         # The test of definiteness, the eigenpairs, their product.
@@ -95,17 +99,17 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
         )
 
     def run() -> Any:
-        return in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
+        return in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms, driver)
 
     return Route("eigenvectors", seconds, run)
 
 
-def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
+def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float], driver: str) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
     certify(a, norms)
     try:
         if a.ndim == 2:
-            w, q = _host.eigh(a, driver="evd" if a.dtype.kind == "f" else "evr", check_finite=False)
+            w, q = _host.eigh(a, driver=driver, check_finite=False)
         else:
             w, q = _numpy_eigh(a)
     except LinAlgError as why:
@@ -122,25 +126,32 @@ def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float])
 
 
 def certify(a: np.ndarray, norms: tuple[float, float] = (0.0, math.inf)) -> None:
-    """Unsupported unless a (..., n, n) is Hermitian and certainly of condition below CONDITION and norm in ``norms``.
+    """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below CONDITION, its norm in ``norms``."""
+    if doubt := _doubt(a, norms):
+        raise Unsupported(Reason.VALUE, doubt)
+
+
+def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
+    """What of a (..., n, n) is not as ``certify`` wants it, "" if nothing.
 
     A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
     decides before anything expensive, and costs a hundredth of it.
     """
     # The first row against the first column: most matrices that are not Hermitian end here.
-    if not ((a[..., 0, :] == a[..., :, 0].conj()).all() and (a == adjoint(a)).all()):
-        raise Unsupported(Reason.VALUE, "not Hermitian")
-    diagonal = np.diagonal(a, axis1=-2, axis2=-1).real
+    if not ((a[..., 0, :] == adjoint(a[..., :, :1])[..., 0, :]).all() and (a == adjoint(a)).all()):
+        return "not Hermitian"
     size = _frobenius(a)
     limit = CONDITION[a.real.dtype.char]
     if not (size > 0).all():
-        raise Unsupported(Reason.VALUE, "zero, or too small to be squared")
-    _shifted(a, -size / limit, f"not positive definite, or condition number above {limit:.0e}")
+        return "zero, or too small to be squared"
+    if not _definite(a, -size / limit):
+        return f"not positive definite, or condition number above {limit:.0e}"
     # The sum of the squares of the eigenvalues is at most their sum times the largest.
-    if (size**2 < norms[0] * diagonal.sum(axis=-1)).any():
-        raise Unsupported(Reason.VALUE, f"norm that may be below {norms[0]:.2g}")
-    if (size > norms[1]).any():
-        _shifted(-a, np.full_like(size, norms[1]), f"norm above {norms[1]:.2g}")
+    if norms[0] and (size**2 < norms[0] * np.trace(a, axis1=-2, axis2=-1).real).any():
+        return f"norm that may be below {norms[0]:.2g}"
+    if (size > norms[1]).any() and not _definite(-a, np.full_like(size, norms[1])):
+        return f"norm above {norms[1]:.2g}"
+    return ""
 
 
 def _frobenius(a: np.ndarray) -> Any:
@@ -151,23 +162,21 @@ def _frobenius(a: np.ndarray) -> Any:
         return np.sqrt(np.einsum("...ij,...ij->...", a, a.conj()).real)
 
 
-def _shifted(a: np.ndarray, shift: Any, otherwise: str) -> None:
-    """Unsupported with ``otherwise`` unless a + shift I is positive definite; infs and NaNs are not."""
+def _definite(a: np.ndarray, shift: Any) -> bool:
+    """Whether a + shift I is positive definite for all of a (..., n, n), shifts (...); infs and NaNs are not."""
     n = a.shape[-1]
+    if a.ndim == 2:
+        moved = a.copy()
+        moved.ravel()[:: n + 1] += shift
+        (potrf,) = _factorizations(a.dtype.char)
+        l, failed = potrf(moved.T, lower=False, clean=False, overwrite_a=True)
+        return not failed and bool(np.isfinite(l[-1, -1]))
     with np.errstate(all="ignore"):
-        if a.ndim == 2:
-            moved = a.copy()
-            moved.ravel()[:: n + 1] += shift
-            (potrf,) = _factorizations(a.dtype.char)
-            _, failed = potrf(moved.T, lower=False, clean=False, overwrite_a=True)
-        else:
-            try:
-                l = _numpy_cholesky(a + shift[..., np.newaxis, np.newaxis] * np.eye(n, dtype=a.dtype))
-                failed = not np.isfinite(np.diagonal(l, axis1=-2, axis2=-1)).all()
-            except LinAlgError:
-                failed = True
-    if failed:
-        raise Unsupported(Reason.VALUE, otherwise)
+        try:
+            l = _numpy_cholesky(a + shift[..., np.newaxis, np.newaxis] * np.eye(n, dtype=a.dtype))
+        except LinAlgError:
+            return False
+    return bool(np.isfinite(l[..., -1, -1]).all())
 
 
 @functools.cache

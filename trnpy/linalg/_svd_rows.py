@@ -36,13 +36,13 @@ def _refuse(reason: bool, what: str) -> None:
 
 def _matrix(a: Any) -> np.ndarray:
     """``a`` as one non-empty matrix (m, n) of float64 or complex128."""
-    a = _guards.array(a)
-    dtype = _guards.floating(a)
-    if a.ndim != 2 or a.size == 0:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one non-empty matrix")
+    m = _guards.array(a)
+    dtype = _guards.floating(m)
+    if m.ndim != 2 or m.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty matrix")
     if dtype.char not in "dD":
         raise Unsupported(Reason.DTYPE, f"{dtype} singular vectors: the host's start is the answer already")
-    return a
+    return m
 
 
 NOTHING = Work()
