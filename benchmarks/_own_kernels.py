@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
-from trnpy._nki.kernels.parameters import TILE, TILE_N, for_bounds, for_digits, for_numbers, for_turned
+from trnpy._nki.kernels.parameters import TILE, TILE_N, for_bounds, for_digits, for_numbers, for_stack, for_turned
 from trnpy._nki.simulator.cost import Cost, price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.record import Trace
@@ -125,13 +125,24 @@ def _batch() -> Iterator[tuple[Line, Launch]]:
         yield batched.traffic(least), batched
 
 
+def _float64_batch() -> Iterator[tuple[Line, Launch]]:
+    """Sums are short: VectorE's carries of every element bound it, not TensorE."""
+    stack = (DIGITS, BATCH * SMALL, SMALL)
+    keywords = for_stack(DIGITS, TRN2, SMALL, SMALL).of_digits()
+    title = f"float64: digits, {BATCH} x {SMALL}^3 in one launch"
+    found = _launch(title, "digits_matmul", (stack, stack), "bfloat16", batch=BATCH, **keywords)
+    ideal = 2 * BATCH * SMALL**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
+    yield found.line("% of bf16 peak / 28", 100 * ideal / found.cost.device_s, 40), found
+    yield found.traffic(BATCH * SMALL**2 * (2 * DIGITS * 2 + 3 * 4)), found
+
+
 def _floor_s(dtype: str, nbytes: float) -> float:
     return max(nbytes / TRN2.hbm_bytes_per_s, 2 * BATCH * SMALL**3 / TRN2.flops_per_s[dtype])
 
 
 def own_lines(timelines: Path | None = None) -> Iterator[Line]:
     """Every figure; where ``timelines`` names a folder, each kernel's timeline is written there."""
-    for part in (_native, _float64, _batch):
+    for part in (_native, _float64, _batch, _float64_batch):
         for line, found in part():
             if timelines is not None:
                 timelines.mkdir(parents=True, exist_ok=True)

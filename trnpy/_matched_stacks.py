@@ -12,7 +12,7 @@ import numpy as np
 from trnpy import _digits
 from trnpy._matched import ZERO, Device, affordable, check_finite, integer_bytes
 from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
-from trnpy._nki.kernels.parameters import TILE, Parameters
+from trnpy._nki.kernels.parameters import TILE, Parameters, for_stack
 from trnpy._nki.runtime import Buffer
 from trnpy._shapes import Extents, pieces, rung
 
@@ -87,10 +87,10 @@ def _certified(
 
 
 def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
-    digits = device.count(digits)
+    digits, hardware = device.count(digits), device.runtime.hardware
     left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
     right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
-    words = _launch(device, left, right, Parameters(1, 1, 1, digits, device.bits), fit, count)
+    words = _launch(device, left, right, for_stack(digits, hardware, *fit[:2], bits=device.bits), fit, count)
     return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows + columns, device.bits)
 
 
@@ -98,11 +98,12 @@ def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: 
     """One launch of exact products modulo the width of the dtype; of bools whether any pair meets."""
     count, dtype = _count(len(a), most), a.dtype
     places = tuple(range(dtype.itemsize))
+    tiles = for_stack(dtype.itemsize, device.runtime.hardware, *fit[:2], wrap=True)
     left, right = (
         _ship(device, integer_bytes(x), places, axis, (count, *extents))
         for x, axis, extents in ((a, -1, fit[:2]), (b, -2, fit[1:]))
     )
-    words = _launch(device, left, right, Parameters(1, 1, 1, dtype.itemsize, wrap=True), fit, count)
+    words = _launch(device, left, right, tiles, fit, count)
     return _digits.integers(words[:, : len(a), : a.shape[1], : b.shape[2]], dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.digits_matmul_reference import TILE_N, words_for
@@ -109,6 +109,12 @@ def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = B
     for m_tiles, n_tiles, k_tiles in digit_tilings(digits, machine, wrap, bits):
         return Parameters(m_tiles, n_tiles, k_tiles, digits, bits, wrap)
     raise ValueError(f"{digits} digits: no tile shape fits {machine.sbuf_bytes_per_partition} bytes of {machine.name}")
+
+
+def for_stack(digits: int, machine: Hardware, m: int, k: int, wrap: bool = False, bits: int = BITS) -> Parameters:
+    """The same for stacks of products with m rows and sums of k: no larger than one of them."""
+    best = for_digits(digits, machine, wrap, bits)
+    return replace(best, m_tiles=min(best.m_tiles, -(-m // TILE)), k_tiles=min(best.k_tiles, -(-k // TILE)))
 
 
 # Whatever a stored choice may say.
