@@ -67,7 +67,7 @@ def _commands() -> dict[str, str]:
     """What this version can do besides running programs."""
     own = {
         "doctor": "say what is installed, what is set and what is wrong; exit status 1 if anything is",
-        "calibrate": "measure this host once, in under a minute, so that predictions are good",
+        "calibrate": "measure this host once, in under a minute; with --kernels choose the tiles of kernels",
     }
     return own | {name: what for name, (module, what) in DELEGATED.items() if _exists(module)}
 
