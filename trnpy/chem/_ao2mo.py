@@ -12,10 +12,9 @@ from trnpy._engine import DeviceEngine, Engine
 from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
 from trnpy.chem._rows import MEMORY, REAL, Product, Transform, checked_product, cube, host_product, real_array, row
-from trnpy.chem._transform import PASSES, by_kernel
+from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
 
 COPIES = 4  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, its transpose, transformed
-LAUNCHES = 4  # digits of three operands, and both halves
 Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
 
 
@@ -65,39 +64,39 @@ def _stack_size(nao: int, memory: float) -> int:
     return size
 
 
-def _by_products(product: Product) -> Transform:
+def _by_products(product: Product, memory: float) -> Transform:
     """Both halves as products, one after the other."""
 
-    def transform(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         nao, nleft = left.shape
         half = product(stack.swapaxes(1, 2).reshape(-1, nao), left, None)  # (n nu, i)
         half = np.ascontiguousarray(half.reshape(len(stack), nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
         return product(np.ascontiguousarray(right.T), half, None)
 
-    return transform
+    return Transform(run, lambda left, right: _stack_size(len(left), memory))
 
 
-def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, memory: float, transform: Transform) -> np.ndarray:
+def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:
     """(nleft, nright, n) of ``g`` (n, nao, nao), one stack of matrices after another."""
-    (nao, nleft), nright = left.shape, right.shape[1]
+    nleft, nright = left.shape[1], right.shape[1]
     if nleft > nright:  # the smaller first: fewer operations in both steps
-        return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, memory, transform).swapaxes(0, 1)
+        return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, transform).swapaxes(0, 1)
     out = np.empty((nleft, nright, len(g)))
-    step = _stack_size(nao, memory)
+    step = transform.matrices(left, right)
     for start in track(range(0, len(g), step), "AO to MO"):
-        out[:, :, start : start + step] = transform(unpacked(g[start : start + step]), left, right)
+        out[:, :, start : start + step] = transform.run(unpacked(g[start : start + step]), left, right)
     return out
 
 
-def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, memory: float, transform: Transform) -> np.ndarray:
+def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transform) -> np.ndarray:
     if g.ndim < 4:
-        return _transformed(g, *bra, memory, transform)
+        return _transformed(g, *bra, transform)
     nao = len(g)
     # (k, l, p q), then (i, j, k l): what one transformation leaves last the next has first.
-    half = _transformed(g.reshape(-1, nao, nao), *ket, memory, transform)
+    half = _transformed(g.reshape(-1, nao, nao), *ket, transform)
     half = np.ascontiguousarray(half).reshape(-1, nao, nao)
     shape = bra[0].shape[1], bra[1].shape[1], ket[0].shape[1], ket[1].shape[1]
-    return _transformed(half, *bra, memory, transform).reshape(shape)
+    return _transformed(half, *bra, transform).reshape(shape)
 
 
 def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memory: float = MEMORY) -> Problem:
@@ -112,7 +111,7 @@ def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memo
         flops += 2 * n * nao * few * (nao + many)
         moved_in += n * nao * nao
         moved_out += n * few * many
-        launches += LAUNCHES * -(-n // _stack_size(nao, memory))
+        launches += LAUNCHES * -(-n // max(1, int(memory // (HOST_BYTES * nao**2 + RESULT_BYTES * few * many)))) + 2
     few = min(c.shape[1] for c in bra)
     cost = Cost(
         kind="matmul", n=cube(nao, few, nao), flops=float(flops), bytes_in=moved_in * 8, bytes_out=moved_out * 8,
@@ -125,8 +124,8 @@ def _run(problem: Problem, engine: Engine) -> np.ndarray:
     g, bra, ket, memory = problem.params
     _guards.finite(*problem.arrays)
     transform = by_kernel(engine, memory) if isinstance(engine, DeviceEngine) else None
-    transform = transform or _by_products(checked_product(engine))
-    return np.require(_both(g, bra, ket, memory, transform), requirements=["C", "W"])
+    transform = transform or _by_products(checked_product(engine), memory)
+    return np.require(_both(g, bra, ket, transform), requirements=["C", "W"])
 
 
 def _error(problem: Problem, result: np.ndarray) -> float:
@@ -176,7 +175,7 @@ def ao2mo(
     Two half transformations of O(nao^4 norbitals); Bender, J. Comput. Phys. 9, 547 (1972).
     """
     g, bra, ket = _checked(integrals, c_left, c_right, ket)
-    return np.ascontiguousarray(_both(g, bra, ket, memory, _by_products(host_product)))
+    return np.ascontiguousarray(_both(g, bra, ket, _by_products(host_product, memory)))
 
 
 def _ao2mo_naive(integrals: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, ket: Any = None) -> np.ndarray:

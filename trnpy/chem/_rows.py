@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,9 +21,15 @@ SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than 
 
 # (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
 Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
-# (n, nao, nao), (nao, nleft), (nao, nright) -> (nleft, nright, n)
-Transform = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Both half transformations of a stack of matrices, and how many of them one stack has."""
+
+    run: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # (n, nao, nao), (nao, l), (nao, r) -> (l, r, n)
+    matrices: Callable[[np.ndarray, np.ndarray], int]  # of (nao, l) and (nao, r)
 
 
 def row(

@@ -19,9 +19,15 @@ from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, device_bytes
 
 FIRST, SECOND = 7, 8  # digits of the operands of the first half, and of the second: one for the headroom of sums
+LAUNCHES = 2  # digits of the integrals, and both halves: those of the orbitals come once
 PASSES = 28 + 36  # products of digits of both, for two of float64
-HOST_BYTES = 8 * 8  # of workspace for each integral on its way to digits
+HOST_BYTES = 2 * 8  # of workspace for each integral on its way to digits: unpacked, and its word
+RESULT_BYTES = 3 * 8  # and of each transformed one: words, and from them a float64
+PIECE = 1 << 16  # integrals that become words at a time
 DEVICE_BYTES = 2 * FIRST + 8  # of each integral on the device
+
+
+Sent = tuple[Buffer, np.ndarray]  # digits on the device, and the exponents taken out
 
 
 def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
@@ -32,15 +38,20 @@ def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
     if precision == "bf16" or not (facts.digits if exact else facts.integer_sums and facts.float32_products):
         return None
 
-    def transform(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        run = _digit_launch if exact else _single_launch
-        size = _matrices(engine, left.shape, right.shape[1], memory)
-        parts = [run(engine.runtime, stack[i : i + size], left, right) for i in range(0, len(stack), size)]
-        out = np.concatenate(parts)
+    sent: dict[tuple[int, int], tuple[Sent, Sent]] = {}  # of orbitals, which live as long as the call
+
+    def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        if exact:
+            key = id(left), id(right)
+            if key not in sent:
+                sent[key] = _put(engine.runtime, left, FIRST), _put(engine.runtime, right, SECOND)
+            out = _digit_launch(engine.runtime, stack, left, *sent[key])
+        else:
+            out = _single_launch(engine.runtime, stack, left, right)
         _check(stack, left, right, out, precision)
         return out.transpose(1, 2, 0)
 
-    return transform
+    return Transform(run, lambda left, right: _matrices(engine, left.shape, right.shape[1], memory))
 
 
 def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
@@ -48,7 +59,7 @@ def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory
     nao, nleft = c_left
     wide = max(nao * nao * FIRST, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
     size = min(
-        int(memory // (HOST_BYTES * nao * nao)),
+        int(memory // (HOST_BYTES * nao * nao + RESULT_BYTES * nleft * nright)),
         LARGEST // wide,
         int(device_bytes(engine) // (DEVICE_BYTES * nao * nao + 28 * nao * nleft + 12 * nleft * nright)),
         BLOCKS // (-(-nao // TILE) * -(-nleft // TILE_N)),
@@ -59,51 +70,58 @@ def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory
     return max(n for n in range(1, size + 1) if rung(n) == n) if size < TILE else size // TILE * TILE
 
 
-def _padded(stack: np.ndarray) -> np.ndarray:
-    """Zeros below, up to a number of matrices that the kernel is compiled for."""
-    missing = rung(len(stack)) - len(stack)
-    return np.concatenate([stack, np.zeros((missing, *stack.shape[1:]))]) if missing else np.ascontiguousarray(stack)
-
-
 def _single_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(n, nleft, nright) in float32."""
-    g = _padded(stack)
+    g = np.zeros((rung(len(stack)), *stack.shape[1:]), np.float32)
     with np.errstate(over="ignore"):  # an infinity is found when the result is checked
-        operands = [np.ascontiguousarray(x, np.float32) for x in (g.reshape(-1, g.shape[2]), left, right)]
-    out = runtime.launch("ao_to_mo", *operands).reshape(len(g), left.shape[1], right.shape[1])
+        g[: len(stack)] = stack
+        orbitals = [np.ascontiguousarray(x, np.float32) for x in (left, right)]
+    out = runtime.launch("ao_to_mo", g.reshape(-1, g.shape[2]), *orbitals)
+    out = out.reshape(len(g), left.shape[1], right.shape[1])
     return np.asarray(out[: len(stack)].astype(REAL))
 
 
-def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _put(runtime: Runtime, orbitals: np.ndarray, digits: int) -> Sent:
+    """Digits of orbitals on the device, one exponent each."""
+    split = _digits.split(orbitals, digits, 0)
+    return _put_words(runtime, split.bytes(), len(orbitals), split.places), split.shift
+
+
+def _put_words(runtime: Runtime, octets: np.ndarray, rows: int, places: tuple[int, ...]) -> Buffer:
+    flat = octets.reshape(rows, -1)
+    buffer: Buffer = runtime.run("digits_split", flat, width=octets.shape[-1], places=places, turned=False)
+    return buffer
+
+
+def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
     """(n, nleft, nright): exact products of digits, one exponent a matrix and an orbital."""
-    g = _padded(stack)
-    n, nao, _ = g.shape
-    split = _digits.split(g.reshape(n, -1), FIRST, 1)
-    columns, others = _digits.split(left, FIRST, 0), _digits.split(right, SECOND, 0)
+    n, nao = rung(len(stack)), stack.shape[1]  # zeros up to a number that the kernel is compiled for
+    raw = np.full((n, nao * nao, 8), _digits.OFFSET, np.uint8)
+    shift, largest = np.zeros((n, 1), np.int64), np.zeros((n, 1))
+    step = max(1, PIECE // (nao * nao))
+    for some in (slice(i, min(i + step, len(stack))) for i in range(0, len(stack), step)):
+        part = stack[some].reshape(-1, nao * nao)
+        split = _digits.split(part, FIRST, 1)
+        raw[some], shift[some], places = split.bytes(), split.shift, split.places
+        largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", stack[some], stack[some]).max(axis=1))
     first, second = for_digits(FIRST, runtime.hardware), for_digits(SECOND, runtime.hardware)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
-    shift = split.shift + columns.shift - unit  # (n, nleft): of the integers of the first half
+    shift = shift + columns[1] - unit  # (n, nleft): of the integers of the first half
     # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms.
-    norms = np.sqrt(np.einsum("Lmn,Lmn->Ln", g, g).max(axis=1))[:, None] * np.linalg.norm(left, axis=0)
+    norms = largest * np.linalg.norm(left, axis=0)
     bits = math.log2(max(float(np.ldexp(norms, shift).max()), 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
     if top > FIRST + HEADROOM:
         raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
 
-    def put(x: _digits.Split, rows: int) -> Buffer:
-        raw = x.bytes()
-        flat = raw.reshape(rows, -1)
-        buffer: Buffer = runtime.run("digits_split", flat, width=raw.shape[-1], places=x.places, turned=False)
-        return buffer
-
     words = runtime.launch(
-        "ao_to_mo", put(split, n * nao), put(columns, nao), put(others, nao), top=top,
+        "ao_to_mo", _put_words(runtime, raw, n * nao, places), columns[0], others[0], top=top,
         words=(first.words, second.words), first_tiles=(first.m_tiles, first.k_tiles),
         second_tiles=(second.m_tiles, second.k_tiles),
     )  # fmt: skip
     half = shift - 8 * (top - _digits.WORD)  # of the digits of the first half
-    total = half.reshape(-1, 1) + others.shift
-    out = _digits.assemble(words, SECOND, total).reshape(n, left.shape[1], right.shape[1])
+    total = half.reshape(-1, 1) + others[1]
+    out = _digits.assemble(words, SECOND, total).reshape(n, left.shape[1], -1)
     return out[: len(stack)]
 
 
