@@ -56,15 +56,16 @@ def agree(name, arrays, **keywords):
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
-@pytest.mark.parametrize("unit", [1, 2, 4])
+@pytest.mark.parametrize("unit", [1, 4])
 @pytest.mark.parametrize("lengths, n", [((1,), 16), ((3, 0, 17, 1), 40), ((0, 7), 513), ((2, 2, 2), 1100)])
 def test_rows_of_any_length(name, lengths, n, unit, dtype):
     agree(name, operands(lengths, n, unit, dtype=dtype), unit=unit)
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("digits", [7, 8, 9, 12])
-@pytest.mark.parametrize("unit, lengths, n", [(1, (1, 0, 3), 16), (2, (7, 2), 130), (4, (9, 15), 40)])
+@pytest.mark.parametrize(
+    "digits, unit, lengths, n", [(7, 1, (1, 0, 3), 16), (7, 4, (9, 15), 40), (9, 2, (7, 2), 130), (12, 4, (9,), 20)]
+)
 def test_digits_are_summed_exactly(name, lengths, n, unit, digits):
     arrays = operands(lengths, n, unit, digits)
     agree(name, arrays, unit=unit, digits=digits, words=words_for(digits))
@@ -116,8 +117,7 @@ def test_the_smallest_positive_element():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("digits", [0, 7])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("digits, seed", [(0, 0), (0, 1), (7, 0)])
 def test_any_legal_order_gives_the_same(name, digits, seed):
     arrays = operands((11, 0, 5), 40, 2, digits)
     keywords = {"unit": 2, "digits": digits, "words": 3}
@@ -125,9 +125,8 @@ def test_any_legal_order_gives_the_same(name, digits, seed):
     np.testing.assert_array_equal(run(KERNELS[name], arrays, keywords, mode="reorder", seed=seed).outputs, straight)
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("target, digits", [("trn1", 0), ("trn2", 0), ("trn2", 7), ("trn3", 0)])
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("digits", [0, 7])
 def test_lint_finds_no_error(name, target, digits):
     arrays, keywords = operands((15, 3), 40, 4, digits), {"digits": digits, "words": 3}
     for operands_of_one, more in ((arrays, {}), (arrays[:4], {"length": 6})):
