@@ -60,13 +60,10 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
     return run
 
 
-def mended(
-    ill: Callable[..., np.ndarray], scipys: Callable[..., Any]
-) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """A ``guarded`` function whose last result says which matrices (...) SciPy might see otherwise: those are SciPy's.
 
-    ``ill`` says so of a sample, before anything is computed for all; ``scipys`` is SciPy's function of the arrays and
-    options of ours.
+    ``scipys`` is SciPy's function of the arrays and options of ours.
     """
 
     def decorated(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -74,7 +71,6 @@ def mended(
 
         @functools.wraps(function)
         def run(*args: Any) -> Result:
-            _sampled(ill, *args)
             *results, doubtful = whole(*args)
             if doubtful.any():
                 _mend(results, doubtful, scipys, args)
@@ -85,18 +81,6 @@ def mended(
     return decorated
 
 
-def _sampled(ill: Callable[..., np.ndarray], a: np.ndarray, *options: Any) -> None:
-    """Refuse a stack of which too many of a few matrices are ill-conditioned."""
-    sample = a[::EVERY] if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])[::EVERY]
-    try:
-        with np.errstate(all="ignore"):
-            doubtful = ill(sample, *options)
-    except LinAlgError as why:
-        raise Unsupported(Reason.VALUE, str(why)) from why
-    if np.count_nonzero(doubtful) > MOST * doubtful.size:
-        raise Unsupported(Reason.VALUE, f"{doubtful.sum()} of a sample of {doubtful.size} ill-conditioned")
-
-
 def promising(name: str, a: np.ndarray) -> bool:
     """Whether a few matrices of a stack leave hope for the route of ``name``: asked before anything is decided."""
     judge = SAMPLED.get(name)
@@ -104,11 +88,13 @@ def promising(name: str, a: np.ndarray) -> bool:
         return True
     if a.shape[-1] != a.shape[-2] and name in ("inv", "pinvh"):
         return True  # for the reference to refuse
+    sample = a[::EVERY] if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])[::EVERY]
     try:
-        _sampled(judge, a)
-    except Unsupported:
+        with np.errstate(all="ignore"):
+            doubtful = judge(sample)
+    except (LinAlgError, Unsupported):
         return False
-    return True
+    return bool(np.count_nonzero(doubtful) <= MOST * doubtful.size)
 
 
 def _mend(results: list[np.ndarray], doubtful: np.ndarray, scipys: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -200,7 +186,7 @@ def _ill_inverses(a: np.ndarray) -> np.ndarray:
     return _ill_conditioned(_conditions(a, _inv(a)))
 
 
-@mended(_ill_inverses, _scipy_inv)
+@mended(_scipy_inv)
 def inv(a: np.ndarray) -> Result:
     """Exactly Hermitian where a is, as SciPy's."""
     _unstructured(a)
@@ -238,11 +224,9 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
     return [x, kept.sum(axis=-1), near] if return_rank else [x, near]
 
 
-def _ill_singular_values(
-    a: np.ndarray, atol: float | None = None, rtol: float | None = None, return_rank: bool = False
-) -> np.ndarray:
+def _ill_singular_values(a: np.ndarray) -> np.ndarray:
     s = _svd(a, compute_uv=False)
-    return _near(s, _threshold(s, a.shape, atol, rtol))
+    return _near(s, _threshold(s, a.shape, None, None))
 
 
 def _scipys_pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
@@ -250,7 +234,7 @@ def _scipys_pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_r
     return _scipy_pinv(a, **options)
 
 
-@mended(_ill_singular_values, _scipys_pinv)
+@mended(_scipys_pinv)
 def pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Result:
     u, s, vh = _svd(a, full_matrices=False)
     threshold = _threshold(s, a.shape, atol, rtol)
@@ -259,11 +243,9 @@ def pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: boo
     return _ranked(adjoint(vh) @ adjoint(u * inverse[..., np.newaxis, :]), kept, _near(s, threshold), return_rank)
 
 
-def _ill_eigenvalues(
-    a: np.ndarray, lower: bool = True, atol: float | None = None, rtol: float | None = None, return_rank: bool = False
-) -> np.ndarray:
-    s = np.abs(_eigvalsh(a, "L" if lower else "U"))
-    return _near(s, _threshold(s, a.shape, atol, rtol))
+def _ill_eigenvalues(a: np.ndarray) -> np.ndarray:
+    s = np.abs(_eigvalsh(a))
+    return _near(s, _threshold(s, a.shape, None, None))
 
 
 def _scipys_pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
@@ -271,7 +253,7 @@ def _scipys_pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | 
     return _scipy_pinvh(a, **options)
 
 
-@mended(_ill_eigenvalues, _scipys_pinvh)
+@mended(_scipys_pinvh)
 def pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool) -> Result:
     w, u = _eigh(a, "L" if lower else "U")
     s = np.abs(w)
@@ -286,11 +268,11 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
     return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
 
 
-def _ill_ranks(a: np.ndarray, b: np.ndarray | None = None, cond: float | None = None) -> np.ndarray:
-    return _deficient(_svd(a, compute_uv=False), cond)
+def _ill_ranks(a: np.ndarray) -> np.ndarray:
+    return _deficient(_svd(a, compute_uv=False), None)
 
 
-@mended(_ill_ranks, _scipy_lstsq)
+@mended(_scipy_lstsq)
 def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
     """x, residues, rank and singular values for b (m,), (m, k) or (..., m, k) of full rank, as from gelsd."""
     m, n = a.shape[-2:]
