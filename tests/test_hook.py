@@ -118,8 +118,15 @@ def test_explain_takes_a_patched_function():
 
 
 def test_every_row_gives_the_originals_result_through_its_hook():
-    operands = {"numpy.einsum": ("ij,jk->ik", A, A), "scipy.linalg.fractional_matrix_power": (A, 0.5)}
-    takes_two = ("matmul", "dot", "inner", "tensordot", "solve", "lstsq")
+    operands = {
+        "numpy.einsum": ("ij,jk->ik", A, A),
+        "scipy.linalg.fractional_matrix_power": (A, 0.5),
+        "scipy.linalg.cho_solve": ((A, True), A),
+        "scipy.linalg.lu_solve": (scipy.linalg.lu_factor(A), A),
+        "numpy.linalg.matrix_power": (A, 3),
+        "numpy.linalg.multi_dot": ([A, A, A],),
+    }
+    takes_two = ("matmul", "dot", "inner", "tensordot", "solve", "solve_triangular", "lstsq", "kron", "khatri_rao")
     for name in NAMES:
         args = operands.get(name, (A, A) if name.endswith(takes_two) else (A,))
         expected = ORIGINALS[name](*args)

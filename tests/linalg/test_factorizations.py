@@ -368,6 +368,20 @@ def test_stacks_share_launches(dtype):
     both("scipy", "lu_factor", a)
 
 
+@pytest.mark.parametrize("name, launches", [("cholesky", 1), ("det", 1), ("inv", 3), ("qr", 9)])
+def test_stacks_and_large_matrices_go_where_the_model_says_they_pay(name, launches):
+    """Modelled on trn2: float32 stacks pay, float64 ones are bound by the link; large matrices pay in either."""
+
+    def decision(shape, dtype):
+        with trnpy.policy(device="null", machine="trn2"):
+            return trnpy.explain(getattr(trnpy.linalg, name), np.broadcast_to(np.zeros((), dtype), shape))
+
+    assert decision((64, 256, 256), "f4").on_device and not decision((64, 256, 256), "f8").on_device
+    assert decision((8192, 8192), "f8").on_device and not decision((512, 512), "f8").on_device
+    problem = getattr(trnpy.linalg, name).__trnpy_op__.prepare(np.broadcast_to(np.float32(0), (64, 256, 256)))
+    assert problem.cost.launches == launches  # for all matrices together
+
+
 def test_stacks_of_panels_are_the_hosts():
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         trnpy.linalg.det(np.ones((3, 100, 100)) + np.eye(100))
