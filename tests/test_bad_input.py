@@ -22,7 +22,7 @@ ROWS = {op.name: (accelerated(op), op.reference) for op in NUMPY_PRODUCTS + SCIP
 OPERANDS = {"numpy.einsum": 2, "numpy.matmul": 2, "numpy.dot": 2, "numpy.inner": 2, "numpy.tensordot": 2}
 OPERANDS |= {"scipy.linalg.solve": 2, "numpy.linalg.solve": 2, "scipy.linalg.lstsq": 2, "numpy.linalg.lstsq": 2}
 OPERANDS |= {"scipy.linalg.solve_triangular": 2, "scipy.linalg.cho_solve": 2, "scipy.linalg.lu_solve": 2}
-OPERANDS |= {"numpy.linalg.multi_dot": 2, "scipy.linalg.khatri_rao": 2}
+OPERANDS |= {"numpy.linalg.multi_dot": 2, "scipy.linalg.khatri_rao": 2, "numpy.kron": 2}
 # Results that are a basis: what it spans is unique, up to phases of its columns.
 BASES = ("scipy.linalg.orth", "scipy.linalg.null_space")
 # Where the arguments are not just the operands.
@@ -152,6 +152,7 @@ OPTIONS = {
                      {"order": "Q"}, {"dtype": "f4"}, {"dtype": "c16"}, {"casting": "no"}, {"nonsense": 1}],
     "numpy.matmul": [{}, {"axes": [(0, 1), (0, 1), (0, 1)]}, {"dtype": "f4"}, {"casting": "no"}, {"order": "F"}, {"nonsense": 1}],
     "numpy.dot": [{}, {"nonsense": 1}],
+    "numpy.kron": [{}, {"nonsense": 1}],
     "numpy.inner": [{}, {"nonsense": 1}],
     "numpy.tensordot": [{}, {"axes": 0}, {"axes": 1}, {"axes": 9}, {"axes": -1}, {"axes": ([0], [5])}, {"axes": ([0, 0], [1, 1])},
                         {"axes": "no"}, {"axes": 1.5}],

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy import einsum_path, kron, outer, vdot
+from numpy import einsum_path, outer, vdot
 
 from trnpy import _einsum, _guards, _integer, _pairwise
 from trnpy._calibration import HostRates, current_rates
@@ -316,6 +316,18 @@ def _sum_of_products(
     return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, product=product)
 
 
+def prepare_kron(a: Any, b: Any) -> Problem:
+    a, b = _guards.array(a), _guards.array(b)
+    if a.ndim != 2 or b.ndim != 2:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    return _problem(("ac", "bd"), "abcd", (a, b))
+
+
+def _deliver_kron(problem: Problem, result: np.ndarray) -> np.ndarray:
+    (m, k), (p, q) = (a.shape for a in problem.arrays)
+    return result.reshape(m * p, k * q)
+
+
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
     """A row; argument ``second`` is the second operand, which says whether NumPy has BLAS for the call."""
 
@@ -349,9 +361,10 @@ OPS = (
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
     _row("einsum", np.einsum, prepare_einsum, second=2),
+    Op("numpy.kron", np.kron, prepare_kron, _run, _error, SMALL, _deliver_kron),
 )
 
-matmul, dot, inner, tensordot, _einsum_row = rows(OPS, "trnpy").values()
+matmul, dot, inner, tensordot, _einsum_row, kron = rows(OPS, "trnpy").values()
 (einsum,) = settled([_pairwise.shortened(_einsum_row)], "trnpy").values()
 
 __all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

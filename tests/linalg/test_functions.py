@@ -247,3 +247,13 @@ def test_any_layout(n, dtype, layout, seed):
     assert all(d.on_device for d in log), log
     np.testing.assert_allclose(root @ root, kept, atol=1e-12 * np.linalg.norm(kept))
     np.testing.assert_allclose(x, scipy.linalg.expm(kept / np.linalg.norm(kept)), atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_kronecker_products(dtype):
+    a, b = general(6, dtype)[:4].astype(dtype), general(5, dtype, 1)[:, :3].astype(dtype)
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True), trnpy.trace() as log:
+        ours = trnpy.kron(a, b)
+    assert log[0].on_device and e.shapes
+    assert ours.dtype == dtype and ours.flags.c_contiguous
+    np.testing.assert_allclose(ours, np.kron(a, b), rtol=4 * float(np.finfo(dtype).eps))
