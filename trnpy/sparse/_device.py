@@ -225,26 +225,25 @@ class Tiled:
 
     def _stack(self, tiles: np.ndarray, dtype: Any) -> Buffer:
         """(T 128, 128) on the device; there is one tile of zeros at least after the last."""
-        count = rung(len(tiles) + 1)
-        self._check(count * TILE * TILE)
-        return self.runtime.put(padded(tiles, (count,), 0, dtype).reshape(-1, TILE))
+        return self.runtime.put(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
 
-    def _check(self, elements: int) -> None:
+    def _dense(self, part: np.ndarray, digits: int = 1) -> np.ndarray:
+        """The tiles of ``part``, refused before they take memory where ``digits`` of them are too many."""
+        elements = rung(len(self.tiling.row) + 1) * TILE * TILE * digits
         if elements > LARGEST or elements > (1 - CACHE_SHARE) * self.engine.memory:
             raise Refused(f"{elements:.3g} elements of tiles exceed the largest operand of one launch")
+        return self.tiling.tiles(part)
 
     def numbers(self, index: int, form: str) -> Buffer:
         """The tiles of a part in format ``form``, K on rows."""
-        made: Buffer = self._keep(
-            (form, index), lambda: self._stack(self.tiling.tiles(self.part(index)), format_of(form))
-        )
+        made: Buffer = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), format_of(form)))
         return made
 
     def magnitudes(self, index: int) -> Buffer:
         """Their magnitudes over the largest of each row of the result, for a certificate."""
 
         def make() -> Buffer:
-            tiles = self.tiling.tiles(self.part(index).astype(np.float64, copy=False))
+            tiles = self._dense(self.part(index).astype(np.float64, copy=False))
             axis = 2 if self.source.turned else 1
             return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), format_of("bfloat16"))
 
@@ -302,14 +301,13 @@ class Tiled:
 
     def _new_digits(self, index: int, digits: int) -> tuple[Buffer, np.ndarray]:
         """Digits of all tiles, side by side in each row, and the exponents taken out of rows of the result."""
-        tiles = self.tiling.tiles(self.part(index).astype(np.float64, copy=False))
+        tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits)
         axis = 2 if self.source.turned else 1
         split = _digits.split(tiles, digits, axis, self._largest(tiles))
         blocks = self.tiling.column if self.source.turned else self.tiling.row
         shift = np.zeros((self._layout()[4][0], TILE), np.int64)
         shift[blocks] = split.shift.squeeze(axis)
         count = rung(len(tiles) + 1)
-        self._check(count * TILE * TILE * digits)
         raw = padded(split.bytes(), (count,), ZERO, np.uint8)
         return digits_on(self.runtime, raw.reshape(-1, *raw.shape[2:]), split.places), shift
 

@@ -32,8 +32,9 @@ class Tiling:
     shape: tuple[int, int]
     row: np.ndarray  # (tiles,) block row of each
     column: np.ndarray  # (tiles,) block column
-    place: np.ndarray  # (nnz,) of each stored element in (tiles, 128, 128), columns of the matrix on rows of its tile
-    data: np.ndarray  # (nnz,)
+    place: np.ndarray  # (nnz,) of each stored element in (tiles, 128, 128), columns of the matrix on rows; ascending
+    order: np.ndarray  # (nnz,) which element of the compressed rows it is
+    data: np.ndarray  # (nnz,) its value
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -43,10 +44,9 @@ class Tiling:
     def tiles(self, part: np.ndarray, some: slice = slice(None)) -> np.ndarray:
         """(tiles, 128, 128) of ``part``, the elements' values, with the columns of the matrix on rows."""
         first, after, _ = some.indices(len(self.row))
-        dense = np.zeros((max(after - first, 0), TILE, TILE), part.dtype)
-        place = self.place - first * TILE * TILE
-        inside = (place >= 0) & (place < dense.size)
-        dense.reshape(-1)[place[inside]] = part[inside]
+        dense = np.zeros((after - first, TILE, TILE), part.dtype)
+        s, e = np.searchsorted(self.place, (first * TILE * TILE, after * TILE * TILE))
+        dense.reshape(-1)[self.place[s:e] - first * TILE * TILE] = part[s:e]
         return dense
 
 
@@ -70,7 +70,8 @@ def tiling(csr: Any) -> Tiling:
     across = -(-csr.shape[1] // TILE)
     found, tile = np.unique(rows // TILE * across + columns // TILE, return_inverse=True)
     place = (tile * TILE + columns % TILE) * TILE + rows % TILE
-    return Tiling(csr.shape, found // max(across, 1), found % max(across, 1), place, csr.data)
+    order = np.argsort(place)
+    return Tiling(csr.shape, found // max(across, 1), found % max(across, 1), place[order], order, csr.data[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,7 +83,7 @@ def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, n
         with np.errstate(all="ignore"):
             values = (matrix.data * left[rows] * right[matrix.indices]).astype(np.float32)
         count = rung(len(t.row))
-        tiles = padded(t.tiles(values), (count,), 0, np.float32).reshape(-1, TILE)
+        tiles = padded(t.tiles(values[t.order]), (count,), 0, np.float32).reshape(-1, TILE)
         places = (np.arange(len(t.row)) * TILE**2, t.column)
         slots = [padded(p[np.newaxis], (1, count), 0, np.int32) for p in places]
         bounds = bounds_of(np.searchsorted(t.row, np.arange(blocks + 1)), UNIT)
