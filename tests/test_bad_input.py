@@ -30,7 +30,10 @@ ARGUMENTS = {
     "numpy.einsum": lambda *operands: ("ij,jk->ik", *operands),
     "numpy.linalg.multi_dot": lambda *operands: (list(operands),),
     "scipy.linalg.cho_solve": lambda c, b: ((c, True), b),
-    "scipy.linalg.lu_solve": lambda lu, b: ((lu, np.arange((getattr(lu, "shape", None) or (2,))[-1], dtype=np.int32)), b),
+    "scipy.linalg.lu_solve": lambda lu, b: (
+        (lu, np.arange((getattr(lu, "shape", None) or (2,))[-1], dtype=np.int32)),
+        b,
+    ),
 }
 
 # SciPy's Cython code takes native byte order only: else a message on stderr, and numbers that are none.
