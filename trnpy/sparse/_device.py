@@ -76,16 +76,17 @@ class Source:
     pattern: tuple[np.ndarray, ...]
     turned: bool  # the rows are those of the transpose
     csr: Callable[[], Any]
+    dtype: np.dtype  # in which duplicates add up
 
     @classmethod
     def of(cls, a: Any, dtype: np.dtype) -> Source:
         if a.format == "csc":  # shares its arrays with the CSR that it may be the transpose of
-            return cls(a.data, (a.indices, a.indptr), True, lambda: compressed(a.T, dtype))
+            return cls(a.data, (a.indices, a.indptr), True, lambda: compressed(a.T, dtype), dtype)
         if a.format in ("csr", "bsr"):
-            return cls(a.data, (a.indices, a.indptr), False, lambda: compressed(a, dtype))
+            return cls(a.data, (a.indices, a.indptr), False, lambda: compressed(a, dtype), dtype)
         if a.format == "coo":
-            return cls(a.data, tuple(a.coords), False, lambda: compressed(a, dtype))
-        return cls(None, (), False, lambda: compressed(a, dtype))
+            return cls(a.data, tuple(a.coords), False, lambda: compressed(a, dtype), dtype)
+        return cls(None, (), False, lambda: compressed(a, dtype), dtype)
 
 
 def _by_engine(engine: Engine, t: Tiling, turned: bool, x: np.ndarray) -> np.ndarray:
@@ -183,7 +184,10 @@ class Tiled:
     @property
     def tiling(self) -> Tiling:
         if self._made is None:
-            self._made = tiling(self.source.csr())
+            # Kept as tiles are, and for as long: a product of many finds all but X there.
+            form = ("tiling", self.source.dtype.char)
+            made: Tiling = kept(self.engine, self.source, form, lambda: tiling(self.source.csr()))
+            self._made = made
         return self._made
 
     @property

@@ -57,7 +57,7 @@ def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.nda
     """
     source = Source.of(a, dtype)
     if source.turned:
-        source = Source(None, (), False, lambda: compressed(a, dtype))
+        source = Source(None, (), False, lambda: compressed(a, dtype), dtype)
     left, right = Tiled(engine, source) if isinstance(engine, DeviceEngine) else None, tiling(compressed(b, dtype))
     first = tiling(source.csr()) if left is None else left.tiling
     pairs = pairs_of(first, right)
