@@ -108,7 +108,8 @@ class Taken:
     def of(self, a: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if self.index is not None:
             a = a[self.index]
-        a = a.astype(dtype, copy=False)
+        if a.dtype is not dtype:
+            a = a.astype(dtype, copy=False)
         return a if self.subscripts is None else np.asarray(_numpy_einsum(self.subscripts, a))
 
 

@@ -65,7 +65,7 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     """
     # No sum of one product exceeds the product of norms, which where the result is larger take less time than it.
     proven = len(p.steps) == 1 and sum([a.size for a in arrays]) < math.prod(p.steps[0].shape)
-    if not math.prod([_norm(a, proven) for a in arrays]) < np.finfo(dtype).max:
+    if not math.prod([_norm(a, proven) for a in arrays]) < _largest(dtype.type):
         raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
     with np.errstate(all="ignore"):
         c = contract(p, arrays, dtype, (HOST,) * len(p.steps))
@@ -75,6 +75,11 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     if order == "C":
         c = np.ascontiguousarray(c) if c.ndim else c
     return c[()] if scalar and not c.ndim else c
+
+
+@functools.cache
+def _largest(kind: type[np.inexact]) -> float:
+    return float(np.finfo(kind).max)
 
 
 def _norm(a: np.ndarray, whole: bool) -> float:
@@ -103,12 +108,13 @@ def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarra
 
 @functools.lru_cache(maxsize=4096)
 def _settled(
-    subscripts: str, shapes: _einsum.Shapes, dtypes: tuple[np.dtype, ...], rates: HostRates
+    subscripts: str, shapes: _einsum.Shapes, kinds: tuple[type[np.generic], ...], rates: HostRates
 ) -> Callable[..., Any] | None:
     """What answers every call of such operands while there is no device; None: what other rows do.
 
     With nothing to force and nothing to refuse all policies decide alike.
     """
+    dtypes = tuple(map(np.dtype, kinds))
     operands = tuple([np.broadcast_to(np.zeros((), d), shape) for shape, d in zip(shapes, dtypes, strict=True)])
     if all(d.kind in "iub" for d in dtypes):
         return None
@@ -166,8 +172,9 @@ def shortened(call: F) -> F:
         if policy.fallback == "raise":
             return call(*operands)
         arrays = operands[1:]
-        shapes, dtypes = tuple([a.shape for a in arrays]), tuple([a.dtype for a in arrays])
-        answer = _settled(operands[0], shapes, dtypes, current_rates())
+        # A dtype's hash takes longer than those of all else; what byte order it has decides nothing.
+        shapes, kinds = tuple([a.shape for a in arrays]), tuple([a.dtype.type for a in arrays])
+        answer = _settled(operands[0], shapes, kinds, current_rates())
         return call(*operands) if answer is None else answer(*operands)
 
     return cast(F, einsum)
