@@ -65,7 +65,7 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     """
     # No sum of one product exceeds the product of norms, which where the result is larger take less time than it.
     proven = len(p.steps) == 1 and sum([a.size for a in arrays]) < math.prod(p.steps[0].shape)
-    if not math.prod([_norm(a, proven) for a in arrays]) < _largest(dtype.type):
+    if not math.prod([_norm(a, proven) for a in arrays]) < _largest(dtype.char):
         raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
     with np.errstate(all="ignore"):
         c = contract(p, arrays, dtype, (HOST,) * len(p.steps))
@@ -78,8 +78,8 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
 
 
 @functools.cache
-def _largest(kind: type[np.inexact]) -> float:
-    return float(np.finfo(kind).max)
+def _largest(char: str) -> float:
+    return float(np.finfo(np.dtype(char)).max)
 
 
 def _norm(a: np.ndarray, whole: bool) -> float:
