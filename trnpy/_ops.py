@@ -20,13 +20,14 @@ from trnpy._einsum import LETTERS
 from trnpy._engine import Engine, current_engine
 from trnpy._names import rows, settled
 from trnpy._nki.hardware import MACHINES
-from trnpy._pairwise import LOOP_SMALL, ROUTE_S
+from trnpy._pairwise import ROUTE_S
 from trnpy._policy import current_policy
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
 _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
 
+LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what deciding a call by its arguments takes
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
