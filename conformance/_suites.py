@@ -52,6 +52,11 @@ def _sparse() -> list[Name]:
     return [name for part in parts for name in _namespace(f"scipy.sparse{part}", f"trnpy.sparse{part}")]
 
 
+def _linalg() -> list[Name]:
+    parts = ("", ".blas", ".lapack")  # the test files of these take routines from SciPy's extension modules
+    return [name for part in parts for name in _namespace(f"scipy.linalg{part}", f"trnpy.linalg{part}")]
+
+
 def _numpy_linalg() -> list[Name]:
     from trnpy.linalg._ops import NUMPY_OPS
 
@@ -70,7 +75,7 @@ PRODUCTS = ("Methods", "Binop", "Vdot", "Dot", "MatmulOperator", "MatmulInplace"
 SUITES = {
     suite.name: suite
     for suite in (
-        Suite("scipy.linalg", ("scipy/linalg",), lambda: _namespace("scipy.linalg", "trnpy.linalg")),
+        Suite("scipy.linalg", ("scipy/linalg",), _linalg),
         Suite("scipy.sparse", ("scipy/sparse",), _sparse),
         Suite("numpy.linalg", ("numpy/linalg",), _numpy_linalg),
         Suite("numpy.einsum", ("numpy/_core/tests/test_einsum.py",), lambda: _numpy("einsum")),
