@@ -95,15 +95,13 @@ def test_a_block_budget_cuts_the_stack():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["d", "D", "i8"])
+@pytest.mark.parametrize("dtype", ["d", "i2"])
 def test_thousands_of_products_are_a_few_launches(simulator, dtype):
-    a, b = normal((4096, 8, 8)) * 100, normal((4096, 8, 8), seed=1) * 100
-    a, b = a.astype(dtype), b.astype(dtype)
+    a, b = ((100 * (1 + np.abs(normal((4096, 4, 4), seed=i)))).astype(dtype) for i in range(2))
     c = simulator.matmul(a, b)
     assert c.dtype == a.dtype
-    np.testing.assert_allclose(c, a @ b, rtol=1e-13, atol=1e-9)
-    assert simulator.counters.launches["digits_matmul"] == (4 if dtype == "D" else 1)
-    assert simulator.counters.launches.total() <= 16
+    np.testing.assert_allclose(c, a @ b, rtol=1e-14)
+    assert simulator.counters.launches["digits_matmul"] == 1 and simulator.counters.launches.total() <= 4
 
 
 @pytest.mark.parametrize("dtype, launches", [("d", 4), ("D", 12), ("i8", 3), ("F", 4)])
