@@ -41,7 +41,7 @@ OURS = {
     "linalg.blas": {"get_blas_funcs", *(op.name.rpartition(".")[2] for op in BLAS_OPS)},
     "linalg.lapack": {"get_lapack_funcs", *(op.name.rpartition(".")[2] for op in LAPACK_OPS)},
     "sparse": CLASSES | set(trnpy.sparse._MAKERS) | {"csgraph", "linalg"},
-    "sparse.linalg": set(trnpy.sparse.linalg._MAKERS) | {"cg", "eigsh", "gmres", "lobpcg"},
+    "sparse.linalg": set(trnpy.sparse.linalg._MAKERS) | {"cg", "eigsh", "expm_multiply", "gmres", "lobpcg"},
     "sparse.csgraph": {*trnpy.sparse.csgraph._MAKERS, "maximum_flow"},
 }
 
@@ -49,7 +49,7 @@ OURS = {
 NOT_SPARSE = {
     "sparse": """find get_index_dtype issparse isspmatrix isspmatrix_bsr isspmatrix_coo isspmatrix_csc isspmatrix_csr
         isspmatrix_dia isspmatrix_dok isspmatrix_lil safely_cast_index_arrays save_npz""",
-    "sparse.linalg": """aslinearoperator bicg bicgstab cgs eigs expm_multiply factorized funm_multiply_krylov
+    "sparse.linalg": """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_krylov
         gcrotmk is_sptriangular lgmres lsmr lsqr minres norm onenormest qmr spbandwidth spilu splu
         spsolve_triangular svds tfqmr use_solver""",
     "sparse.csgraph": """bellman_ford breadth_first_order connected_components construct_dist_matrix

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -24,6 +24,7 @@ from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
+Driver = Literal["evd", "evr"]
 
 # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3; measured
 # from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
@@ -104,7 +105,7 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
     return Route("eigenvectors", seconds, run)
 
 
-def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float], driver: str) -> np.ndarray:
+def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float], driver: Driver) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
     certify(a, norms)
     try:

@@ -9,6 +9,7 @@ from scipy.sparse import linalg as _scipy
 from trnpy._names import public as _public
 from trnpy._names import rows as _rows
 from trnpy.sparse._classes import makers as _makers
+from trnpy.sparse.linalg._exponential import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
 from trnpy.sparse.linalg._ops import OPS as _OPS
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _MAKERS = ("expm", "inv", "matrix_power", "spsolve")
 
 __all__ = _scipy.__all__
 
-_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _rows(_OPS, __name__)
+_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _rows(_OPS + _EXPONENTIAL_OPS, __name__)
 globals().update(_names)
 
 
