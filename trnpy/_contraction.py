@@ -53,6 +53,7 @@ class Step:
     operands: tuple[int, int]  # positions in the list of what is left to contract
     labels: tuple[str, str]  # of the two
     result: str  # labels, in the order in which they come out
+    wanted: str  # the same, in the order of the output where this is the last step
     batch: str
     left: str
     inner: str
@@ -72,8 +73,10 @@ class Step:
     def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
         """The product by ``engine``; on the host a thin one by NumPy's loop."""
         if self.loops and engine is HOST:
-            looped: np.ndarray = np.asarray(_numpy_einsum(self.subscripts, a, b))
-            return looped
+            # In the order that is wanted: NumPy chooses the layout by it.
+            looped = np.asarray(_numpy_einsum(f"{self.labels[0]},{self.labels[1]}->{self.wanted}", a, b))
+            same = self.wanted == self.result
+            return looped if same else looped.transpose([self.wanted.index(c) for c in self.result])
         x, y = self.views[0].of(a), self.views[1].of(b)
         c = engine.matmul(y, x) if self.turned else engine.matmul(x, y)
         return c.reshape(self.shape)
@@ -245,6 +248,7 @@ def _step(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, size
         at,
         (a, b),
         result,
+        output or result,
         batch,
         left,
         inner,
