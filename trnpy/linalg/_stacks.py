@@ -45,17 +45,20 @@ Result = np.ndarray | list[np.ndarray]
 def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
     """``function`` of arrays first, then options; Unsupported for what is not finite or fails, at either end."""
 
+    def piece(*args: Any) -> Result:
+        _guards.finite(*[a for a in args if isinstance(a, np.ndarray)])
+        result = function(*args)
+        _guards.finite(*(result if isinstance(result, list) else (result,)))
+        return result
+
     @functools.wraps(function)
     def run(*args: Any) -> Result:
         arrays = tuple(a for a in args if isinstance(a, np.ndarray))
-        _guards.finite(*arrays)
         try:
             with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
-                result = in_chunks(function, arrays, *args[len(arrays) :])
+                return in_chunks(piece, arrays, *args[len(arrays) :])
         except LinAlgError as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
-        _guards.finite(*(result if isinstance(result, list) else (result,)))
-        return result
 
     return run
 
@@ -122,14 +125,15 @@ def in_chunks(run: Callable[..., Result], arrays: tuple[np.ndarray, ...], *optio
     if a.ndim < 3 or a.size <= CHUNK or any(x.ndim > 2 and x.shape[:-2] != batch for x in arrays):
         return run(*arrays, *options)
     flat = [x.reshape(-1, *x.shape[-2:]) if x.ndim > 2 else x for x in arrays]
-    parts = [run(*[x[i : i + step] if x.ndim > 2 else x for x in flat], *options) for i in range(0, len(flat[0]), step)]
-
-    def joined(pieces: tuple[Any, ...]) -> np.ndarray:
-        return np.concatenate(pieces).reshape(*batch, *pieces[0].shape[1:])
-
-    if isinstance(parts[0], list):
-        return [joined(pieces) for pieces in zip(*parts, strict=True)]
-    return joined(tuple(parts))
+    whole: list[np.ndarray] = []  # filled piece by piece: joining pieces would hold every result twice
+    for i in range(0, len(flat[0]), step):
+        part = run(*[x[i : i + step] if x.ndim > 2 else x for x in flat], *options)
+        pieces = part if isinstance(part, list) else [part]
+        whole = whole or [np.empty((len(flat[0]), *x.shape[1:]), x.dtype) for x in pieces]
+        for kept, piece in zip(whole, pieces, strict=True):
+            kept[i : i + step] = piece
+    shaped = [x.reshape(*batch, *x.shape[1:]) for x in whole]
+    return shaped if isinstance(part, list) else shaped[0]
 
 
 @guarded
