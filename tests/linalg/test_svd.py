@@ -286,6 +286,15 @@ def test_a_wrong_product_is_never_returned():
         np.testing.assert_array_equal(s, scipy.linalg.svdvals(a))
 
 
+def test_bases_beyond_lapacks_integers_are_scipys_to_refuse():
+    a = np.broadcast_to(np.zeros(1), (2, 50000))
+    with engine(RecordingEngine()), trnpy.policy(force=True):
+        decision = trnpy.explain(trnpy.linalg.svd, a)
+    assert decision.reason is Reason.LAYOUT and not decision.on_device
+    with engine(RecordingEngine()), trnpy.policy(force=True), pytest.raises(ValueError, match="integer overflow"):
+        trnpy.linalg.svd(a)
+
+
 def test_products_are_counted():
     """Six products an iteration, two or three iterations for a separated spectrum, and one for the values."""
     with engine(RecordingEngine()) as e, trnpy.policy(force=True, method="start"):

@@ -25,6 +25,7 @@ from trnpy.linalg._work import Work
 REFINEMENTS = 3  # NUMERICS 3: 1 to 5 on the families there
 POLAR_FLOPS = 6.0 * 14 + 12  # n^3 of float32: fourteen quintics of three products; A H, V and U; projections
 HOST_BYTES = 1200  # an element and iteration: what the host reads and writes between products, fifty NumPy passes
+MOST_ELEMENTS = 2**31 - 1  # of a basis: as many as LAPACK's integers of 32 bits count
 LARGEST_EXPONENT = 500  # of the largest entry
 _SVDResult = type(np.linalg.svd(np.eye(1)))
 
@@ -89,6 +90,8 @@ def _problem(a: Any, kind: str, *params: Any, after: Work = NOTHING, full: bool 
     a = _matrix(a)
     dtype = _guards.floating(a)
     m, n = max(a.shape), min(a.shape)
+    if m * (m if full else n) > MOST_ELEMENTS:
+        raise Unsupported(Reason.LAYOUT, f"a basis of {m} rows: SciPy has a message of its own")
     work = _refinement(m, n, m if full else n) + after
     size = (m * n * n) ** (1 / 3)
     useful = FLOPS[kind] * m * n**2 + after.products
