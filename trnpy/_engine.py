@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from trnpy import _host, _solve
+from trnpy import _solve
 from trnpy._handles import Handle, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
@@ -138,6 +138,8 @@ class HostEngine:
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
     ) -> Any:
         t, right = _array(a), _array(b)
+        from trnpy import _host  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
         _solve.check(t, right, side, trans)
         t, right, down = _solve.oriented(t, right, side, lower, trans)
         x = _host.solve_triangular(t, right, lower=down, unit_diagonal=unit, check_finite=False)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trnpy import _host, _matched, _matched_stacks, _solve, _tuning
+from trnpy import _matched, _matched_stacks, _solve, _tuning
 from trnpy._digits import MOST_DIGITS, pairs
 from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
@@ -287,7 +287,7 @@ class DeviceEngine:
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
         if not unit and not np.diagonal(a).all():
-            raise _host.LinAlgError("singular matrix: a zero on the diagonal")
+            raise np.linalg.LinAlgError("singular matrix: a zero on the diagonal")
         t, right, down = _solve.oriented(a.astype(dtype, copy=False), b.astype(dtype, copy=False), side, lower, trans)
         leaf, size = _solve.by_inverse(self._arrays), _solve.LEAF
         if self._form(dtype) and dtype.kind == "f" and self.facts.float32_products:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy import _host
 from trnpy._handles import Operand
 
 LEAF = 128  # order of the diagonal blocks that the host inverts: one tile of the device
@@ -53,12 +52,14 @@ def by_inverse(product: Product) -> Leaf:
     substitution for blocks that are not themselves ill-conditioned; measured at 1.9 u (NUMERICS 3).
     """
 
+    from trnpy import _host  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
     def leaf(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
         wide = np.result_type(a, np.float64)
         trtri = _host.lapack.get_lapack_funcs("trtri", dtype=wide)
         inverse, zero = trtri(np.asarray(a, wide), lower=lower, unitdiag=unit)
         if zero:
-            raise _host.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
+            raise np.linalg.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
         triangle = np.tril(inverse) if lower else np.triu(inverse)
         if unit:
             np.fill_diagonal(triangle, 1)
