@@ -18,7 +18,7 @@ import scipy
 def gate(*tests: str) -> None:
     """Run the tests of what is about to be measured; exit without a figure when any of them is red."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *tests], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", *tests], capture_output=True, text=True, check=False
     )
     if run.returncode != 0:
         print(run.stdout[-2000:], file=sys.stderr)
