@@ -132,8 +132,8 @@ def test_large_ones(family, n, dtype):
         if not log[0].on_device:
             assert family in HARD and log[0].reason is Reason.ACCURACY
             continue
-        # Products of the host round longer sums: then its own svd is off by as much.
-        check(a, u, s, vh, known, lapacks_error(a) if a.any() else 0.0)
+        # Products of the host round sums of 512 terms: values are off by 12 u s_1 at most, SciPy's own by up to 20 u.
+        check(a, u, s, vh, known, max(lapacks_error(a), 15 * U) if a.any() else 0.0)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
