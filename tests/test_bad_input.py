@@ -90,7 +90,9 @@ def same(ours, theirs):
     if hasattr(theirs, "dtype") and theirs.dtype.kind in "biufc":
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         scale = np.abs(np.asarray(theirs)[np.isfinite(theirs)]).max(initial=1.0)
-        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-4, atol=1e-4 * scale)
+        # NumPy's einsum rounds sums of halves more than once.
+        close = 2e-3 if theirs.dtype == np.float16 else 1e-4
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=close, atol=close * scale)
 
 
 def compare(name, args, kwargs):

