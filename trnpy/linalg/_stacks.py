@@ -33,7 +33,8 @@ from trnpy._dispatch import Reason, Unsupported
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
 WARNS = 1e14  # condition from which SciPy may warn of the stack, and so has to see all of it
-EVERY = 64  # one matrix in so many is looked at first: two hundredths of the call at most
+EVERY = 128  # one matrix in so many is looked at first, a hundredth of the call,
+FEW = 8  # but no more than these: their share says enough
 MOST = 0.25  # of those, ill-conditioned: then the stack is SciPy's, which has most of it to do anyway
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
@@ -91,7 +92,8 @@ def promising(name: str, a: np.ndarray) -> bool:
         return True
     if a.shape[-1] != a.shape[-2] and name in ("inv", "pinvh"):
         return True  # for the reference to refuse
-    sample = a[::EVERY] if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])[::EVERY]
+    flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
+    sample = flat[:: max(EVERY, -(-len(flat) // FEW))]
     try:
         with np.errstate(all="ignore"):
             doubtful = judge(sample)
