@@ -57,7 +57,8 @@ def _refinement(m: int, n: int, columns: int) -> Work:
         square += whole + whole + _work.gram(n, n) + _work.gram(n, n) + whole + whole
     if m == n:
         return square
-    return square + _work.householder(m, n) + _work.form_q(m, n, columns) + _work.matmul(m, n, n)
+    longer = _work.matmul(m, n, n) + _work.gram(n, m) + _work.matmul(m, n, n)
+    return square + _work.householder(m, n) + _work.form_q(m, n, columns) + longer
 
 
 def _methods(n: int, dtype: np.dtype, cost: Cost) -> tuple[tuple[str, Cost], ...]:
