@@ -168,7 +168,8 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
     n = a.shape[-1]
     if a.ndim == 2:
         moved = a.copy()
-        moved.ravel()[:: n + 1] += shift
+        with np.errstate(invalid="ignore"):  # infs of the diagonal
+            moved.ravel()[:: n + 1] += shift
         (potrf,) = _factorizations(a.dtype.char)
         l, failed = potrf(moved.T, lower=False, clean=False, overwrite_a=True)
         return not failed and bool(np.isfinite(l[-1, -1]))
