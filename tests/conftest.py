@@ -1,8 +1,16 @@
-"""Every test starts from the same host: no stored calibration, one policy, no recording."""
+"""Every test starts from the same host and the same examples: no stored calibration, hypothesis from a fixed seed.
+
+``pytest --hypothesis-profile search`` draws new examples at each run: how failures nobody thought of are found.
+"""
 
 import pytest
+from hypothesis import settings
 
 from trnpy._calibration import current_rates
+
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("search", derandomize=False, print_blob=True)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True)
