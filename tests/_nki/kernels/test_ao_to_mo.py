@@ -89,8 +89,7 @@ def test_any_legal_order_gives_the_same(seed):
 @pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_lint_finds_no_error(target):
     found = [*lint_launch(KERNEL, digits(3, 140, 30, 20), {**keywords(), **SMALL}, target=target), *lint_file(FILE)]
-    if target != "trn1":  # kernels/blocks.py copies by ScalarE, which trn1 has not
-        found += lint_launch(KERNEL, numbers(3, 140, 30, 20), {}, target=target)
+    found += lint_launch(KERNEL, numbers(3, 140, 30, 20), {}, target=target)
     assert not errors(tuple(found))
 
 

@@ -84,7 +84,7 @@ def test_any_legal_order_gives_the_same(seed):
     np.testing.assert_array_equal(other[1], straight[1])
 
 
-@pytest.mark.parametrize("target", ["trn2", "trn3"])  # trn1 has no tensor_copy on ScalarE
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_lint_finds_no_error(target):
     operands = (symmetric(128), np.eye(128, dtype="f4"), reference.order(128))
     assert not errors((*lint_launch(KERNEL, operands, {}, target=target), *lint_file(FILE)))

@@ -66,6 +66,6 @@ def _format(form):
 def _scale(dst, src, by):
     """dst = by src."""
     if by == None:  # noqa: E711
-        nisa.tensor_copy(dst=dst, src=src, engine=nisa.engine.scalar)
+        nisa.activation(dst=dst, op=nl.copy, data=src)  # trn1 has no tensor_copy on ScalarE
     else:
         nisa.activation(dst=dst, op=nl.copy, data=src, scale=by[0 : src.shape[0], :])

@@ -202,7 +202,7 @@ def _rotate(job, x, at, stationary, columns):
         stop = min(n, n0 + blocks.TILE_N)
         bank = job["banks"][n0 // blocks.TILE_N % BANKS][:, 0 : stop - n0]
         nisa.nc_matmul(dst=bank, stationary=stationary, moving=rows[:, n0:stop], accumulate=False)
-        nisa.tensor_copy(dst=products[:, n0:stop], src=bank, engine=nisa.engine.scalar)
+        nisa.activation(dst=products[:, n0:stop], op=nl.copy, data=bank)  # trn1 has no tensor_copy on ScalarE
     for half in range(2):
         target = blocks.place(x=x, at=at[half], offset=0, rows=HALF, columns=n)
         nisa.dma_copy(dst=target, src=products[half * HALF : (half + 1) * HALF, :])
