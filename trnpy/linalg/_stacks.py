@@ -1,13 +1,15 @@
 """Stacks of small matrices through NumPy's generalized ufuncs: SciPy's results without its loop in Python.
 
 The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty.
-Whatever SciPy would warn of or raise for is Unsupported, so that SciPy itself runs; ill-conditioned matrices among
-others are SciPy's one by one.  Results are SciPy's: one array, or a list of several, batch dimensions first.
+What SciPy would raise for is Unsupported, so that SciPy itself runs; matrices that are ill-conditioned, of which it
+may warn, or structured are SciPy's among others.  Results are SciPy's: one array, or a list of several, batch
+dimensions first.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -32,13 +34,13 @@ from trnpy._dispatch import Reason, Unsupported
 
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
-WARNS = 1e14  # condition from which SciPy may warn of the stack, and so has to see all of it
 EVERY = 128  # one matrix in so many is looked at first, a hundredth of the call,
 FEW = 8  # but no more than these: their share says enough
-MOST = 0.25  # of those, ill-conditioned: then the stack is SciPy's, which has most of it to do anyway
+MOST = 0.25  # of those, or of a piece, ill-conditioned: then the rest is SciPy's, which has most of it to do anyway
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
+PIECE = 2**14  # elements that are computed before the next look: a fiftieth of a stack for which that matters
 
 Result = np.ndarray | list[np.ndarray]
 
@@ -65,24 +67,60 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """A ``guarded`` function whose last result says which matrices (...) SciPy might see otherwise: those are SciPy's.
+    """A function of stacks whose last result says which matrices (count,) SciPy might see otherwise: those are SciPy's.
 
-    ``scipys`` is SciPy's function of the arrays and options of ours.
+    So are all behind a piece of the stack of which too many are.  Batch dimensions of all stacks are equal.
+    ``scipys(chosen, *arrays, *options)`` is SciPy's results of the ``chosen`` ones (count,) of stacks (count, m, n).
     """
 
     def decorated(function: Callable[..., Result]) -> Callable[..., Result]:
-        whole = guarded(function)
-
         @functools.wraps(function)
         def run(*args: Any) -> Result:
-            *results, doubtful = whole(*args)
-            if doubtful.any():
-                _mend(results, doubtful, scipys, args)
-            return results[0] if len(results) == 1 else results
+            batch = args[0].shape[:-2]
+            _guards.finite(*[x for x in args if isinstance(x, np.ndarray)])
+            flat = [x.reshape(-1, *x.shape[-2:]) if _is_stack(x) else x for x in args]
+            results, theirs = _of_pieces(function, flat)
+            if theirs.all():
+                raise Unsupported(Reason.VALUE, "ill-conditioned, or triangular or banded")
+            if theirs.any():
+                _mend(results, scipys(theirs, *flat), theirs)
+            shaped = [x.reshape(*batch, *x.shape[1:]) for x in results]
+            return shaped[0] if len(shaped) == 1 else shaped
 
         return run
 
     return decorated
+
+
+def _is_stack(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.ndim > 2
+
+
+def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Results of ``function`` over the stacks among ``args``, and which of their matrices (count,) are SciPy's."""
+    count, *shape = args[0].shape
+    step = max(PIECE // math.prod(shape), 1)
+    results: list[np.ndarray] = []
+    theirs = np.ones(count, bool)
+    for i in range(0, count, step):
+        here = slice(i, i + step)
+        try:
+            with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
+                *parts, doubtful = function(*[x[here] if _is_stack(x) else x for x in args])
+        except LinAlgError as why:
+            raise Unsupported(Reason.VALUE, str(why)) from why
+        for part in parts:
+            if not np.isfinite(part).all():
+                doubtful |= ~np.isfinite(part).all(axis=tuple(range(1, part.ndim)))
+        theirs[here] = doubtful
+        if step >= count:
+            return parts, theirs
+        results = results or [np.empty((count, *part.shape[1:]), part.dtype) for part in parts]
+        for whole, part in zip(results, parts, strict=True):
+            whole[here] = part
+        if np.count_nonzero(doubtful) > MOST * len(doubtful):
+            break
+    return results, theirs
 
 
 def promising(name: str, a: np.ndarray) -> bool:
@@ -102,17 +140,12 @@ def promising(name: str, a: np.ndarray) -> bool:
     return bool(np.count_nonzero(doubtful) <= MOST * doubtful.size)
 
 
-def _mend(results: list[np.ndarray], doubtful: np.ndarray, scipys: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """SciPy's own results of the doubtful matrices, in place of ours."""
-    batch = args[0].shape[:-2]
-    stacks = [x for x in args if isinstance(x, np.ndarray) and x.ndim > 2]
-    if doubtful.shape != batch or any(x.shape[:-2] != batch for x in stacks):
-        raise Unsupported(Reason.VALUE, "ill-conditioned matrices of stacks that broadcast")
-    theirs = scipys(*(x[doubtful] if isinstance(x, np.ndarray) and x.ndim > 2 else x for x in args))
+def _mend(results: list[np.ndarray], theirs: Any, chosen: np.ndarray) -> None:
+    """SciPy's own results of the chosen matrices, in place of ours."""
     for mine, other in zip(results, theirs if isinstance(theirs, (list, tuple)) else (theirs,), strict=True):
-        if other.shape[1:] != mine.shape[len(batch) :]:  # residues of what has not full rank
+        if other.shape[1:] != mine.shape[1:]:  # residues of what has not full rank
             raise Unsupported(Reason.VALUE, f"results of shapes {mine.shape} and {other.shape}")
-        mine[doubtful] = other
+        mine[chosen] = other
 
 
 def adjoint(a: np.ndarray) -> np.ndarray:
@@ -163,45 +196,40 @@ def eigvalsh(a: np.ndarray, lower: bool) -> Result:
     return _eigvalsh(a, "L" if lower else "U")
 
 
-def _unstructured(a: np.ndarray) -> None:
-    """Refuse triangular and banded matrices: SciPy finds them and its results keep their zeros."""
-    if not (a[..., 0, -1].all() and a[..., -1, 0].all()):
-        raise Unsupported(Reason.LAYOUT, "a corner is zero: the matrix may be triangular or banded")
+def _ill(a: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """Which matrices (count,) may be triangular or banded, whose zeros SciPy keeps, or have conditions above WELL.
 
-
-def _frobenius(a: np.ndarray) -> np.ndarray:
-    return np.asarray(np.sqrt(np.einsum("...ij,...ij->...", a, a.conj()).real))
-
-
-def _conditions(a: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Bounds (...) of what SciPy estimates: its rcond is never below the true value.
-
-    sqrt(n) |A|_F is at least |A|_1, so that the bound here is on the safe side.
+    SciPy's rcond is never below the true value, and sqrt(n) |A|_F is at least |A|_1: this is on the safe side.
     """
-    return np.asarray(a.shape[-1] * _frobenius(a) * _frobenius(inverse))
+    squares = _norm_2(a) * _norm_2(inverse)
+    return ~((squares < (WELL / a.shape[-1]) ** 2) & (a[:, 0, -1] != 0) & (a[:, -1, 0] != 0))
 
 
-def _ill_conditioned(conditions: np.ndarray) -> np.ndarray:
-    if not conditions.max() < WARNS:
-        raise Unsupported(Reason.VALUE, f"condition number up to {conditions.max():.1e}")
-    return np.asarray(conditions >= WELL)
+def _norm_2(a: np.ndarray) -> np.ndarray:
+    """The square of the Frobenius norm of each matrix."""
+    return np.asarray(np.einsum("kij,kij->k", a, a.conj()).real)
 
 
 def _ill_inverses(a: np.ndarray) -> np.ndarray:
-    _unstructured(a)
-    return _ill_conditioned(_conditions(a, _inv(a)))
+    return _ill(a, _inv(a))
 
 
-@mended(_scipy_inv)
+def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """In a stack of identities, which take SciPy a thirtieth of the time: it warns of matrices by number."""
+    stack = np.zeros_like(a)
+    stack[:, range(a.shape[-1]), range(a.shape[-1])] = 1
+    stack[chosen] = a[chosen]
+    return np.asarray(_scipy_inv(stack)[chosen])
+
+
+@mended(_scipys_inv)
 def inv(a: np.ndarray) -> Result:
     """Exactly Hermitian where a is, as SciPy's."""
-    _unstructured(a)
     x = _inv(a)
-    ill = _ill_conditioned(_conditions(a, x))
-    if (a[..., 0, -1] == a[..., -1, 0].conj()).any():
+    if (a[:, 0, -1] == a[:, -1, 0].conj()).any():
         hermitian = (a == adjoint(a)).all(axis=(-2, -1))
         x[hermitian] = (x[hermitian] + adjoint(x[hermitian])) / 2
-    return [x, ill]
+    return [x, _ill(a, x)]
 
 
 @guarded
@@ -235,9 +263,9 @@ def _ill_singular_values(a: np.ndarray) -> np.ndarray:
     return _near(s, _threshold(s, a.shape, None, None))
 
 
-def _scipys_pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
+def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
-    return _scipy_pinv(a, **options)
+    return _scipy_pinv(a[chosen], **options)
 
 
 @mended(_scipys_pinv)
@@ -254,9 +282,11 @@ def _ill_eigenvalues(a: np.ndarray) -> np.ndarray:
     return _near(s, _threshold(s, a.shape, None, None))
 
 
-def _scipys_pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
+def _scipys_pinvh(
+    chosen: np.ndarray, a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool
+) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "lower": lower, "return_rank": return_rank}
-    return _scipy_pinvh(a, **options)
+    return _scipy_pinvh(a[chosen], **options)
 
 
 @mended(_scipys_pinvh)
@@ -278,7 +308,11 @@ def _ill_ranks(a: np.ndarray) -> np.ndarray:
     return _deficient(_svd(a, compute_uv=False), None)
 
 
-@mended(_scipy_lstsq)
+def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
+    return _scipy_lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
+
+
+@mended(_scipys_lstsq)
 def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
     """x, residues, rank and singular values for b (m,), (m, k) or (..., m, k) of full rank, as from gelsd."""
     m, n = a.shape[-2:]
