@@ -71,19 +71,24 @@ def test_triangles_are_unpacked_row_by_row():
     np.testing.assert_array_equal(full, [[0, 1, 3], [1, 2, 4], [3, 4, 5]])
 
 
+TINY = 2.0**-700  # squares underflow
+
+
+@pytest.mark.parametrize("scale", [1.0, TINY])
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
-def test_a_faulty_engine_leaves_the_host_s_integrals(fault):
-    g, c = integrals("three-index"), orbitals(2, 4)
+def test_a_faulty_engine_leaves_the_host_s_integrals(fault, scale):
+    g, c = integrals("three-index") * scale, orbitals(2, 4)
     with engine(FaultyEngine(fault)), policy(force=True, fallback="log", time_limit=0.02), trace() as decisions:
         result = ao2mo(g, *c)
     np.testing.assert_array_equal(result, ao2mo(g, *c))
     assert decisions[0].reason in (Reason.ERROR, Reason.OOM, Reason.ACCURACY)
 
 
+@pytest.mark.parametrize("scale", [1.0, TINY])
 @pytest.mark.parametrize("kind", ["three-index", "packed", "four-index"])
-def test_the_error_measure_sees_a_wrong_result(kind):
+def test_the_error_measure_sees_a_wrong_result(kind, scale):
     op = ao2mo.__trnpy_op__
-    g, c = integrals(kind), orbitals(2, 4)
+    g, c = integrals(kind) * scale, orbitals(2, 4)
     problem = op.prepare(g, *c)
     good = ao2mo(g, *c)
     assert op.error(problem, good) < 1e-14 and op.error(problem, good * 1.001) > 1e-7
@@ -140,6 +145,18 @@ def test_the_kernel_s_integrals_are_as_good_as_the_host_s(extents, packed):
     exact = np.einsum("Lmn,mi,na->iaL", unpacked(triangles), left, right)
     assert result.shape == exact.shape and result.flags.c_contiguous
     assert (np.abs(result - exact) <= 8 * np.finfo(float).eps * size).all()
+
+
+@pytest.mark.parametrize("exponent", [-900, -600, 600])
+def test_the_kernel_s_integrals_do_not_depend_on_their_unit(exponent):
+    rng = np.random.default_rng(5)
+    g, c = rng.uniform(0.5, 1, (3, 40, 40)), rng.uniform(0.5, 1, (40, 6))  # of one sign: the longest sums
+    found = []
+    for power in (0, exponent):
+        with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+            found.append(trnpy.chem.ao2mo(np.ldexp(g, power), c, c))
+        assert decisions[0].on_device
+    np.testing.assert_array_equal(np.ldexp(found[0], exponent), found[1])
 
 
 def test_four_index_integrals_by_the_kernel_in_any_memory():

@@ -85,6 +85,8 @@ def test_a_negative_diagonal_is_no_table_of_integrals():
         schwarz_bounds(-np.ones((2, 2, 2, 2)))
     with pytest.raises(ValueError, match="expected four equal extents"):
         schwarz_bounds(np.ones((2, 3, 2, 3)))
+    with pytest.raises(ValueError, match=r"shape \(5, 3, 4\): expected \(naux, nao, nao\)"):
+        schwarz_bounds(np.ones((5, 3, 4)))
 
 
 ELEMENT = st.floats(-1e100, 1e100) | st.sampled_from([0.0, 1e-10, -1e-10, 1e-5, 1e-300, 1.0])

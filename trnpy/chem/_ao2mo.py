@@ -11,7 +11,20 @@ from trnpy._dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import DeviceEngine, Engine
 from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
-from trnpy.chem._rows import MEMORY, REAL, Product, Transform, checked_product, cube, host_product, real_array, row
+from trnpy.chem._rows import (
+    MEMORY,
+    REAL,
+    Product,
+    Transform,
+    checked_product,
+    cube,
+    host_product,
+    norm,
+    real_array,
+    relative,
+    row,
+    stack_size,
+)
 from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
 
 COPIES = 4  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, its transpose, transformed
@@ -55,15 +68,6 @@ def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.nd
     return g, (c[0], c[1]), (c[2], c[3])
 
 
-def _stack_size(nao: int, memory: float) -> int:
-    size = int(memory // (COPIES * max(nao, 1) ** 2 * REAL.itemsize))
-    if size < 1:
-        raise ValueError(
-            f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {COPIES * nao**2 * 8} bytes"
-        )
-    return size
-
-
 def _by_products(product: Product, memory: float) -> Transform:
     """Both halves as products, one after the other."""
 
@@ -73,7 +77,7 @@ def _by_products(product: Product, memory: float) -> Transform:
         half = np.ascontiguousarray(half.reshape(len(stack), nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
         return product(np.ascontiguousarray(right.T), half, None)
 
-    return Transform(run, lambda left, right: _stack_size(len(left), memory))
+    return Transform(run, lambda left, right: stack_size(len(left), COPIES, memory))
 
 
 def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:
@@ -134,10 +138,10 @@ def _error(problem: Problem, result: np.ndarray) -> float:
     generator = np.random.default_rng(len(bra[0]))
     signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
     p, q = bra[0] @ signs[0], bra[1] @ signs[1]
-    scale = np.linalg.norm(p) * np.linalg.norm(q)
+    scale = norm(p) * norm(q)
     if g.ndim == 4:
         r, s = ket[0] @ signs[2], ket[1] @ signs[3]
-        scale *= np.linalg.norm(r) * np.linalg.norm(s)
+        scale *= norm(r) * norm(s)
         exact, ours = p @ (g @ s @ r) @ q, ((result @ signs[3] @ signs[2]) @ signs[1]) @ signs[0]
     else:
         if g.ndim == 2:
@@ -147,8 +151,7 @@ def _error(problem: Problem, result: np.ndarray) -> float:
         else:
             each = g @ q @ p
         exact, ours = each @ signs[2], signs[0] @ (result @ signs[2]) @ signs[1]
-    scale *= float(np.linalg.norm(g))
-    return float(abs(ours - exact) / scale) if scale else float(abs(ours))
+    return relative(float(abs(ours - exact)), scale * norm(g))
 
 
 @row(_prepare, _run, _error)

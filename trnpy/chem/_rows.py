@@ -17,6 +17,7 @@ from trnpy._precision import eps, probe
 REAL = np.dtype(np.float64)
 MIB = 2**20
 MEMORY = 256 * MIB  # bytes of workspace unless told: rows of pairs of a 500-virtual molecule, little of any computer
+SQUARABLE = 2.0**-480  # norms from here on: what the squares of smaller elements lose is below their last digit
 SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than the host, as for NumPy's products
 
 # (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
@@ -78,10 +79,33 @@ def checked_gram(engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
 def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     """Unsupported where c, on random signs, is not a b."""
     signs = probe(b.shape[-1], REAL)
-    wrong = float(np.linalg.norm(c @ signs - a @ (b @ signs)))
+    wrong = norm(c @ signs - a @ (b @ signs))
     allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, current_policy().precision)
-    if not wrong <= allowed * float(np.linalg.norm(a)) * float(np.linalg.norm(b)):  # also catches NaN
+    if not relative(wrong, norm(a) * norm(b)) <= allowed:  # also catches NaN
         raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
+
+
+def norm(x: np.ndarray) -> float:
+    """The Frobenius norm of real x of any shape, also where its squares underflow or overflow."""
+    with np.errstate(over="ignore"):
+        found = float(np.linalg.norm(x))
+        if SQUARABLE < found < np.inf:
+            return found
+        exponent = np.frexp(np.abs(x).max(initial=0.0))[1]
+        return float(np.ldexp(np.linalg.norm(np.ldexp(x, -exponent)), exponent))
+
+
+def relative(wrong: float, scale: float) -> float:
+    """``wrong`` over ``scale``, or over the smallest normal number where that is larger: below it all is absolute."""
+    return wrong / max(scale, float(np.finfo(REAL).tiny))
+
+
+def stack_size(nao: int, copies: int, memory: float) -> int:
+    """Matrices (nao, nao) of a stack, ``copies`` of each at work; ValueError where ``memory`` bytes hold not one."""
+    each = copies * max(nao, 1) ** 2 * REAL.itemsize
+    if memory < each:
+        raise ValueError(f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {each} bytes")
+    return int(memory // each)
 
 
 def device_bytes(engine: DeviceEngine) -> float:

@@ -16,7 +16,7 @@ from trnpy._nki.runtime import Buffer, Runtime
 from trnpy._policy import current_policy
 from trnpy._precision import eps, probe
 from trnpy.chem._pairs import rung
-from trnpy.chem._rows import REAL, Transform, device_bytes
+from trnpy.chem._rows import REAL, Transform, device_bytes, norm, relative
 
 FIRST, SECOND = 7, 8  # digits of the operands of the first half, and of the second: one for the headroom of sums
 LAUNCHES = 2  # digits of the integrals, and both halves: those of the orbitals come once
@@ -103,13 +103,14 @@ def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, columns
         part = stack[some].reshape(-1, nao * nao)
         split = _digits.split(part, FIRST, 1)
         raw[some], shift[some], places = split.bytes(), split.shift, split.places
-        largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", stack[some], stack[some]).max(axis=1))
+        integers = split.words[0].reshape(stack[some].shape).astype(REAL)
+        largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", integers, integers).max(axis=1))
     first, second = for_digits(FIRST, runtime.hardware), for_digits(SECOND, runtime.hardware)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
     shift = shift + columns[1] - unit  # (n, nleft): of the integers of the first half
-    # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms.
-    norms = largest * np.linalg.norm(left, axis=0)
-    bits = math.log2(max(float(np.ldexp(norms, shift).max()), 1.0)) + 0.1
+    # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms, here of the integers that stand for both.
+    norms = largest * np.linalg.norm(np.ldexp(left, columns[1]), axis=0)
+    bits = math.log2(max(float(norms.max()) / 2.0**unit, 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
     if top > FIRST + HEADROOM:
         raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
@@ -129,7 +130,8 @@ def _check(stack: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.ndarr
     """Unsupported where the result, on random signs, is not that of the host."""
     signs = probe(right.shape[1], REAL)
     exact = left.T @ (stack @ (right @ signs))
-    wrong = float(np.linalg.norm(out @ signs - exact))
-    scale = float(np.linalg.norm(stack)) * float(np.linalg.norm(left)) * float(np.linalg.norm(right))
-    if not wrong <= ALLOWED_ERROR * max(stack.shape + right.shape) * eps(REAL, precision) * scale:  # also catches NaN
+    wrong = norm(out @ signs - exact)
+    scale = norm(stack) * norm(left) * norm(right)
+    allowed = ALLOWED_ERROR * max(stack.shape + right.shape) * eps(REAL, precision)
+    if not relative(wrong, scale) <= allowed:  # also catches NaN
         raise Unsupported(Reason.ACCURACY, f"a transformation of {stack.shape} is wrong by {wrong:.2g}")

@@ -19,7 +19,18 @@ from trnpy._policy import current_policy
 from trnpy._precision import eps
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
-from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, device_bytes, host_product, real_array, row
+from trnpy.chem._rows import (
+    MEMORY,
+    REAL,
+    Product,
+    checked_product,
+    cube,
+    device_bytes,
+    host_product,
+    real_array,
+    relative,
+    row,
+)
 
 WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
 ENERGY_FLOPS = (
@@ -245,7 +256,7 @@ def _error(problem: Problem, result: MP2Energy) -> float:
         return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / accuracy)
     scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
     worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(spins, result))
-    return worst / scale if scale else worst
+    return relative(worst, scale)
 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:

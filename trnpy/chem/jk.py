@@ -23,8 +23,11 @@ from trnpy.chem._rows import (
     checked_product,
     cube,
     host_product,
+    norm,
     real_array,
+    relative,
     row,
+    stack_size,
 )
 
 COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, and its products with the density, twice
@@ -67,15 +70,6 @@ def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
     return unpacked(packed)
 
 
-def _stack_size(nao: int, memory: float) -> int:
-    size = int(memory // (COPIES * max(nao, 1) ** 2 * REAL.itemsize))
-    if size < 1:
-        raise ValueError(
-            f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {COPIES * nao**2 * 8} bytes"
-        )
-    return size
-
-
 def _exchange(
     b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product,
     gram: Callable[[np.ndarray], np.ndarray],
@@ -83,7 +77,7 @@ def _exchange(
     """(n, nao, nao): K = sum over L of B_L D B_L; (B_L C) (B_L C)^T where D = C C^T, nao/nocc times less work."""
     nao = densities.shape[-1]
     k = np.zeros_like(densities)
-    step = _stack_size(nao, memory)
+    step = stack_size(nao, COPIES, memory)
     for start in track(range(0, len(b), step), "DF exchange"):
         stack = unpacked(b[start : start + step])
         for n, density in enumerate(densities):
@@ -107,7 +101,7 @@ def _prepare(
     naux, nao = len(b), densities.shape[-1]
     widths = [nao] * len(densities) if sets is None else [c.shape[1] for c in sets]
     flops = sum(4.0 * naux * nao * nao * width for width in widths)
-    stacks = -(-naux // _stack_size(nao, memory))
+    stacks = -(-naux // stack_size(nao, COPIES, memory))
     cost = Cost(
         kind="matmul",
         n=cube(nao, nao, max(max(widths), 1)),
@@ -138,16 +132,14 @@ def _error(problem: Problem, result: JK) -> float:
     nao = densities.shape[-1]
     k = np.asarray(result[1]).reshape(densities.shape)
     signs = np.random.default_rng(nao).choice((-1.0, 1.0), nao)
-    step = _stack_size(nao, memory)
+    step = stack_size(nao, COPIES, memory)
     exact = np.zeros(densities.shape[:2])
     for start in range(0, len(b), step):
         stack = unpacked(b[start : start + step])
         seen = stack @ signs  # (L, nao)
         for n, density in enumerate(densities):
             exact[n] += np.einsum("Lmn,Ln->m", stack, seen @ density.T, optimize=True)
-    scale = float(np.linalg.norm(b)) ** 2 * float(np.linalg.norm(densities))
-    wrong = float(np.linalg.norm(k @ signs - exact))
-    return wrong / scale if scale else wrong
+    return relative(norm(k @ signs - exact), norm(b) * norm(b) * norm(densities))
 
 
 @row(_prepare, _run, _error)

@@ -20,7 +20,18 @@ from trnpy._precision import probe
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung
 from trnpy.chem._progress import track
-from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, real_array, row
+from trnpy.chem._rows import (
+    MEMORY,
+    REAL,
+    Product,
+    checked_product,
+    cube,
+    host_product,
+    norm,
+    real_array,
+    relative,
+    row,
+)
 
 ROWS = 256  # of one product: enough for BLAS, few enough that rows of similar bounds share their columns
 DIGITS = 7  # of eight bits: products as accurate as BLAS's where no exponent range hides in a row
@@ -48,6 +59,8 @@ def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
         if (diagonal < -rounding).any():
             raise ValueError(f"a diagonal integral (mn|mn) is {diagonal.min():.3g}: expected none below zero")
         return np.asarray(np.nextafter(np.sqrt(np.maximum(diagonal, 0.0)), np.inf))
+    if g.ndim == 3 and g.shape[1] != g.shape[2]:
+        raise ValueError(f"integrals has shape {g.shape}: expected (naux, nao, nao)")
     squares = unpacked(np.einsum("Lp,Lp->p", *[g.reshape(len(g), -1)] * 2)[None]) if g.ndim == 2 else None
     total = np.einsum("Lmn,Lmn->mn", g, g) if squares is None else squares[0]
     # A sum of naux rounded squares may be low by naux eps / 2 of itself.
@@ -282,9 +295,7 @@ def _error(problem: Problem, result: np.ndarray) -> float:
     a, b, q_left, q_right, threshold = problem.params
     signs = probe(b.shape[1], REAL)
     exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
-    scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-    wrong = float(np.linalg.norm(result @ signs - exact))
-    return wrong / scale if scale else wrong
+    return relative(norm(result @ signs - exact), norm(a) * norm(b))
 
 
 @row(_prepare, _run, _error)
