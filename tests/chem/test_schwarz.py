@@ -14,6 +14,7 @@ from pyscf import gto
 import trnpy.chem
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
+from trnpy.chem import schwarz
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem.schwarz import (
     ROWS,
@@ -163,6 +164,18 @@ def test_products_by_the_kernel_are_those_of_the_exact_mask(shape, precision):
     unit = 2.0**-50 if precision == "matched" else 2.0**-22
     scale = left[:, None] * np.linalg.norm(right) * np.linalg.norm(b, axis=0)
     assert (np.abs(ours - exact) <= unit * scale).all()
+
+
+@pytest.mark.parametrize(("rows_in_memory", "launches"), [(400, 3), (1100, 2)])
+def test_a_launch_has_as_many_rows_as_fit_the_memory(rows_in_memory, launches, monkeypatch):
+    monkeypatch.setattr(schwarz, "MEMORY", rows_in_memory * schwarz.WORKSPACE * schwarz.KERNEL_STEP)
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((1300, 20)), rng.standard_normal((20, 5))
+    a[::13] = 0  # rows of which nothing is kept
+    with policy(device="simulator", force=True, precision="fp32", fallback="raise"), trace() as decisions:
+        ours = screened_spmm(a, b, 0.0)
+    assert dict(decisions[0].launches)["schwarz_screened_spmm"] == launches
+    np.testing.assert_allclose(ours, a @ b, rtol=0, atol=1e-4)
 
 
 def test_screened_rows_cost_nothing():

@@ -216,13 +216,14 @@ def _by_kernel(engine: DeviceEngine, screened: Screened, exact: bool) -> np.ndar
     deep, wide = -(-k // KERNEL_STEP) * KERNEL_STEP, _padded_extent(b.shape[1])
     right = _operand(engine.runtime, b[columns[:k]], (deep, wide), 0, exact)
     most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), len(rows))
-    step = max(most // KERNEL_ROWS * KERNEL_ROWS, 1) if most < len(rows) else len(rows)
-    for start in track(range(0, len(rows), step), "screened product"):
-        block = rows[start : start + step]
+    if most < len(rows):
+        most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel where one fits
+    for start in track(range(0, len(rows), most), "screened product"):
+        block = rows[start : start + most]
         height = _padded_extent(len(block))
         left = _operand(engine.runtime, a[np.ix_(block, columns[:k])], (height, deep), 1, exact)
         kept = np.zeros((1, height), np.float32)
-        kept[0, : len(block)] = counts[start : start + step]
+        kept[0, : len(block)] = counts[start : start + len(block)]
         tiles = {"m_tiles": KERNEL_ROWS // TILE, "k_tiles": KERNEL_STEP // (2 * TILE)}
         turns = turns_of(kept, wide, **tiles)
         words = for_digits(DIGITS, engine.runtime.hardware).words
