@@ -94,14 +94,24 @@ def test_force_0_is_off(text):
 
 @pytest.mark.parametrize(
     "name, text",
-    [("FORCE", "maybe"), ("VERIFY", "often"), ("DEVICE", "gpu"), ("VERIFY", "2"), ("DEVICE_MEMORY", "2 pages")],
+    [
+        ("FORCE", "maybe"),
+        ("VERIFY", "often"),
+        ("DEVICE", "gpu"),
+        ("VERIFY", "2"),
+        ("DEVICE_MEMORY", "2 pages"),
+        ("REQUIRE_NKI", "nki"),
+    ],
 )
 def test_a_bad_variable_is_named_in_the_error(name, text):
     with pytest.raises(ValueError, match=rf"environment variable TRNPY_{name}='{text}': .*expected"):
         from_environment({f"TRNPY_{name}": text})
 
 
-@pytest.mark.parametrize("text, fallback", [("1", "raise"), ("0", "warn"), ("", "warn")])
+@pytest.mark.parametrize(
+    "text, fallback",
+    [("1", "raise"), ("True", "raise"), ("0", "warn"), ("", "warn"), ("false", "warn"), (" no ", "warn")],
+)
 def test_require_nki_makes_fallbacks_errors(text, fallback):
     assert from_environment({"TRNPY_REQUIRE_NKI": text}).fallback == fallback
 

@@ -325,6 +325,21 @@ def test_an_enclosing_ledger_has_the_calls_of_the_inner_one_too():
     assert Process.ledger is None
 
 
+def test_blocks_that_end_in_another_order_have_their_calls_and_leave_nothing_open():
+    """As those of threads do: the outer one ends first, or the middle one."""
+    function, x = accelerated(make_op()), np.ones(8)
+    blocks = [profile() for _ in range(3)]
+    opened = []
+    for block in blocks:
+        opened.append(block.__enter__())
+        function(x)
+    for i in (1, 0, 2):
+        blocks[i].__exit__(None, None, None)
+        function(x)
+    assert [ledger.what_if().calls for ledger in opened] == [4, 2, 3]
+    assert Process.ledger is None and Process.opened == ()
+
+
 def test_a_call_belongs_to_the_nearest_frame_outside_the_libraries():
     ledger = Ledger("", opened=0.0)
     space = {"__name__": "numpy.linalg._linalg", "getframe": sys._getframe}

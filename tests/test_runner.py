@@ -115,8 +115,12 @@ def test_a_program_behaves_as_under_python(folder, argv):
     assert face(ours[2]) == face(theirs[2])
 
 
-def test_an_interrupt_kills_as_it_kills_python(folder):
-    assert run(folder, "-m", "trnpy", "interrupted.py")[0] == -2
+@pytest.mark.parametrize("calls", ["", "import numpy as np\nnp.dot(np.eye(2), np.eye(2))\n"])
+def test_an_interrupt_kills_as_it_kills_python(folder, calls):
+    """With calls there is a table, and rich compiles code after the interrupt: python forgets what ended it then."""
+    status, _, err = run(folder, "-m", "trnpy", "-c", calls + INTERRUPTED)
+    assert status == -2
+    assert ("numpy.dot" in err) == bool(calls)
 
 
 def test_the_report_comes_after_all_that_the_program_prints(folder):
@@ -147,6 +151,22 @@ def test_a_program_that_fails_is_reported_all_the_same(folder):
     status, _, err = run(folder, "-m", "trnpy", "--report", "r.json", "-c", code)
     assert (status, json.loads((folder / "r.json").read_text())["what_if"]["calls"]) == (5, 1)
     assert "numpy.dot" in err
+
+
+def test_files_are_where_the_command_line_meant_whatever_directory_the_program_goes_to(folder):
+    code = "import os; os.chdir('package')"
+    assert run(folder, *TRNPY, "--report", "r.json", "--html", "r.html", "-c", code) == (0, "", "")
+    assert (folder / "r.json").exists() and (folder / "r.html").exists()
+
+
+def test_a_report_without_standard_error_stays_out_of_the_output(folder):
+    assert run(folder, "-m", "trnpy", "-c", "import sys; sys.stderr = None; print(1)")[1] == "1\n"
+
+
+def test_a_page_may_go_into_a_pipe(folder):
+    status, out, err = run(folder, *TRNPY, "--html", "/dev/stdout", "-c", "")
+    assert (status, err) == (0, "")
+    assert out.startswith("<!doctype html>")
 
 
 def test_a_fork_leaves_the_report_to_its_parent(folder):
@@ -248,6 +268,23 @@ def test_commands_of_other_parts_get_their_arguments(monkeypatch):
     assert asked == [["lint", "kernel.py", "--json"], ["--help"]]
     monkeypatch.setattr(_runner, "_exists", lambda module: False)
     assert _runner._command("lint") is None
+
+
+def test_a_command_whose_reader_has_gone_ends_without_a_word(folder):
+    ends = "import subprocess as s, sys; p = s.Popen([sys.executable, '-m', 'trnpy', 'doctor'], stdout=s.PIPE)\n"
+    ends += "p.stdout.close(); sys.exit(p.wait())"
+    assert run(folder, "-c", ends) == (1, "", "")
+
+
+def test_a_command_without_its_extra_or_its_file_is_one_line(folder):
+    hidden = "import sys; sys.modules['ml_dtypes'] = None; import trnpy._runner as r; r.main(['lint', 'x.py'])"
+    status, out, err = run(folder, "-c", hidden)
+    assert (status, out) == (1, "")
+    assert err.startswith("trnpy lint: ") and "pip install 'trnpy[simulator]'" in err and err.count("\n") == 1
+    status, out, err = run(folder, "-m", "trnpy", "calibrate", "--kernels", TRNPY_DEVICE="bogus")
+    assert (status, err, out.count("\n")) == (1, "", 1)
+    status, out, err = run(folder, "-m", "trnpy", "calibrate", XDG_CACHE_HOME="/dev/null")
+    assert (status, err, out.count("\n")) == (1, "", 1)
 
 
 # --- After an import --------------------------------------------------------------------------------------------------
@@ -374,6 +411,15 @@ def test_the_doctor_reads_the_calibration(variables, capsys):
     _calibration.current_rates.cache_clear()
     assert _doctor.doctor([]) == 1
     assert re.search(rf"WRONG: {re.escape(str(path))} is not a calibration", capsys.readouterr().out)
+    assert not _calibration.current_rates().calibrated  # no program ends for it
+
+
+def test_a_home_without_a_cache_is_said_by_the_doctor_and_stops_no_program(variables, folder):
+    status, out, _ = run(folder, "-m", "trnpy", "doctor", XDG_CACHE_HOME="/dev/null")
+    assert status == 1
+    assert re.search("WRONG: nothing that is measured or compiled can be kept: .*Not a directory", out)
+    assert run(folder, *TRNPY, "program.py", XDG_CACHE_HOME="/dev/null") == (0, "hello\ngoodbye\n", "")
+    assert run(folder, *TRNPY, "--force", "program.py", XDG_CACHE_HOME="/dev/null", TRNPY_DEVICE="simulator")[0] == 0
 
 
 def test_the_doctor_looks_for_escapes_in_the_modules_named(variables, capsys, importable, tmp_path):

@@ -190,6 +190,14 @@ def test_compiling_keeps_a_call_on_the_host_until_waiting_has_cost_as_much(slow_
         assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.FASTER
 
 
+def test_a_result_is_not_lost_where_nothing_can_be_kept(slow_host, monkeypatch):
+    e = DeviceEngine(Compiling(TRN2))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with engine(e), trnpy.policy(force=True), trnpy.trace() as log:
+        np.testing.assert_allclose(trnpy.matmul(A, A), A @ A, rtol=1e-4, atol=1e-4)
+    assert log[0].on_device
+
+
 def test_what_another_compile_cache_holds_does_not_count(slow_host, monkeypatch):
     with engine(DeviceEngine(Compiling(TRN2))), trnpy.policy(force=True):
         trnpy.matmul(A, A)

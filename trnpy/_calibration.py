@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -79,6 +80,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
 KINDS = tuple(DEFAULT_CURVES)
+DEFAULT_COPY = 1e10  # bytes per second, cautious: a third of what was measured there on an idle machine
 SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the lanes
 
 
@@ -110,42 +112,54 @@ def machine_id() -> str:
     """Processor, threads and library versions: what a calibration is valid for."""
     import scipy
 
-    cpu = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
     except OSError:
-        pass  # not Linux: the platform's own name has to do
+        lines = []  # not Linux: the platform's own name has to do
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    cpu = next(named, "") or platform.processor() or platform.machine()  # the second runs a program: 60 ms
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
     return f"{cpu}, {threads} threads, numpy {np.__version__}, scipy {scipy.__version__}"
 
 
-def _path(machine: str) -> Path:
+def path(machine: str) -> Path:
+    """Where the calibration of ``machine`` is kept."""
     digest = hashlib.sha256(machine.encode()).hexdigest()[:16]
     return _store.folder() / f"calibration-{digest}.json"
 
 
+def stored(machine: str) -> HostRates | None:
+    """The calibration kept for ``machine``, None where there is none; ValueError where the file is something else."""
+    file = path(machine)
+    try:
+        content = json.loads(file.read_text())
+        curves = {kind: tuple((float(n), float(r)) for n, r in content["curves"][kind]) for kind in KINDS}
+        return HostRates(curves, float(content["copy_bytes_per_s"]), True, machine)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, KeyError, ValueError, TypeError) as why:
+        raise ValueError(f"{file} is not a calibration ({why}): remove it or run python -m trnpy calibrate") from why
+
+
 @functools.cache
 def current_rates() -> HostRates:
-    """The stored calibration of this machine, else defaults that say they are uncalibrated."""
+    """The stored calibration of this machine, else defaults that say they are uncalibrated.
+
+    Also where what is stored cannot be read, as that of an older trnpy with fewer kinds of work: no program is to end
+    for that. The report says "uncalibrated", the doctor why.
+    """
     machine = machine_id()
-    try:
-        stored = json.loads(_path(machine).read_text())
-        curves = {kind: tuple((float(n), float(r)) for n, r in stored["curves"][kind]) for kind in KINDS}
-        return HostRates(curves, float(stored["copy_bytes_per_s"]), True, machine)
-    except FileNotFoundError:
-        return HostRates(DEFAULT_CURVES, 1e10, False, machine)
-    except (KeyError, ValueError, TypeError) as why:
-        raise ValueError(
-            f"{_path(machine)} is not a calibration ({why}): remove it or run python -m trnpy calibrate"
-        ) from why
+    with contextlib.suppress(ValueError):
+        if (found := stored(machine)) is not None:
+            return found
+    return HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
 
 
 def save(rates: HostRates) -> Path:
     """Keep ``rates`` for this machine."""
-    path = _store.write(_path(rates.machine), asdict(rates))
+    kept = _store.write(path(rates.machine), asdict(rates))
     current_rates.cache_clear()
-    return path
+    return kept
 
 
 def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from trnpy import _calibration, _probes, _timings, _tuning
+from trnpy import _calibration, _probes, _store, _timings, _tuning
 from trnpy._engine import DeviceEngine, available, current_engine
 from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import patch_status, patched
-from trnpy._policy import Policy, from_environment
+from trnpy._policy import REQUIRE, Policy, from_environment
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
 USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
@@ -91,10 +91,10 @@ def _names_device(argv: list[str]) -> bool:
 
 def _device(what: str, argv: list[str]) -> DeviceEngine | None:
     """The engine that ``--device`` or the policy names; where it launches no kernels, that is said and None."""
-    settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
     try:
+        settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
         engine = current_engine(settings)
-    except DeviceUnavailable as why:
+    except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable, or what probes have left
         print(f"nothing to {what}: {why}")
         return None
     if isinstance(engine, DeviceEngine):
@@ -122,7 +122,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    known = {f"TRNPY_{f.name.upper()}" for f in fields(Policy)} | {"TRNPY_REQUIRE_NKI"}
+    known = {f"TRNPY_{f.name.upper()}" for f in fields(Policy)} | {REQUIRE}
     try:
         settings = from_environment(environ)
     except ValueError as why:
@@ -131,8 +131,8 @@ def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for f in fields(Policy):
         variable, value = f"TRNPY_{f.name.upper()}", getattr(settings, f.name)
         source = f"from {variable}" if variable in environ else "default"
-        if f.name == "fallback" and from_environment({**environ, "TRNPY_REQUIRE_NKI": "0"}).fallback != value:
-            source = "from TRNPY_REQUIRE_NKI"
+        if f.name == "fallback" and from_environment({**environ, REQUIRE: "0"}).fallback != value:
+            source = f"from {REQUIRE}"
         yield Finding("policy", f"{f.name} = {value} ({source})")
     for name in sorted(environ):
         if name.startswith("TRNPY_") and name not in known:
@@ -191,13 +191,15 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
 def _rates() -> Iterator[Finding]:
     machine = _calibration.machine_id()
     yield Finding("host", machine)
-    path = _calibration._path(machine)
+    if why := _store.refused():
+        yield Finding("cache", f"nothing that is measured or compiled can be kept: {why}", True)
+    path = _calibration.path(machine)
     try:
-        rates = _calibration.current_rates()
-    except ValueError as why:
-        yield Finding("calibration", str(why), True)
+        rates = _calibration.stored(machine)
+    except ValueError as wrong:
+        yield Finding("calibration", str(wrong), True)
         return
-    if not rates.calibrated:
+    if rates is None:
         yield Finding("calibration", f"none, predictions are rough: python -m trnpy calibrate would write {path}")
         return
     days = (time.time() - path.stat().st_mtime) / DAY_S
@@ -227,6 +229,9 @@ def calibrate(argv: list[str]) -> int:
     if argv:
         print(CALIBRATE)
         return 0 if argv[0] in ("-h", "--help") else 2
+    if why := _store.refused():  # said before a minute of measuring, not after
+        print(f"nothing was measured, it could not be kept: {why}")
+        return 1
     started = time.perf_counter()
     with _progress() as progress:
         rates = _calibration.calibrate(progress)

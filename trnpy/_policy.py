@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from trnpy._nki.hardware import GIB, MACHINES
 
+REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", called as in other libraries for Trainium
 HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -74,28 +76,28 @@ class Policy:
 
 
 def _parse(name: str, text: str) -> Any:
-    """The value of field ``name`` as written in an environment variable."""
-    text = text.strip()
+    """The value of field ``name`` as written in an environment variable; ValueError or TypeError for none of its."""
+    value = _value(name, text)
+    Policy(**{name: value})
+    return value
+
+
+def _value(name: str, text: str) -> Any:
     if name == "force":
-        words = {
-            "1": True,
-            "true": True,
-            "yes": True,
-            "on": True,
-            "": False,
-            "0": False,
-            "false": False,
-            "no": False,
-            "off": False,
-        }
-        if text.lower() not in words:
-            raise ValueError("expected 1 or 0")
-        return words[text.lower()]
+        return _switch(text)
     if name == "device_memory":
         for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):
             if text.endswith(suffix):
                 return _number(text.removesuffix(suffix), "a fraction, a percentage, MiB, GiB or bytes") * factor
     return text if name in CHOICES else _number(text, "a number")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")
 
 
 def _number(text: str, expected: str) -> float:
@@ -105,18 +107,21 @@ def _number(text: str, expected: str) -> float:
         raise ValueError(f"expected {expected}") from None
 
 
+def _variable(environ: Mapping[str, str], key: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(environ[key].strip())
+    except (ValueError, TypeError) as why:
+        raise ValueError(f"environment variable {key}={environ[key]!r}: {why}") from None
+
+
 def from_environment(environ: Mapping[str, str]) -> Policy:
     """The policy that TRNPY_* variables describe; unset ones keep their defaults."""
     values: dict[str, Any] = {}
     for f in fields(Policy):
         key = f"TRNPY_{f.name.upper()}"
         if key in environ:
-            try:
-                values[f.name] = _parse(f.name, environ[key])
-                Policy(**{f.name: values[f.name]})
-            except (ValueError, TypeError) as why:
-                raise ValueError(f"environment variable {key}={environ[key]!r}: {why}") from None
-    if environ.get("TRNPY_REQUIRE_NKI", "0") not in ("", "0"):
+            values[f.name] = _variable(environ, key, functools.partial(_parse, f.name))
+    if REQUIRE in environ and _variable(environ, REQUIRE, _switch):
         values["fallback"] = "raise"
     return Policy(**values)
 

@@ -125,9 +125,9 @@ def probed(runtime: str, machine: str) -> Facts:
     path = facts_path(runtime, machine)
     try:
         return Facts(**{key: bool(value) for key, value in json.loads(path.read_text()).items()})
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Facts()
-    except (ValueError, TypeError, AttributeError) as why:
+    except (OSError, ValueError, TypeError, AttributeError) as why:
         raise ValueError(
             f"{path} holds no outcome of probes ({why}): remove it and run python -m trnpy doctor --probe"
         ) from why

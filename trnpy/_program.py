@@ -14,6 +14,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 
+class Ended:
+    """How the program did."""
+
+    interrupted = False
+
+
 def run_script(path: str, args: list[str]) -> None:
     """As ``python path args``: a file, or a directory or zip archive with a ``__main__``; "-" is standard input."""
     sys.argv = [path, *args]
@@ -56,6 +62,7 @@ def _run(load: Callable[[], tuple[types.CodeType, types.ModuleType]]) -> None:
     except SystemExit:
         raise
     except BaseException as why:
+        Ended.interrupted = isinstance(why, KeyboardInterrupt)
         trace = why.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next

@@ -351,11 +351,11 @@ class Ledger:
 
 def write(path: str | os.PathLike[str], text: str) -> None:
     """Replace the file at ``path`` in one step; with the permissions that open() would give it."""
-    target = os.path.realpath(path)  # through a link, not over it
-    if os.path.exists(target) and not os.path.isfile(target):  # a terminal or a pipe: nothing to replace
-        with open(target, "w", encoding="utf-8", errors="backslashreplace") as file:
+    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe: nothing to replace
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         return
+    target = os.path.realpath(path)  # through a link, not over it
     temporary = f"{target}.{os.getpid()}.{get_ident()}"
     try:
         # Names of files may hold bytes that are no UTF-8: shown escaped rather than fatal.
@@ -369,10 +369,12 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 
 class Process:
-    """The open ledger of this process, all threads; None while nothing is recorded."""
+    """The ledger of this process that records, all threads; None while nothing is recorded."""
 
     ledger: Ledger | None = None
     last: Ledger | None = None  # closed most recently
+    opened: tuple[Ledger, ...] = ()  # the last of which records
+    lock = threading.RLock()  # re-entrant: a signal handler may open one
 
 
 @contextlib.contextmanager
@@ -388,15 +390,28 @@ def profile(title: str = "") -> Iterator[Ledger]:
     0
     """
     Attention.asked = True
-    outer, inner = Process.ledger, Ledger(title)
-    Process.ledger = inner
+    ledger = Ledger(title)
+    with Process.lock:
+        Process.opened += (ledger,)
+        Process.ledger = ledger
     try:
-        yield inner
+        yield ledger
     finally:
-        inner.closed = time.perf_counter()
-        Process.ledger, Process.last = outer, inner
-        if outer is not None:
-            outer.absorb(inner)
+        with Process.lock:
+            _close(ledger)
+
+
+def _close(ledger: Ledger) -> None:
+    """Close ``ledger``; blocks of threads need not end in the order they began in."""
+    place = Process.opened.index(ledger)
+    before, after = Process.opened[:place], Process.opened[place + 1 :]
+    ledger.closed = time.perf_counter()
+    if before:  # before what follows is added, which is added to it as well when that is closed
+        before[-1].absorb(ledger)
+    for later in after:
+        ledger.absorb(later)
+    Process.opened = before + after
+    Process.ledger, Process.last = Process.opened[-1] if Process.opened else None, ledger
 
 
 def report() -> Ledger:

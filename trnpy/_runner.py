@@ -12,12 +12,13 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from trnpy import _doctor, _program, _report
+from trnpy._calibration import current_rates
 from trnpy._engine import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import patch, patch_status
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line says; returns the exit status, or raises what the program raised."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and (command := _command(argv[0])) is not None:
-        return command(argv[1:])
+        return _carried_out(command, argv)
     parser, takes_value = _parser()
     front, rest = _split(argv, takes_value)
     options = parser.parse_args(front)
@@ -87,8 +88,28 @@ def _command(name: str) -> Command | None:
     if name in DELEGATED and _exists(module := DELEGATED[name][0]):
         # The simulator's two commands share a main, which reads their name.
         prefix = [name] if sum(module == other for other, _ in DELEGATED.values()) > 1 else []
-        return lambda argv: int(importlib.import_module(module).main([*prefix, *argv]) or 0)
+        return lambda argv: int(_main(name, module)([*prefix, *argv]) or 0)
     return None
+
+
+def _main(name: str, module: str) -> Callable[[list[str]], int | None]:
+    try:
+        return cast(Callable[[list[str]], int | None], importlib.import_module(module).main)
+    except ModuleNotFoundError as why:
+        raise SystemExit(f"trnpy {name}: {why}; pip install 'trnpy[simulator]'") from None
+
+
+def _carried_out(command: Command, argv: list[str]) -> int:
+    """The exit status of a command; one line where what it writes or reads cannot be had."""
+    try:
+        status = command(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # of python -m trnpy doctor | head: its reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more
+        return 1
+    except OSError as why:
+        raise SystemExit(f"trnpy {argv[0]}: {why}") from None
+    return status
 
 
 def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
@@ -161,9 +182,13 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
 
 def _record(options: argparse.Namespace, title: str) -> None:
     """Open a ledger now and report it when the process ends, however it ends and after all the program prints."""
+    current_rates()  # reads a file, which the program's first call would be charged with
     recording = _report.profile(title)
     ledger = recording.__enter__()
     process = os.getpid()
+    # Named now: the program may change its directory.
+    files = [(path.absolute(), write) for path, write in
+             ((options.report, ledger.to_json), (options.html, ledger.to_html)) if path is not None]  # fmt: skip
 
     def finish() -> None:
         if os.getpid() != process:
@@ -171,22 +196,37 @@ def _record(options: argparse.Namespace, title: str) -> None:
         recording.__exit__(None, None, None)
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a stdout closed, broken or None
             sys.stdout.flush()
-        for path, write in ((options.report, ledger.to_json), (options.html, ledger.to_html)):
-            try:
-                if path is not None:
-                    write(path)
-            except OSError as why:
-                print(f"trnpy: the report was not written: {why}", file=sys.stderr)
-        if not options.no_report and ledger.tallies:
-            _report.print_report(ledger, sys.stderr)
-        elif not options.no_report:
-            print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
-        if options.verbose:
-            for name, function in patch_status()["escaped"].items():
-                print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)
+        written = [_written(path, write) for path, write in files]
+        if sys.stderr is not None:  # print() would take stdout instead
+            _say(ledger, options, filter(None, written))
+        if _program.Ended.interrupted:
+            # Code that python compiled since, in rich's classes, has made it forget that it is to die of SIGINT.
+            with contextlib.suppress(KeyboardInterrupt):
+                exec("raise KeyboardInterrupt")
 
     # Registered first, called last.
     atexit.register(finish)
+
+
+def _written(path: Path, write: Callable[[Path], None]) -> str:
+    """Why the report is not at ``path``, if it is not."""
+    try:
+        write(path)
+    except OSError as why:
+        return f"the report was not written: {why}"
+    return ""
+
+
+def _say(ledger: _report.Ledger, options: argparse.Namespace, failures: Iterable[str]) -> None:
+    for failure in failures:
+        print(f"trnpy: {failure}", file=sys.stderr)
+    if not options.no_report and ledger.tallies:
+        _report.print_report(ledger, sys.stderr)
+    elif not options.no_report:
+        print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
+    if options.verbose:
+        for name, function in patch_status()["escaped"].items():
+            print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)
 
 
 def _introduce() -> None:

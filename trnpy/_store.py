@@ -16,6 +16,16 @@ def folder() -> Path:
     return Path(platformdirs.user_cache_dir("trnpy"))
 
 
+def refused() -> str:
+    """Why nothing can be kept in ``folder()``; "" where it can."""
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder()):
+            return ""
+    except OSError as why:
+        return str(why)
+
+
 def write(path: Path, content: Any) -> Path:
     """``content`` as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)

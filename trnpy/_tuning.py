@@ -6,6 +6,7 @@ it is ignored, and ``ignored`` says why.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -181,7 +182,9 @@ class Compiles:
             return
         self._compiled.add(call)
         self._times.update({kernel: max(s, self._times.get(kernel, 0.0)) for kernel, s in times.items()})
-        save(Tuning(compile_s=dict(times), compiled=(call,)), self._runtime.name, self._runtime.hardware.name)
+        # Where nothing can be kept, as the doctor says, the next process asks the compile cache again.
+        with contextlib.suppress(OSError):
+            save(Tuning(compile_s=dict(times), compiled=(call,)), self._runtime.name, self._runtime.hardware.name)
 
 
 def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
