@@ -59,7 +59,7 @@ def t(a):
     return a.conj().T
 
 
-def check(a, u, s, vh, known=None, lapack=0.0):
+def check(a, u, s, vh, known=None):
     """Values within 10 u s_1, orthogonality 4 u sqrt n (n at least 16), reconstruction 100 u sqrt n s_1."""
     k, largest = len(s), max(s[0], np.finfo(float).tiny)
     wide = np.clongdouble if a.dtype.kind == "c" else np.longdouble
@@ -67,20 +67,12 @@ def check(a, u, s, vh, known=None, lapack=0.0):
     lengths = (np.abs(x) ** 2).sum(axis=0) * (np.abs(y) ** 2).sum(axis=0)
     exact = np.sort(np.abs((x.conj() * ((a / largest) @ y)).sum(axis=0)) / np.sqrt(lengths))[::-1].astype(float)
     assert (np.diff(s) <= 0).all() and (s >= 0).all()
-    assert np.abs(s / largest - exact).max() <= max(10 * U, lapack)
+    assert np.abs(s / largest - exact).max() <= 10 * U
     if known is not None:  # itself known to what making the matrix took
         assert np.abs(s - known).max() <= 10 * U * np.sqrt(max(k, 4)) * largest
     for q in (u, t(vh)):
         assert np.linalg.norm(t(q) @ q - np.eye(q.shape[1]), 2) <= 4 * U * max(np.sqrt(len(q)), 4)
     assert np.linalg.norm((u[:, :k] * (s / largest)) @ vh[:k] - a / largest, 2) <= 100 * U * np.sqrt(max(k, 4))
-
-
-def lapacks_error(a):
-    """|s - s'| / s_1 of SciPy's own values, against those of its vectors."""
-    u, s, vh = scipy.linalg.svd(a, full_matrices=False)
-    wide = np.clongdouble if a.dtype.kind == "c" else np.longdouble
-    exact = np.abs((u.conj().astype(wide) * (a @ t(vh).astype(wide))).sum(axis=0)).astype(float)
-    return np.abs(s - np.sort(exact)[::-1]).max() / s[0]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
@@ -132,8 +124,7 @@ def test_large_ones(family, n, dtype):
         if not log[0].on_device:
             assert family in HARD and log[0].reason is Reason.ACCURACY
             continue
-        # Products of the host round sums of 512 terms: values are off by 12 u s_1 at most, SciPy's own by up to 20 u.
-        check(a, u, s, vh, known, max(lapacks_error(a), 15 * U) if a.any() else 0.0)
+        check(a, u, s, vh, known)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])

@@ -349,9 +349,10 @@ def _corrections(
 def _with_values(s: np.ndarray, u: np.ndarray, v: np.ndarray, av: np.ndarray) -> Factors:
     """The factors in order, with the values (n,) that U and A V give.
 
-    Through the residual A v - s u, whose sum rounds relative to itself, and with the lengths of u and v.
+    Through the residual A v - s u, whose sum rounds relative to itself, and with the lengths of u and v, which NumPy
+    sums in pairs along the last axis only: along the first one 512 rows would leave 12 u.
     """
-    uu, vv = ((np.abs(x) ** 2).sum(axis=0) for x in (u, v))
+    uu, vv = ((np.abs(x.T.copy()) ** 2).sum(axis=1) for x in (u, v))
     exact = (s + (u.conj() * (av - u * s)).real.sum(axis=0) / uu) * np.sqrt(uu / vv)
     u = np.where(exact < 0, -u, u)
     exact = np.abs(exact)
