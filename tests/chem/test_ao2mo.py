@@ -1,5 +1,6 @@
 """AO to MO: the defining sums for any shape, order, packing and memory; the engine's products checked."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from doubles import FaultyEngine, RecordingEngine
@@ -8,8 +9,10 @@ from pyscf import gto
 
 import trnpy.chem
 from trnpy import Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine import current_engine, engine
+from trnpy._nki.kernels import ao_to_mo_reference, digits_split_reference
 from trnpy.chem._ao2mo import COPIES, _ao2mo_naive, ao2mo, unpacked
+from trnpy.chem._transform import FIRST, SECOND, WORD_BYTES, by_kernel
 
 NAO, NAUX = 5, 7
 
@@ -145,6 +148,19 @@ def test_the_kernel_s_integrals_are_as_good_as_the_host_s(extents, packed):
     exact = np.einsum("Lmn,mi,na->iaL", unpacked(triangles), left, right)
     assert result.shape == exact.shape and result.flags.c_contiguous
     assert (np.abs(result - exact) <= 8 * np.finfo(float).eps * size).all()
+
+
+@pytest.mark.parametrize("extents", [(20, 3, 9), (200, 100, 100), (7, 1, 7), (2000, 5, 1)])
+def test_no_memory_makes_a_launch_of_more_than_its_offsets_count(extents):
+    nao, nleft, nright = extents
+    with policy(device="simulator", force=True, device_memory=1 << 40) as settings:
+        transform = by_kernel(current_engine(settings), memory=2.0**60)
+    n = transform.matrices(np.ones((nao, nleft)), np.ones((nao, nright)))
+    raw = np.broadcast_to(np.uint8(0), (n * nao, WORD_BYTES * nao))
+    assert digits_split_reference.check(raw, WORD_BYTES, tuple(range(FIRST))) == (n * nao, nao)
+    shapes = (FIRST, n * nao, nao), (FIRST, nao, nleft), (SECOND, nao, nright)
+    digits = [np.broadcast_to(np.zeros((), ml_dtypes.bfloat16), shape) for shape in shapes]
+    assert ao_to_mo_reference.check(*digits, top=SECOND) == (n, nao)
 
 
 @pytest.mark.parametrize("exponent", [-900, -600, 600])

@@ -178,6 +178,17 @@ def test_a_launch_has_as_many_rows_as_fit_the_memory(rows_in_memory, launches, m
     np.testing.assert_allclose(ours, a @ b, rtol=0, atol=1e-4)
 
 
+def test_what_is_too_large_for_one_operand_is_multiplied_in_steps(monkeypatch):
+    monkeypatch.setattr(schwarz, "LARGEST", 512 * 16 * schwarz.WORD_BYTES - 1)
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((30, 20)), rng.standard_normal((20, 5))
+    with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
+        ours = screened_spmm(a, b, 0.0)
+    launches = dict(decisions[0].launches)
+    assert "schwarz_screened_spmm" not in launches and launches["digits_matmul"] == 1
+    np.testing.assert_allclose(ours, a @ b, rtol=0, atol=1e-13)
+
+
 def test_screened_rows_cost_nothing():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((4 * ROWS, 50)), rng.standard_normal((50, 3))

@@ -24,7 +24,8 @@ PASSES = 28 + 36  # products of digits of both, for two of float64
 HOST_BYTES = 2 * 8  # of workspace for each integral on its way to digits: unpacked, and its word
 RESULT_BYTES = 3 * 8  # and of each transformed one: words, and from them a float64
 PIECE = 1 << 16  # integrals that become words at a time
-DEVICE_BYTES = 2 * FIRST + 8  # of each integral on the device
+WORD_BYTES = 8  # of an integral as it crosses the link
+DEVICE_BYTES = 2 * FIRST + WORD_BYTES  # of each integral on the device
 
 
 Sent = tuple[Buffer, np.ndarray]  # digits on the device, and the exponents taken out
@@ -57,7 +58,7 @@ def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
 def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
     """Matrices (nao, nao) of one launch."""
     nao, nleft = c_left
-    wide = max(nao * nao * FIRST, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
+    wide = max(nao * nao * WORD_BYTES, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
     size = min(
         int(memory // (HOST_BYTES * nao * nao + RESULT_BYTES * nleft * nright)),
         LARGEST // wide,

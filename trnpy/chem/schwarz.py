@@ -26,6 +26,7 @@ from trnpy.chem._rows import (
     Product,
     checked_product,
     cube,
+    device_bytes,
     host_product,
     norm,
     real_array,
@@ -38,6 +39,8 @@ DIGITS = 7  # of eight bits: products as accurate as BLAS's where no exponent ra
 KERNEL_ROWS, KERNEL_STEP = 512, 512  # of a block of the kernel's result, and of a turn of its loop over columns of a
 GRAIN = 16  # of padded extents
 WORKSPACE = 6 * 8  # bytes of each element of a on its way to digits
+WORD_BYTES = 8  # of an element as it crosses the link
+DEVICE_BYTES = 2 * DIGITS + WORD_BYTES  # of each element of b on the device
 LAUNCHES = 3  # digits of both operands, and the product
 SPLITTER = 2.0**27 + 1  # halves a float64 significand (Dekker, Numer. Math. 18, 224 (1971))
 
@@ -283,12 +286,18 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
 
 def _run(problem: Problem, engine: Engine) -> np.ndarray:
     precision = current_policy().precision
-    if isinstance(engine, DeviceEngine):
+    if isinstance(engine, DeviceEngine) and _one_operand(engine, problem.arrays[1].shape):
         if precision == "matched" and engine.facts.digits:
             return _by_kernel(engine, problem.params, exact=True)
         if precision == "fp32" and engine.facts.integer_sums and engine.facts.float32_products:
             return _by_kernel(engine, problem.params, exact=False)
     return _staircase(problem.params, checked_product(engine))
+
+
+def _one_operand(engine: DeviceEngine, shape: tuple[int, int]) -> bool:
+    """Whether all of b (k, n) can be one operand of a launch, which the products of the staircase need not."""
+    elements = -(-shape[0] // KERNEL_STEP) * KERNEL_STEP * _padded_extent(shape[1])
+    return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= device_bytes(engine)
 
 
 def _error(problem: Problem, result: np.ndarray) -> float:
