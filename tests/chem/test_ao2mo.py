@@ -155,7 +155,7 @@ def test_no_memory_makes_a_launch_of_more_than_its_offsets_count(extents):
     nao, nleft, nright = extents
     with policy(device="simulator", force=True, device_memory=1 << 40) as settings:
         transform = by_kernel(current_engine(settings), memory=2.0**60)
-    n = transform.matrices(np.ones((nao, nleft)), np.ones((nao, nright)))
+        n = transform.matrices(np.ones((nao, nleft)), np.ones((nao, nright)))
     raw = np.broadcast_to(np.uint8(0), (n * nao, WORD_BYTES * nao))
     assert digits_split_reference.check(raw, WORD_BYTES, tuple(range(FIRST))) == (n * nao, nao)
     shapes = (FIRST, n * nao, nao), (FIRST, nao, nleft), (SECOND, nao, nright)
