@@ -239,20 +239,67 @@ def test_ill_conditioned_matrices_among_others_are_scipys_own(name, share):
 @pytest.mark.parametrize("condition", [1e10, 1e15])
 def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, condition, monkeypatch):
     a = ill_conditioned(COUNT, condition, 1.0)
-    seen = []
 
-    def watched(function):
-        return lambda a, *rest, **options: seen.append(len(a)) or function(a, *rest, **options)
+    def refused(*args, **options):
+        raise AssertionError("more than a look")
 
     for function in ("_inv", "_svd"):
-        monkeypatch.setattr(_stacks, function, watched(getattr(_stacks, function)))
+        monkeypatch.setattr(_stacks, function, refused)
     args = (a, a[..., :1]) if name == "lstsq" else (a,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         ours, theirs = (getattr(module, name)(*args) for module in (trnpy.linalg, scipy.linalg))
-    assert seen and max(seen) <= COUNT // 32
     for mine, other in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+def complaints(function, a):
+    """The result, or the error, and all warnings of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = function(a)
+        except np.linalg.LinAlgError as why:
+            result = str(why)
+    return result, [(w.category, str(w.message)) for w in caught]
+
+
+@pytest.mark.parametrize("dtype", DOUBLE)
+@pytest.mark.parametrize("batch", [(2 * COUNT,), (16, 125)])
+@pytest.mark.parametrize("n", [4, 3])
+def test_scipy_warns_of_the_same_matrices_of_a_stack(n, batch, dtype):
+    a = stack(n, n, dtype, batch)
+    flat = a.reshape(-1, n, n)
+    for i in (3, 501, 998):
+        flat[i, -1] *= 1e-20
+    flat[700] = np.triu(flat[700])
+    (ours, warned), (theirs, expected) = (complaints(m.inv, a) for m in (trnpy.linalg, scipy.linalg))
+    assert warned == expected and len(warned) == 1
+    chosen = [3, 501, 700, 998]
+    np.testing.assert_array_equal(ours.reshape(-1, n, n)[chosen], theirs.reshape(-1, n, n)[chosen])
+    assert not np.tril(ours.reshape(-1, n, n)[700], -1).any()
+    rest = np.delete(np.arange(len(flat)), chosen)
+    np.testing.assert_allclose(ours.reshape(-1, n, n)[rest], theirs.reshape(-1, n, n)[rest], rtol=1e-6, atol=1e-6)
+    flat[600] = 0
+    (ours, warned), (theirs, expected) = (complaints(m.inv, a) for m in (trnpy.linalg, scipy.linalg))
+    assert "singular" in ours and (ours, warned) == (theirs, expected)
+
+
+@pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
+def test_what_follows_a_piece_of_ill_conditioned_matrices_is_scipys(name, monkeypatch):
+    """Where the look was lucky, no more than a piece is computed in vain."""
+    monkeypatch.setattr(_stacks, "PIECE", 16 * 100)
+    monkeypatch.setattr(_stacks, "SPREAD", (0.0, 0.05))
+    a = ill_conditioned(COUNT, 1e10, 0.7)
+    sizes = []
+    for function in ("_inv", "_svd"):
+        kept = getattr(_stacks, function)
+        monkeypatch.setattr(_stacks, function, lambda x, *r, kept=kept, **o: sizes.append(len(x)) or kept(x, *r, **o))
+    ours, theirs = run(name, *((a, a[..., :1]) if name == "lstsq" else (a,)))
+    assert sizes == [100] * 4
+    ours, theirs = (x[0] if name == "lstsq" else x for x in (ours, theirs))
+    np.testing.assert_array_equal(ours[300:], theirs[300:])
+    np.testing.assert_allclose(ours[:300], theirs[:300], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["definite", "indefinite"])
@@ -449,7 +496,8 @@ def test_large_stacks_go_in_chunks(name, monkeypatch):
     a = definite(4, "f8", (7, 150))
     second = {"lstsq": (a,), "fractional_matrix_power": (0.3,)}.get(name, ())
     whole, _ = run(name, a, *second)
-    monkeypatch.setattr("trnpy.linalg._stacks.CHUNK", 16 * 11)  # matrices at a time, and ten are left
+    for elements in ("CHUNK", "PIECE"):
+        monkeypatch.setattr(_stacks, elements, 16 * 11)  # matrices at a time, and ten are left
     parts, _ = run(name, a, *second)
     for one, other in zip(*((x if isinstance(x, list) else [x]) for x in (whole, parts)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)

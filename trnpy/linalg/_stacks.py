@@ -29,20 +29,24 @@ from scipy.linalg import lstsq as _scipy_lstsq
 from scipy.linalg import pinv as _scipy_pinv
 from scipy.linalg import pinvh as _scipy_pinvh
 
-from trnpy import _guards
+from trnpy import _guards, _host
 from trnpy._dispatch import Reason, Unsupported
 
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
-EVERY = 128  # one matrix in so many is looked at first, a hundredth of the call,
-FEW = 8  # but no more than these: their share says enough
-MOST = 0.25  # of those, or of a piece, ill-conditioned: then the rest is SciPy's, which has most of it to do anyway
+# Where in a stack matrices are looked at first: multiples of the golden ratio, even and in step with nothing.
+SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 8))
+LEAD = 2  # of one kind over the other, after which no more are
+MOST = 0.5  # of a piece, ill-conditioned: then the rest is SciPy's, which has most of it to do anyway
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
 PIECE = 2**14  # elements that are computed before the next look: a fiftieth of a stack for which that matters
 
 Result = np.ndarray | list[np.ndarray]
+
+_GETRF = {"d": _host.lapack.dgetrf, "D": _host.lapack.zgetrf}
+_GESDD = {"d": _host.lapack.dgesdd, "D": _host.lapack.zgesdd}
 
 
 def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -124,20 +128,22 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
 
 
 def promising(name: str, a: np.ndarray) -> bool:
-    """Whether a few matrices of a stack leave hope for the route of ``name``: asked before anything is decided."""
-    judge = SAMPLED.get(name)
-    if judge is None or a.dtype.char not in "dD" or not a.dtype.isnative:
+    """Whether a few matrices of a stack leave hope for the route of ``name``: asked before anything is decided.
+
+    One by one and by SciPy's LAPACK: NumPy's, right after SciPy's, takes ten times its time to fill the caches.
+    """
+    judge, dtype = SAMPLED.get(name), a.dtype
+    if judge is None or dtype.char not in "dD" or not dtype.isnative:
         return True
     if a.shape[-1] != a.shape[-2] and name in ("inv", "pinvh"):
         return True  # for the reference to refuse
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
-    sample = flat[:: max(EVERY, -(-len(flat) // FEW))]
-    try:
-        with np.errstate(all="ignore"):
-            doubtful = judge(sample)
-    except (LinAlgError, Unsupported):
-        return False
-    return bool(np.count_nonzero(doubtful) <= MOST * doubtful.size)
+    lead = 0
+    for at in SPREAD:
+        lead += -1 if judge(flat[int(len(flat) * at)]) else 1
+        if abs(lead) == LEAD:
+            break
+    return lead > 0
 
 
 def _mend(results: list[np.ndarray], theirs: Any, chosen: np.ndarray) -> None:
@@ -210,8 +216,13 @@ def _norm_2(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("kij,kij->k", a, a.conj()).real)
 
 
-def _ill_inverses(a: np.ndarray) -> np.ndarray:
-    return _ill(a, _inv(a))
+def _look_ill(a: np.ndarray) -> bool:
+    """The same of one matrix, by the ratio of its pivots, which is at most its condition and seldom far below."""
+    if not (a[0, -1] and a[-1, 0]):
+        return True
+    lu = _GETRF[a.dtype.char](a.T)[0]  # in Fortran order without a copy
+    pivots = list(map(abs, lu.diagonal().tolist()))
+    return not min(pivots) * WELL > max(pivots)
 
 
 def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -258,9 +269,16 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
     return [x, kept.sum(axis=-1), near] if return_rank else [x, near]
 
 
-def _ill_singular_values(a: np.ndarray) -> np.ndarray:
-    s = _svd(a, compute_uv=False)
-    return _near(s, _threshold(s, a.shape, None, None))
+def _singular_values(a: np.ndarray) -> list[float]:
+    """Of one matrix (m, n), the largest first."""
+    values: list[float] = _GESDD[a.dtype.char](a.T, compute_uv=0)[1].tolist()
+    return values
+
+
+def _look_near(a: np.ndarray) -> bool:
+    s = _singular_values(a)
+    threshold = max(a.shape) * float(np.finfo(np.float64).eps) * s[0]
+    return any(threshold / NEAR < x < max(threshold * NEAR, s[0] / WELL) for x in s)
 
 
 def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
@@ -275,11 +293,6 @@ def pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: boo
     kept = s > threshold
     inverse = np.where(kept, 1 / s, s.dtype.type(0))
     return _ranked(adjoint(vh) @ adjoint(u * inverse[..., np.newaxis, :]), kept, _near(s, threshold), return_rank)
-
-
-def _ill_eigenvalues(a: np.ndarray) -> np.ndarray:
-    s = np.abs(_eigvalsh(a))
-    return _near(s, _threshold(s, a.shape, None, None))
 
 
 def _scipys_pinvh(
@@ -304,8 +317,9 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
     return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
 
 
-def _ill_ranks(a: np.ndarray) -> np.ndarray:
-    return _deficient(_svd(a, compute_uv=False), None)
+def _look_deficient(a: np.ndarray) -> bool:
+    s = _singular_values(a)
+    return not s[-1] > s[0] / WELL
 
 
 def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
@@ -331,11 +345,6 @@ def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
     return [x, residues, np.full(batch, rank), s, _deficient(s, cond)]
 
 
-SAMPLED: Mapping[str, Callable[..., np.ndarray]] = MappingProxyType(
-    {
-        "inv": _ill_inverses,
-        "pinv": _ill_singular_values,
-        "pinvh": _ill_eigenvalues,
-        "lstsq": _ill_ranks,
-    }
+SAMPLED: Mapping[str, Callable[[np.ndarray], bool]] = MappingProxyType(
+    {"inv": _look_ill, "pinv": _look_near, "pinvh": _look_near, "lstsq": _look_deficient}
 )
