@@ -38,6 +38,7 @@ ARGUMENTS = {
 
 # SciPy's Cython code takes native byte order only: else a message on stderr, and numbers that are none.
 NATIVE = ("scipy.linalg.lu", "scipy.linalg.det", "scipy.linalg.sqrtm", "scipy.linalg.expm")
+ENDLESS = "scipy.linalg.logm"  # SciPy 1.17's takes square roots of infinity, one by one, until they are near 1
 
 
 class Duck:
@@ -227,7 +228,7 @@ def test_as_the_reference(name, option, first, second, n, seed):
     # Not finite and not checked: LAPACK's own answer differs from run to run.
     if OPTIONS[name][option].get("check_finite") is False and {first, second} & {"nan", "inf"}:
         return
-    if name in NATIVE and first == "big-endian":
+    if (name in NATIVE and first == "big-endian") or (name == ENDLESS and n == 1 and first == "inf"):
         return
     compare(name, args, OPTIONS[name][option])
 
@@ -270,6 +271,8 @@ def test_stacks_with_one_spoilt_matrix_as_the_reference(name, spoilt, dtype, n, 
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of casting what is huge, and what is not finite
         a = a.astype(dtype)
+    if name == ENDLESS and n == 1 and np.isinf(a.astype(complex)).any():
+        return
     second = (a[..., :1].copy(),) if OPERANDS.get(name) == 2 else ()
     options = {"t": 0.5} if "power" in name else {}
     ours, theirs = ROWS[name]
