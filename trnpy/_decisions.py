@@ -179,22 +179,22 @@ def decide(
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
     method, cost = "", problem.cost
     if problem.methods:
-        method, cost = _cheapest(problem, machine or MACHINES[policy.machine], policy, rates, resident_bytes)
+        hardware = machine or MACHINES[policy.machine]
+        method, cost = _cheapest(problem.methods, problem.dtype, hardware, policy, rates, resident_bytes)
     decision = _decided(
         op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes
     )
     return replace(decision, method=method) if method and decision.on_device else decision
 
 
+@functools.lru_cache(maxsize=4096)  # as is a decision
 def _cheapest(
-    problem: Problem, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int
-) -> tuple[str, Cost]:
+    methods: tuple[tuple[str, Cost], ...], dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates,
+    resident_bytes: int,
+) -> tuple[str, Cost]:  # fmt: skip
     """The method of the device path that the policy names or the model finds fastest, and its cost."""
-    named = [m for m in problem.methods if m[0] == policy.method]
-    return min(
-        named or problem.methods,
-        key=lambda m: predict(m[1], problem.dtype, hardware, policy, rates, resident_bytes)[0],
-    )
+    named = [m for m in methods if m[0] == policy.method]
+    return min(named or methods, key=lambda m: predict(m[1], dtype, hardware, policy, rates, resident_bytes)[0])
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -32,6 +33,7 @@ JACOBI_PAIR = 2.9e9  # operations of float64 products that take the 1.33 ms of a
 SPLIT_HOST = 100  # bytes an element: shifts, norms, a random block of half the size
 
 
+@functools.lru_cache(maxsize=1024)  # as long as a small call
 def methods(n: int, dtype: np.dtype, kind: str, useful: float, extra: float = 0.0) -> tuple[tuple[str, Cost], ...]:
     """(method, cost) of eigenpairs of order n, float64 or complex128; ``extra``: products and solves besides."""
     cube, square = real(dtype) * float(n) ** 3, dtype.itemsize * n * n
