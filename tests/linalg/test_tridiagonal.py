@@ -1,6 +1,6 @@
 """All eigenpairs by LAPACK's steps: backward errors of LAPACK's size, and the middle step that the matrix asks for."""
 
-from types import SimpleNamespace
+import dataclasses
 
 import numpy as np
 import pytest
@@ -45,8 +45,7 @@ def steps(monkeypatch):
 
             return call
 
-        fields = {name: getattr(real, name) for name in ("sytrd", "ormtr", "low", "noise")}
-        return SimpleNamespace(**fields, stemr=spy("stemr"), stedc=spy("stedc"))
+        return dataclasses.replace(real, stemr=spy("stemr"), stedc=spy("stedc"))
 
     original = _tridiagonal._lapack
     monkeypatch.setattr(_tridiagonal, "_lapack", spied)
@@ -56,7 +55,9 @@ def steps(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [2, 3, 31, 32, 33, 65, 129])
 @pytest.mark.parametrize("lower", [True, False])
-def test_every_size_of_either_triangle(n, lower, dtype):
+@pytest.mark.parametrize("large", [20, _tridiagonal.LARGE])
+def test_every_size_of_either_triangle(n, lower, dtype, large, monkeypatch):
+    monkeypatch.setattr(_tridiagonal, "LARGE", large)
     a = hermitian("random", n, "f8").astype(dtype)
     other = np.triu(np.full((n, n), np.float32(7)), 1)
     given = np.asarray(np.tril(a) + other if lower else np.triu(a) + other.T, dtype)
@@ -95,6 +96,16 @@ def test_a_tridiagonal_that_falls_apart_is_left_to_mrrr(matrix, step, dtype, ste
     assert_eigenpairs(a, w, x)
 
 
+@pytest.mark.parametrize("n", [512, _tridiagonal.LARGE + 1])
+def test_large_ones_apply_their_reflectors_by_products(n, monkeypatch):
+    real = _tridiagonal._lapack(np.dtype(float))
+    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, ormtr=None))
+    a = hermitian("random", n, "f8")
+    w, x = _tridiagonal.eigh(a, True, a.dtype)
+    assert x.flags.f_contiguous
+    assert_eigenpairs(a, w, x)
+
+
 def test_where_mrrr_fails_divide_and_conquer_takes_over(monkeypatch):
     monkeypatch.setattr(_tridiagonal, "_mrrr", lambda *call: None)
     a = low_rank(N, 5)
@@ -103,12 +114,11 @@ def test_where_mrrr_fails_divide_and_conquer_takes_over(monkeypatch):
 
 def test_a_failing_step_is_an_error(monkeypatch):
     real = _tridiagonal._lapack(np.dtype(float))
-    fields = {name: getattr(real, name) for name in ("sytrd", "stemr", "ormtr", "low", "noise")}
 
     def stedc(*args):
         args[-1]._obj.value = 3
 
-    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: SimpleNamespace(**fields, stedc=stedc))
+    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, stedc=stedc))
     with pytest.raises(_host.LinAlgError, match="divide and conquer of 40 rows failed: stedc gave 3"):
         _tridiagonal.eigh(hermitian("random", 40, "f8"), True, np.dtype(float))
 
