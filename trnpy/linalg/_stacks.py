@@ -208,7 +208,8 @@ def _ill(a: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     SciPy's rcond is never below the true value, and sqrt(n) |A|_F is at least |A|_1: this is on the safe side.
     """
     squares = _norm_2(a) * _norm_2(inverse)
-    return ~((squares < (WELL / a.shape[-1]) ** 2) & (a[:, 0, -1] != 0) & (a[:, -1, 0] != 0))
+    well = (squares < (WELL / a.shape[-1]) ** 2) & (a[:, 0, -1] != 0) & (a[:, -1, 0] != 0)
+    return np.asarray(~well)
 
 
 def _norm_2(a: np.ndarray) -> np.ndarray:
