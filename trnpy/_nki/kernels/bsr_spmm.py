@@ -13,15 +13,14 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from . import rows
+from . import digit_sums, rows
 from .blocks import flat, offsets
-from .digits_matmul import BANKS, CASTS, RELAXED, RELAXED_GROUPS, _carry, _clear
+from .digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 4  # of numbers: at most 2048 columns of X at once
 TURN_BANKS = 2  # for transposed tiles
-EXACT = 8  # products of 128 rows of 8-bit digits that one PSUM bank sums exactly
 TURNED_DIGITS = 8  # transposed bfloat16 tiles side by side in one of these
 NOTHING = 2.0**100  # stands for no positive sum: larger than any
 
@@ -107,20 +106,9 @@ def _plan(tiles, x, digits, n, unit, words, turned):
     if digits > 0:
         for _ in range(BANKS - TURN_BANKS if turned else BANKS):
             banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
-        for i in range(BANKS - len(banks)):
-            banks.append(banks[i])
-        casts, sums, outs = [], [], []
-        for _ in range(CASTS):
-            casts.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-        for e in range(digits):
-            sums.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-            _clear(tile=sums[e], e=e, bits=8)
-        for _ in range(words + 2):
-            outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+        casts, sums, outs = digit_sums.workspace(rows=1, digits=digits, words=words, bits=8)
         plan["casts"] = casts
-        # What digits_matmul's carry reads: one tile of A's rows, digits of eight bits.
-        plan["a"] = nl.ndarray((digits, 1, 1), dtype=tiles.dtype, buffer=nl.private_hbm)
-        plan["sums"] = [sums]
+        plan["sums"] = sums
         plan["outs"] = outs
         plan["words"] = words
         plan["bits"] = 8
@@ -216,7 +204,7 @@ def _multiply_digits(plan, slots):
             for i in range(d + 1):
                 pairs.append((slot, i))
         for first in range(0, len(pairs), room):
-            bank = plan["banks"][emptied % BANKS][:, 0:n]
+            bank = plan["banks"][emptied % len(plan["banks"])][:, 0:n]
             for p in range(first, min(first + room, len(pairs))):
                 slot, i = pairs[p]
                 nisa.nc_matmul(
@@ -225,9 +213,7 @@ def _multiply_digits(plan, slots):
                     moving=plan["rights"][slot][:, (d - i) * n : (d - i + 1) * n],
                     accumulate=p > first,
                 )
-            cast, total = plan["casts"][emptied % CASTS][:, 0:n], plan["sums"][0][e][:, 0:n]
-            nisa.activation(dst=cast, op=nl.copy, data=bank)
-            nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
+            digit_sums.empty(plan=plan, bank=bank, i=0, e=e, emptied=emptied)
             emptied = emptied + 1
 
 
@@ -235,7 +221,7 @@ def _finish(plan, here):
     """The sums of one row to their place, or the smallest of them among all."""
     if plan["digits"] > 0:
         for e in range(plan["digits"]):
-            _carry(plan=plan, i=0, e=e, c_at=here)
+            digit_sums.carry_group(plan=plan, i=0, e=e, c_at=here)
         return
     out, n = plan["out"], plan["n"]
     for b in range(len(plan["banks"])):

@@ -22,18 +22,11 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from . import digit_sums
 from .blocks import entry, flat, offsets, pieces
 
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
-BANKS = 8
-CASTS = 4  # int32 copies of banks on their way to the sums
-EXACT = 8  # products of 128 rows in one bank: sums below 2^24 of eight bits, below 2^22 of seven
-RELAXED_BITS = 8  # digits of fewer are for accumulators of fewer: their sums are never relaxed
-RELAXED = 4  # times more products in one bank of the lowest groups
-RELAXED_GROUPS = 2
-WORD = 32
-SIGN = -(2**31)  # the bit that makes a logical shift an arithmetic one, up to a constant
 
 
 @nki.jit
@@ -63,22 +56,13 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
     n = right.shape[2]
     m_block = m_tiles * TILE
     n_block = TILE_N // m_block * m_block if halved else TILE_N  # blocks of rows must fill squares on the diagonal
-    lefts, rights, banks, casts, sums, outs = [], [], [], [], [], []
+    lefts, rights, banks = [], [], []
     for _ in range(2 * k_tiles):
         lefts.append(nl.ndarray((TILE, digits * m_block), dtype=a.dtype, buffer=nl.sbuf))
         rights.append(nl.ndarray((TILE, digits * TILE_N), dtype=a.dtype, buffer=nl.sbuf))
-    for _ in range(BANKS):
+    for _ in range(digit_sums.BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
-    for _ in range(CASTS):
-        casts.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-    for _ in range(m_tiles):
-        groups = []
-        for e in range(digits):
-            groups.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-            _clear(tile=groups[e], e=e, bits=bits, last=digits - 1 if balanced else -1)
-        sums.append(groups)
-    for _ in range(words + 2):  # and the carry, and a digit on its way to its word
-        outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
+    casts, sums, outs = digit_sums.workspace(rows=m_tiles, digits=digits, words=words, bits=bits, balanced=balanced)
     chunk = k_tiles * TILE
     turns = (k - 1) // (2 * chunk)  # the last one or two chunks are not in the loop: the carries follow them
     starts = []
@@ -92,10 +76,9 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
             )
         )
     plan = {
-        "a": a, "b": right, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles, "turns": turns,
-        "k": k, "halved": False, "balanced": balanced, "lefts": lefts, "rights": rights, "banks": banks, "casts": casts,
-        "sums": sums,
-        "outs": outs, "starts": starts,
+        "a": a, "b": right, "digits": digits, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles,
+        "turns": turns, "k": k, "halved": False, "balanced": balanced, "lefts": lefts, "rights": rights,
+        "banks": banks, "casts": casts, "sums": sums, "outs": outs, "starts": starts,
     }  # fmt: skip
     size = batch * m * n
     if lower:
@@ -209,7 +192,7 @@ def _blocks(plan, count, tables, c_at):
                         for side in range(2):  # the next turn's, or that of what follows the last one
                             steps = starts[side][1][0:1, 1 : turns + 1]
                             nisa.tensor_copy(dst=at[side], src=steps[0:1, nl.ds(j, 1)], engine=nisa.engine.vector)
-                    _products(plan=plan, depth=chunk, half=half, c_at=None)
+                    digit_sums.products(plan=plan, depth=chunk, half=half, c_at=None)
 
             nl.fori_loop(0, turns, turn)
         for k0 in range(0, rest, chunk):
@@ -218,7 +201,7 @@ def _blocks(plan, count, tables, c_at):
             if last:
                 for side in range(2):
                     _begin(start=starts[side])
-            _products(plan=plan, depth=depth, half=k0 // chunk, c_at=c_here if last else None)
+            digit_sums.products(plan=plan, depth=depth, half=k0 // chunk, c_at=c_here if last else None)
 
     nl.fori_loop(0, count, block)
 
@@ -252,114 +235,3 @@ def _load(plan, at, k0, depth, half):
             )
             slot = slots[half * plan["k_tiles"] + q // TILE]
             nisa.dma_copy(dst=slot[0:rows, 0 : digits * size], src=source)
-
-
-def _products(plan, depth, half, c_at):
-    """Add the products of one chunk of K to the sums; after the last chunk carry and store, a tile behind."""
-    digits = plan["a"].shape[0]
-    m_size, n_size = plan["m_size"], plan["n_size"]
-    strict = plan["wrap"] or plan["bits"] < RELAXED_BITS
-    emptied = 0
-    tiles = (m_size + TILE - 1) // TILE
-    for i in range(tiles):
-        rows = min(TILE, m_size - i * TILE)
-        for e in range(digits):
-            d = e if plan["wrap"] else digits - 1 - e
-            room = EXACT if strict or d < digits - RELAXED_GROUPS else RELAXED * EXACT
-            for times, firsts in _pairs(d=d, halved=plan["halved"]):
-                pairs = []
-                for q in range(0, depth, TILE):
-                    for x in firsts:
-                        pairs.append((q, x))
-                for first in range(0, len(pairs), room):
-                    bank = plan["banks"][emptied % BANKS][0:rows, 0:n_size]
-                    for p in range(first, min(first + room, len(pairs))):
-                        q, x = pairs[p]
-                        slot, height = half * plan["k_tiles"] + q // TILE, min(TILE, depth - q)
-                        left = x * m_size + i * TILE
-                        y = (d - x) * n_size
-                        nisa.nc_matmul(
-                            dst=bank,
-                            stationary=plan["lefts"][slot][0:height, left : left + rows],
-                            moving=plan["rights"][slot][0:height, y : y + n_size],
-                            accumulate=p > first,
-                        )
-                    cast = plan["casts"][emptied % CASTS][0:rows, 0:n_size]
-                    total = plan["sums"][i][e][0:rows, 0:n_size]
-                    nisa.activation(dst=cast, op=nl.copy, data=bank, scale=times)
-                    nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
-                    emptied = emptied + 1
-            if c_at != None and i > 0:  # noqa: E711
-                _carry(plan=plan, i=i - 1, e=e, c_at=c_at)
-    if c_at != None:  # noqa: E711
-        for e in range(digits):
-            _carry(plan=plan, i=tiles - 1, e=e, c_at=c_at)
-
-
-def _pairs(d, halved):
-    """The products of digits x and d - x of one group, by how often they count: (times, every x)."""
-    if not halved:
-        return ((1.0, range(d + 1)),)
-    found = []
-    if d > 0:
-        found.append((2.0, range((d + 1) // 2)))
-    if d % 2 == 0:
-        found.append((1.0, range(d // 2, d // 2 + 1)))
-    return found
-
-
-def _clear(tile, e, bits, last=-1):
-    """Start a sum at minus what the carry that will come into it is too large by, and half a digit if there is a last.
-
-    The last group has places above its own: those of its 32 bits.
-    """
-    value = 0 if e == 0 else -(2 ** (WORD - 1 - bits))
-    for place in range(0, WORD - bits if e == last else bits, bits):
-        value = value + (2 ** (place + bits - 1) if last >= 0 else 0)
-    nisa.memset(dst=tile, value=value, engine=nisa.engine.vector)
-
-
-def _carry(plan, i, e, c_at):
-    """Put the bits of group e of tile i into their words, carry the rest, and start the next block's sum."""
-    digits, words, bits = plan["a"].shape[0], plan["words"], plan["bits"]
-    rows, n_size = min(TILE, plan["m_size"] - i * TILE), plan["n_size"]
-    total = plan["sums"][i][e][0:rows, 0:n_size]
-    outs = []
-    for out in plan["outs"]:
-        outs.append(out[0:rows, 0:n_size])
-    carry, part = outs[words], outs[words + 1]
-    word, shift = e * bits // WORD, e * bits % WORD
-    begun = shift > 0  # lower groups have put bits into this word
-    if e > 0:
-        nisa.tensor_tensor(dst=total, data1=total, data2=carry, op=nl.add)
-    if e < digits - 1:
-        nisa.tensor_scalar(dst=carry, data=total, op0=nl.bitwise_xor, operand0=SIGN, op1=nl.right_shift, operand1=bits)
-        kept = 2**bits - 1
-    else:
-        kept = -1
-    place = part if begun else outs[word]
-    nisa.tensor_scalar(dst=place, data=total, op0=nl.bitwise_and, operand0=kept, op1=nl.left_shift, operand1=shift)
-    if begun:
-        nisa.tensor_tensor(dst=outs[word], data1=outs[word], data2=part, op=nl.bitwise_or)
-    over, above = WORD - shift, word + 1
-    if e < digits - 1 and over < bits:
-        nisa.tensor_scalar(
-            dst=outs[above], data=total, op0=nl.bitwise_and, operand0=kept, op1=nl.right_shift, operand1=over
-        )
-    if e == digits - 1 and above < words:
-        assert shift <= 24  # the subtraction is in float32
-        nisa.tensor_scalar(
-            dst=outs[above], data=total, op0=nl.bitwise_xor, operand0=SIGN, op1=nl.right_shift, operand1=over
-        )
-        nisa.tensor_scalar(dst=outs[above], data=outs[above], op0=nl.subtract, operand0=float(2 ** (shift - 1)))
-    _clear(tile=total, e=e, bits=bits, last=digits - 1 if plan["balanced"] else -1)
-    if e == digits - 1:
-        row = plan["row"]
-        for w in range(words):
-            place = flat(plan["c"]).ap(
-                pattern=[[row, rows], [1, n_size]],
-                offset=w * plan["plane"] + i * TILE * row,
-                scalar_offset=c_at,
-                indirect_dim=0,
-            )
-            nisa.dma_copy(dst=place, src=outs[w])

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from . import blocks, digits_matmul
+from . import blocks, digit_sums
 from .blocks import entry, flat, offsets, pieces
 
 TILE = 128
@@ -66,7 +66,7 @@ def schwarz_screened_spmm(a, b, counts, turns=None, words=3, m_tiles=4, k_tiles=
 def _plan(a, b, digits, m, words, m_tiles, k_tiles):
     """Slots of operands, banks, sums, masks: made once."""
     planes, n = max(digits, 1), min(b.shape[-1], TILE_N)
-    lefts, rights, masks, sums = [], [], [], []
+    lefts, rights, masks = [], [], []
     for _ in range(HALVES * k_tiles):
         lefts.append(nl.ndarray((TILE, planes * m), dtype=a.dtype, buffer=nl.sbuf))
         rights.append(nl.ndarray((TILE, planes * n), dtype=a.dtype, buffer=nl.sbuf))
@@ -80,21 +80,14 @@ def _plan(a, b, digits, m, words, m_tiles, k_tiles):
         "k_tiles": k_tiles, "lefts": lefts, "rights": rights, "masks": masks, "lane": lane,
         "left_of": nl.ndarray((TILE, m), dtype=nl.float32, buffer=nl.sbuf),
     }  # fmt: skip
-    banks, casts, outs = [], [], []
-    for _ in range(digits_matmul.BANKS if digits > 0 else blocks.SUM_BANKS):
+    banks, casts, sums, outs = [], [], [], []
+    for _ in range(digit_sums.BANKS if digits > 0 else blocks.SUM_BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
     if digits > 0:
-        for _ in range(digits_matmul.CASTS):
-            casts.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-        for _ in range(words + 2):
-            outs.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf))
-    for _ in range(m_tiles):
-        groups = []
-        for e in range(planes):
-            groups.append(nl.ndarray((TILE, TILE_N), dtype=nl.int32 if digits > 0 else nl.float32, buffer=nl.sbuf))
-            if digits > 0:
-                digits_matmul._clear(tile=groups[e], e=e, bits=8)
-        sums.append(groups)
+        casts, sums, outs = digit_sums.workspace(rows=m_tiles, digits=digits, words=words, bits=8)
+    else:
+        for _ in range(m_tiles):
+            sums.append([nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.sbuf)])
     plan["banks"] = banks
     plan["casts"] = casts
     plan["outs"] = outs
@@ -131,7 +124,7 @@ def _blocks(plan, tables, edges, count, full):
                 _load(plan=plan, at=at, half=half)
                 _mask(plan=plan, half=half)
                 if digits > 0:
-                    digits_matmul._products(plan=plan, depth=chunk, half=half, c_at=None)
+                    digit_sums.products(plan=plan, depth=chunk, half=half, c_at=None)
                 else:
                     _add(plan=plan, half=half)
             nisa.tensor_scalar(dst=left_of, data=left_of, op0=nl.subtract, operand0=float(HALVES * chunk))
@@ -141,7 +134,7 @@ def _blocks(plan, tables, edges, count, full):
             rows = min(TILE, m_size - i * TILE)
             if digits > 0:
                 for e in range(digits):
-                    digits_matmul._carry(plan=plan, i=i, e=e, c_at=c_here)
+                    digit_sums.carry_group(plan=plan, i=i, e=e, c_at=c_here)
             else:
                 target = blocks.place(x=plan["c"], at=c_here, offset=i * TILE * plan["row"], rows=rows, columns=n_size)
                 nisa.dma_copy(dst=target, src=plan["sums"][i][0][0:rows, 0:n_size])
