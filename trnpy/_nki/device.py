@@ -1,4 +1,4 @@
-"""A Neuron device: is there one, with the software to use it, and a Runtime on it.  The only file that uses ``nki``."""
+"""A Neuron device: is there one, with the software to use it; and a Runtime on it, which gives kernels the real nki."""
 
 from __future__ import annotations
 

@@ -80,7 +80,6 @@ class Hardware:
 
 
 FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit digits: as accurate as dgemm on scaled data
-SYRK_PASSES = 16  # the same for A A^T, where pair (i, j) is the transpose of (j, i)
 EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
 
 GIB = 1024**3

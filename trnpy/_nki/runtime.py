@@ -139,10 +139,7 @@ POLL_S = 1e-3  # between looks at a launch that has not finished
 
 
 def wait(finished: Callable[[], bool], time_limit_s: float, what: str) -> None:
-    """Return when ``finished()`` is true; DeviceTimeout when it is not within ``time_limit_s``.
-
-    Polling, not a thread: a launch that never ends leaves nothing behind on the host.
-    """
+    """Return when ``finished()`` is true; DeviceTimeout when it is not within ``time_limit_s``."""
     deadline = time.monotonic() + time_limit_s
     while not finished():
         if time.monotonic() >= deadline:

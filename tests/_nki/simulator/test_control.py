@@ -169,15 +169,16 @@ def test_no_reorder_holds_no_device_loops():
     refusal(kernel, rule=7)
 
 
-def test_registers_move_and_store():
+@pytest.mark.parametrize("value", [7, -(2**24) - 1, 2**31 - 1])
+def test_registers_move_and_store(value):
     def kernel():
-        a, b = nisa.register_alloc(7), nisa.register_alloc()
+        a, b = nisa.register_alloc(value), nisa.register_alloc()
         nisa.register_move(b, a)
         tile = nl.ndarray((1, 1), nl.int32)
         nisa.register_store(tile, b)
         return to_hbm(tile)
 
-    assert run(kernel) == 7
+    assert run(kernel) == value
 
 
 def test_a_register_selects_slices_of_a_tile_on_chip():

@@ -9,8 +9,8 @@ from trnpy._nki.kernels.digits_matmul_reference import TILE_N, words_for
 
 TILE = 128
 BITS = 8  # of one digit: bfloat16's significand
-SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
 SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
+SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
 DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
 FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
 NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)

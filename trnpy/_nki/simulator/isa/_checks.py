@@ -16,7 +16,6 @@ from trnpy._nki.simulator.record import Engine as EngineName
 from trnpy._nki.simulator.tensor import NkiTensor
 
 INT32 = frozenset({"int32", "uint32"})
-UNSIGNED = frozenset({"uint8", "uint16", "uint32", "bool_"})
 FLOAT32 = frozenset({"float32"})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, register_value
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.isa._enums import nc_version
+from trnpy._nki.simulator.isa._lanes import write_integers
 from trnpy._nki.simulator.registers import VirtualRegister
 from trnpy._nki.simulator.tensor import NkiTensor
 
@@ -84,6 +85,6 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
 
     def compute() -> None:
         assert value is not None
-        dst.write(np.asarray(value, np.int64))
+        write_integers("register_store", dst, np.asarray(value, np.int64))
 
     return issue("register_store", "sync", {}, {"dst": dst}, compute)

@@ -218,7 +218,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: Any = None) -> Nki
 
     From one partition to many the result is in PSUM when it fits a bank, else in SBUF.
     """
-    if len(shape) != x.ndim or any(n not in (m, 1) and m != n for n, m in zip(x.shape, shape, strict=False)):
+    if len(shape) != x.ndim or any(n not in (m, 1) for n, m in zip(x.shape, shape, strict=False)):
         raise SimulatorError(f"nl.broadcast_to: {x.shape} to {tuple(shape)}: same rank, sizes equal or 1 before")
     if x.shape[0] != shape[0]:
         x = _spread(x, shape[0])
