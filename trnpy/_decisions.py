@@ -178,7 +178,9 @@ def decide(
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
     method, cost = "", problem.cost
-    if problem.methods:
+    if problem.methods:  # where a refinement starts, which products below the working precision do not end
+        if refusal is None and policy.precision != "matched":
+            refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
         hardware = machine or MACHINES[policy.machine]
         method, cost = _cheapest(problem.methods, problem.dtype, hardware, policy, rates, resident_bytes)
     decision = _decided(

@@ -105,6 +105,16 @@ def test_subsets_are_scipys():
     assert empty[0].shape == (0,) and empty[1].shape == scipy.linalg.eigh(a, subset_by_value=(1e3, 2e3))[1].shape
 
 
+@pytest.mark.parametrize("name", ["eigh", "svd", "pinvh", "inv_sqrtm"])
+def test_a_precision_that_does_not_refine_launches_nothing(name):
+    """It took eight refinements to find out."""
+    function, a = getattr(trnpy.linalg, name), positive(40, "f8", 1e2)
+    with trnpy.policy(device="simulator", precision="fp32", force=True, fallback="raise"), trnpy.trace() as log:
+        function(a)
+    assert (log[0].on_device, log[0].reason, log[0].launches) == (False, Reason.POLICY, ())
+    assert "fp32" in log[0].detail
+
+
 def test_eigvalsh_is_eighs_values():
     a = hermitian("random", 129, "f8")
     np.testing.assert_array_equal(forced(a, name="eigvalsh"), forced(a)[0])
