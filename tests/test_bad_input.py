@@ -324,6 +324,21 @@ def test_overwrite_is_permission_only():
     np.testing.assert_array_equal(b, kept[1])
 
 
+@pytest.mark.parametrize("name, option", [case for case in CASES if case[0].startswith("numpy.linalg.")])
+def test_results_of_numpy_linalg_lie_in_c_order_as_numpys(name, option):
+    rng = np.random.default_rng(0)
+    operands = tuple(matrix(9, rng) for _ in range(OPERANDS.get(name, 1)))
+    args = ARGUMENTS[name](*operands) if name in ARGUMENTS else operands
+    ours, theirs = ROWS[name]
+    expected, _ = outcome(theirs, args, OPTIONS[name][option])
+    with engine(RecordingEngine()), trnpy.policy(force=True):
+        got, _ = outcome(ours, args, OPTIONS[name][option])
+    several = isinstance(expected, tuple)
+    for x, y in zip(got if several else (got,), expected if several else (expected,), strict=True):
+        if isinstance(y, np.ndarray):
+            assert x.flags.c_contiguous == y.flags.c_contiguous and x.flags.writeable == y.flags.writeable
+
+
 def test_linalg_errors_are_scipys_class():
     with pytest.raises(scipy.linalg.LinAlgError), trnpy.policy(force=True):
         ROWS["scipy.linalg.cholesky"][0](-np.eye(3))

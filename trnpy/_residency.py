@@ -74,14 +74,16 @@ class Resident:
                 raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
         # [first, last) bytes of each: views of an array are resident with it.
         self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
-        _Open.residents = (*_Open.residents, self)
+        with _Open.lock:
+            _Open.residents = (*_Open.residents, self)
 
     def holds(self, address: int) -> bool:
         return any(first <= address < last for first, last in self._bounds)
 
     def close(self) -> None:
         """The arrays are as any others again: on the device while there is room."""
-        _Open.residents = tuple(r for r in _Open.residents if r is not self)
+        with _Open.lock:
+            _Open.residents = tuple(r for r in _Open.residents if r is not self)
 
     def __enter__(self) -> Resident:
         return self
@@ -100,6 +102,7 @@ class _Open:
     """What is resident now, in any thread."""
 
     residents: tuple[Resident, ...] = ()
+    lock = threading.Lock()  # of changes; readers take the tuple as it is
 
 
 def resident(*arrays: np.ndarray) -> Resident:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,12 +189,26 @@ OPS = (
     *SVD_OPS,
     *FUNCTION_OPS,
 )  # fmt: skip
-NUMPY_OPS = (
+
+
+def _in_c_order(row: Op) -> Op:
+    """``row`` with results in C order, as NumPy's gufuncs make them; SciPy has an order for each function and version."""
+
+    def deliver(problem: Problem, result: Any) -> Any:
+        delivered = row.deliver(problem, result)
+        if isinstance(delivered, tuple):
+            ordered = [np.asarray(x, order="C") if isinstance(x, np.ndarray) else x for x in delivered]
+            return tuple(ordered) if type(delivered) is tuple else type(delivered)(*ordered)
+        return np.asarray(delivered, order="C") if isinstance(delivered, np.ndarray) else delivered
+
+    return replace(row, deliver=deliver)
+
+
+_GUFUNCS = (
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
     Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL),
     *NUMPY_FACTOR_OPS,
     *NUMPY_SOLVE_OPS,
-    *NUMPY_ORTHOGONAL_OPS,
     *NUMPY_SVD_OPS,
-    *NUMPY_FUNCTION_OPS,
 )
+NUMPY_OPS = (*map(_in_c_order, _GUFUNCS), *NUMPY_ORTHOGONAL_OPS, *NUMPY_FUNCTION_OPS)

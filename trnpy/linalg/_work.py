@@ -13,6 +13,9 @@ from trnpy.linalg._qr import WIDTH
 from trnpy.linalg._routes import real
 
 
+_remembered = functools.lru_cache(maxsize=4096)  # sizes, and those that halves of them take on the way
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Multiplications and additions, complex ones counted once; elements that cross the link."""
@@ -48,7 +51,7 @@ def gram(m: int, k: int) -> Work:
     return Work(1.0 * m * m * k, m * k, m * m, 1)
 
 
-@functools.cache
+@_remembered
 def triangular(n: int, k: int, kernel: bool = False) -> Work:
     """``kernel``: one launch where there is a kernel for it.  Of backward and forward substitution what moves more."""
     if n <= BLOCK:
@@ -60,7 +63,7 @@ def triangular(n: int, k: int, kernel: bool = False) -> Work:
     return triangular(h, k) + coupling + triangular(n - h, k)
 
 
-@functools.cache
+@_remembered
 def cholesky(n: int, kernel: bool = False) -> Work:
     if n <= BLOCK:
         return Work(host=n**3 / 3)
@@ -68,7 +71,7 @@ def cholesky(n: int, kernel: bool = False) -> Work:
     return cholesky(h, kernel) + triangular(h, n - h, kernel) + gram(n - h, h) + cholesky(n - h, kernel)
 
 
-@functools.cache
+@_remembered
 def lu(m: int, n: int, kernel: bool = False) -> Work:
     k = min(m, n)
     if k <= BLOCK:
@@ -77,7 +80,7 @@ def lu(m: int, n: int, kernel: bool = False) -> Work:
     return lu(m, h, kernel) + triangular(h, n - h, kernel) + matmul(m - h, h, n - h) + lu(m - h, n - h, kernel)
 
 
-@functools.cache
+@_remembered
 def upper_inverse(n: int, kernel: bool = False) -> Work:
     if n <= BLOCK:
         return Work(host=n**3 / 3)
@@ -86,7 +89,7 @@ def upper_inverse(n: int, kernel: bool = False) -> Work:
     return halves + matmul(h, h, n - h) + triangular(n - h, h, kernel)
 
 
-@functools.cache
+@_remembered
 def householder(m: int, n: int) -> Work:
     k = min(m, n)
     if k <= BLOCK:
@@ -98,7 +101,7 @@ def householder(m: int, n: int) -> Work:
     return done + matmul(h, m - h, k - h) + matmul(h, k - h, k - h) + matmul(h, h, k - h)
 
 
-@functools.cache
+@_remembered
 def reflect(m: int, k: int, columns: int) -> Work:
     """Q^H C for C (m, columns) and k reflectors."""
     if k > WIDTH:
@@ -106,7 +109,7 @@ def reflect(m: int, k: int, columns: int) -> Work:
     return matmul(k, m, columns) + matmul(k, k, columns) + matmul(m, k, columns)
 
 
-@functools.cache
+@_remembered
 def form_q(m: int, k: int, columns: int) -> Work:
     if k > WIDTH:
         return reflect(m, WIDTH, columns) + form_q(m - WIDTH, k - WIDTH, columns - WIDTH)
