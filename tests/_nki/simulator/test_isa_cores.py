@@ -123,6 +123,31 @@ def test_without_the_barrier_the_other_cores_half_is_uninitialised():
         run(Kernel(kernel, lnc=2), (np.zeros((2, 4, 6), np.float32),))
 
 
+@pytest.mark.parametrize("reader", [0, 1])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_one_core_reads_the_other_writes_after_a_barrier_only(reader, ordered):
+    def kernel(x):
+        shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nl.store(shared, nl.load(x))
+        nisa.core_barrier(data=shared, cores=(0, 1))
+        if nl.program_id(0) == reader:
+            nl.store(out, nl.load(shared))
+        if ordered:
+            nisa.core_barrier(data=shared, cores=(0, 1))
+        if nl.program_id(0) != reader:
+            nl.store(shared, nl.load(x))
+        return out
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    if ordered:
+        assert np.array_equal(run(Kernel(kernel, lnc=2), (x,)).outputs, x)
+        return
+    with pytest.raises(SimulatorError, match=r"overlaps what core . (reads|writes), and nothing orders"):
+        run(Kernel(kernel, lnc=2), (x,))
+
+
 def test_cores_with_different_control_flow_deadlock():
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

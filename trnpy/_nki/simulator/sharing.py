@@ -1,7 +1,7 @@
 """Shared HBM under two cores: accesses of both to the same bytes need a meeting between them.
 
-Cores meet in sendrecv and core_barrier; each counts its meetings. Bytes that one core has written are
-off limits to the other while both counts agree, because nothing then orders the two accesses.
+Cores meet in sendrecv and core_barrier; each counts its meetings. Bytes that one core has written are off limits to
+the other while both counts agree, and those that it has read may not be written: nothing then orders the two.
 """
 
 from __future__ import annotations
@@ -15,36 +15,49 @@ from trnpy._nki.simulator.memory import Marks
 from trnpy._nki.simulator.tensor import NkiTensor
 
 MEETINGS = frozenset({"sendrecv", "core_barrier"})
+Touched = dict[tuple[int, int], tuple[int, Marks]]  # by storage and core: meetings so far, elements since the last
 
 
 @dataclass(slots=True)
 class Ownership:
-    """Which elements of shared storage each core has written since the cores last met."""
+    """Which elements of shared storage each core has read and written since the cores last met."""
 
-    written: dict[tuple[int, int], tuple[int, Marks]] = field(default_factory=dict)  # (storage, core)
+    read: Touched = field(default_factory=dict)
+    written: Touched = field(default_factory=dict)
 
     def check(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
-        """Refuse an access to what another core has written since the last meeting."""
-        for (storage, owner), (count, marks) in self.written.items():
-            if storage != tensor.storage.ident or owner == core or count != meetings:
-                continue
-            if any(marks.touches(view) for view in _static(tensor, skip)):
-                raise SimulatorError(
-                    f"{role} {tensor!r} overlaps what core {owner} writes, and nothing orders core {core} after it: "
-                    "put a core_barrier between them",
-                    rule=37,
-                )
+        """Check a read, and remember it."""
+        _refuse(self.written, "writes", tensor, role, core, meetings, skip)
+        _remember(self.read, tensor, core, meetings, skip)
 
     def claim(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
         """Check a write, and remember it."""
-        self.check(tensor, role, core, meetings, skip)
-        key = (tensor.storage.ident, core)
-        count, marks = self.written.get(key, (-1, None))
-        if marks is None or count != meetings:
-            marks = Marks(tensor.storage.nbytes, tensor.itemsize, False)
-            self.written[key] = (meetings, marks)
-        for view in _static(tensor, skip):
-            marks.add(view)
+        _refuse(self.written, "writes", tensor, role, core, meetings, skip)
+        _refuse(self.read, "reads", tensor, role, core, meetings, skip)
+        _remember(self.written, tensor, core, meetings, skip)
+
+
+def _refuse(touched: Touched, verb: str, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
+    """Refuse an access to what another core has touched since the last meeting."""
+    for (storage, owner), (count, marks) in touched.items():
+        if storage != tensor.storage.ident or owner == core or count != meetings:
+            continue
+        if any(marks.touches(view) for view in _static(tensor, skip)):
+            raise SimulatorError(
+                f"{role} {tensor!r} overlaps what core {owner} {verb}, and nothing orders core {core} after it: "
+                "put a core_barrier between them",
+                rule=37,
+            )
+
+
+def _remember(touched: Touched, tensor: NkiTensor, core: int, meetings: int, skip: bool) -> None:
+    key = (tensor.storage.ident, core)
+    count, marks = touched.get(key, (-1, None))
+    if marks is None or count != meetings:
+        marks = Marks(tensor.storage.nbytes, tensor.itemsize, False)
+        touched[key] = (meetings, marks)
+    for view in _static(tensor, skip):
+        marks.add(view)
 
 
 def _static(tensor: NkiTensor, skip: bool) -> Iterator[NkiTensor]:
