@@ -30,7 +30,7 @@ FROM_S = 100e-6
 TURN_S = 1e-3  # for which a call is repeated before it is another's turn
 ROW_S = 0.4  # spent on a row, at first
 ROUNDS = 11, 301  # of a row: odd numbers, so that the median is one of them
-ATTEMPTS = 3  # measurements of a loss, each longer, before it counts
+ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
 
 
 def specials(n: int, rng: np.random.Generator):
