@@ -235,6 +235,14 @@ def test_molecules_by_the_kernel_have_pyscf_s_energies(name):
     assert launches == {"digits_split": spins, "mp2_energy": 3 if spins == 2 else 1}
 
 
+@pytest.mark.parametrize(("naux", "fused"), [(1040, True), (1100, False)])
+def test_sums_that_float32_does_not_hold_exactly_are_no_matter_for_the_kernel(naux, fused):
+    arguments = np.full((1, 2, naux), 0.99), np.array([-0.5]), np.array([0.5, 1.5])  # 127 x 127 naux, or a little less
+    energy, launches = simulated(arguments, accuracy=1.0)
+    assert ("mp2_energy" in launches) == fused
+    assert split(energy) == pytest.approx(_dfmp2_naive(*arguments), rel=1e-9)
+
+
 def molecular(nocc, nvir, naux, seed):
     """Random integrals of the size of a molecule's."""
     b, occ, vir = random_spin(nocc, nvir, naux, seed)
