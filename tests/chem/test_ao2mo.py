@@ -11,6 +11,7 @@ import trnpy.chem
 from trnpy import Reason, policy, trace
 from trnpy._engine import current_engine, engine
 from trnpy._nki.kernels import ao_to_mo_reference, digits_split_reference
+from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.chem._ao2mo import COPIES, _ao2mo_naive, ao2mo, unpacked
 from trnpy.chem._transform import FIRST, SECOND, WORD_BYTES, by_kernel
 
@@ -173,6 +174,31 @@ def test_the_kernel_s_integrals_do_not_depend_on_their_unit(exponent):
             found.append(trnpy.chem.ao2mo(np.ldexp(g, power), c, c))
         assert decisions[0].on_device
     np.testing.assert_array_equal(np.ldexp(found[0], exponent), found[1])
+
+
+def test_a_wrong_transformation_is_noticed(monkeypatch):
+    launch = SimulatorRuntime.launch
+
+    def wrong(self, name, *operands, **parameters):
+        out = launch(self, name, *operands, **parameters)
+        if name == "ao_to_mo":
+            out[1, 7, 0] ^= 1 << 20  # one word of one integral
+        return out
+
+    monkeypatch.setattr(SimulatorRuntime, "launch", wrong)
+    rng = np.random.default_rng(6)
+    g, c = rng.standard_normal((5, 12, 12)), rng.standard_normal((12, 3))
+    with policy(device="simulator", force=True), trace() as decisions:
+        result = trnpy.chem.ao2mo(g, c, c)
+    assert decisions[0].reason == Reason.ACCURACY and "a transformation of (5, 12, 12)" in decisions[0].detail
+    np.testing.assert_array_equal(result, trnpy.chem.ao2mo(g, c, c))
+
+
+def test_sums_that_digits_have_no_room_for_are_the_host_s():
+    g, c = np.full((1, 600, 600), 0.99), np.full((600, 1), 0.99)  # nearly the largest integers
+    with policy(device="simulator", force=True), trace() as decisions:
+        assert trnpy.chem.ao2mo(g, c, c) == pytest.approx((600 * 0.99) ** 2 * 0.99)
+    assert decisions[0].reason == Reason.ACCURACY and "sums of the first half may take 71 bits" in decisions[0].detail
 
 
 def test_four_index_integrals_by_the_kernel_in_any_memory():

@@ -62,8 +62,7 @@ def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
     nao = densities.shape[-1]
     if b.ndim == 3:
         flat = b.reshape(len(b), -1)
-        # Tr(B D): of densities that are not symmetric the transpose meets B.
-        return np.asarray(densities.swapaxes(1, 2).reshape(len(densities), -1) @ flat.T @ flat).reshape(-1, nao, nao)
+        return np.asarray(densities.reshape(len(densities), -1) @ flat.T @ flat).reshape(-1, nao, nao)
     rows, columns = np.tril_indices(nao)
     both = densities[:, rows, columns] + densities[:, columns, rows]
     packed = np.where(rows == columns, both / 2, both) @ b.T @ b
