@@ -11,6 +11,7 @@ import trnpy
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
 from trnpy._nki.hardware import TRN2
+from trnpy._numbers import CACHE_SHARE
 from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
 from trnpy.chem._rows import MEMORY
 from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy
@@ -233,6 +234,17 @@ def test_molecules_by_the_kernel_have_pyscf_s_energies(name):
     spins = 2 if SYSTEMS[name][2] else 1
     # One for all pairs of a channel, and each spin's integrals are sent once.
     assert launches == {"digits_split": spins, "mp2_energy": 3 if spins == 2 else 1}
+
+
+def test_orbitals_that_do_not_fit_the_device_together_are_taken_in_blocks():
+    arguments = random_spin(5, 19, 84, 0)
+    energy, launches = simulated(arguments, accuracy=1.0)
+    assert launches == {"digits_split": 1, "mp2_energy": 1}
+    each = 32 * 128 * (2 * DIGITS + 8) * 2  # bytes of one orbital's padded integrals: words and digits, of both sides
+    with policy(device_memory=2 * each / (1 - CACHE_SHARE)):
+        again, launches = simulated(arguments, accuracy=1.0)
+    assert launches == {"digits_split": 6, "mp2_energy": 6}  # three blocks: each with itself, and those before
+    assert split(again) == pytest.approx(split(energy), rel=1e-9)
 
 
 @pytest.mark.parametrize(("naux", "fused"), [(1040, True), (1100, False)])
