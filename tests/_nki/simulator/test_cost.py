@@ -151,6 +151,15 @@ def test_an_indirect_transfer_takes_gpsimd_for_its_descriptors():
     np.testing.assert_allclose(np.diff(starts), expected, rtol=1e-9)
 
 
+def test_a_transfer_starts_long_after_the_engine_whose_result_it_moves():
+    script = Script()
+    tile = script.tile((128, 512))
+    script.add("memset", "vector", (), (tile.operand("dst"),))
+    script.copy(script.tile((128, 512), "float32", "hbm").operand("dst"), tile.operand("src"))
+    plan = schedule(script.trace(), TRN2)
+    assert plan.start[1] - plan.end[0] == pytest.approx(1.3e-6)  # bandwidth guide: from the semaphore to the start
+
+
 def test_strided_rows_cost_a_descriptor_per_element():
     script = Script()
     column = script.tile((4096, 512), "float32", "hbm").operand("src", slice(0, 128), slice(0, 1))
