@@ -1,6 +1,8 @@
 """Operands that stay on the device: found again, never stale, given back."""
 
 import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from trnpy._decisions import counted
 from trnpy._dispatch import Cost, Problem, decide, predict
 from trnpy._engine import DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
+from trnpy._nki.runtime import Buffer, Memory
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._policy import Policy
 from trnpy._residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
@@ -67,7 +70,7 @@ CHANGES = {
     "all signs": lambda a, i, j: np.negative(a, out=a),
     "signs of two rows": lambda a, i, j: a.__setitem__([i, (i + 1 + j) % N], -a[[i, (i + 1 + j) % N]]),
     "swapped rows": lambda a, i, j: a.__setitem__([i, (i + 1 + j) % N], a[[(i + 1 + j) % N, i]]),
-    "swapped columns": lambda a, i, j: a.__setitem__((slice(None), [j, (j + 1 + i) % N]), a[:, [(j + 1 + i) % N, j]]),
+    "swapped columns": lambda a, i, j: CHANGES["swapped rows"](a.T, i, j),
     "rolled": lambda a, i, j: a.__setitem__(..., np.roll(a, i + 1)),
     "reversed": lambda a, i, j: a.__setitem__(..., a[::-1].copy()),
     "scaled": lambda a, i, j: np.multiply(a, 2, out=a),
@@ -158,6 +161,26 @@ def test_freed_arrays_are_dropped(device):
     del a
     gc.collect()
     assert device.cache.nbytes == 0 and device.runtime.memory.used < used
+
+
+def test_buffers_of_threads_are_all_counted_and_all_given_back():
+    """One thread counts what is held while others take and free: a set would change its size under it."""
+    memory, interval = Memory(1 << 40), sys.getswitchinterval()
+
+    def take():
+        for _ in range(2000):
+            held = [memory.hold(Buffer(None, (8,), np.dtype("f8")), "test") for _ in range(5)]
+            assert memory.used >= 64 * len(held)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(take) for _ in range(3)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(interval)
+    gc.collect()
+    assert memory.used == 0
 
 
 def test_read_only_arrays_are_compared_too(device):

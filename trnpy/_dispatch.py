@@ -254,7 +254,8 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
 
 def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
     """Launches of each kernel since ``before``; calls of other threads count with those they ran beside."""
-    return tuple(sorted((engine.counters.launches - before).items()))
+    now = Counter(engine.counters.launches)  # copied at once: other threads launch while a difference is taken
+    return tuple(sorted((now - before).items()))
 
 
 def _warn(decision: Decision, engine: Engine) -> None:

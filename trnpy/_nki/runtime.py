@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -77,18 +78,28 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self._held = 0
+        self._freed: deque[int] = deque()  # bytes of buffers that died, at any moment and in any thread
+        self._lock = threading.Lock()
 
     @property
     def used(self) -> int:
-        return sum(buffer.nbytes for buffer in self._held)
+        with self._lock:
+            return self._counted()
+
+    def _counted(self) -> int:
+        while self._freed:
+            self._held -= self._freed.popleft()
+        return self._held
 
     def hold(self, buffer: Buffer, what: str) -> Buffer:
-        """``buffer``, counted; DeviceMemoryError when it does not fit."""
-        used = self.used
-        if used + buffer.nbytes > self.limit:
-            raise DeviceMemoryError(f"{what}: {buffer.nbytes} bytes do not fit, {used} of {self.limit} are in use")
-        self._held.add(buffer)
+        """``buffer``, new here, counted; DeviceMemoryError when it does not fit."""
+        with self._lock:
+            used = self._counted()
+            if used + buffer.nbytes > self.limit:
+                raise DeviceMemoryError(f"{what}: {buffer.nbytes} bytes do not fit, {used} of {self.limit} are in use")
+            self._held += buffer.nbytes
+        weakref.finalize(buffer, self._freed.append, buffer.nbytes).atexit = False
         return buffer
 
 
