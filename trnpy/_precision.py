@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,22 @@ def probe(rows: int, dtype: np.dtype) -> np.ndarray:
     """Random signs (rows, PROBES), the same in every run: products are checked on them in O(n^2)."""
     signs = np.random.default_rng(rows).integers(0, 2, size=(rows, PROBES), dtype=np.int8)
     return (2 * signs - 1).astype(dtype)
+
+
+SQUARABLE = 2.0**20  # times the root of the smallest normal number: from there on lost squares are below the last digit
+
+
+def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
+    """Frobenius norms over ``axis``, over all by default, also where squares of elements underflow or overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = np.linalg.norm(a, axis=axis)
+        least = SQUARABLE * float(np.finfo(a.dtype).tiny) ** 0.5
+        if np.all((least < found) & (found < np.inf)):
+            return found
+        size = np.abs(a)
+        exponent = np.frexp(size.max(axis=axis, keepdims=True, initial=0))[1]
+        found = np.linalg.norm(np.ldexp(size, -exponent), axis=axis).astype(np.float64)
+        return np.ldexp(found, exponent.reshape(np.shape(found)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from trnpy._dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, acc
 from trnpy._engine import DeviceEngine, Engine
 from trnpy._numbers import CACHE_SHARE
 from trnpy._policy import current_policy
-from trnpy._precision import eps, probe
+from trnpy._precision import eps, norms, probe
 
 REAL = np.dtype(np.float64)
 MIB = 2**20
 MEMORY = 256 * MIB  # bytes of workspace unless told: rows of pairs of a 500-virtual molecule, little of any computer
-SQUARABLE = 2.0**-480  # norms from here on: what the squares of smaller elements lose is below their last digit
 SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than the host, as for NumPy's products
 
 # (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
@@ -86,13 +85,8 @@ def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 
 def norm(x: np.ndarray) -> float:
-    """The Frobenius norm of real x of any shape, also where its squares underflow or overflow."""
-    with np.errstate(over="ignore"):
-        found = float(np.linalg.norm(x))
-        if SQUARABLE < found < np.inf:
-            return found
-        exponent = np.frexp(np.abs(x).max(initial=0.0))[1]
-        return float(np.ldexp(np.linalg.norm(np.ldexp(x, -exponent)), exponent))
+    """Frobenius, of any scale."""
+    return float(norms(x))
 
 
 def relative(wrong: float, scale: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
+from trnpy._precision import norms
 from trnpy.linalg._panels import BLOCK
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
@@ -31,8 +32,8 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
 
 
 def norm(a: np.ndarray) -> float:
-    """Frobenius."""
-    return float(np.linalg.norm(a))
+    """Frobenius, of any scale."""
+    return float(norms(a))
 
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:
@@ -73,10 +74,10 @@ def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
 
 def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:
     """The largest |residual| / (size |v|) of a stack: residuals (..., m, k) on probes v (n, k), sizes (...)."""
-    ratios = np.linalg.norm(residual, axis=(-2, -1)) / np.where(np.asarray(size) > 0, size, 1)
+    ratios = norms(residual, (-2, -1)) / np.where(np.asarray(size) > 0, size, 1)
     return float(ratios.max() / np.linalg.norm(v, 2))
 
 
 def sizes(a: np.ndarray) -> Any:
-    """Frobenius norms (...) of a (..., m, n)."""
-    return np.linalg.norm(a, axis=(-2, -1))
+    """Frobenius norms (...) of a (..., m, n), of any scale."""
+    return norms(a, (-2, -1))
