@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -18,17 +20,19 @@ from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
-from trnpy.linalg import _eigh, _refine
+from trnpy.linalg import _eigh, _refine, _tridiagonal
 from trnpy.linalg._matrices import norm
-from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
+from trnpy.linalg._routes import EVD_LEAST, MIRROR, ROUTE_S, Look, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
-Driver = Literal["evd", "evr"]
 
 # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3; measured
 # from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
 CONDITION = {"d": 1e10, "f": 1e4}
+LAST = 32  # rows and columns whose factorization is lost in that of MatrixFunction.least
+RANGE = {"d": (1e-150, 1e150), "f": (1e-18, 1e18)}  # where squares neither overflow nor vanish
+ANY = (0.0, math.inf)  # norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,25 @@ class MatrixFunction:
 
     least: int  # rows: below, looking for what is positive definite takes more than 2 % of SciPy's Schur form
     dtypes: str  # where SciPy's result has the dtype of the matrix and no warning
-    norms: tuple[float, float] = (0.0, math.inf)  # where SciPy has no warning
-    frugal: float = math.inf  # rows from which divide and conquer's workspace is more than half of SciPy's peak
+    norms: tuple[float, float] = ANY  # where SciPy has no warning
 
 
 FUNCTIONS: Mapping[str, MatrixFunction] = {
-    "sqrtm": MatrixFunction(128, "dfDF", frugal=400),
+    "sqrtm": MatrixFunction(128, "dfDF"),
     # SciPy warns when expm of its logarithm is not the matrix to 1000 eps: within these norms it never is that far,
     # 0.1 of it at most over spectra of 1 to 1e-9 times the norm and n = 3 to 150; beyond, rounding in expm reaches it.
     "logm": MatrixFunction(3, "dD", (math.exp(-2), math.exp(2))),
     "fractional_matrix_power": MatrixFunction(3, "dD"),
 }
+
+
+class _Looked(threading.local):
+    """What the look of a thread found positive definite, for the route of the same call."""
+
+    matrix: weakref.ref[np.ndarray] | None = None
+
+
+_looked = _Looked()
 
 
 def positive(name: str) -> Look:
@@ -64,7 +76,11 @@ def positive(name: str) -> Look:
         ends = 0 < first[0, 0].real <= norms[1] and 0 < first[-1, -1].real <= norms[1]
         if not ends or first[0, -1] != first[-1, 0].conjugate():
             return False
-        return a.ndim > 2 or not _doubt(a, norms)
+        if a.ndim == 2:
+            if _doubt(a, norms):
+                return False
+            _looked.matrix = weakref.ref(a)
+        return True
 
     return look
 
@@ -87,8 +103,7 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
         return None
     cube = real(dtype) * a.size * n  # n^3 a matrix
     whole = a.ndim == 2
-    driver = "evd" if dtype.kind == "f" and n < spec.frugal else "evr"
-    kind = ("eigh evd" if driver == "evd" else "eigh") if whole else "gufunc eigh"
+    kind = ("eigh evd" if dtype.kind == "f" else "eigh") if whole else "gufunc eigh"
 
     def seconds(rates: HostRates) -> float:
         # The test of definiteness, the eigenpairs, their product.
@@ -100,33 +115,57 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
         )
 
     def run() -> Any:
-        return in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms, driver)
+        return in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
 
     return Route("eigenvectors", seconds, run)
 
 
-def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float], driver: Driver) -> np.ndarray:
+def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
-    certify(a, norms)
+    looked, _looked.matrix = _looked.matrix, None
+    if looked is None or looked() is not a:
+        certify(a, norms)
     try:
-        if a.ndim == 2:
-            w, q = _host.eigh(a, driver=driver, check_finite=False)
-        else:
-            w, q = _numpy_eigh(a)
-    except LinAlgError as why:
+        w, q = _eigenpairs(a)
+    except (LinAlgError, _tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
     with np.errstate(all="ignore"):  # overflow shows in the result
-        f = function(w)[..., np.newaxis, :]
-        if (f >= 0).all():  # half the operations, in place, and exactly Hermitian
-            q *= np.sqrt(f)
-            result = np.asarray(q @ adjoint(q), a.dtype)
-        else:
-            result = np.asarray((q * f) @ adjoint(q), a.dtype)
+        result = np.asarray(_product(q, function(w)), a.dtype)
     _guards.finite(result)
     return result
 
 
-def certify(a: np.ndarray, norms: tuple[float, float] = (0.0, math.inf)) -> None:
+def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the fastest way for Hermitian a (..., n, n), single or of a stack."""
+    if a.ndim > 2:
+        w, q = _numpy_eigh(a)
+        return w, q
+    if a.dtype.kind == "f" and len(a) >= EVD_LEAST:
+        return _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # the triangle that is copied in order
+    w, q = _host.eigh(a, driver="evd" if a.dtype.kind == "f" else "evr", check_finite=False)
+    return w, q
+
+
+def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
+
+    Of one sign, or two of a single matrix with ascending f: real ones take half the operations, exactly symmetric.
+    """
+    negative = int(np.count_nonzero(f < 0))
+    mixed = 0 < negative < f.size
+    if mixed and (f.ndim > 1 or not (f[:negative] < 0).all()):
+        return np.asarray((q * f[..., np.newaxis, :]) @ adjoint(q))
+    q *= np.sqrt(np.abs(f))[..., np.newaxis, :]
+    if not mixed:
+        result = np.asarray(q @ adjoint(q))
+        return np.negative(result, out=result) if negative else result
+    low, high = q[:, :negative], q[:, negative:]
+    result = np.asarray(high @ adjoint(high))
+    result -= low @ adjoint(low)
+    return result
+
+
+def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
     """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below CONDITION, its norm in ``norms``."""
     if doubt := _doubt(a, norms):
         raise Unsupported(Reason.VALUE, doubt)
@@ -136,23 +175,43 @@ def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
     """What of a (..., n, n) is not as ``certify`` wants it, "" if nothing.
 
     A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
-    decides before anything expensive, and costs a hundredth of it.
+    decides before anything expensive, and costs a hundredth of it. The last rows and columns alone have eigenvalues
+    no smaller: most graded matrices and kernels of neighbouring points end with them.
     """
-    # The first row against the first column: most matrices that are not Hermitian end here.
-    if not ((a[..., 0, :] == adjoint(a[..., :, :1])[..., 0, :]).all() and (a == adjoint(a)).all()):
-        return "not Hermitian"
-    size = _frobenius(a)
     limit = CONDITION[a.real.dtype.char]
-    if not (size > 0).all():
-        return "zero, or too small to be squared"
-    if not _definite(a, -size / limit):
-        return f"not positive definite, or condition number above {limit:.0e}"
-    # The sum of the squares of the eigenvalues is at most their sum times the largest.
-    if norms[0] and (size**2 < norms[0] * np.trace(a, axis1=-2, axis2=-1).real).any():
-        return f"norm that may be below {norms[0]:.2g}"
-    if (size > norms[1]).any() and not _definite(-a, np.full_like(size, norms[1])):
-        return f"norm above {norms[1]:.2g}"
+    ill = f"not positive definite, or condition number above {limit:.0e}"
+    if a.shape[-1] > LAST and not _bounded(a[..., -LAST:, -LAST:].copy(), limit):
+        return ill
+    moved = a.copy()  # reads a in order, after which it is in a cache
+    if not (moved[..., 0, :] == moved[..., :, 0].conj()).all():
+        return "not Hermitian"
+    if not _bounded(moved, limit):
+        return ill
+    for j in range(0, a.shape[-1], MIRROR):
+        if not (a[..., j : j + MIRROR, j:] == adjoint(a[..., j:, j : j + MIRROR])).all():
+            return "not Hermitian"
+    if norms != ANY:
+        size = _frobenius(a)
+        # The sum of the squares of the eigenvalues is at most their sum times the largest.
+        if (size**2 < norms[0] * np.trace(a, axis1=-2, axis2=-1).real).any():
+            return f"norm that may be below {norms[0]:.2g}"
+        if (size > norms[1]).any() and not _definite(-a, np.full(a.shape[:-2], norms[1])):
+            return f"norm above {norms[1]:.2g}"
     return ""
+
+
+def _bounded(a: np.ndarray, limit: float) -> bool:
+    """Whether all eigenvalues of Hermitian a (..., n, n), which is overwritten, exceed a ``limit``-th of their sum.
+
+    False where the square of that leaves the range of the dtype.
+    """
+    low, high = RANGE[a.real.dtype.char]
+    if a.ndim == 2:  # in Python's numbers: after a large call each function of NumPy's takes 5 us to come into cache
+        trace = sum(a.reshape(-1)[:: len(a) + 1].real.tolist())
+        return low < trace < high and _definite(a, -trace / limit)
+    with np.errstate(all="ignore"):
+        traces = np.trace(a, axis1=-2, axis2=-1).real
+    return bool(((low < traces) & (traces < high)).all()) and _definite(a, -traces / limit)
 
 
 def _frobenius(a: np.ndarray) -> Any:
@@ -164,18 +223,20 @@ def _frobenius(a: np.ndarray) -> Any:
 
 
 def _definite(a: np.ndarray, shift: Any) -> bool:
-    """Whether a + shift I is positive definite for all of a (..., n, n), shifts (...); infs and NaNs are not."""
-    n = a.shape[-1]
+    """Whether a + shift I is positive definite for all of a (..., n, n), which is overwritten, and shifts (...).
+
+    Diagonals are finite; infs and NaNs elsewhere are not positive definite.
+    """
     if a.ndim == 2:
-        moved = a.copy()
-        with np.errstate(invalid="ignore"):  # infs of the diagonal
-            moved.ravel()[:: n + 1] += shift
+        a.reshape(-1)[:: len(a) + 1] += shift
         (potrf,) = _factorizations(a.dtype.char)
-        l, failed = potrf(moved.T, lower=False, clean=False, overwrite_a=True)
-        return not failed and bool(np.isfinite(l[-1, -1]))
+        # Of either triangle of a Hermitian matrix; from the lower one it is up to a third faster.
+        l, failed = potrf(a.T, lower=True, clean=False, overwrite_a=True)
+        return not failed and math.isfinite(l[-1, -1].real)
+    np.einsum("...ii->...i", a)[...] += shift[..., np.newaxis]
     with np.errstate(all="ignore"):
         try:
-            l = _numpy_cholesky(a + shift[..., np.newaxis, np.newaxis] * np.eye(n, dtype=a.dtype))
+            l = _numpy_cholesky(a)
         except LinAlgError:
             return False
     return bool(np.isfinite(l[..., -1, -1]).all())

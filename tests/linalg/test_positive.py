@@ -1,0 +1,84 @@
+"""Functions of large positive-definite matrices on the host: their identities, and how often a matrix is looked at."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import trnpy.linalg
+from linalg.matrices import positive
+from trnpy.linalg import _positive
+from trnpy.linalg._routes import EVD_LEAST, MIRROR
+
+N = max(EVD_LEAST, MIRROR) + 7
+
+
+def routed(name, a, *options):
+    with trnpy.trace() as log:
+        x = getattr(trnpy.linalg, name)(a, *options)
+    assert log[0].route == "eigenvectors", log
+    return x
+
+
+def norm(a):
+    return np.linalg.norm(a.astype(np.result_type(a.dtype, "f8")))
+
+
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1, ::-1]])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_square_roots(dtype, layout):
+    a = layout(positive(N, dtype, 1e2).astype(dtype))
+    x, eps = routed("sqrtm", a), np.finfo(dtype).eps
+    assert x.dtype == dtype and x.flags.c_contiguous
+    assert norm(x @ x - a) <= N * eps * norm(a)
+    theirs = scipy.linalg.sqrtm(a)
+    assert norm(x - theirs) <= 100 * N * eps * norm(theirs)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("scale", [0.5, 3.0, 7.0])
+def test_logarithms_of_either_sign_and_of_both(scale, dtype):
+    """Spectra of 0.1 to 1 times the scale: all negative, of both signs, and nearly all positive."""
+    a = scale * positive(N, dtype, 10.0)
+    a /= max(np.linalg.norm(a) / 7.3, 1)  # within what the route takes
+    x = routed("logm", a)
+    w = np.linalg.eigvalsh(a)
+    if dtype == "f8":
+        np.testing.assert_array_equal(x, x.T)
+    assert norm(np.linalg.eigvalsh(x) - np.log(w)) <= N * np.finfo(float).eps * norm(np.log(w))
+    assert norm(scipy.linalg.expm(x) - a) <= N * np.finfo(float).eps * norm(a)
+
+
+@pytest.mark.parametrize("f", [[1.0, 4, 9], [-9.0, -4, -1], [-1.0, 2, 5], [3.0, -1, 2], [0.0, 0, 2], [-2.0, 0, 2]])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_of_eigenvectors(f, batch):
+    q = np.random.default_rng(0).standard_normal((*batch, 3, 3))
+    f = np.broadcast_to(f, (*batch, 3))
+    expected = (q * f[..., np.newaxis, :]) @ q.swapaxes(-1, -2)
+    np.testing.assert_allclose(_positive._product(q.copy(), f), expected, rtol=1e-14, atol=1e-14)
+
+
+def test_a_matrix_is_looked_at_once_and_again_in_the_next_call(monkeypatch):
+    looks = []
+    doubt = _positive._doubt
+    monkeypatch.setattr(_positive, "_doubt", lambda *call: looks.append(call) or doubt(*call))
+    a = positive(N, "f8", 10.0)
+    routed("sqrtm", a)
+    assert len(looks) == 1
+    a[0, 1] += 1e-3
+    np.testing.assert_array_equal(trnpy.linalg.sqrtm(a), scipy.linalg.sqrtm(a))
+    assert len(looks) == 2
+
+
+def test_a_route_that_nobody_looked_for_looks_itself():
+    a = positive(N, "f8", 1e13)
+    route = _positive.route("sqrtm", a, np.sqrt)
+    with pytest.raises(_positive.Unsupported, match="condition number above 1e\\+10"):
+        route.run()
+
+
+@pytest.mark.parametrize("place", [(1, 0), (N - 1, N - 2), (N - 2, 3)])
+def test_one_entry_that_is_not_hermitian_is_seen_anywhere(place):
+    a = positive(N, "f8", 10.0)
+    a[place] += 1e-13
+    with pytest.raises(_positive.Unsupported, match="not Hermitian"):
+        _positive.certify(a)
