@@ -91,3 +91,14 @@ def test_the_main_job_through_the_kernels_of_the_simulator(tmp_path):
     assert "simulator engine: launches by kernel" in err
     taken = {row["op"] for row in rows if row["ran_on"] == "simulator engine" and row["calls"]}
     assert REQUIRED["benzene_dfmp2"] <= taken
+
+
+def test_the_readmes_snippet_records_what_it_runs(tmp_path):
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    given = (
+        "import numpy as np\n"
+        "f, s, eri, dm = np.diag(np.arange(12.0)), np.eye(12), np.ones((3, 3, 3, 3)), np.eye(3)\n"
+        "def legacy_code(): np.einsum('pqrs,rs->pq', eri, dm)\n"
+    )
+    out, _ = run(["-c", given + snippet + "\nassert run.what_if().calls == 1"], tmp_path)
+    assert "numpy.einsum: host: " in out and "modelled" in out and "by function" in out

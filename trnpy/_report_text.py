@@ -70,7 +70,10 @@ def sentences(ledger: Ledger) -> list[str]:
     what_if, tallies = ledger.what_if(), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     if not what_if.calls:
-        return ["nothing was recorded: run python -m trnpy script.py, or call functions inside with trnpy.profile()"]
+        return [
+            "nothing was recorded: run python -m trnpy script.py, "
+            "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
+        ]
     functions = several(len({t.op for t in tallies}), "accelerated function")
     said = [
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
