@@ -134,6 +134,15 @@ def test_gmres_takes_the_steps_that_scipys_takes(side, unit):
     assert np.linalg.norm(b - a @ x) <= 2e-4 * np.linalg.norm(b)
 
 
+def test_gmres_goes_on_from_the_residual_where_it_shrinks():
+    """From the last image instead, powers of the matrix would leave float32 at step 16."""
+    operands = gmres_operands(np.diag(np.geomspace(1, 100, 30)), right_hand_side(30), 1e-6)
+    ours = run(GMRES, operands, {"most": 20}).outputs
+    theirs = gmres_steps_reference.gmres_steps(*operands, most=20)
+    assert ours[3] == theirs[3] == 20
+    np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-2)
+
+
 def test_gmres_through_stagnation_and_through_a_matrix_of_zeros():
     """A cyclic shift: no step but the last shrinks the residual. Zeros: none does, and nothing is divided by them."""
     shift, b = np.roll(np.eye(8), 1, axis=0), np.eye(8)[0]

@@ -8,7 +8,7 @@ import pytest
 from tests._nki.simulator.hand_made import Script, matmul
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION, price, rows
-from trnpy._nki.simulator.durations import transfer
+from trnpy._nki.simulator.durations import compute_duration, transfer
 from trnpy._nki.simulator.loops import LONGEST, written_out
 from trnpy._nki.simulator.record import Instruction, Loop, Trace
 from trnpy._nki.simulator.schedule import covered, schedule
@@ -165,6 +165,30 @@ def test_strided_rows_cost_a_descriptor_per_element():
     column = script.tile((4096, 512), "float32", "hbm").operand("src", slice(0, 128), slice(0, 1))
     script.copy(script.tile((128, 1), "float32").operand("dst"), column)
     assert transfer(script.instructions[0], TRN2).descriptor_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("opcode", "engine", "dtype", "source", "per_element"),
+    [
+        ("tensor_copy", "vector", "bfloat16", "sbuf", 0.25),  # performance modes of 16 bits (trainium2_arch.rst)
+        ("tensor_copy", "vector", "bfloat16", "psum", 0.5),
+        ("tensor_copy", "vector", "float32", "sbuf", 1),
+        ("tensor_copy", "scalar", "bfloat16", "sbuf", 1),
+        ("tensor_tensor", "vector", "bfloat16", "sbuf", 1),
+        ("tensor_tensor", "vector", "float32", "sbuf", 2),  # both inputs through one port
+        ("tensor_tensor", "vector", "float32", "psum", 1),
+    ],
+)
+def test_an_element_takes_its_documented_cycles(opcode, engine, dtype, source, per_element):
+    def seconds(columns, **options):
+        script = Script()
+        operands = [script.tile((128, columns), dtype, b).operand(r) for r, b in (("data1", source), ("dst", "sbuf"))]
+        script.add(opcode, engine, (operands[0],), (operands[1],), **options)
+        return compute_duration(script.instructions[0], TRN2).busy_s
+
+    hz = TRN2.vector_hz if engine == "vector" else TRN2.scalar_hz
+    assert (seconds(1024) - seconds(512)) * hz == pytest.approx(512 * per_element)
+    assert (seconds(512, reduce_res=True) - seconds(512)) * hz == pytest.approx(TRN2.timing.accumulator_cycles)
 
 
 def test_activation_tables_are_loaded_when_they_change():

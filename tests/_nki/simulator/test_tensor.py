@@ -269,6 +269,8 @@ def test_bfloat16_widens_exactly():
 def test_tfloat32_keeps_ten_bits():
     x = np.array([1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, np.inf, np.nan], np.float32)
     np.testing.assert_array_equal(convert(x, "tfloat32"), [1 + 2.0**-10, 1.0, 1 + 2 * 2.0**-10, np.inf, np.nan])
+    full = np.array([2**31 - 1], np.uint32).view(np.float32)  # a NaN that rounding would carry into the sign
+    assert np.isnan(convert(full, "tfloat32")).all()
 
 
 @pytest.mark.parametrize("dtype", ["float64", np.int64, np.complex64, "float31", object()])
