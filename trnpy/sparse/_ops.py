@@ -306,7 +306,11 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
 def _finite(result: np.ndarray) -> np.ndarray:
     """``result``, if finite: what becomes of infs and NaNs, and of overflow in another order, is SciPy's to say."""
-    if not np.isfinite(result).all():
+    flat = result.ravel()
+    # A sum of squares reads once and writes nothing; it may overflow, but what is finite has no NaN or inf.
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all()
+    if not finite:
         raise Unsupported(Reason.VALUE, "infs or NaNs")
     return result
 

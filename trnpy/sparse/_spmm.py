@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
-# Multiply-adds of a block from which a BLAS call of its own beats copying the blocks of a row side by side.
-BLOCK_WORK = 32 * 32 * 64  # measured: there both run at 25 to 30 GFLOP/s on one thread
-# Multiply-adds of a block row from which a product of its own beats one of many rows stacked: ten times what calling
-# NumPy takes, and the operands are copied once instead of twice.
-ROW_WORK = 2**15
-CACHE_BYTES = 2**19  # of operands copied side by side at a time: they stay in the second-level cache
+SCRATCH_BYTES = 2**23  # of X that is copied into huge pages
+HUGE_PAGE = 2**21
+FRESH_BYTES = 2**25  # glibc maps as much anew, and does not hand out small pages again; what is not written takes none
+CACHE_BYTES = 2**15  # of operands that stay in the first-level cache together with others
+AHEAD_BYTES = 2**18  # of blocks fetched at a time, into the second-level cache
+LINE = 64
+UNPACKED = 10**6  # multiply-adds up to which OpenBLAS reads real operands where they are, at up to 60 GFLOP/s of 45
+LEAST_WIDTH = 16  # columns of a strip of X
 
 
 @functools.cache
@@ -27,68 +30,101 @@ def _gemm(char: str) -> Callable[..., Any]:
     return {"f": blas.sgemm, "d": blas.dgemm, "F": blas.cgemm, "D": blas.zgemm}[char]  # type: ignore[no-any-return]
 
 
+class _Spare:
+    """Scratch memory that no product is using: taken out by one and put back after, whatever thread it is in."""
+
+    scratch: ClassVar[list[np.ndarray]] = []
+
+
+@contextlib.contextmanager
+def _strips(x: np.ndarray, width: int) -> Iterator[np.ndarray]:
+    """``x`` (rows, m) in huge pages, in strips (m / width, rows, width).
+
+    NumPy asks for such pages from 4 MiB on.  From those BLAS reads rows of X met in any order at half the time (64 x 64
+    blocks and X of 2 MiB: 6 ms instead of 8 to 10), and the copy is a 30th of it.
+    """
+    try:
+        scratch = _Spare.scratch.pop()
+    except IndexError:
+        scratch = np.empty(FRESH_BYTES, np.uint8)
+    try:
+        first = -scratch.ctypes.data % HUGE_PAGE
+        held = scratch[first : first + x.nbytes].view(x.dtype).reshape(-1, len(x), width)
+        held[...] = x.reshape(len(x), -1, width).swapaxes(0, 1)
+        yield held
+    finally:
+        _Spare.scratch[:] = [scratch]
+
+
+def _width(r: int, c: int, x: np.ndarray) -> int:
+    """Columns of X in a strip, all of them unless a product of a block with fewer is faster."""
+    m, width = x.shape[1], CACHE_BYTES // (c * x.itemsize)
+    fewer = LEAST_WIDTH <= width < m and m % width == 0 and x.dtype.kind == "f"
+    return width if fewer and r * c * width <= UNPACKED < r * c * m else m
+
+
 def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A X (rows, m) for A of ``blocks`` (count, r, c) in block compressed rows and X (columns, m), of one dtype.
 
     Blocks may come in any order and more than once, as SciPy allows.
     """
     _, r, c = blocks.shape
-    x = np.ascontiguousarray(x)
-    if r * c * x.shape[1] < BLOCK_WORK:
-        by_row = len(blocks) * r * c * x.shape[1] >= ROW_WORK * (len(indptr) - 1)
-        return (_row_by_row if by_row else _side_by_side)(indptr, indices, blocks, x)
-    out = np.zeros(((len(indptr) - 1) * r, x.shape[1]), blocks.dtype)
-    gemm = _gemm(blocks.dtype.char)
-    # Transposed, all are the Fortran-ordered views that BLAS takes without a copy: C^T += X^T A^T.
-    xt, at, ct = x.T, blocks.transpose(0, 2, 1), out.T
-    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * r
-    for p, (i, j) in enumerate(zip(row.tolist(), (indices * c).tolist(), strict=True)):
-        gemm(1.0, xt[:, j : j + c], at[p], 1.0, ct[:, i : i + r], overwrite_c=True)
+    multiply = _by_strips if r * c * x.itemsize >= CACHE_BYTES and blocks.flags.c_contiguous else _by_rows
+    if x.nbytes <= SCRATCH_BYTES and len(indices) * c >= 2 * len(x) > 0 < x.shape[1]:
+        with _strips(x, _width(r, c, x)) as strips:
+            return multiply(indptr, indices, blocks, strips)
+    return multiply(indptr, indices, blocks, np.ascontiguousarray(x)[np.newaxis])
+
+
+# Transposed, all operands below are the Fortran-ordered views that BLAS takes without a copy: C^T += X^T A^T.
+
+
+def _by_rows(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, strips: np.ndarray) -> np.ndarray:
+    """``bsr_dense`` for X in one of ``strips`` (1, columns, m): little is said for each block."""
+    (_, r, c), (_, n, m), nrows = blocks.shape, strips.shape, len(indptr) - 1
+    out = np.empty((nrows * r, m), blocks.dtype)
+    xt = list(strips.reshape(n // c, c, m).transpose(0, 2, 1))
+    gemm, at, met = _gemm(blocks.dtype.char), blocks.transpose(0, 2, 1), indices.tolist()
+    targets = out.reshape(nrows, r, m).transpose(0, 2, 1)
+    for ct, (s, e) in zip(targets, itertools.pairwise(indptr.tolist()), strict=True):
+        _add(gemm, xt, met[s:e], at[s:e], ct, 0.0)
     return out
 
 
-def _side_by_side(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """``bsr_dense`` by one product of each block row's blocks, side by side, with the rows of X they meet."""
-    _, r, c = blocks.shape
-    m, nrows = x.shape[1], len(indptr) - 1
-    out = np.zeros((nrows, r, m), blocks.dtype)
-    x = x.reshape(-1, c, m)
-    for rows, ids in _of_one_length(indptr, blocks.itemsize * c * (m + r)):
-        count, k = ids.shape
-        panels = blocks.take(ids, 0).transpose(0, 2, 1, 3).reshape(count, r, k * c)
-        out[rows] = np.matmul(panels, x.take(indices.take(ids), 0).reshape(count, k * c, m))
-    return out.reshape(nrows * r, m)
-
-
-def _row_by_row(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """``bsr_dense`` by one product a block row, its operands copied side by side into the same memory every time."""
-    _, r, c = blocks.shape
-    m, nrows = x.shape[1], len(indptr) - 1
-    out = np.zeros((nrows, r, m), blocks.dtype)
-    x = x.reshape(-1, c, m)
-    longest = int(np.diff(indptr).max(initial=0))
-    panel, met = np.empty(r * longest * c, blocks.dtype), np.empty((longest, c, m), blocks.dtype)
-    for i, (s, e) in enumerate(itertools.pairwise(indptr.tolist())):
-        if s < e:
-            side_by_side = panel[: r * (e - s) * c].reshape(r, e - s, c)
-            side_by_side[...] = blocks[s:e].transpose(1, 0, 2)
-            x.take(indices[s:e], 0, out=met[: e - s], mode="clip")  # to take in place; the indices are in range
-            np.matmul(side_by_side.reshape(r, -1), met[: e - s].reshape(-1, m), out=out[i])
-    return out.reshape(nrows * r, m)
-
-
-def _of_one_length(indptr: np.ndarray, element_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(rows, positions of their elements (rows, k)): non-empty rows with k elements, as many as the cache holds."""
-    length = np.diff(indptr)
-    order = np.argsort(length, kind="stable")
-    for alike in np.split(order, np.flatnonzero(np.diff(length[order])) + 1):
-        k = int(length[alike[0]]) if len(alike) else 0
-        if k == 0:
+def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, strips: np.ndarray) -> np.ndarray:
+    """``bsr_dense`` for large blocks and X in ``strips`` (count, columns, width)."""
+    (_, r, c), (count, n, width), nrows = blocks.shape, strips.shape, len(indptr) - 1
+    out = np.empty((nrows * r, count * width), blocks.dtype)
+    xts = [list(x.reshape(n // c, c, width).transpose(0, 2, 1)) for x in strips]
+    gemm, at, met = _gemm(blocks.dtype.char), blocks.transpose(0, 2, 1), indices.tolist()
+    tile = np.empty((count, r, width), blocks.dtype)
+    # Where it does not copy operands, BLAS waits for each line of a block: it begins many rows of it at a time.
+    fetch = c * width * blocks.itemsize <= CACHE_BYTES
+    size, lines = r * c * blocks.itemsize, blocks.reshape(-1).view(np.uint8)[::LINE]
+    step = max(AHEAD_BYTES // size, 1)
+    for row, (s, e) in zip(out.reshape(nrows, r, count, width), itertools.pairwise(indptr.tolist()), strict=True):
+        if s == e:
+            row[...] = 0
             continue
-        step = max(1, CACHE_BYTES // (element_bytes * k))
-        for s in range(0, len(alike), step):
-            rows = alike[s : s + step]
-            yield rows, indptr[rows][:, np.newaxis] + np.arange(k)
+        targets = tile.transpose(0, 2, 1) if count > 1 else (row[:, 0].T,)
+        for h in range(s, e, step):
+            after = min(h + step, e)
+            if fetch:
+                np.bitwise_or.reduce(lines[h * size // LINE : after * size // LINE])
+            for xt, ct in zip(xts, targets, strict=True):
+                _add(gemm, xt, met[h:after], at[h:after], ct, float(h > s))
+        if count > 1:
+            row[...] = tile.swapaxes(0, 1)
+    return out
+
+
+def _add(gemm: Any, xt: list[np.ndarray], met: list[int], at: np.ndarray, ct: np.ndarray, beta: float) -> None:
+    """C^T = beta C^T + X^T A^T, of one block row."""
+    if not met:
+        ct[...] = 0
+    for j, block in zip(met, at, strict=False):  # an array notices its end as slowly as a product is computed
+        gemm(1.0, xt[j], block, beta, ct, 0, 0, 1)  # the last: in place
+        beta = 1.0
 
 
 def block_pairs(a: Any, b: Any) -> int:
@@ -101,7 +137,7 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     ``a`` has blocks (r, k), ``b`` (k, c), of one dtype.
     """
-    (r, k), c = a.blocksize, b.blocksize[1]
+    r, c = a.blocksize[0], b.blocksize[1]
     nrows, ncols = a.shape[0] // r, b.shape[1] // c
     met = np.diff(b.indptr)[a.indices]
     left = np.repeat(np.arange(len(a.indices)), met)  # of each pair, A's block
@@ -112,19 +148,14 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rank = np.empty_like(found)
     rank[found] = np.arange(len(found))
     place, target = place[found], rank[target]
-    blocks = np.zeros((len(place), r, c), a.dtype)
-    place_in_b = np.repeat(np.arange(b.shape[0] // k), np.diff(b.indptr)) * ncols + b.indices
-    if r * k * c >= BLOCK_WORK or len(np.unique(place_in_b)) < len(place_in_b):  # ``+=`` would add one of two
-        gemm = _gemm(a.dtype.char)
-        at, bt, ct = (m.transpose(0, 2, 1) for m in (a.data, b.data, blocks))
-        for i, j, t in zip(left.tolist(), right.tolist(), target.tolist(), strict=True):
-            gemm(1.0, bt[j], at[i], 1.0, ct[t], overwrite_c=True)
-    else:  # each block of A with the block row it meets, at once
-        products = np.empty((int(met.max(initial=0)), r, c), a.dtype)
-        for p, (j, after) in enumerate(zip(a.indices.tolist(), np.cumsum(met).tolist(), strict=True)):
-            s, e = int(b.indptr[j]), int(b.indptr[j + 1])
-            if s < e:
-                blocks[target[after - (e - s) : after]] += np.matmul(a.data[p], b.data[s:e], out=products[: e - s])
+    blocks = np.empty((len(place), r, c), a.dtype)
+    gemm = _gemm(a.dtype.char)
+    at, bt, ct = (list(m.transpose(0, 2, 1)) for m in (a.data, b.data, blocks))
+    beta = np.ones(len(left))
+    beta[first] = 0
+    order = np.argsort(target, kind="stable")  # what is added to stays in the cache
+    for p, j, t, scale in zip(*(m[order].tolist() for m in (left, right, target, beta)), strict=True):
+        gemm(1.0, bt[j], at[p], scale, ct[t], 0, 0, 1)
     dtype = sparse.get_index_dtype((a.indptr, a.indices, b.indptr, b.indices), maxval=len(place))
     indptr = np.zeros(nrows + 1, dtype)
     np.cumsum(np.bincount(place // ncols, minlength=nrows), out=indptr[1:])
