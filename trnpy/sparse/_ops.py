@@ -19,16 +19,18 @@ from trnpy._precision import probe
 from trnpy.sparse import _device, _offer, _spgemm, _spmm
 from trnpy.sparse._tiles import compressed
 
-# Of deciding and of checking the result, and of each product of a route's own (benchmarks/sparse).
-ROUTE_S, PRODUCT_S = 30e-6, 6e-6
+# Of deciding and of checking the result, of each product of a route's own, and of one that only calls BLAS
+# (benchmarks/sparse); of the pattern of a product of blocks.
+ROUTE_S, PRODUCT_S, CALL_S = 100e-6, 6e-6, 1e-6
+PATTERN_S = 100e-6
 DENSE_LEAST = 1024  # elements of X: fewer, and the one look is as short as it gets
 LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
-BLOCK_LEAST = 250_000  # multiply-adds: below 100 us of SciPy's loop, a route is not worth looking for
-# Multiply-adds of a block with X, or with another block, up to which SciPy's loop was the faster (BASELINES: blocks
-# of 4; blocks of 16 with each other).
-BLOCK_WORK, PAIR_WORK = 2**11, 2**14
+BLOCK_LEAST = 1_000_000  # multiply-adds: below 400 us of SciPy's loop, a route is not worth looking for
+PAIRS_LEAST = 2_500_000  # of two matrices, whose product has a pattern to be found, too: 1 ms
+BLOCK_WORK = 2**11  # multiply-adds of a block with X, or with another, up to which SciPy's loop is the faster
 COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1 ms, a hundred times the look
 ROW_LEAST = 16  # stored elements a row, on average, before rows that share columns are looked for
+IN_CACHE = 128  # of products whose size tells BLAS' speed without NumPy's call
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
 NO_DEVICE = (Reason.NO_DEVICE, "no device")
@@ -47,13 +49,20 @@ class Products:
     _matmul_vector: Callable[[Any], Any]
     _matmul_multivector: Callable[[Any], Any]
 
+    def __matmul__(self, other: Any) -> Any:
+        if other.__class__ is np.ndarray and other.ndim:  # no scalar, which SciPy would ask again
+            return self._matmul_dispatch(other)
+        above: Any = super()
+        return above.__matmul__(other)
+
     def _matmul_dispatch(self, other: Any) -> Any:
         # SciPy's own shortest ways, and not a call more: these products take microseconds.
         if other.__class__ is np.ndarray and unattended():
-            if other.shape == self._shape[-1:]:
+            shape, rows, n = other.shape, self._shape[0], self._shape[-1]
+            if shape == (n,):
                 return self._matmul_vector(other)
-            columns = other.ndim == 2 and other.shape[0] == self._shape[-1] and other.shape[1] > 1
-            if columns and (other.size < DENSE_LEAST or not _may_block((self, other), {})):
+            columns = len(shape) == 2 and shape[0] == n and shape[1] > 1
+            if columns and (other.size * rows < BLOCK_LEAST or not _may_block((self, other), {})):
                 return self._matmul_multivector(other)
         return matmul(self, other)
 
@@ -88,7 +97,7 @@ def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if a.format != "bsr" or not is_sparse(x) or x.format != "bsr":
         return False
     (r, k), c = a.blocksize, x.blocksize[1]
-    return bool(r * k * c > PAIR_WORK and a.data.size * c >= BLOCK_LEAST)
+    return bool(r * k * c > BLOCK_WORK and a.data.size * x.data.size >= PAIRS_LEAST * a.shape[1])
 
 
 def _rows_may_group(a: Any) -> bool:
@@ -231,13 +240,17 @@ def _gemm_s(rates: HostRates, m: float, n: float, k: float, terms: float, dtype:
     return rates.seconds("matmul", math.cbrt(m * n * k), 2.0 * terms, dtype)
 
 
+def _blocks_s(rates: HostRates, count: int, terms: float, dtype: np.dtype) -> float:
+    """Predicted seconds of ``count`` products of ``terms`` real multiply-adds: those of calls beside those of BLAS."""
+    return count * CALL_S + rates.seconds("matmul", max(math.cbrt(terms), IN_CACHE), 2.0 * terms * count, dtype)
+
+
 def _block_route(a: Any, b: Any, real: int) -> Route:
     (r, k), c = a.blocksize, b.blocksize[1]
     pairs = _spmm.block_pairs(a, b)
 
     def seconds(rates: HostRates) -> float:
-        copied: float = pairs * a.dtype.itemsize * k * (r + c) / rates.copy_bytes_per_s
-        return _gemm_s(rates, r, c, k, real * r * k * c * pairs, a.dtype) + copied + ROUTE_S
+        return _blocks_s(rates, pairs, real * r * k * c, a.dtype) + PATTERN_S + ROUTE_S
 
     def run() -> Any:
         with np.errstate(all="ignore"):  # SciPy's loops say nothing of overflow
@@ -260,11 +273,10 @@ def _dense_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
     (r, c), m = a.blocksize, x.shape[1]
     count = int(a.indptr[-1])
-    in_row = count / max(len(a.indptr) - 1, 1)
 
     def seconds(rates: HostRates) -> float:
-        copied: float = count * a.dtype.itemsize * c * (r + m) / rates.copy_bytes_per_s
-        return _gemm_s(rates, r, m, c * in_row, real * count * r * c * m, a.dtype) + copied + ROUTE_S
+        copied: float = 2 * x.nbytes / rates.copy_bytes_per_s
+        return _blocks_s(rates, count, real * r * c * m, a.dtype) + copied + ROUTE_S
 
     def run() -> Any:
         with np.errstate(all="ignore"):
