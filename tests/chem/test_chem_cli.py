@@ -116,6 +116,15 @@ def test_an_scf_that_does_not_converge_is_no_energy(monkeypatch, capsys):
     assert not out and err == "trnpy chem: the SCF did not converge in 1 cycles: no MP2\n"
 
 
+def test_what_fails_after_the_call_made_sense_keeps_its_traceback(monkeypatch):
+    def broken(*_):
+        raise ValueError("operands could not be broadcast")
+
+    monkeypatch.setattr(cli, "mp2", broken)
+    with pytest.raises(ValueError, match="broadcast"):
+        cli.main(["mp2", str(WATER), "--device", "none"])
+
+
 class Terminal:
     def __init__(self, stream, is_terminal):
         self.stream, self.isatty = stream, lambda: is_terminal

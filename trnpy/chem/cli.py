@@ -7,7 +7,7 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,13 +35,16 @@ def main(argv: list[str]) -> int:
         atoms = read_xyz(options.molecule)
         with policy(**changes) as settings:
             current_engine(settings)
-            return mp2(atoms, options)
+        methods = importlib.import_module("trnpy.chem.pyscf_methods")  # here: PySCF may be missing, and takes a second
+        mol = methods.molecule(atoms, options.basis, options.charge, options.spin)
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
             raise
         parser.error("PySCF is missing: pip install 'trnpy[pyscf]'")
     except (ValueError, DeviceUnavailable) as why:
         parser.error(str(why))
+    with policy(**changes):
+        return mp2(mol, options, methods)
 
 
 def _parser() -> _Parser:
@@ -103,10 +106,8 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = time.perf_counter() - started
 
 
-def mp2(atoms: Sequence[Atom], options: argparse.Namespace) -> int:
-    """Print the energies of ``atoms``, then the report of the run to standard error."""
-    methods = importlib.import_module("trnpy.chem.pyscf_methods")  # here: PySCF may be missing, and takes a second
-    mol = methods.molecule(atoms, options.basis, options.charge, options.spin)
+def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
+    """Print the energies of ``mol``, then the report of the run to standard error."""
     seconds: dict[str, float] = {}
     patch_pyscf = importlib.import_module("trnpy.chem").patch_pyscf
     with _report.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger, patch_pyscf():
