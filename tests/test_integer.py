@@ -103,3 +103,15 @@ def test_digits_sum_exactly(k):
     a = np.array([np.iinfo(np.int64).min, -1, 0, 1, np.iinfo(np.int64).max])
     back = sum(d.astype(np.int64).astype(object) << (w * i) for i, d in enumerate(_integer._digits(a, w, 64)))
     np.testing.assert_array_equal([int(x) % 2**64 for x in back], [int(x) % 2**64 for x in a])
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i8"])
+def test_products_that_wrap_around_are_checked_without_a_warning(dtype):
+    """The check compares modulo the width numbers that wrapped around at 64 bits: here scalars, whose overflow warns."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        a, b = (rng.integers(0, np.iinfo(dtype).max, shape, dtype) for shape in ((5, 5, 9), (1, 5, 9, 5)))
+        with trnpy.policy(force=True), trnpy.trace() as log:
+            got = trnpy.tensordot(a, b, ([2, 0, 1], [2, 3, 1]))
+        assert log[0].on_device
+        np.testing.assert_array_equal(got, np.tensordot(a, b, ([2, 0, 1], [2, 3, 1])))

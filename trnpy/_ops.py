@@ -172,7 +172,8 @@ def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) 
     whole = [a.astype(np.uint64) for a in arrays]
     theirs = _numpy_einsum(f"{','.join(p.inputs)},{labels}->", *whole, *signs, optimize="greedy")
     ours = _numpy_einsum(f"{p.output},{labels}->", result.astype(np.uint64), *signs, optimize="greedy")
-    return 0.0 if (ours - theirs).astype(result.dtype) == 0 else math.inf
+    same = np.subtract(ours, theirs).astype(result.dtype) == 0  # scalars would warn where they wrap around
+    return 0.0 if same else math.inf
 
 
 def _deliver(problem: Problem, result: Any) -> Any:
