@@ -19,10 +19,9 @@ from trnpy._precision import probe
 from trnpy.sparse import _device, _offer, _spgemm, _spmm
 from trnpy.sparse._tiles import compressed
 
-# Of deciding and of checking the result, of each product of a route's own, and of one that only calls BLAS
-# (benchmarks/sparse); of the pattern of a product of blocks.
-ROUTE_S, PRODUCT_S, CALL_S = 100e-6, 6e-6, 1e-6
-PATTERN_S = 100e-6
+# Of checking the result, of each product of a route's own, and of one that only calls BLAS (benchmarks/sparse); of the
+# pattern of a product of blocks.  What the decision took is spent, whichever way it goes.
+ROUTE_S, PRODUCT_S, CALL_S, PATTERN_S = 30e-6, 6e-6, 0.6e-6, 100e-6
 DENSE_LEAST = 1024  # elements of X: fewer, and the one look is as short as it gets
 LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
 BLOCK_LEAST = 1_000_000  # multiply-adds: below 400 us of SciPy's loop, a route is not worth looking for
