@@ -1,5 +1,7 @@
 """Functions of large positive-definite matrices on the host: their identities, and how often a matrix is looked at."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -7,9 +9,9 @@ import scipy.linalg
 import trnpy.linalg
 from linalg.matrices import positive
 from trnpy.linalg import _positive
-from trnpy.linalg._routes import EVD_LEAST, MIRROR
+from trnpy.linalg._routes import MIRROR
 
-N = max(EVD_LEAST, MIRROR) + 7
+N = 2 * MIRROR + 7
 
 
 def routed(name, a, *options):
@@ -25,7 +27,9 @@ def norm(a):
 
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1, ::-1]])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
-def test_square_roots(dtype, layout):
+@pytest.mark.parametrize("by_steps", [N, N + 1])
+def test_square_roots(dtype, layout, by_steps, monkeypatch):
+    monkeypatch.setattr(_positive, "BY_STEPS", by_steps)
     a = layout(positive(N, dtype, 1e2).astype(dtype))
     x, eps = routed("sqrtm", a), np.finfo(dtype).eps
     assert x.dtype == dtype and x.flags.c_contiguous
@@ -67,6 +71,16 @@ def test_a_matrix_is_looked_at_once_and_again_in_the_next_call(monkeypatch):
     a[0, 1] += 1e-3
     np.testing.assert_array_equal(trnpy.linalg.sqrtm(a), scipy.linalg.sqrtm(a))
     assert len(looks) == 2
+
+
+def test_eigenpairs_that_fail_are_scipys(monkeypatch):
+    lapack = _positive._lapack("d")
+    failing = dataclasses.replace(lapack, syevd=lambda a, lower: (a[0], a, 3))
+    monkeypatch.setattr(_positive, "_lapack", lambda char: failing)
+    a = positive(N, "f8", 10.0)
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.linalg.sqrtm(a), scipy.linalg.sqrtm(a))
+    assert not log[0].route and "syevd gave 3" in log[0].detail
 
 
 def test_a_route_that_nobody_looked_for_looks_itself():

@@ -22,7 +22,7 @@ from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _eigh, _refine, _tridiagonal
 from trnpy.linalg._matrices import norm
-from trnpy.linalg._routes import EVD_LEAST, MIRROR, ROUTE_S, Look, real, seconds_of
+from trnpy.linalg._routes import MIRROR, ROUTE_S, Look, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -30,7 +30,8 @@ Function = Callable[[np.ndarray], np.ndarray]
 # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3; measured
 # from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
 CONDITION = {"d": 1e10, "f": 1e4}
-LAST = 32  # rows and columns whose factorization is lost in that of MatrixFunction.least
+BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
+LAST, SPREAD = 32, 4  # rows and columns whose factorization is lost in that of as many times more
 RANGE = {"d": (1e-150, 1e150), "f": (1e-18, 1e18)}  # where squares neither overflow nor vanish
 ANY = (0.0, math.inf)  # norm
 
@@ -139,10 +140,14 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """By the fastest way for Hermitian a (..., n, n), single or of a stack."""
     if a.ndim > 2:
         w, q = _numpy_eigh(a)
-        return w, q
-    if a.dtype.kind == "f" and len(a) >= EVD_LEAST:
-        return _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # the triangle that is copied in order
-    w, q = _host.eigh(a, driver="evd" if a.dtype.kind == "f" else "evr", check_finite=False)
+    elif a.dtype.kind == "c":
+        w, q = _host.eigh(a, driver="evr", check_finite=False)
+    elif len(a) >= BY_STEPS:
+        w, q = _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
+    else:
+        w, q, failed = _lapack(a.dtype.char).syevd(a.T, lower=1)
+        if failed:
+            raise LinAlgError(f"divide and conquer of {len(a)} rows failed: syevd gave {failed}")
     return w, q
 
 
@@ -180,7 +185,7 @@ def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
     """
     limit = CONDITION[a.real.dtype.char]
     ill = f"not positive definite, or condition number above {limit:.0e}"
-    if a.shape[-1] > LAST and not _bounded(a[..., -LAST:, -LAST:].copy(), limit):
+    if a.shape[-1] >= SPREAD * LAST and not _bounded(a[..., -LAST:, -LAST:].copy(), limit):
         return ill
     moved = a.copy()  # reads a in order, after which it is in a cache
     if not (moved[..., 0, :] == moved[..., :, 0].conj()).all():
@@ -191,11 +196,11 @@ def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
         if not (a[..., j : j + MIRROR, j:] == adjoint(a[..., j:, j : j + MIRROR])).all():
             return "not Hermitian"
     if norms != ANY:
-        size = _frobenius(a)
+        squares, trace = _squares(a), a.trace(axis1=-2, axis2=-1).real
         # The sum of the squares of the eigenvalues is at most their sum times the largest.
-        if (size**2 < norms[0] * np.trace(a, axis1=-2, axis2=-1).real).any():
+        if (squares < norms[0] * trace).any():
             return f"norm that may be below {norms[0]:.2g}"
-        if (size > norms[1]).any() and not _definite(-a, np.full(a.shape[:-2], norms[1])):
+        if (squares > norms[1] ** 2).any() and not _definite(-a, np.full(a.shape[:-2], norms[1])):
             return f"norm above {norms[1]:.2g}"
     return ""
 
@@ -214,12 +219,9 @@ def _bounded(a: np.ndarray, limit: float) -> bool:
     return bool(((low < traces) & (traces < high)).all()) and _definite(a, -traces / limit)
 
 
-def _frobenius(a: np.ndarray) -> Any:
-    """Norms (...) of a (..., n, n); infinite where their squares are."""
-    with np.errstate(over="ignore", under="ignore"):
-        if a.ndim == 2:
-            return np.sqrt(np.vdot(a, a).real)
-        return np.sqrt(np.einsum("...ij,...ij->...", a, a.conj()).real)
+def _squares(a: np.ndarray) -> Any:
+    """Sums (...) of the squares of a (..., n, n)."""
+    return np.vdot(a, a).real if a.ndim == 2 else np.einsum("...ij,...ij->...", a, a.conj()).real
 
 
 def _definite(a: np.ndarray, shift: Any) -> bool:
@@ -229,9 +231,8 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
     """
     if a.ndim == 2:
         a.reshape(-1)[:: len(a) + 1] += shift
-        (potrf,) = _factorizations(a.dtype.char)
         # Of either triangle of a Hermitian matrix; from the lower one it is up to a third faster.
-        l, failed = potrf(a.T, lower=True, clean=False, overwrite_a=True)
+        l, failed = _lapack(a.dtype.char).potrf(a.T, lower=True, clean=False, overwrite_a=True)
         return not failed and math.isfinite(l[-1, -1].real)
     np.einsum("...ii->...i", a)[...] += shift[..., np.newaxis]
     with np.errstate(all="ignore"):
@@ -242,9 +243,15 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
     return bool(np.isfinite(l[..., -1, -1]).all())
 
 
+@dataclass(frozen=True, slots=True)
+class _Lapack:
+    potrf: Any
+    syevd: Any
+
+
 @functools.cache
-def _factorizations(char: str) -> Any:
-    return _host.lapack.get_lapack_funcs(("potrf",), (np.empty(0, char),))
+def _lapack(char: str) -> _Lapack:
+    return _Lapack(*_host.lapack.get_lapack_funcs(("potrf", "heevd" if char in "FD" else "syevd"), dtype=char))
 
 
 @dataclass(frozen=True, slots=True)
