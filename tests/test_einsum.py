@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import Reason
-from trnpy._engine import engine
+from trnpy import Reason, _contraction, _steps
+from trnpy._engine import HOST, engine
 
 SIZES = dict(zip("abcdefghijklmnopqrstuvwxyzL", itertools.cycle((3, 2, 4)), strict=False)) | {"i": 3, "j": 4, "k": 5}
 
@@ -343,3 +343,47 @@ def test_the_device_path_multiplies_pairs():
     with engine(recording), trnpy.policy(force=True):
         trnpy.einsum("pi,i,qi->pq", *operands(("", (9, 5), (5,), (7, 5))))
     assert len(recording.shapes) == 2
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "bij,bjk->bik", "ij,jk,kl->il"])
+def test_large_finite_results_come_without_a_warning(subscripts):
+    """Their squares overflow, which is the route's look at them and nobody's concern."""
+    arrays = [np.full((64,) * len(word), 1e80) for word in subscripts.partition("->")[0].split(",")]
+    ours = trnpy.einsum(subscripts, *arrays)
+    np.testing.assert_allclose(ours, np.einsum(subscripts, *arrays), rtol=1e-13)
+    assert np.isfinite(ours).all() and ours.max() > 1e160
+
+
+def test_two_vectors_are_blas_s_where_it_has_threads(monkeypatch):
+    """One thread reads them no faster than NumPy's loop."""
+    for threads, loops in ((1, True), (2, False)):
+        monkeypatch.setattr(_steps, "blas_threads", lambda threads=threads: threads)
+        (step,) = _contraction.plan(("ij", "ij"), "", ((600, 600), (600, 600)), "auto").steps
+        assert step.loops == loops
+        x = np.arange(360_000.0).reshape(600, 600)
+        assert step.run(x, x, HOST) == pytest.approx(np.vdot(x, x), rel=1e-13)
+
+
+@pytest.mark.parametrize("rows", [4000, 4001, 6007])
+def test_few_columns_are_multiplied_a_part_of_the_rows_at_a_time(monkeypatch, rows):
+    monkeypatch.setattr(_steps, "blas_threads", lambda: 1)
+    rng = np.random.default_rng(rows)
+    a, b = rng.standard_normal((rows, 31)), rng.standard_normal((31, 17))
+    (step,) = _contraction.plan(("ij", "jk"), "ik", (a.shape, b.shape), "auto").steps
+    for x, y in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:, ::-1], b), (a + 0j, b)):
+        np.testing.assert_allclose(step.run(x, y, HOST), x @ y, rtol=1e-12, atol=1e-12)
+
+
+def test_operands_that_both_need_copies_are_copied_in_blocks():
+    rng = np.random.default_rng(3)
+    for subscripts, shape in (
+        ("Lpi,Lqi->pq", (150, 50, 14)),
+        ("Lpi,Lqi->qp", (151, 50, 13)),
+        ("ipL,iqL->pq", (9, 80, 200)),
+    ):
+        a, b = rng.standard_normal(shape), rng.standard_normal(shape)
+        inputs, output = subscripts.split("->")
+        plan = _contraction.plan(tuple(inputs.split(",")), output, (shape, shape), "auto")
+        assert plan.steps[0].block or plan.steps[0].copied <= _steps.COPIED
+        ours = _contraction.contract(plan, (a, b), a.dtype, (HOST,))
+        np.testing.assert_allclose(ours, np.einsum(subscripts, a, b), rtol=1e-12, atol=1e-10)

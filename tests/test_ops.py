@@ -271,6 +271,12 @@ ROUTED = [
     ("bij,bjk->bik", (90, 24, 24), (90, 24, 24)),
     ("pi,qj,pqrs,rk,sl->ijkl", (9, 4), (9, 4), (9, 9, 9, 9), (9, 4), (9, 4)),
     ("ik,jk,k->ij", (90, 90), (90, 90), (90,)),
+    ("ij,j->i", (300, 300), (300,)),
+    ("Lpq,pq->L", (90, 60, 60), (60, 60)),
+    ("L,Lpq->pq", (90,), (90, 60, 60)),
+    ("ij,jk->ik", (5000, 30), (30, 20)),  # rows by rows, few columns
+    ("Lpi,Lqi->qp", (150, 50, 14), (150, 50, 14)),  # copied in blocks
+    ("Lpi,iqL->pq", (150, 50, 14), (14, 50, 150)),
 ]
 
 
@@ -289,8 +295,8 @@ def test_where_numpy_loops_the_host_multiplies_matrices(case, dtype):
 @pytest.mark.parametrize(
     "subscripts, shapes",
     [
-        ("ij,ij->", ((600, 600), (600, 600))),  # memory bound
-        ("ij,j->i", ((600, 600), (600,))),
+        ("ij,ji->", ((600, 600), (600, 600))),  # memory bound, and a copy for BLAS
+        ("bi,bi->b", ((600, 600), (600, 600))),  # a stack of vectors
         ("i,j->ij", ((600,), (600,))),
         ("i,i,i->i", ((90,), (90,), (90,))),
         ("ij,jk->ik", ((3, 300), (300, 300))),  # thin

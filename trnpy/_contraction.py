@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,87 +17,14 @@ from trnpy._dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._engine import HOST, Engine
 from trnpy._nki.hardware import Hardware
 from trnpy._policy import Policy, current_policy
+from trnpy._steps import Sizes, Step, extent, product_of
 
-# NumPy's own, bound before anything is patched: sums and diagonals of one operand, and thin products.
+# NumPy's own, bound before anything is patched: sums and diagonals of one operand.
 _numpy_einsum = np.einsum
 
-THIN = _einsum.THIN
-TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
-STEP_S = 4e-6  # of the views that one product is made of
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 BALANCE = 64  # flops in the time that one float64 is moved: 80 GF/s, 10 GB/s, of one thread as of a device's engine
 LAUNCH_FLOPS = 4e5  # in the time of one step's own making
-Sizes = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """An operand as a matrix or a stack of them: axes moved, copied where BLAS could not read it, and reshaped."""
-
-    axes: tuple[int, ...] | None
-    copied: bool
-    shape: tuple[int, ...]
-    flipped: bool  # whether rows are columns so far: a copy keeps the unit stride where it is
-
-    def of(self, a: np.ndarray) -> np.ndarray:
-        if self.axes is not None:
-            a = a.transpose(self.axes)
-        a = (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
-        return a.swapaxes(-1, -2) if self.flipped else a
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
-
-    operands: tuple[int, int]  # positions in the list of what is left to contract
-    labels: tuple[str, str]  # of the two
-    result: str  # labels, in the order in which they come out
-    wanted: str  # the same, in the order of the output where this is the last step
-    batch: str
-    left: str
-    inner: str
-    right: str
-    shape: tuple[int, ...]  # of the result
-    flops: float  # two for each multiply-add
-    views: tuple[View, View]
-    turned: bool  # whether the second operand is the left factor
-    loops: bool  # whether NumPy's loop does it as fast: no product of matrices, or thin ones
-    copied: float  # elements of operands that BLAS cannot read in place, of C-contiguous ones
-    blas_size: float  # the n of a cube that BLAS multiplies as efficiently
-
-    @property
-    def subscripts(self) -> str:
-        return f"{self.labels[0]},{self.labels[1]}->{self.result}"
-
-    def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
-        """The product by ``engine``; on the host a thin one by NumPy's loop."""
-        if self.loops and engine is HOST:
-            # In the order that is wanted: NumPy chooses the layout by it.
-            looped = np.asarray(_numpy_einsum(f"{self.labels[0]},{self.labels[1]}->{self.wanted}", a, b))
-            same = self.wanted == self.result
-            return looped if same else looped.transpose([self.wanted.index(c) for c in self.result])
-        x, y = self.views[0].of(a), self.views[1].of(b)
-        c = engine.matmul(y, x) if self.turned else engine.matmul(x, y)
-        return c.reshape(self.shape)
-
-    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
-        """Predicted seconds on the host."""
-        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
-        if self.loops:
-            return rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype) + STEP_S
-        copies = self.copied * dtype.itemsize * TRANSPOSES / rates.copy_bytes_per_s
-        return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
-
-    def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
-        """What the step costs alone: both operands brought to the device, the product taken back."""
-        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
-        moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
-        kind = "einsum" if self.loops else "matmul"
-        n = (flops / 2) ** (1 / 3) if self.loops else self.blas_size
-        return Cost(
-            kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops, of_products=True
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +70,6 @@ class Plan:
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
         """Predicted seconds of all steps on the host."""
         return sum(step.host_s(rates, dtype) for step in self.steps)
-
-
-def extent(sizes: Sizes, labels: str) -> int:
-    return math.prod([sizes[label] for label in labels])
 
 
 def plan(inputs: tuple[str, ...], output: str, shapes: _einsum.Shapes, optimize: _einsum.Optimize) -> Plan:
@@ -214,82 +137,11 @@ def _steps(
             i, j = group[0], group[1]
             b, a = left.pop(j), left.pop(i)
             kept = set(output).union(*left)
-            steps.append(_step((i, j), a, b, kept, "" if left else output, sizes))
+            steps.append(product_of((i, j), a, b, kept, "" if left else output, sizes))
             left.append(steps[-1].result)
             group = [m - (m > i) - (m > j) for m in group[2:]] + [len(left) - 1] if len(group) > 2 else []
             group.sort()
     return tuple(steps), left[0]
-
-
-def _step(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
-    """The product of operands ``a`` and ``b``; ``output``: the order that is wanted, "" where none is."""
-    shared = [c for c in a if c in b]
-    batch = "".join(c for c in shared if c in kept)
-    left = "".join(c for c in a if c not in b)
-    right = "".join(c for c in b if c not in a)
-    # In the order of the larger operand: the other one is cheaper to copy.
-    larger = a if extent(sizes, a) >= extent(sizes, b) else b
-    inner = "".join(c for c in larger if c in shared and c not in kept)
-    m, k, n = (extent(sizes, group) for group in (left, inner, right))
-    cubes = _cubes(a, b, left, inner, right, batch, sizes)
-    # The order that is wanted where one is; else few rows by many columns, which OpenBLAS multiplies 1.2 to 1.4 times
-    # faster than many by few.
-    turned = batch + right + left == output or (n < m and batch + left + right != output)
-    if cubes is not None:
-        views, turned, result = cubes
-    else:
-        first, second = ((inner, left), (right, inner)) if turned else ((left, inner), (inner, right))
-        views = _view(a, batch, *first, sizes), _view(b, batch, *second, sizes)
-        result = batch + (right + left if turned else left + right)
-    copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
-    # One row or column: a product of a matrix and a vector, which is worth no copy.
-    thin = not inner or (min(m, k, n) < THIN if batch else m == n == 1 or bool(copied and min(m, n) < THIN))
-    return Step(
-        at,
-        (a, b),
-        result,
-        output or result,
-        batch,
-        left,
-        inner,
-        right,
-        tuple(sizes[c] for c in result),
-        2.0 * extent(sizes, batch) * m * k * n,
-        views,
-        turned,
-        thin,
-        copied,
-        3.0 / (1 / m + 1 / k + 1 / n),
-    )
-
-
-def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> View:
-    # BLAS reads groups of neighbouring labels, one of the two of a matrix with the unit stride.
-    together = all(group in labels for group in (batch, rows, columns))
-    readable = together and (not labels or labels[-1] not in batch)
-    flipped = not readable and labels[-1] in rows
-    first, second = (columns, rows) if flipped else (rows, columns)
-    order = batch + first + second
-    stack = (extent(sizes, batch),) if batch else ()
-    shape = (*stack, extent(sizes, first), extent(sizes, second))
-    return View(None if order == labels else tuple(map(labels.index, order)), not readable, shape, flipped)
-
-
-def _cubes(
-    a: str, b: str, left: str, inner: str, right: str, batch: str, sizes: Sizes
-) -> tuple[tuple[View, View], bool, str] | None:
-    """Views, turned, result where the summed labels lie inside an operand: a stack of matrices as it is."""
-    if batch or not inner:
-        return None
-    for whole, other, own, turned in ((a, b, right, True), (b, a, left, False)):
-        order = "".join(c for c in whole if c in inner)
-        before, found, after = whole.partition(order)
-        if not (found and before and after and min(extent(sizes, inner), extent(sizes, after)) >= THIN):
-            continue
-        matrix = _view(other, "", own, order, sizes)
-        stack = View(None, False, tuple(extent(sizes, group) for group in (before, order, after)), False)
-        return ((stack, matrix) if turned else (matrix, stack)), turned, before + own + after
-    return None
 
 
 def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Sequence[Engine]) -> np.ndarray:

@@ -63,7 +63,7 @@ def _label_axes(subscripts: str) -> tuple[Axes, ...]:
     """Where the sizes of labels are found: of all but three groups, then of left, inner and right of a product of two.
 
     Of more than two operands all are in the first.  Empty where there is nothing to gain: one operand, or two of
-    which one has no label of its own or none is summed.
+    which none is summed, or one has no label of its own in a stack.
     """
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     operands = inputs.split(",")
@@ -73,9 +73,12 @@ def _label_axes(subscripts: str) -> tuple[Axes, ...]:
     if len(operands) > 2:
         return (tuple(where.values()),)
     a, b = map(set, operands)
-    groups = a - b, (a & b) - set(output), b - a
-    rest = set(where).difference(*groups)
-    return tuple(tuple(where[c] for c in group) for group in (rest, *groups)) if all(groups) else ()
+    inner = (a & b) - set(output)
+    rest = a & b & set(output)
+    if not inner or (rest and not (a - b and b - a)):
+        return ()
+    groups = rest, *[group for group in (a - b, inner, b - a) if group]
+    return tuple(tuple(where[c] for c in group) for group in groups)
 
 
 def loops(args: tuple[Any, ...]) -> float:

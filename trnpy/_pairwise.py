@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
 from trnpy import _einsum, _guards, _report
 from trnpy._calibration import HostRates, current_rates
-from trnpy._contraction import GREEDY, THIN, Plan, contract, costed
+from trnpy._contraction import GREEDY, Plan, contract, costed
 from trnpy._dispatch import Problem, Reason, Route, Unsupported, _trace, decide
+from trnpy._einsum import THIN
 from trnpy._engine import HOST, at_rest
-from trnpy._policy import Policy, current_policy
-
-# NumPy's own, bound before anything is patched.
-_numpy_einsum = np.einsum
-try:
-    # What numpy.einsum calls for plain arrays without options, after as long as a small contraction takes.
-    from numpy._core.multiarray import c_einsum
-except ImportError:  # a NumPy that keeps it elsewhere
-    c_einsum = np.einsum
+from trnpy._policy import Attention, Policy, current_policy, settled_policy
+from trnpy._policy import Process as policy_process
+from trnpy._steps import c_einsum, on_host
 
 NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route takes
 SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
 ROUTE_S = 6e-6  # of the call's own making
-SAMPLE = 32  # elements of an operand that are looked at for their magnitude, each a line of cache
+SAMPLE = 8  # elements of an operand that are looked at for their magnitude, each a line of cache
 SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
 REPAIRED = 0.02  # of the results that may be computed twice
+# Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
+QUIET = contextvars.Context()
+QUIET.run(np.seterr, all="ignore")
+ANSWERS = 4096  # kinds of calls that are remembered, of which a program has few
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -39,10 +39,12 @@ def route(
 ) -> Route | None:
     """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not.
 
-    None where the loop is the only product, or one of a matrix and a vector, which moves as much memory, and where
-    a result on the way takes more memory than a caller of a loop has a reason to expect.
+    None where the loop is the only product, or a thin one, and where a result on the way takes more memory than a
+    caller of a loop has a reason to expect.
     """
-    if all(step.loops for step in p.steps) or (len(p.steps) == 1 and p.steps[0].blas_size < THIN):
+    if all(step.loops for step in p.steps):
+        return None
+    if len(p.steps) == 1 and p.steps[0].blas_size < THIN and not p.steps[0].vector:
         return None
     largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
     if largest > max(SPARE, sum(a.nbytes for a in arrays)):
@@ -63,18 +65,42 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
     products where a look at the operands can tell.  Those of a few rows and columns are computed once more.
     """
-    # No sum of one product exceeds the product of norms, which where the result is larger take less time than it.
-    proven = len(p.steps) == 1 and sum([a.size for a in arrays]) < math.prod(p.steps[0].shape)
-    if not math.prod([_norm(a, proven) for a in arrays]) < _largest(dtype.char):
-        raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
-    with np.errstate(all="ignore"):
-        c = contract(p, arrays, dtype, (HOST,) * len(p.steps))
-    # A finite sum has finite terms, and takes a fraction of a look at each.
-    if not proven and not np.isfinite(c_einsum("i->", c.ravel("K"))) and (bad := ~np.isfinite(c)).any():
-        _repair(p, arrays, dtype, c, bad)
+    if len(p.steps) > 1:
+        _bounded(arrays, dtype)
+    c = QUIET.copy().run(_multiplier(p, dtype), *arrays)
+    # A finite sum of squares has finite terms, and takes a fraction of a look at each; that of one product whose
+    # terms overflow is not finite, unless they cancel to the last digit.
+    if not math.isfinite(np.vdot(flat := c.ravel("K"), flat).real):
+        if len(p.steps) == 1:
+            _bounded(arrays, dtype)
+        if (bad := ~np.isfinite(c)).any():
+            _repair(p, arrays, dtype, c, bad)
     if order == "C":
         c = np.ascontiguousarray(c) if c.ndim else c
     return c[()] if scalar and not c.ndim else c
+
+
+def _bounded(arrays: Sequence[np.ndarray], dtype: np.dtype) -> None:
+    """Unsupported where what is looked at of the operands has infs or NaNs, or products that may overflow."""
+    if not math.prod(map(_norm, arrays)) < _largest(dtype.char):
+        raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
+
+
+@functools.lru_cache(maxsize=4096)
+def _multiplier(p: Plan, dtype: np.dtype) -> Callable[..., np.ndarray]:
+    """The contraction of a call's operands on the host."""
+    if len(p.steps) > 1 or any(taken.index is not None or taken.subscripts is not None for taken in p.taken):
+        hosts = (HOST,) * len(p.steps)
+        return lambda *arrays: contract(p, arrays, dtype, hosts)
+    product, axes = on_host(p.steps[0]), p.axes
+
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a = a if a.dtype is dtype else a.astype(dtype, copy=False)
+        b = b if b.dtype is dtype else b.astype(dtype, copy=False)
+        c = product(a, b)
+        return c if axes is None else c.transpose(axes)
+
+    return multiply
 
 
 @functools.cache
@@ -82,11 +108,9 @@ def _largest(char: str) -> float:
     return float(np.finfo(np.dtype(char)).max)
 
 
-def _norm(a: np.ndarray, whole: bool) -> float:
-    """The Frobenius norm of ``a`` or of SAMPLE elements; infinite or NaN where one of them is, or nearly overflows."""
-    if whole:
-        some = a.ravel("K")
-    elif a.flags.forc:
+def _norm(a: np.ndarray) -> float:
+    """The Frobenius norm of SAMPLE elements of ``a``; infinite or NaN where one of them is, or nearly overflows."""
+    if a.flags.forc:
         some = a.ravel("K")[:: a.size // SAMPLE | 1]  # odd: a power of two would stay in one column
     else:
         some = a[tuple([slice(None, None, math.ceil(n / SAMPLE ** (1 / a.ndim))) for n in a.shape])]
@@ -139,42 +163,67 @@ def _settled(
     return einsum
 
 
+class _Rest:
+    """Under which policy of the process, and with which rates, shapes and dtypes alone gave the ``answers``."""
+
+    policy: Policy | None = None
+    rates: HostRates | None = None
+    answers: Final[dict[tuple[Any, ...], Callable[..., Any]]] = {}
+
+
 def shortened(call: F) -> F:
     """``call``, a function that routes einsum, without what it does where nothing is recorded and there is no device.
 
     Decisions are pure functions of shapes, dtypes, policy and rates: the same calls have the same ones.
     """
-
-    process, log, ndarray = _report.Process, _trace.get, np.ndarray
+    process, attention, rest, answers, rates = policy_process, Attention, _Rest, _Rest.answers, current_rates
+    ndarray = np.ndarray
 
     @functools.wraps(call)
     def einsum(*operands: Any, **kwargs: Any) -> Any:
-        if kwargs or process.ledger is not None or log() is not None:
-            return call(*operands, **kwargs)
-        policy = current_policy()
-        if not at_rest(policy):
-            return call(*operands)
-        count, size = len(operands), 1
-        if count == 2 and type(operands[1]) is ndarray:
+        # As few things as can be: beside operands that empty the caches each takes ten times its time.
+        if kwargs or process.policy is not rest.policy or attention.asked or rates() is not rest.rates:
+            return _considered(call, operands, kwargs)
+        if len(operands) == 2 and type(operands[1]) is ndarray:
             return c_einsum(*operands)
-        if count == 3 and type(a := operands[1]) is ndarray and type(b := operands[2]) is ndarray:
-            if a.size * b.size <= SMALL or type(operands[0]) is not str:
-                return c_einsum(*operands)
-        elif count < 3 or type(operands[0]) is not str:
-            return call(*operands)
-        else:
-            for a in operands[1:]:
-                if type(a) is not ndarray:
-                    return call(*operands)
-                size *= a.size
-            if size <= SMALL:
-                return c_einsum(*operands)
-        if policy.fallback == "raise":
-            return call(*operands)
-        arrays = operands[1:]
-        # A dtype's hash takes longer than those of all else; what byte order it has decides nothing.
-        shapes, kinds = tuple([a.shape for a in arrays]), tuple([a.dtype.type for a in arrays])
-        answer = _settled(operands[0], shapes, kinds, current_rates())
-        return call(*operands) if answer is None else answer(*operands)
+        if len(operands) == 3 and type(operands[0]) is str:
+            subscripts, a, b = operands
+            if type(a) is ndarray and type(b) is ndarray:
+                if a.size * b.size <= SMALL:
+                    return c_einsum(subscripts, a, b)
+                answer = answers.get((subscripts, a.shape, b.shape, a.dtype.type, b.dtype.type))
+                if answer is not None:
+                    return answer(subscripts, a, b)
+        return _considered(call, operands, kwargs)
 
     return cast(F, einsum)
+
+
+def _considered(call: Callable[..., Any], operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The contraction by ``call``, or by what is known to answer such calls."""
+    if kwargs or _report.Process.ledger is not None or _trace.get() is not None:
+        return call(*operands, **kwargs)
+    policy = current_policy()
+    if not at_rest(policy):
+        return call(*operands)
+    rates = current_rates()
+    if policy is settled_policy() and not (_Rest.policy is policy and _Rest.rates is rates):
+        _Rest.policy, _Rest.rates = policy, rates
+        _Rest.answers.clear()
+    arrays = operands[1:]
+    if len(arrays) == 1 and type(arrays[0]) is np.ndarray:
+        return c_einsum(*operands)
+    if len(arrays) < 2 or type(operands[0]) is not str or any(type(a) is not np.ndarray for a in arrays):
+        return call(*operands)
+    if math.prod([a.size for a in arrays]) <= SMALL:
+        return c_einsum(*operands)
+    if policy.fallback == "raise":
+        return call(*operands)
+    # A dtype's hash takes longer than those of all else; what byte order it has decides nothing.
+    shapes, kinds = tuple([a.shape for a in arrays]), tuple([a.dtype.type for a in arrays])
+    answer = _settled(operands[0], shapes, kinds, rates)
+    if answer is None:
+        return call(*operands)
+    if len(arrays) == 2 and policy is settled_policy() and len(_Rest.answers) < ANSWERS:
+        _Rest.answers[operands[0], *shapes, *kinds] = answer
+    return answer(*operands)
