@@ -71,11 +71,13 @@ def is_stack(a: Any) -> bool:
 
 def stacked(name: str) -> Look:
     """A look for a stack worth deciding about."""
-    row = STACKED[name]
+    row, judge = STACKED[name], _stacks.SAMPLED.get(name)
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("a")
-        return type(a) is np.ndarray and a.ndim > 2 and row.worth_a_look(a) and _stacks.promising(name, a)
+        if type(a) is not np.ndarray or a.ndim < 3 or not row.worth_a_look(a):
+            return False
+        return judge is None or _stacks.promising(judge, a)
 
     return look
 

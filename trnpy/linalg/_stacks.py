@@ -35,7 +35,7 @@ from trnpy._dispatch import Reason, Unsupported
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
 # Where in a stack matrices are looked at first: multiples of the golden ratio, even and in step with nothing.
-SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 8))
+SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 6))
 LEAD = 2  # of one kind over the other, after which no more are
 MOST = 0.5  # of a piece, ill-conditioned: then the rest is SciPy's, which has most of it to do anyway
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
@@ -43,10 +43,12 @@ NEAR = 2.0  # for singular values against n eps of the largest, which are right 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
 PIECE = 2**14  # elements that are computed before the next look: a fiftieth of a stack for which that matters
 
+EPS = float(np.finfo(np.float64).eps)
+
 Result = np.ndarray | list[np.ndarray]
+Look = Callable[[np.ndarray, list[float]], bool]
 
 _GETRF = {"d": _host.lapack.dgetrf, "D": _host.lapack.zgetrf}
-_GESDD = {"d": _host.lapack.dgesdd, "D": _host.lapack.zgesdd}
 
 
 def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -127,20 +129,20 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
     return results, theirs
 
 
-def promising(name: str, a: np.ndarray) -> bool:
-    """Whether a few matrices of a stack leave hope for the route of ``name``: asked before anything is decided.
+def promising(judge: Look, a: np.ndarray) -> bool:
+    """Whether a few matrices of a stack leave hope for a route: asked before anything is decided.
 
     One by one and by SciPy's LAPACK: NumPy's, right after SciPy's, takes ten times its time to fill the caches.
     """
-    judge, dtype = SAMPLED.get(name), a.dtype
-    if judge is None or dtype.char not in "dD" or not dtype.isnative:
-        return True
-    if a.shape[-1] != a.shape[-2] and name in ("inv", "pinvh"):
-        return True  # for the reference to refuse
+    getrf = _GETRF.get(a.dtype.char)
+    if getrf is None or not a.dtype.isnative:
+        return True  # for the row to refuse
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
     lead = 0
     for at in SPREAD:
-        lead += -1 if judge(flat[int(len(flat) * at)]) else 1
+        one = flat[int(len(flat) * at)]
+        lu = getrf(one.T)[0]  # in Fortran order without a copy
+        lead += -1 if judge(one, list(map(abs, lu.diagonal().tolist()))) else 1
         if abs(lead) == LEAD:
             break
     return lead > 0
@@ -217,13 +219,23 @@ def _norm_2(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("kij,kij->k", a, a.conj()).real)
 
 
-def _look_ill(a: np.ndarray) -> bool:
-    """The same of one matrix, by the ratio of its pivots, which is at most its condition and seldom far below."""
-    if not (a[0, -1] and a[-1, 0]):
-        return True
-    lu = _GETRF[a.dtype.char](a.T)[0]  # in Fortran order without a copy
-    pivots = list(map(abs, lu.diagonal().tolist()))
-    return not min(pivots) * WELL > max(pivots)
+# Looks at one matrix (m, n) and the sizes of its pivots.  Their ratio is about n^2 times that of its singular values:
+# where u and v belong to the smallest value s, A^-1 is u v^H / s and the last pivot s / (u_n v_n), some n s; the
+# largest pivot is some s_max / n.
+
+
+def _look_ill(a: np.ndarray, pivots: list[float]) -> bool:
+    return not (a[0, -1] and a[-1, 0] and min(pivots) * WELL > len(pivots) ** 2 * max(pivots))
+
+
+def _look_deficient(a: np.ndarray, pivots: list[float]) -> bool:
+    return not min(pivots) * WELL > len(pivots) ** 2 * max(pivots)
+
+
+def _look_near(a: np.ndarray, pivots: list[float]) -> bool:
+    largest, threshold = len(pivots) ** 2 * max(pivots), max(a.shape) * EPS
+    low, high = largest * threshold / NEAR, largest * max(threshold * NEAR, 1 / WELL)
+    return any(low < x < high for x in pivots)
 
 
 def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -270,18 +282,6 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
     return [x, kept.sum(axis=-1), near] if return_rank else [x, near]
 
 
-def _singular_values(a: np.ndarray) -> list[float]:
-    """Of one matrix (m, n), the largest first."""
-    values: list[float] = _GESDD[a.dtype.char](a.T, compute_uv=0)[1].tolist()
-    return values
-
-
-def _look_near(a: np.ndarray) -> bool:
-    s = _singular_values(a)
-    threshold = max(a.shape) * float(np.finfo(np.float64).eps) * s[0]
-    return any(threshold / NEAR < x < max(threshold * NEAR, s[0] / WELL) for x in s)
-
-
 def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
     return _scipy_pinv(a[chosen], **options)
@@ -318,11 +318,6 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
     return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
 
 
-def _look_deficient(a: np.ndarray) -> bool:
-    s = _singular_values(a)
-    return not s[-1] > s[0] / WELL
-
-
 def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
     return _scipy_lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
 
@@ -346,6 +341,6 @@ def lstsq(a: np.ndarray, b: np.ndarray, cond: float | None) -> Result:
     return [x, residues, np.full(batch, rank), s, _deficient(s, cond)]
 
 
-SAMPLED: Mapping[str, Callable[[np.ndarray], bool]] = MappingProxyType(
+SAMPLED: Mapping[str, Look] = MappingProxyType(
     {"inv": _look_ill, "pinv": _look_near, "pinvh": _look_near, "lstsq": _look_deficient}
 )
