@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from trnpy._calibration import HostRates, current_rates
-from trnpy._contraction import Plan, Step, placed
+from trnpy._contraction import Plan, placed
 from trnpy._dispatch import Decision, Reason, explain
 from trnpy._engine import current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._ops import einsum, prepare_einsum
 from trnpy._policy import Policy, current_policy
+from trnpy._steps import Step
 
 BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # of matrices, NumPy's over all labels, by the engine at hand
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import _einsum, _guards
-from trnpy._contraction import Plan, contract, extent, plan
+from trnpy._contraction import Plan, contract, plan
 from trnpy._dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine import Engine
 from trnpy._names import settled
@@ -20,6 +20,7 @@ from trnpy._ops import SMALL, einsum
 from trnpy._policy import current_policy
 from trnpy._precision import eps
 from trnpy._shapes import BLOCK, rung
+from trnpy._steps import extent
 
 # NumPy's own, bound before anything is patched: what is no product.
 _numpy_einsum = np.einsum
