@@ -96,14 +96,15 @@ def _cases(a: np.ndarray, positive: np.ndarray, what: str, stack: bool) -> Itera
             power = (0.3,) if name == "fractional_matrix_power" else ()
             yield Case(name, what, (unit, *power), stack)
             if not stack:  # what its route refuses: SciPy's, after a look
-                yield Case(name, f"{what} ill", (_ill_conditioned(len(a)), *power))
+                yield Case(name, f"{what} ill", (_ill_conditioned(len(a), 1), *power))
+                yield Case(name, f"{what} ill mixed", (_ill_conditioned(len(a), len(a)), *power))
 
 
-def _ill_conditioned(n: int) -> np.ndarray:
-    """Positive definite (n, n), condition 1e12, full of entries."""
-    v = np.random.default_rng(n).standard_normal(n)
-    reflected = np.eye(n) - 2 * np.outer(v, v) / (v @ v)
-    a = (reflected * np.geomspace(1, 1e-12, n)) @ reflected
+def _ill_conditioned(n: int, reflections: int) -> np.ndarray:
+    """Positive definite (n, n), condition 1e12, full of entries: after one reflection its last rows show that alone."""
+    v = np.random.default_rng(n).standard_normal((n, reflections))
+    q = np.linalg.qr(v, "complete").Q
+    a = (q * np.geomspace(1, 1e-12, n)) @ q.T
     return np.asarray((a + a.T) / 2)
 
 
