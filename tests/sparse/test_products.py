@@ -3,6 +3,7 @@
 import operator
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -205,6 +206,30 @@ def test_blocks_times_blocks_have_scipys_pattern(seed, sizes, dtype, density, fl
     ours = adopted(a)._bsr_container((blocks, indices, indptr), shape=theirs.shape, blocksize=(r, c))
     assert_same_structure(ours, theirs)
     assert_within(ours.toarray(), theirs.toarray(), product_bound(magnitudes(a), magnitudes(b)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("block", "columns", "strips"), (((128, 128), 64, 2), ((128, 128), 72, 1), ((160, 96), 84, 2)))
+def test_large_blocks_meet_strips_of_columns(dtype, block, columns, strips):
+    rng = np.random.default_rng(11)
+    a = blocked(rng, 5, 6, block, 0.8, dtype)
+    x = numbers(rng, (a.shape[1], columns), dtype)
+    if dtype == "f8":
+        assert columns // _spmm._width(*block, x) == strips
+    ours = _spmm.bsr_dense(a.indptr, a.indices, a.data, x)
+    assert ours.flags.c_contiguous and ours.flags.owndata
+    assert_within(ours, a @ x, product_bound(magnitudes(a), x))
+
+
+def test_products_of_threads_at_once_do_not_share_memory():
+    rng = np.random.default_rng(12)
+    a = blocked(rng, 20, 20, (64, 64), 0.4)
+    operands = [rng.standard_normal((a.shape[1], 64)) for _ in range(4)]
+    alone = [_spmm.bsr_dense(a.indptr, a.indices, a.data, x) for x in operands]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            together = list(pool.map(lambda x: _spmm.bsr_dense(a.indptr, a.indices, a.data, x), operands))
+            np.testing.assert_array_equal(together, alone)
 
 
 def grouped(rng, layout, dtype="f8", sizes=(30, 1, 9, 2, 40, 8), minor=120, consecutive=False):
