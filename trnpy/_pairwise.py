@@ -25,8 +25,9 @@ LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route 
 SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
 ROUTE_S = 6e-6  # of the call's own making
 SAMPLE = 8  # elements of an operand that are looked at for their magnitude, each a line of cache
+LONG_FLOPS = 4e5  # 100 us of NumPy's loop: from there a look of 2 us is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
-REPAIRED = 0.02  # of the results that may be computed twice
+REPAIRED = 0.1  # of the results that may be computed twice: a route is chosen where it saves a sixth
 # Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
 QUIET = contextvars.Context()
 QUIET.run(np.seterr, all="ignore")
@@ -65,13 +66,14 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
     products where a look at the operands can tell.  Those of a few rows and columns are computed once more.
     """
-    if len(p.steps) > 1:
+    first = len(p.steps) > 1 or p.loop_flops > LONG_FLOPS
+    if first:
         _bounded(arrays, dtype)
     c = QUIET.copy().run(_multiplier(p, dtype), *arrays)
     # A finite sum of squares has finite terms, and takes a fraction of a look at each; that of one product whose
     # terms overflow is not finite, unless they cancel to the last digit.
     if not math.isfinite(np.vdot(flat := c.ravel("K"), flat).real):
-        if len(p.steps) == 1:
+        if not first:
             _bounded(arrays, dtype)
         if (bad := ~np.isfinite(c)).any():
             _repair(p, arrays, dtype, c, bad)
