@@ -107,7 +107,7 @@ def test_digits_sum_exactly(k):
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i8"])
 def test_products_that_wrap_around_are_checked_without_a_warning(dtype):
-    """The check compares modulo the width numbers that wrapped around at 64 bits: here scalars, whose overflow warns."""
+    """The check compares modulo the width what wrapped around at 64 bits: here scalars, whose overflow warns."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         a, b = (rng.integers(0, np.iinfo(dtype).max, shape, dtype) for shape in ((5, 5, 9), (1, 5, 9, 5)))

@@ -12,7 +12,6 @@ from trnpy.linalg._panels import BLOCK, split
 from trnpy.linalg._qr import WIDTH
 from trnpy.linalg._routes import real
 
-
 _remembered = functools.lru_cache(maxsize=4096)  # sizes, and those that halves of them take on the way
 
 
