@@ -431,6 +431,19 @@ def test_small_products_are_decided_without_a_count_of_blocks():
     assert "_trnpy_blocks" not in vars(a)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_tall_operand_goes_in_strips_that_offsets_can_count(dtype, monkeypatch):
+    a, x = scipy.sparse.eye_array(1000, format="csr").astype(dtype) * 3, np.ones((1000, 40), dtype)
+    monkeypatch.setattr(_device, "LARGEST", 1024 * 32 * (7 if dtype == "f8" else 1))
+    monkeypatch.setattr(_device.Tiled, "_dense", lambda self, part, digits=1: self.tiling.tiles(part))
+    ours = simulated()
+    np.testing.assert_array_equal(_device.tiled(ours, a, x), a @ x)
+    assert ours.counters.launches["bsr_spmm"] == (3 if dtype == "f8" else 2)  # with the certificate
+    monkeypatch.setattr(_device, "LARGEST", 1024)
+    with pytest.raises(Refused, match="rows of digits exceed"):
+        _device.tiled(simulated(), a, x)
+
+
 def test_tiles_beyond_an_operand_are_refused():
     a = scipy.sparse.eye_array(40_000, format="csr")
     ours = simulated()

@@ -234,9 +234,22 @@ class Tiled:
     def _dense(self, part: np.ndarray, digits: int = 1) -> np.ndarray:
         """The tiles of ``part``, refused before they take memory where ``digits`` of them are too many."""
         elements = rung(len(self.tiling.row) + 1) * TILE * TILE * digits
-        if elements > LARGEST or elements > (1 - CACHE_SHARE) * self.engine.memory:
+        if elements > self._room():
             raise Refused(f"{elements:.3g} elements of tiles exceed the largest operand of one launch")
         return self.tiling.tiles(part)
+
+    def _room(self) -> float:
+        """Elements of one operand."""
+        return min(LARGEST, (1 - CACHE_SHARE) * self.engine.memory)
+
+    def _strips(self, x: np.ndarray, layout: Layout, most: int, digits: int = 1) -> list[slice]:
+        """Columns of X, ``most`` at a time or as few as X and the result are operands with."""
+        rows = max(layout.depth, layout.rows * TILE) * digits
+        while rows * rung(min(most, x.shape[1])) > self._room():
+            if most == 1:
+                raise Refused(f"{rows:.3g} rows of digits exceed the largest operand of one launch")
+            most //= 2
+        return pieces(x.shape[1], most)
 
     def numbers(self, index: int, form: str) -> Buffer:
         """The tiles of a part in format ``form``, K on rows."""
@@ -278,7 +291,7 @@ class Tiled:
 
         tiles = self.numbers(index, form)
         c = np.zeros((layout.rows, TILE, x.shape[1]), np.float32)
-        for columns in pieces(x.shape[1], COLUMNS):
+        for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
             right = self.runtime.put(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
             for target, found in self.launches(layout, tiles, right, 0, rung(width)):
@@ -291,7 +304,7 @@ class Tiled:
         digits = self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
         c = np.zeros((layout.rows, TILE, x.shape[1]))
-        for columns in pieces(x.shape[1], DIGIT_COLUMNS):
+        for columns in self._strips(x, layout, DIGIT_COLUMNS, digits):
             width = columns.stop - columns.start
             split = _digits.split(x[:, columns], digits, 0)
             raw = padded(split.bytes(), (layout.depth, rung(width)), ZERO, np.uint8)
@@ -321,7 +334,7 @@ class Tiled:
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), format_of("bfloat16")
         least = np.inf
-        for columns in pieces(x.shape[1], COLUMNS):
+        for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
             scaled = _digits.magnitudes(x[:, columns], 0)
             right = self.runtime.put(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
