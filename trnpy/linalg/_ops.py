@@ -192,7 +192,7 @@ OPS = (
 
 
 def _in_c_order(row: Op) -> Op:
-    """``row`` with results in C order, as NumPy's gufuncs make them; SciPy has an order for each function and version."""
+    """``row`` with results in C order, as NumPy's gufuncs give; SciPy has an order for each function and version."""
 
     def deliver(problem: Problem, result: Any) -> Any:
         delivered = row.deliver(problem, result)
