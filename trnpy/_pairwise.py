@@ -66,7 +66,8 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
     products where a look at the operands can tell.  Those of a few rows and columns are computed once more.
     """
-    first = len(p.steps) > 1 or p.loop_flops > LONG_FLOPS
+    # Beside stacks and vectors, which empty the caches and are soon done, the look takes 4 % of the product.
+    first = len(p.steps) > 1 or (p.loop_flops > LONG_FLOPS and not p.steps[0].batch and not p.steps[0].vector)
     if first:
         _bounded(arrays, dtype)
     c = QUIET.copy().run(_multiplier(p, dtype), *arrays)
