@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from doubles import RecordingEngine
+from doubles import FaultyEngine, RecordingEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -370,3 +370,13 @@ def test_infs_all_over_the_result_leave_it_to_numpy():
     with trnpy.trace() as log:
         np.testing.assert_array_equal(trnpy.einsum("ij,jk->ik", a, b), np.einsum("ij,jk->ik", a, b))
     assert log[0].reason is Reason.VALUE and not log[0].route
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1.0, 1e170])
+def test_a_wrong_product_is_seen_at_any_scale(scale):
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((30, 20)) * scale, rng.standard_normal((20, 10))
+    with engine(FaultyEngine("wrong")), trnpy.policy(force=True, fallback="log"), trnpy.trace() as log:
+        result = trnpy.matmul(a, b)
+    assert not log[0].on_device and log[0].reason is Reason.ACCURACY
+    np.testing.assert_array_equal(result, a @ b)

@@ -12,6 +12,7 @@ import numpy as np
 
 from trnpy import _guards
 from trnpy._dispatch import Reason, Unsupported
+from trnpy._precision import norms
 
 # NumPy's own, bound before anything is patched: sums and diagonals of one operand.
 _numpy_einsum = np.einsum
@@ -144,7 +145,7 @@ def probe_error(
     separator = "," if ones else ""
     theirs = _numpy_einsum(f"{','.join(inputs)}{separator}{ones}->", *arrays, *weights, optimize="greedy")
     ours = _numpy_einsum(f"{output}{separator}{ones}->", result, *weights, optimize="greedy") if weights else result
-    scale = math.prod(float(np.linalg.norm(np.asarray(a, np.result_type(a, np.float64)))) for a in arrays)
+    scale = math.prod(float(norms(np.asarray(a, np.result_type(a, np.float64)))) for a in arrays)
     difference = float(abs(np.asarray(ours, np.complex128) - theirs))
     return difference / scale if scale else difference
 

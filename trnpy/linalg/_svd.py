@@ -74,7 +74,8 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
     """Columns that are orthonormal to working precision, by one step of Newton & Schulz: reflectors leave them 5 u."""
-    return q + engine.matmul(q, np.eye(q.shape[1]) - engine.gram(q.conj().T)) / 2
+    half: np.ndarray = engine.matmul(q, np.eye(q.shape[1]) - engine.gram(q.conj().T)) / 2
+    return q + half
 
 
 def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
