@@ -74,8 +74,7 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
     """Columns that are orthonormal to working precision, by one step of Newton & Schulz: reflectors leave them 5 u."""
-    half: np.ndarray = engine.matmul(q, np.eye(q.shape[1]) - engine.gram(q.conj().T)) / 2
-    return q + half
+    return np.asarray(q + engine.matmul(q, np.eye(q.shape[1]) - engine.gram(q.conj().T)) / 2)
 
 
 def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
