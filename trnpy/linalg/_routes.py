@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,6 @@ from trnpy.linalg._lu import order
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 ROUTE_S = 10e-6  # of deciding and of the route's own checks, measured on 4 x 4 calls (benchmarks/linalg)
-
-
-def host_only(*call: Any) -> NoReturn:
-    """What a row without a device path has instead of an algorithm and its error measure."""
-    raise Unsupported(Reason.LAYOUT, "no device path")
 
 
 @functools.lru_cache(maxsize=1024)  # interpolating takes as long as a small call
