@@ -349,11 +349,9 @@ def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
     def errors(w, x):
         return np.abs(a @ x - x * w).max() / norm, np.abs(x.T @ x - np.eye(n)).max()
 
-    # MRRR leaves orthogonality at many n eps, by chance: SciPy's own is off by 9 on graded spectra at n = 202, and by
-    # 51, 27, 27, 12, ... in float32 on the worst of 60 sums of an identity and one vector's square at n = 201.
-    chance = 10 if family.startswith("graded") else 60 if family == "rank 1 plus identity" and dtype == "f4" else 1
     for mine, other in zip(errors(w, x), errors(w0, x0), strict=True):
-        assert mine <= max(3 * other, chance * n * eps(dtype))
+        # On graded spectra MRRR leaves orthogonality at several n eps, by chance: SciPy's own 9 n eps at n = 202.
+        assert mine <= max(3 * other, (10 if family.startswith("graded") else 1) * n * eps(dtype))
     assert np.abs(w - w0).max() <= 30 * eps(dtype) * norm
 
 

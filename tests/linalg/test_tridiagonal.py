@@ -135,3 +135,12 @@ def test_what_lapack_would_scale_is_the_reference_s(value):
     else:
         with pytest.raises(ValueError, match="array must not contain infs or NaNs"):
             trnpy.linalg.eigh(a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_cluster_has_orthogonal_vectors_where_mrrr_alone_leaves_many_eps(dtype):
+    n = 201
+    for seed in range(20):
+        a = hermitian("rank 1 plus identity", n, dtype, seed).astype(dtype)
+        _, x = _tridiagonal.eigh(a, True, np.dtype(dtype))
+        assert np.abs(x.T @ x - np.eye(n)).max() <= n * np.finfo(dtype).eps / 4
