@@ -296,10 +296,20 @@ def test_what_follows_a_piece_of_ill_conditioned_matrices_is_scipys(name, monkey
         kept = getattr(_stacks, function)
         monkeypatch.setattr(_stacks, function, lambda x, *r, kept=kept, **o: sizes.append(len(x)) or kept(x, *r, **o))
     ours, theirs = run(name, *((a, a[..., :1]) if name == "lstsq" else (a,)))
-    assert sizes == [100] * 4
+    assert sizes == [_stacks.FIRST, 100, 100, 100]
     ours, theirs = (x[0] if name == "lstsq" else x for x in (ours, theirs))
     np.testing.assert_array_equal(ours[300:], theirs[300:])
     np.testing.assert_allclose(ours[:300], theirs[:300], rtol=1e-6, atol=1e-6)
+
+
+def test_of_a_stack_that_is_mostly_scipys_a_small_piece_is_computed_in_vain(monkeypatch):
+    monkeypatch.setattr(_stacks, "SPREAD", (0.9, 0.95))
+    a = ill_conditioned(COUNT, 1e10, 0.7)[::-1].copy()
+    sizes, kept = [], _stacks._inv
+    monkeypatch.setattr(_stacks, "_inv", lambda x: sizes.append(len(x)) or kept(x))
+    ours, theirs = run("inv", a, route=False)
+    assert sizes == [_stacks.FIRST]
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", ["definite", "indefinite"])

@@ -9,6 +9,7 @@ dimensions first.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -35,9 +36,13 @@ from trnpy._dispatch import Reason, Unsupported
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
 # Where in a stack matrices are looked at first: multiples of the golden ratio, even and in step with nothing.
-SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 6))
-LEAD = 2  # of one kind over the other, after which no more are
-MOST = 0.5  # of a piece, ill-conditioned: then the rest is SciPy's, which has most of it to do anyway
+SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 17))
+# A matrix that is SciPy's counts for two others, until there is that much more of one kind: of a stack half of which
+# are SciPy's one in eight passes, of one with a tenth of them 98 in 100.
+LEAD = 4
+MOST = 1 / 3  # of a piece, ill-conditioned: then the rest is SciPy's, which has much of it to do anyway
+WHOLE = 0.8  # of a stack, SciPy's: then all of it is, for choosing matrices takes SciPy's function an eighth longer
+FIRST = 64  # matrices of the first piece, enough to tell a third from a half
 NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
@@ -86,7 +91,7 @@ def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Call
             _guards.finite(*[x for x in args if isinstance(x, np.ndarray)])
             flat = [x.reshape(-1, *x.shape[-2:]) if _is_stack(x) else x for x in args]
             results, theirs = _of_pieces(function, flat)
-            if theirs.all():
+            if np.count_nonzero(theirs) > WHOLE * len(theirs):
                 raise Unsupported(Reason.VALUE, "ill-conditioned, or triangular or banded")
             if theirs.any():
                 _mend(results, scipys(theirs, *flat), theirs)
@@ -108,8 +113,8 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
     step = max(PIECE // math.prod(shape), 1)
     results: list[np.ndarray] = []
     theirs = np.ones(count, bool)
-    for i in range(0, count, step):
-        here = slice(i, i + step)
+    for start, end in itertools.pairwise(_ends(count, step)):
+        here = slice(start, end)
         try:
             with np.errstate(all="ignore"):  # overflow shows in the result, and SciPy then says what it says
                 *parts, doubtful = function(*[x[here] if _is_stack(x) else x for x in args])
@@ -119,7 +124,7 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
             if not np.isfinite(part).all():
                 doubtful |= ~np.isfinite(part).all(axis=tuple(range(1, part.ndim)))
         theirs[here] = doubtful
-        if step >= count:
+        if end - start == count:
             return parts, theirs
         results = results or [np.empty((count, *part.shape[1:]), part.dtype) for part in parts]
         for whole, part in zip(results, parts, strict=True):
@@ -127,6 +132,12 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
         if np.count_nonzero(doubtful) > MOST * len(doubtful):
             break
     return results, theirs
+
+
+def _ends(count: int, step: int) -> list[int]:
+    """Where pieces of a stack of ``count`` matrices begin and end: a small one first, by which many losses show."""
+    first = min(FIRST, step)
+    return sorted({0, *range(first, count, step), count})
 
 
 def promising(judge: Look, a: np.ndarray) -> bool:
@@ -142,8 +153,8 @@ def promising(judge: Look, a: np.ndarray) -> bool:
     for at in SPREAD:
         one = flat[int(len(flat) * at)]
         lu = getrf(one.T)[0]  # in Fortran order without a copy
-        lead += -1 if judge(one, list(map(abs, lu.diagonal().tolist()))) else 1
-        if abs(lead) == LEAD:
+        lead += -2 if judge(one, list(map(abs, lu.diagonal().tolist()))) else 1
+        if abs(lead) >= LEAD:
             break
     return lead > 0
 
