@@ -59,6 +59,10 @@ def cases(n: int):
     # Sums that overflow: of one product, and of products of products, which another order of sums must not decide.
     big = np.full((n, n), 1e200)
     yield "overflow", lambda: np.einsum("ij,jk->ik", big, big), lambda: trnpy.einsum("ij,jk->ik", big, big)
+    # NaNs in half the result that a look at a few elements misses.
+    gaps = a.copy()
+    gaps[: n // 2, n // 2] = np.nan
+    yield "NaNs", lambda: np.einsum("ij,jk->ik", gaps, b), lambda: trnpy.einsum("ij,jk->ik", gaps, b)
     if n <= 64:
         chain = "ij,jk,kl->il", big, big, a
         yield "chain", lambda: np.einsum(*chain), lambda: trnpy.einsum(*chain)

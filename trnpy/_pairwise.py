@@ -64,20 +64,19 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     """The contraction by BLAS, with no warning: NumPy's loop has none.
 
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
-    products where a look at the operands can tell.  Those of a few rows and columns are computed once more.
+    products where a look at the operands can tell.  Those of a few rows and columns are computed once more, and those
+    of one product that come from infs and NaNs alone are the same in any order.
     """
     # Beside stacks and vectors, which empty the caches and are soon done, the look takes 4 % of the product.
     first = len(p.steps) > 1 or (p.loop_flops > LONG_FLOPS and not p.steps[0].batch and not p.steps[0].vector)
     if first:
         _bounded(arrays, dtype)
     c = QUIET.copy().run(_multiplier(p, dtype), *arrays)
-    # A finite sum of squares has finite terms, and takes a fraction of a look at each; that of one product whose
-    # terms overflow is not finite, unless they cancel to the last digit.
-    if not math.isfinite(np.vdot(flat := c.ravel("K"), flat).real):
+    if not _guards.all_finite(c):
         if not first:
             _bounded(arrays, dtype)
-        if (bad := ~np.isfinite(c)).any():
-            _repair(p, arrays, dtype, c, bad)
+        if not _in_any_order(p, arrays, dtype):
+            _repair(p, arrays, dtype, c, ~np.isfinite(c))
     if order == "C":
         c = np.ascontiguousarray(c) if c.ndim else c
     return c[()] if scalar and not c.ndim else c
@@ -89,10 +88,29 @@ def _bounded(arrays: Sequence[np.ndarray], dtype: np.dtype) -> None:
         raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
 
 
+def _in_any_order(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype) -> bool:
+    """Whether infs and NaNs of the result come from operands alone: real ones of one product, too small to overflow.
+
+    Of complex numbers BLAS multiplies the result by 1 + 0i, which makes NaNs of infs.
+    """
+    if not _one_product(p) or dtype.kind == "c":
+        return False
+    bound = float(p.steps[0].extents[1])
+    for a in arrays:
+        sizes = np.abs(a)
+        bound *= float(sizes.max(initial=0, where=np.isfinite(sizes)))
+    return bound < _largest(dtype.char)
+
+
+def _one_product(p: Plan) -> bool:
+    """Whether operands are multiplied as they are: no diagonals or sums of them, no product of products."""
+    return len(p.steps) == 1 and all(taken.index is None and taken.subscripts is None for taken in p.taken)
+
+
 @functools.lru_cache(maxsize=4096)
 def _multiplier(p: Plan, dtype: np.dtype) -> Callable[..., np.ndarray]:
     """The contraction of a call's operands on the host."""
-    if len(p.steps) > 1 or any(taken.index is not None or taken.subscripts is not None for taken in p.taken):
+    if not _one_product(p):
         hosts = (HOST,) * len(p.steps)
         return lambda *arrays: contract(p, arrays, dtype, hosts)
     product, axes = on_host(p.steps[0]), p.axes

@@ -317,11 +317,7 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
 def _finite(result: np.ndarray) -> np.ndarray:
     """``result``, if finite: what becomes of infs and NaNs, and of overflow in another order, is SciPy's to say."""
-    flat = result.ravel()
-    # A sum of squares reads once and writes nothing; it may overflow, but what is finite has no NaN or inf.
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all()
-    if not finite:
+    if not _guards.all_finite(result):
         raise Unsupported(Reason.VALUE, "infs or NaNs")
     return result
 
