@@ -209,7 +209,10 @@ def test_blocks_times_blocks_have_scipys_pattern(seed, sizes, dtype, density, fl
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("block", "columns", "strips"), (((128, 128), 64, 2), ((128, 128), 72, 1), ((160, 96), 84, 2)))
+@pytest.mark.parametrize(
+    ("block", "columns", "strips"),
+    (((128, 128), 64, 2), ((128, 128), 72, 1), ((160, 96), 84, 2), ((64, 64), 128, 1), ((64, 64), 64, 1)),
+)
 def test_large_blocks_meet_strips_of_columns(dtype, block, columns, strips):
     rng = np.random.default_rng(11)
     a = blocked(rng, 5, 6, block, 0.8, dtype)
@@ -219,6 +222,8 @@ def test_large_blocks_meet_strips_of_columns(dtype, block, columns, strips):
     ours = _spmm.bsr_dense(a.indptr, a.indices, a.data, x)
     assert ours.flags.c_contiguous and ours.flags.owndata
     assert_within(ours, a @ x, product_bound(magnitudes(a), x))
+    turned = a.data.transpose(0, 2, 1).copy().transpose(0, 2, 1)
+    assert_within(_spmm.bsr_dense(a.indptr, a.indices, turned, x), a @ x, product_bound(magnitudes(a), x))
 
 
 def test_products_of_threads_at_once_do_not_share_memory():
