@@ -155,10 +155,11 @@ def routed(op: Op) -> Callable[..., Any]:
         policy = current_policy()
         ledger, log = _report.Process.ledger, _trace.get()
         if ledger is None and log is None:
-            if plain and at_rest(policy):
+            if at_rest(policy):
                 _Rest.policy = settled_policy()
-                return reference(*args, **kwargs)
-            if plain and not policy.force and _elements(args) <= op.small:
+                if plain:
+                    return reference(*args, **kwargs)
+            elif plain and not policy.force and _elements(args) <= op.small:
                 return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
         started = time.perf_counter()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 
 from trnpy import _guards
 from trnpy._calibration import HostRates, current_rates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, unattended
+from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, decide, unattended
 from trnpy._engine import Engine, at_rest
-from trnpy._policy import current_policy
+from trnpy._policy import Policy, current_policy
 from trnpy._precision import probe
 from trnpy.sparse import _device, _offer, _spgemm, _spmm
 from trnpy.sparse._tiles import compressed
@@ -32,6 +33,7 @@ ROW_LEAST = 16  # stored elements a row, on average, before rows that share colu
 IN_CACHE = 128  # of products whose size tells BLAS' speed without NumPy's call
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
+KINDS = 4096  # of products whose decisions are remembered, of which a program has few
 NO_DEVICE = (Reason.NO_DEVICE, "no device")
 PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` are their elements
 
@@ -44,6 +46,7 @@ def is_sparse(a: Any) -> bool:
 class Products:
     """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all pass through here."""
 
+    format: str
     _shape: tuple[int, ...]
     _matmul_vector: Callable[[Any], Any]
     _matmul_multivector: Callable[[Any], Any]
@@ -60,9 +63,13 @@ class Products:
             shape, rows, n = other.shape, self._shape[0], self._shape[-1]
             if shape == (n,):
                 return self._matmul_vector(other)
-            columns = len(shape) == 2 and shape[0] == n and shape[1] > 1
-            if columns and (other.size * rows < BLOCK_LEAST or not _may_block((self, other), {})):
-                return self._matmul_multivector(other)
+            if len(shape) == 2 and shape[0] == n and shape[1] > 1:
+                if other.size * rows < BLOCK_LEAST:
+                    return self._matmul_multivector(other)
+                if self.format == "bsr" and current_policy().fallback != "raise":
+                    return _bsr_or_scipys(self, other)
+                if not _may_block((self, other), {}):
+                    return self._matmul_multivector(other)
         return matmul(self, other)
 
     def multiply(self, other: Any) -> Any:
@@ -269,6 +276,42 @@ def _dense_route(a: Any, x: np.ndarray, real: int) -> Route | None:
     return None
 
 
+class _Known:
+    """Which kinds of products of blocks with dense columns take the route where there is no device."""
+
+    paying: Final[dict[tuple[Any, ...], bool]] = {}
+
+
+def _bsr_or_scipys(a: Any, x: np.ndarray) -> Any:
+    """A X for A in BSR where there is no device: shapes, dtypes and rates decide how, each time alike.
+
+    To decide anew takes 300 us after other work, which leaves the caches to itself.
+    """
+    kind = a._shape, a.data.shape, int(a.indptr[-1]), x.shape, a.data.dtype, x.dtype, current_rates()
+    pays = _Known.paying.get(kind)
+    if pays is None:
+        if len(_Known.paying) >= KINDS:
+            _Known.paying.clear()
+        pays = _Known.paying[kind] = _may_block((a, x), {}) and _bsr_pays(a, x)
+    if pays:
+        with contextlib.suppress(Unsupported):
+            return _bsr_times(a, x)
+    return a._matmul_multivector(x)
+
+
+def _bsr_pays(a: Any, x: np.ndarray) -> bool:
+    try:
+        return bool(decide(MATMUL.name, prepare_matmul(a, x), None, Policy(), current_rates()).route)
+    except Unsupported:
+        return False
+
+
+def _bsr_times(a: Any, x: np.ndarray) -> np.ndarray:
+    """A X for A in BSR, block by block and with no warning, as SciPy's loop; Unsupported where it is not finite."""
+    x = x.astype(a.dtype, copy=False)
+    return _finite(_spmm.bsr_dense(a.indptr, a.indices[: a.indptr[-1]], a.data, x))
+
+
 def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
     (r, c), m = a.blocksize, x.shape[1]
     count = int(a.indptr[-1])
@@ -277,12 +320,7 @@ def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
         copied: float = 2 * x.nbytes / rates.copy_bytes_per_s
         return _blocks_s(rates, count, real * r * c * m, a.dtype) + copied + ROUTE_S
 
-    def run() -> Any:
-        with np.errstate(all="ignore"):
-            result = _spmm.bsr_dense(a.indptr, a.indices[:count], a.data, x.astype(a.dtype, copy=False))
-        return _finite(result)
-
-    return Route("products of blocks", seconds, run)
+    return Route("products of blocks", seconds, functools.partial(_bsr_times, a, x))
 
 
 def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:

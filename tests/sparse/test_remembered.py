@@ -1,0 +1,173 @@
+"""Decisions of products of blocks that are remembered where there is no device: whatever they rest on may change."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import trnpy
+import trnpy.sparse
+from trnpy._calibration import DEFAULT_COPY, DEFAULT_CURVES, HostRates
+from trnpy._dispatch import FallbackError, Reason
+from trnpy._engine import HOST, engine
+from trnpy._policy import Attention, Policy, Process
+from trnpy.sparse import _ops, _spmm
+
+REST = Policy(device="none")
+
+
+def blocked(rng, block, dtype="f8", side=768):
+    """BSR in trnpy's class: half of the blocks, in order."""
+    count = side // block
+    pattern = scipy.sparse.csr_array(rng.random((count, count)) < 0.5)
+    data = rng.standard_normal((pattern.nnz, block, block)).astype(dtype)
+    return trnpy.sparse.bsr_array((data, pattern.indices, pattern.indptr), shape=(side, side))
+
+
+def scipys(a, x):
+    return scipy.sparse.bsr_array((a.data, a.indices, a.indptr), shape=a.shape) @ x
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Calls of what decides anew and of the route, in a process at rest that asked for nothing yet."""
+    found = {"prepare_matmul": 0, "bsr_dense": 0, "_bsr_or_scipys": 0}
+
+    def counted(module, name):
+        function = getattr(module, name)
+
+        def call(*arguments):
+            found[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    for module, name in ((_ops, "prepare_matmul"), (_spmm, "bsr_dense"), (_ops, "_bsr_or_scipys")):
+        counted(module, name)
+    monkeypatch.setattr(Attention, "asked", False)
+    monkeypatch.setattr(Process, "policy", REST)
+    monkeypatch.setattr(_ops._Known, "paying", {})
+    return found
+
+
+@pytest.fixture
+def remembered(counts):
+    """A matrix and columns whose product was decided, and remembered by the second call."""
+    rng = np.random.default_rng(0)
+    a, x = blocked(rng, 64), rng.standard_normal((768, 64))
+    a @ x, a @ x
+    assert list(_ops._Known.paying.values()) == [True]
+    counts.update(dict.fromkeys(counts, 0))
+    return a, x
+
+
+def test_the_third_product_of_a_kind_decides_nothing_and_has_the_bits_of_the_first(counts):
+    rng = np.random.default_rng(1)
+    a, x = blocked(rng, 64), rng.standard_normal((768, 64))
+    products = [a @ x for _ in range(4)]
+    assert counts == {"prepare_matmul": 1, "bsr_dense": 4, "_bsr_or_scipys": 3}
+    for product in products[1:]:
+        np.testing.assert_array_equal(product, products[0])
+    other = blocked(rng, 64)
+    other.data, other.indices, other.indptr = rng.standard_normal(a.data.shape), a.indices, a.indptr
+    np.testing.assert_allclose(other @ x, scipys(other, x), atol=1e-11)
+    assert counts["prepare_matmul"] == 1 and counts["bsr_dense"] == 5
+
+
+def test_arrays_changed_in_place_are_in_the_next_product(remembered, counts):
+    a, x = remembered
+    a.data[1] *= -3
+    begin, end = a.indptr[2:4]
+    a.indices[begin:end] = a.indices[begin:end][::-1].copy()
+    np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
+    a.indptr[-1] = a.indptr[-2]
+    assert not (a @ x)[-64:].any()
+    np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
+    assert counts["bsr_dense"] == 3 and counts["prepare_matmul"] == 1  # of fewer blocks
+
+
+def test_blocks_of_another_size_in_the_same_object_are_another_kind(remembered, counts):
+    a, x = remembered
+    count = len(a.indices)
+    for size in (32, 2):
+        every = 768 // size
+        a.data = np.random.default_rng(2).standard_normal((count, size, size))
+        a.indptr = np.minimum(np.arange(every + 1) * 8, count)
+        a.indices = np.arange(count) % every
+        np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
+    assert counts["bsr_dense"] == 1  # blocks of 2 are SciPy's
+    assert sorted(_ops._Known.paying.values()) == [False, True, True]
+
+
+def test_few_columns_are_another_kind(remembered, counts):
+    a, x = remembered
+    np.testing.assert_array_equal(a @ x[:, :4], scipys(a, x[:, :4]))
+    assert counts["_bsr_or_scipys"] == 1 and counts["bsr_dense"] == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "other"), (("f4", "f4"), ("f8", "f4"), ("c16", "f8"), ("f4", "f8"), ("f8", "c16"), ("i8", "f8"))
+)
+def test_dtypes_are_told_apart(remembered, counts, dtype, other):
+    x = remembered[1].astype(other)
+    a = blocked(np.random.default_rng(0), 64, dtype)  # the pattern that is remembered
+    for _ in range(2):
+        ours, theirs = a @ x, scipys(a, x)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=3e3 * np.finfo(theirs.dtype).eps)
+    assert counts["bsr_dense"] == 2 * (np.result_type(dtype, other) == dtype)
+
+
+def test_rates_that_were_measured_anew_decide_anew(remembered, counts, monkeypatch):
+    a, x = remembered
+    swift = HostRates(dict(DEFAULT_CURVES, bsr=((1, 1e15), (16, 1e15))), DEFAULT_COPY, True, "a swift loop")
+    monkeypatch.setattr(_ops, "current_rates", lambda: swift)
+    np.testing.assert_array_equal(a @ x, scipys(a, x))
+    assert counts["bsr_dense"] == 0 and counts["prepare_matmul"] == 1
+
+
+def test_a_policy_of_the_process_that_requires_a_device_is_heard(remembered, monkeypatch):
+    a, x = remembered
+    monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
+    a @ x[:, 0]  # of which nothing is asked
+    for _ in range(2):
+        with pytest.raises(FallbackError, match="no_device"):
+            a @ x
+    monkeypatch.setattr(Process, "policy", REST)
+    np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
+
+
+def test_a_policy_of_a_block_a_trace_and_an_engine_that_appears_are_heard(remembered, counts):
+    a, x = remembered
+    with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
+        a @ x
+    assert [d.on_device for d in log] == [True] and counts["_bsr_or_scipys"] == counts["bsr_dense"] == 0
+    with trnpy.trace() as log:
+        a @ x
+    assert [(d.reason, d.route) for d in log] == [(Reason.ROUTE, "products of blocks")]
+    assert counts["_bsr_or_scipys"] == 0
+
+
+def test_a_report_that_is_asked_for_later_has_the_product(remembered, counts):
+    a, x = remembered
+    with trnpy.profile() as run:
+        a @ x
+    assert len(run.calls) == 1 and counts["_bsr_or_scipys"] == 0
+
+
+@pytest.mark.parametrize("bad", (np.inf, np.nan, 1e200))
+def test_what_is_not_finite_is_scipys_and_without_a_warning(remembered, counts, bad):
+    a, x = remembered
+    a.data[3, 2, 1] = bad
+    x[64 * a.indices[3] + 1] = bad  # 1e200 overflows
+    ours = a @ x
+    assert not np.isfinite(ours).all()
+    np.testing.assert_array_equal(ours, scipys(a, x))
+    assert counts["bsr_dense"] == 1
+
+
+def test_kinds_that_are_remembered_are_bounded(remembered, monkeypatch):
+    a, x = remembered
+    monkeypatch.setattr(_ops, "KINDS", 3)
+    for m in range(16, 24):
+        np.testing.assert_allclose(a @ x[:, :m], scipys(a, x[:, :m]), atol=1e-11)
+        assert len(_ops._Known.paying) <= 3
