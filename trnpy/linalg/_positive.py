@@ -27,12 +27,8 @@ from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-# Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3; measured
-# from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
-CONDITION = {"d": 1e10, "f": 1e4}
 BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
-LAST, SPREAD = 32, 4  # rows and columns whose factorization is lost in that of as many times more
-RANGE = {"d": (1e-150, 1e150), "f": (1e-18, 1e18)}  # where squares neither overflow nor vanish
+LAST, SPREAD = 32, 8  # rows and columns whose factorization is lost in that of as many times more
 ANY = (0.0, math.inf)  # norm
 
 
@@ -54,6 +50,26 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Of a dtype."""
+
+    # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3;
+    # measured from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
+    condition: float
+    low: float  # from here to the next squares neither overflow nor vanish
+    high: float
+    potrf: Any
+    syevd: Any
+
+
+@functools.cache
+def _kind(char: str) -> _Kind:
+    limits = (1e10, 1e-150, 1e150) if char in "dD" else (1e4, 1e-18, 1e18)
+    names = "potrf", "heevd" if char in "FD" else "syevd"
+    return _Kind(*limits, *_host.lapack.get_lapack_funcs(names, dtype=char))
+
+
 class _Looked(threading.local):
     """What the look of a thread found positive definite, for the route of the same call."""
 
@@ -71,14 +87,18 @@ def positive(name: str) -> Look:
         a = args[0] if args else kwargs.get("A")
         if type(a) is not np.ndarray:
             return False
-        if a.ndim < 2 or a.shape[-1] < least or a.shape[-2] != a.shape[-1] or a.dtype.char not in dtypes or a.size == 0:
+        shape = a.shape
+        n, single = shape[-1] if shape else 0, len(shape) == 2
+        if n < least or a.dtype.char not in dtypes or len(shape) < 2 or shape[-2] != n or not a.size:
             return False
-        first = a[(0,) * (a.ndim - 2)] if a.ndim > 2 else a
-        ends = 0 < first[0, 0].real <= norms[1] and 0 < first[-1, -1].real <= norms[1]
-        if not ends or first[0, -1] != first[-1, 0].conjugate():
+        at = a.item if single else a[(0,) * (len(shape) - 2)].item
+        ends = 0 < at(0, 0).real <= norms[1] and 0 < at(-1, -1).real <= norms[1]
+        if not ends or at(0, -1) != at(-1, 0).conjugate():
             return False
-        if a.ndim == 2:
-            if _doubt(a, norms):
+        if single:
+            if n >= SPREAD * LAST and not _promising(a):
+                return False
+            if not _bounded(a.copy()) or _unlike(a, norms):
                 return False
             _looked.matrix = weakref.ref(a)
         return True
@@ -122,7 +142,7 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
 
 
 def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
-    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) of condition below CONDITION; else Unsupported."""
+    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
     looked, _looked.matrix = _looked.matrix, None
     if looked is None or looked() is not a:
         certify(a, norms)
@@ -145,7 +165,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     elif len(a) >= BY_STEPS:
         w, q = _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
     else:
-        w, q, failed = _lapack(a.dtype.char).syevd(a.T, lower=1)
+        w, q, failed = _kind(a.dtype.char).syevd(a.T, lower=1)
         if failed:
             raise LinAlgError(f"divide and conquer of {len(a)} rows failed: syevd gave {failed}")
     return w, q
@@ -171,27 +191,24 @@ def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
-    """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below CONDITION, its norm in ``norms``."""
-    if doubt := _doubt(a, norms):
-        raise Unsupported(Reason.VALUE, doubt)
+    """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below its limit, its norm in ``norms``."""
+    if not _bounded(a.copy()):
+        limit = _kind(a.dtype.char).condition
+        raise Unsupported(Reason.VALUE, f"not positive definite, or condition number above {limit:.0e}")
+    if difference := _unlike(a, norms):
+        raise Unsupported(Reason.VALUE, difference)
 
 
-def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
-    """What of a (..., n, n) is not as ``certify`` wants it, "" if nothing.
+def _promising(a: np.ndarray) -> bool:
+    """Whether the first row and column of a (n, n) agree, and its last ones alone are as ``certify`` wants all.
 
-    A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
-    decides before anything expensive, and costs a hundredth of it. The last rows and columns alone have eigenvalues
-    no smaller: most graded matrices and kernels of neighbouring points end with them.
+    Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
     """
-    limit = CONDITION[a.real.dtype.char]
-    ill = f"not positive definite, or condition number above {limit:.0e}"
-    if a.shape[-1] >= SPREAD * LAST and not _bounded(a[..., -LAST:, -LAST:].copy(), limit):
-        return ill
-    moved = a.copy()  # reads a in order, after which it is in a cache
-    if not (moved[..., 0, :] == moved[..., :, 0].conj()).all():
-        return "not Hermitian"
-    if not _bounded(moved, limit):
-        return ill
+    return bool((a[0] == a[:, 0].conj()).all()) and _bounded(a[-LAST:, -LAST:].copy())
+
+
+def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
+    """What of a (..., n, n) besides its condition is not as ``certify`` wants it, "" if nothing."""
     for j in range(0, a.shape[-1], MIRROR):
         if not (a[..., j : j + MIRROR, j:] == adjoint(a[..., j:, j : j + MIRROR])).all():
             return "not Hermitian"
@@ -205,18 +222,27 @@ def _doubt(a: np.ndarray, norms: tuple[float, float]) -> str:
     return ""
 
 
-def _bounded(a: np.ndarray, limit: float) -> bool:
-    """Whether all eigenvalues of Hermitian a (..., n, n), which is overwritten, exceed a ``limit``-th of their sum.
+def _bounded(a: np.ndarray) -> bool:
+    """Whether all eigenvalues of Hermitian a (..., n, n), which is overwritten, exceed their sum over the condition.
 
-    False where the square of that leaves the range of the dtype.
+    A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
+    decides before anything expensive, and costs a hundredth of it.  False where the square of the sum leaves the range
+    of the dtype.
     """
-    low, high = RANGE[a.real.dtype.char]
-    if a.ndim == 2:  # in Python's numbers: after a large call each function of NumPy's takes 5 us to come into cache
-        trace = sum(a.reshape(-1)[:: len(a) + 1].real.tolist())
-        return low < trace < high and _definite(a, -trace / limit)
+    kind = _kind(a.dtype.char)
+    if a.ndim == 2:
+        # In one piece, and in Python's numbers: after a large call each function takes 5 us to come into cache.
+        diagonal = a.reshape(-1)[:: len(a) + 1]
+        trace = sum(diagonal.real.tolist())
+        if not kind.low < trace < kind.high:
+            return False
+        diagonal -= trace / kind.condition
+        # Of either triangle; from the lower one it is up to a third faster.
+        l, failed = kind.potrf(a.T, lower=True, clean=False, overwrite_a=True)
+        return not failed and math.isfinite(l.item(-1, -1).real)
     with np.errstate(all="ignore"):
         traces = np.trace(a, axis1=-2, axis2=-1).real
-    return bool(((low < traces) & (traces < high)).all()) and _definite(a, -traces / limit)
+    return bool(((kind.low < traces) & (traces < kind.high)).all()) and _definite(a, -traces / kind.condition)
 
 
 def _squares(a: np.ndarray) -> Any:
@@ -229,11 +255,6 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
 
     Diagonals are finite; infs and NaNs elsewhere are not positive definite.
     """
-    if a.ndim == 2:
-        a.reshape(-1)[:: len(a) + 1] += shift
-        # Of either triangle of a Hermitian matrix; from the lower one it is up to a third faster.
-        l, failed = _lapack(a.dtype.char).potrf(a.T, lower=True, clean=False, overwrite_a=True)
-        return not failed and math.isfinite(l[-1, -1].real)
     np.einsum("...ii->...i", a)[...] += shift[..., np.newaxis]
     with np.errstate(all="ignore"):
         try:
@@ -241,17 +262,6 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
         except LinAlgError:
             return False
     return bool(np.isfinite(l[..., -1, -1]).all())
-
-
-@dataclass(frozen=True, slots=True)
-class _Lapack:
-    potrf: Any
-    syevd: Any
-
-
-@functools.cache
-def _lapack(char: str) -> _Lapack:
-    return _Lapack(*_host.lapack.get_lapack_funcs(("potrf", "heevd" if char in "FD" else "syevd"), dtype=char))
 
 
 @dataclass(frozen=True, slots=True)
