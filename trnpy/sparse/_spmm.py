@@ -227,7 +227,7 @@ def _is_like_the_next(indptr: np.ndarray, indices: np.ndarray, row: int) -> bool
     begin, end, after = indptr[row : row + 3].tolist()
     if after - end != end - begin:
         return False
-    return begin == end or (indices[begin] == indices[end] and indices[end - 1] == indices[after - 1]).item()
+    return begin == end or bool(indices[begin] == indices[end] and indices[end - 1] == indices[after - 1])
 
 
 def _panels(a: Any, alike: Groups) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
