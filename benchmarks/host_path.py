@@ -7,12 +7,7 @@ ill-conditioned (1e10), singular to working precision (1e16, where SciPy warns),
 from __future__ import annotations
 
 import functools
-import os
-import random
-import statistics
-import time
 import warnings
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -20,17 +15,13 @@ import scipy.linalg
 
 import trnpy
 import trnpy.linalg
-from benchmarks._measure import gate, header
+from benchmarks._measure import gate, header, measured, paired
 
 LIMIT = 1.02
 STACKS = ((64, 4), (128, 4), (1000, 4), (3000, 4), (200, 12), (60, 64))
 SHARES = {"all": 1.0, "half": 0.5, "a tenth": 0.1, "one": 0.0}
 SIZES = (64, 128, 256, 512, 1024)
 FROM_S = 100e-6
-TURN_S = 1e-3  # for which a call is repeated before it is another's turn
-ROW_S = 0.4  # spent on a row, at first
-ROUNDS = 11, 301  # of a row: odd numbers, so that the median is one of them
-ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
 
 
 def specials(n: int, rng: np.random.Generator):
@@ -104,57 +95,6 @@ def pair(name: str, args: tuple):
     return tuple(functools.partial(getattr(module, name), *args) for module in (scipy.linalg, trnpy.linalg))
 
 
-def clock() -> Callable[[], float]:
-    """On one thread processor time: other processes do not count."""
-    return time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
-
-
-def paired(
-    original: Callable[[], object], ours: Callable[[], object], row_s: float = ROW_S
-) -> tuple[float, float] | None:
-    """Median seconds of the original, and the median of the ratios of ours to it; None below FROM_S.
-
-    Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
-    slows both alike.
-    """
-    now = clock()
-
-    def turn(call: Callable[[], object], repeats: int) -> float:
-        start = now()
-        for _ in range(repeats):
-            call()
-        return (now() - start) / repeats
-
-    ours()
-    once = min(turn(original, 1) for _ in range(4))
-    if once < 0.8 * FROM_S:
-        return None
-    repeats = max(round(TURN_S / once), 1)
-    rounds = min(max(round(row_s / (2 * once * repeats)) | 1, ROUNDS[0]), ROUNDS[1])
-    order = random.Random(rounds)
-    seconds, ratios = [], []
-    for _ in range(rounds):
-        if order.random() < 0.5:
-            theirs, mine = turn(original, repeats), turn(ours, repeats)
-        else:
-            mine, theirs = turn(ours, repeats), turn(original, repeats)
-        seconds.append(theirs)
-        ratios.append(mine / theirs)
-    median = statistics.median(seconds)
-    return None if median < FROM_S else (median, statistics.median(ratios))
-
-
-def measured(original: Callable[[], object], ours: Callable[[], object]) -> tuple[float, float] | None:
-    """``paired``, of which a loss is measured again before it counts."""
-    found = paired(original, ours)
-    for attempt in range(1, ATTEMPTS):
-        if found is None or found[1] <= LIMIT:
-            break
-        again = paired(original, ours, (1 + attempt) * ROW_S)
-        found = found if again is None else min(found, again, key=lambda f: f[1])
-    return found
-
-
 def over_stacks() -> int:
     """Print the stacks; how many are over LIMIT."""
     print(f"\n{'function':8}{'stack':>14}  {'of which':14}{'SciPy':>12}{'trnpy':>8}")
@@ -164,7 +104,7 @@ def over_stacks() -> int:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # both warn of the same
                 try:
-                    found = measured(original, ours)
+                    found = measured(original, ours, LIMIT, FROM_S)
                 except np.linalg.LinAlgError:  # a pivot happened to be zero: no result, no figure
                     continue
             if found is None:
@@ -182,7 +122,7 @@ def over_matrices() -> int:
     over = 0
     for n in SIZES:
         for name, original, ours in cases(n):
-            found = measured(original, ours)
+            found = measured(original, ours, LIMIT, FROM_S)
             if found is None:
                 continue
             seconds, ratio = found
@@ -198,7 +138,7 @@ def recorded() -> None:
     for n in SIZES:
         for name, original, ours in cases(n):
             with trnpy.trace():
-                found = paired(original, ours)
+                found = paired(original, ours, from_s=FROM_S)
             if found is not None:
                 print(f"{name:22}{n:6}{found[0] * 1e6:11.0f} us{found[1]:10.3f}", flush=True)
 

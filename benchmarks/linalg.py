@@ -25,7 +25,7 @@ import scipy.linalg
 
 import trnpy
 import trnpy.linalg
-from benchmarks._measure import gate, header, interleaved
+from benchmarks._measure import gate, header, measured
 from trnpy._dispatch import accelerated
 from trnpy.linalg._ops import NUMPY_OPS
 
@@ -118,37 +118,47 @@ def cases(largest: int) -> Iterator[Case]:
         yield from _cases(a, a @ a.swapaxes(1, 2) + n * np.eye(n), f"{count} x {n} x {n}", True)
 
 
-def measure(case: Case, seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Medians of SciPy's call and trnpy's; a loss is measured three times before it counts."""
-    rounds = 15 if seconds < 5e-3 else 7 if seconds < 0.1 else 3
-    calls = {"scipy": case.call(False), "trnpy": case.call(True)}
-    best: dict[str, float] = {}
-    for attempt in range(3):
-        found = interleaved(calls, rounds=rounds * (1 + attempt), clock=clock)
-        if not best or found["trnpy"] / found["scipy"] < best["trnpy"] / best["scipy"]:
-            best = found
-        if best["trnpy"] <= LIMIT * best["scipy"]:
-            break
-    return best
-
-
 def peak(call: Callable[[], object]) -> int:
     """Bytes that one call adds to a process of its own at most, C's and LAPACK's included."""
     # What earlier calls freed goes back to the system: reused it would not count, of whichever call comes second.
     ctypes.CDLL(None).malloc_trim(0)
+
+    def highest() -> str:
+        resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        call()
+        return str(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident, 1))
+
+    return int(in_child(highest))
+
+
+def route(call: Callable[[], object]) -> str:
+    """The host route of a call through trnpy, "" where it has none."""
+
+    def traced() -> str:
+        with warnings.catch_warnings(), trnpy.trace() as log:
+            warnings.simplefilter("ignore")
+            call()
+        return log[0].route
+
+    return in_child(traced)  # whoever recorded a call is asked whether to at each later one
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What ``work`` returns in a copy of this process."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        call()
-        highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        os.write(writer, str(max(highest - resident, 1)).encode())
-        os._exit(0)
+        try:
+            os.write(writer, work().encode())
+            os._exit(0)
+        finally:
+            os._exit(1)  # whatever work raises is not for this process's callers
     os.close(writer)
     with os.fdopen(reader) as result:
-        taken = int(result.read())
-    os.waitpid(child, 0)
-    return taken
+        found = result.read()
+    if os.waitpid(child, 0)[1]:
+        sys.exit("a copy of this process failed")
+    return found
 
 
 def _bytes(case: Case) -> int:
@@ -158,39 +168,36 @@ def _bytes(case: Case) -> int:
 def rows(largest: int, names: list[str]) -> tuple[int, int, int]:
     """Print every case; how many are over LIMIT, below what is wanted, over MEMORY."""
     over = short = hungry = 0
-    # On one thread processor time: other processes do not count.
-    clock = time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
     print(f"{'row':24}{'matrices':>16}{'SciPy':>12}{'trnpy':>12}{'gain':>8}  route; limit or wanted")
     for case in cases(largest):
         if names and case.name not in names:
             continue
-        with warnings.catch_warnings(), trnpy.trace() as log:
+        ours, scipys = case.call(True), case.call(False)
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # both warn of the same, and the figures are of time
             start = time.perf_counter()
-            case.call(True)()
-            first_s = time.perf_counter() - start
-            if first_s > LONGEST_S:
+            ours()
+            if (first_s := time.perf_counter() - start) > LONGEST_S:
                 print(f"{case.name:24}{case.what:>16}  left out: {first_s:.0f} s a call")
                 continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = measure(case, first_s, clock)  # nothing recorded
-        gain = found["scipy"] / found["trnpy"]
+            seconds, ratio = measured(scipys, ours, LIMIT)
+        taken = route(ours)
+        gain = 1 / ratio
         wanted = WANTED.get((case.name, case.what), 0.0)
-        remarks = [log[0].route]
+        remarks = [taken]
         if wanted:
             remarks.append(f"wanted {wanted:g}" + (": MISSED" if gain < wanted else ""))
             short += gain < wanted
-        if found["scipy"] >= FROM_S and found["trnpy"] > LIMIT * found["scipy"]:
+        if seconds >= FROM_S and ratio > LIMIT:
             remarks.append(f"OVER {LIMIT}")
             over += 1
-        if log[0].route and _bytes(case) >= MEASURED_BYTES:
-            bytes_ratio = peak(case.call(True)) / peak(case.call(False))
+        if taken and _bytes(case) >= MEASURED_BYTES:
+            bytes_ratio = peak(ours) / peak(scipys)
             if bytes_ratio > 1.05:
                 remarks.append(f"{bytes_ratio:.2f} times the memory" + (": OVER" if bytes_ratio > MEMORY else ""))
             hungry += bytes_ratio > MEMORY
         print(
-            f"{case.name:24}{case.what:>16}{found['scipy'] * 1e6:9.0f} us{found['trnpy'] * 1e6:9.0f} us{gain:8.2f}  "
+            f"{case.name:24}{case.what:>16}{seconds * 1e6:9.0f} us{seconds * ratio * 1e6:9.0f} us{gain:8.2f}  "
             + "; ".join(filter(None, remarks)),
             flush=True,
         )
