@@ -83,51 +83,59 @@ def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np
 
 def _by_rows(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, strips: np.ndarray) -> np.ndarray:
     """``bsr_dense`` for X in one of ``strips`` (1, columns, m): little is said for each block."""
-    (_, r, c), (_, n, m), nrows = blocks.shape, strips.shape, len(indptr) - 1
+    (_, r, _), m, nrows = blocks.shape, strips.shape[2], len(indptr) - 1
     out = np.empty((nrows * r, m), blocks.dtype)
-    xt = list(strips.reshape(n // c, c, m).transpose(0, 2, 1))
-    gemm, at, met = _gemm(blocks.dtype.char), blocks.transpose(0, 2, 1), indices.tolist()
+    gemm, met = _gemm(blocks.dtype.char), _met(indices, blocks, strips[0])
     targets = out.reshape(nrows, r, m).transpose(0, 2, 1)
     for ct, (s, e) in zip(targets, itertools.pairwise(indptr.tolist()), strict=True):
-        _add(gemm, xt, met[s:e], at[s:e], ct, 0.0)
+        if s == e:
+            ct[...] = 0
+        _add(gemm, met, e - s, ct, 0.0)
     return out
 
 
 def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, strips: np.ndarray) -> np.ndarray:
     """``bsr_dense`` for large blocks and X in ``strips`` (count, columns, width)."""
-    (_, r, c), (count, n, width), nrows = blocks.shape, strips.shape, len(indptr) - 1
+    (_, r, c), (count, _, width), nrows = blocks.shape, strips.shape, len(indptr) - 1
     out = np.empty((nrows * r, count * width), blocks.dtype)
-    xts = [list(x.reshape(n // c, c, width).transpose(0, 2, 1)) for x in strips]
-    gemm, at, met = _gemm(blocks.dtype.char), blocks.transpose(0, 2, 1), indices.tolist()
-    tile = np.empty((count, r, width), blocks.dtype)
+    gemm, met = _gemm(blocks.dtype.char), [_met(indices, blocks, x) for x in strips]
+    tile = np.empty((count, r, width), blocks.dtype).transpose(0, 2, 1) if count > 1 else None
+    rows = out.reshape(nrows, r, count, width).transpose(0, 2, 3, 1)
     # Where it does not copy operands, BLAS waits for each line of a block: it begins many rows of it at a time.
     fetch = c * width * blocks.itemsize <= CACHE_BYTES
     size, lines = r * c * blocks.itemsize, blocks.reshape(-1).view(np.uint8)[::LINE]
     step = max(AHEAD_BYTES // size, 1)
     ahead = np.empty(step * size // LINE + 1, np.uint8)
-    for row, (s, e) in zip(out.reshape(nrows, r, count, width), itertools.pairwise(indptr.tolist()), strict=True):
+    for row, (s, e) in zip(rows, itertools.pairwise(indptr.tolist()), strict=True):
         if s == e:
             row[...] = 0
             continue
-        targets = tile.transpose(0, 2, 1) if count > 1 else (row[:, 0].T,)
+        targets = row if tile is None else tile
         for h in range(s, e, step):
             after = min(h + step, e)
             if fetch:
                 read = lines[h * size // LINE : after * size // LINE]
                 ahead[: len(read)] = read
-            for xt, ct in zip(xts, targets, strict=True):
-                _add(gemm, xt, met[h:after], at[h:after], ct, float(h > s))
-        if count > 1:
-            row[...] = tile.swapaxes(0, 1)
+            for pairs, ct in zip(met, targets, strict=True):
+                _add(gemm, pairs, after - h, ct, float(h > s))
+        if tile is not None:
+            row[...] = tile
     return out
 
 
-def _add(gemm: Any, xt: list[np.ndarray], met: list[int], at: np.ndarray, ct: np.ndarray, beta: float) -> None:
-    """C^T = beta C^T + X^T A^T, of one block row."""
-    if not met:
-        ct[...] = 0
-    for j, block in zip(met, at, strict=False):  # an array notices its end as slowly as a product is computed
-        gemm(1.0, xt[j], block, beta, ct, 0, 0, 1)  # the last: in place
+def _met(indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each block, in order, the rows of X (columns, m) that it meets, and itself, both transposed."""
+    c, (n, m) = blocks.shape[2], x.shape
+    xt = list(x.reshape(n // c, c, m).transpose(0, 2, 1))
+    return zip(map(xt.__getitem__, indices.tolist()), blocks.transpose(0, 2, 1), strict=False)
+
+
+def _add(
+    gemm: Callable[..., Any], met: Iterator[tuple[np.ndarray, np.ndarray]], count: int, ct: np.ndarray, beta: float
+) -> None:
+    """C^T = beta C^T + X^T A^T, of the next ``count`` blocks."""
+    for xt, at in itertools.islice(met, count):
+        gemm(1.0, xt, at, beta, ct, 0, 0, 1)  # the last: in place
         beta = 1.0
 
 
