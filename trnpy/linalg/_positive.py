@@ -22,7 +22,7 @@ from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _eigh, _refine, _tridiagonal
 from trnpy.linalg._matrices import norm
-from trnpy.linalg._routes import MIRROR, ROUTE_S, Look, real, seconds_of
+from trnpy.linalg._routes import MIRROR, ROUTE_S, Look, mirror, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -61,13 +61,15 @@ class _Kind:
     high: float
     potrf: Any
     syevd: Any
+    syrk: Any  # of real numbers
 
 
 @functools.cache
 def _kind(char: str) -> _Kind:
     limits = (1e10, 1e-150, 1e150) if char in "dD" else (1e4, 1e-18, 1e18)
     names = "potrf", "heevd" if char in "FD" else "syevd"
-    return _Kind(*limits, *_host.lapack.get_lapack_funcs(names, dtype=char))
+    lapack = _host.lapack.get_lapack_funcs(names, dtype=char)
+    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(("syrk",), dtype=char))
 
 
 class _Looked(threading.local):
@@ -182,12 +184,24 @@ def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
         return np.asarray((q * f[..., np.newaxis, :]) @ adjoint(q))
     q *= np.sqrt(np.abs(f))[..., np.newaxis, :]
     if not mixed:
-        result = np.asarray(q @ adjoint(q))
+        result = _gram(q)
         return np.negative(result, out=result) if negative else result
-    low, high = q[:, :negative], q[:, negative:]
-    result = np.asarray(high @ adjoint(high))
-    result -= low @ adjoint(low)
+    result = _gram(q[:, negative:])
+    result -= _gram(q[:, :negative])
     return result
+
+
+def _gram(q: np.ndarray) -> np.ndarray:
+    """Q Q^H of q (..., n, k); of a single real one by the library whose LAPACK made it.
+
+    NumPy's and SciPy's OpenBLAS have threads of their own, and those of one wait for a processor as long as the other's
+    spin: with two of each, on two processors, 8 to 16 ms.
+    """
+    if q.ndim > 2 or q.dtype.kind == "c":
+        return np.asarray(q @ adjoint(q))
+    x = np.asarray(_kind(q.dtype.char).syrk(1.0, q).T)
+    mirror(x)
+    return x
 
 
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
@@ -213,7 +227,7 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
         if not (a[..., j : j + MIRROR, j:] == adjoint(a[..., j:, j : j + MIRROR])).all():
             return "not Hermitian"
     if norms != ANY:
-        squares, trace = _squares(a), a.trace(axis1=-2, axis2=-1).real
+        squares, trace = np.einsum("...ij,...ij->...", a, a.conj()).real, a.trace(axis1=-2, axis2=-1).real
         # The sum of the squares of the eigenvalues is at most their sum times the largest.
         if (squares < norms[0] * trace).any():
             return f"norm that may be below {norms[0]:.2g}"
@@ -245,17 +259,14 @@ def _bounded(a: np.ndarray) -> bool:
     return bool(((kind.low < traces) & (traces < kind.high)).all()) and _definite(a, -traces / kind.condition)
 
 
-def _squares(a: np.ndarray) -> Any:
-    """Sums (...) of the squares of a (..., n, n)."""
-    return np.vdot(a, a).real if a.ndim == 2 else np.einsum("...ij,...ij->...", a, a.conj()).real
-
-
 def _definite(a: np.ndarray, shift: Any) -> bool:
     """Whether a + shift I is positive definite for all of a (..., n, n), which is overwritten, and shifts (...).
 
     Diagonals are finite; infs and NaNs elsewhere are not positive definite.
     """
     np.einsum("...ii->...i", a)[...] += shift[..., np.newaxis]
+    if a.ndim == 2:
+        return not _kind(a.dtype.char).potrf(a.T, lower=True, clean=False, overwrite_a=True)[1]
     with np.errstate(all="ignore"):
         try:
             l = _numpy_cholesky(a)

@@ -108,6 +108,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
 
 INVERSE_LEAST = 256  # rows: below, Cholesky and LU of what is not definite take longer than solving (measured)
 MIRROR = 128  # rows and columns of a block that is mirrored, in a core's cache
+ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)
 
 
 def look_hermitian_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -133,6 +134,15 @@ def hermitian_inverse(problem: Problem) -> Route | None:
     return Route("potri", seconds, lambda: _hermitian_inverse(a))
 
 
+def mirror(x: np.ndarray) -> None:
+    """Make x (n, n) Hermitian from its lower triangle."""
+    for j in range(0, len(x), MIRROR):
+        end = min(j + MIRROR, len(x))
+        block = x[j:end, j:end]
+        np.copyto(block, block.conj().T, where=ABOVE[: end - j, : end - j])
+        x[j:end, end:] = x[end:, j:end].conj().T
+
+
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
     """Of Hermitian a (n, n), with a residual A X - I as small as NumPy's."""
     if not (np.array_equal(a[0], a[:, 0].conj()) and np.array_equal(a, a.conj().T)):
@@ -142,10 +152,7 @@ def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
     c, indefinite = potrf(a.T, lower=0, clean=0)
     if not indefinite:
         x = potri(c, lower=0, overwrite_c=1)[0].T
-        for j in range(0, len(x), MIRROR):
-            here, below = slice(j, min(j + MIRROR, len(x))), slice(j + MIRROR, None)
-            x[here, here] = np.tril(x[here, here]) + np.tril(x[here, here], -1).conj().T
-            x[here, below] = x[below, here].conj().T
+        mirror(x)
     else:
         lu, pivots, singular = getrf(a.T)
         if singular:
