@@ -62,6 +62,7 @@ class _Kind:
     potrf: Any
     syevd: Any
     syrk: Any  # of real numbers
+    dot: Any
 
 
 @functools.cache
@@ -69,7 +70,7 @@ def _kind(char: str) -> _Kind:
     limits = (1e10, 1e-150, 1e150) if char in "dD" else (1e4, 1e-18, 1e18)
     names = "potrf", "heevd" if char in "FD" else "syevd"
     lapack = _host.lapack.get_lapack_funcs(names, dtype=char)
-    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(("syrk",), dtype=char))
+    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(("syrk", "dotc" if char in "FD" else "dot"), dtype=char))
 
 
 class _Looked(threading.local):
@@ -223,16 +224,24 @@ def _promising(a: np.ndarray) -> bool:
 
 def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
     """What of a (..., n, n) besides its condition is not as ``certify`` wants it, "" if nothing."""
-    for j in range(0, a.shape[-1], MIRROR):
-        if not (a[..., j : j + MIRROR, j:] == adjoint(a[..., j:, j : j + MIRROR])).all():
+    n, mirrored = a.shape[-1], adjoint(a)
+    for j in range(0, n, MIRROR):
+        if not (a[..., j : j + MIRROR, j:] == mirrored[..., j : j + MIRROR, j:]).all():
             return "not Hermitian"
-    if norms != ANY:
-        squares, trace = np.einsum("...ij,...ij->...", a, a.conj()).real, a.trace(axis1=-2, axis2=-1).real
-        # The sum of the squares of the eigenvalues is at most their sum times the largest.
-        if (squares < norms[0] * trace).any():
-            return f"norm that may be below {norms[0]:.2g}"
-        if (squares > norms[1] ** 2).any() and not _definite(-a, np.full(a.shape[:-2], norms[1])):
-            return f"norm above {norms[1]:.2g}"
+    if norms == ANY:
+        return ""
+    if a.ndim == 2:  # by SciPy's BLAS, in Python's numbers: see _gram and _bounded
+        flat = a.ravel("K")
+        squares, trace = _kind(a.dtype.char).dot(flat, flat).real, sum(a.diagonal().real.tolist())
+        low, high = squares < norms[0] * trace, squares > norms[1] ** 2
+    else:
+        squares, traces = np.einsum("...ij,...ij->...", a, a.conj()).real, a.trace(axis1=-2, axis2=-1).real
+        low, high = bool((squares < norms[0] * traces).any()), bool((squares > norms[1] ** 2).any())
+    # The sum of the squares of the eigenvalues is at most their sum times the largest.
+    if low:
+        return f"norm that may be below {norms[0]:.2g}"
+    if high and not _definite(-a, np.full(a.shape[:-2], norms[1])):
+        return f"norm above {norms[1]:.2g}"
     return ""
 
 
