@@ -47,8 +47,8 @@ def all_finite(a: np.ndarray) -> bool:
     """Whether ``a`` of inexact numbers has neither infs nor NaNs."""
     flat = a.ravel("K")
     half = (flat.size + 1) // 2
-    # Products of one half with the other: half the time of looking at each element.  They may overflow, but a NaN or an
-    # inf makes one of them, and so their sum, neither finite nor silent.
+    # Products of one half with the other take half the time of a look at each element.  Their sum may overflow, but no
+    # NaN or inf leaves it finite.
     return math.isfinite(np.vdot(flat[:half], flat[flat.size - half :]).real) or bool(np.isfinite(flat).all())
 
 

@@ -275,7 +275,8 @@ def _definite(a: np.ndarray, shift: Any) -> bool:
     """
     np.einsum("...ii->...i", a)[...] += shift[..., np.newaxis]
     if a.ndim == 2:
-        return not _kind(a.dtype.char).potrf(a.T, lower=True, clean=False, overwrite_a=True)[1]
+        l, failed = _kind(a.dtype.char).potrf(a.T, lower=True, clean=False, overwrite_a=True)
+        return not failed and math.isfinite(l.item(-1, -1).real)
     with np.errstate(all="ignore"):
         try:
             l = _numpy_cholesky(a)
