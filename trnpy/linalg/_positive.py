@@ -90,9 +90,11 @@ def positive(name: str) -> Look:
         a = args[0] if args else kwargs.get("A")
         if type(a) is not np.ndarray:
             return False
-        shape = a.shape
+        shape, dtype = a.shape, a.dtype
         n, single = shape[-1] if shape else 0, len(shape) == 2
-        if n < least or a.dtype.char not in dtypes or len(shape) < 2 or shape[-2] != n or not a.size:
+        if n < least or dtype.char not in dtypes or len(shape) < 2 or shape[-2] != n or not a.size:
+            return False
+        if not dtype.isnative:  # SciPy 1.17's sqrtm refuses it
             return False
         at = a.item if single else a[(0,) * (len(shape) - 2)].item
         ends = 0 < at(0, 0).real <= norms[1] and 0 < at(-1, -1).real <= norms[1]
