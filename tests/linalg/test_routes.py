@@ -24,7 +24,7 @@ SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
 
 
 def run(name, *args, route=True, **kwargs):
-    """trnpy's result and SciPy's, of equal types, shapes, dtypes and memory order; the route ran (or did not)."""
+    """trnpy's result and SciPy's, of equal types, shapes and dtypes; the route ran (or did not)."""
     with trnpy.trace() as log:
         ours = getattr(trnpy.linalg, name)(*args, **kwargs)
     assert [d.reason is Reason.ROUTE for d in log] == [route], log
