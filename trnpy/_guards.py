@@ -46,10 +46,8 @@ def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
 def all_finite(a: np.ndarray) -> bool:
     """Whether ``a`` of inexact numbers has neither infs nor NaNs."""
     flat = a.ravel("K")
-    half = (flat.size + 1) // 2
-    # Products of one half with the other take half the time of a look at each element.  Their sum may overflow, but no
-    # NaN or inf leaves it finite.
-    return math.isfinite(np.vdot(flat[:half], flat[flat.size - half :]).real) or bool(np.isfinite(flat).all())
+    # A sum of squares takes half the time of a look at each element.  It may overflow, but no NaN or inf leaves it finite.
+    return math.isfinite(np.vdot(flat, flat).real) or bool(np.isfinite(flat).all())
 
 
 def finite(*arrays: np.ndarray) -> None:
