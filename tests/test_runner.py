@@ -1,9 +1,11 @@
 """``python -m trnpy``: a program cannot tell that it is run, and its user is told what happened."""
 
+import functools
 import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -70,9 +72,11 @@ def run(folder, *argv, stdin="", **variables):
     """(exit status, stdout, stderr) of ``python argv`` in ``folder``."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TRNPY_")}
     environ = {**kept, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__)), "PYTHONDONTWRITEBYTECODE": "1"}
+    # A shell's background jobs ignore interrupts, and hand that down.
     ran = subprocess.run(
-        [sys.executable, *argv], cwd=folder, env=environ | variables, input=stdin, capture_output=True, text=True
-    )
+        [sys.executable, *argv], cwd=folder, env=environ | variables, input=stdin, capture_output=True, text=True,
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     return ran.returncode, ran.stdout, ran.stderr
 
 
