@@ -410,6 +410,14 @@ def test_infs_all_over_where_sums_may_overflow_leave_it_to_numpy():
     assert log[0].reason is Reason.VALUE and not log[0].route
 
 
+def test_the_least_integer_bounds_a_product():
+    """Its absolute value is not among the integers: what overflows by it is NumPy's loop to give."""
+    a, b = np.full((64, 64), 1e300), np.full((64, 64), np.iinfo(np.int64).min)
+    np.testing.assert_array_equal(trnpy.einsum("ij,jk->ik", a, b), np.einsum("ij,jk->ik", a, b))
+    plan = _contraction.plan(("ij", "jk"), "ik", (a.shape, b.shape), ((0, 1),))
+    assert not _pairwise._in_any_order(plan, (a, b), a.dtype)
+
+
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e170])
 def test_a_wrong_product_is_seen_at_any_scale(scale):
     rng = np.random.default_rng(3)

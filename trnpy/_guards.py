@@ -46,7 +46,7 @@ def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
 def all_finite(a: np.ndarray) -> bool:
     """Whether ``a`` of inexact numbers has neither infs nor NaNs."""
     flat = a.ravel("K")
-    # A sum of squares takes half the time of a look at each element; it may overflow, but no NaN leaves it finite.
+    # A sum of squares takes half the time of a look at each element; it may overflow, but is finite only if all are.
     return math.isfinite(np.vdot(flat, flat).real) or bool(np.isfinite(flat).all())
 
 

@@ -97,7 +97,7 @@ def _in_any_order(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype) -> boo
         return False
     bound = float(p.steps[0].extents[1])
     for a in arrays:
-        sizes = np.abs(a)
+        sizes = np.abs(a.astype(dtype, copy=False))  # the least of integers has no absolute value among them
         bound *= float(sizes.max(initial=0, where=np.isfinite(sizes)))
     return bound < _largest(dtype.char)
 

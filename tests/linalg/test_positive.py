@@ -9,7 +9,7 @@ import scipy.linalg
 import trnpy.linalg
 from linalg.matrices import positive
 from trnpy.linalg import _positive
-from trnpy.linalg._routes import MIRROR
+from trnpy.linalg._matrices import MIRROR
 
 N = 2 * MIRROR + 7
 

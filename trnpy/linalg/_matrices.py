@@ -13,6 +13,8 @@ from trnpy._precision import norms
 from trnpy.linalg._panels import BLOCK
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
+MIRROR = 128  # rows and columns of a block that is mirrored, in a core's cache
+ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # the diagonal of such a block
 
 
 def square(a: Any) -> np.ndarray:
@@ -29,6 +31,15 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)
     diagonal = np.diag(a.diagonal().real)
     return np.asarray(triangle + triangle.conj().T + diagonal, dtype)
+
+
+def mirror(x: np.ndarray) -> None:
+    """Make x (n, n) Hermitian from its lower triangle."""
+    for j in range(0, len(x), MIRROR):
+        end = min(j + MIRROR, len(x))
+        block = x[j:end, j:end]
+        np.copyto(block, block.conj().T, where=ABOVE[: end - j, : end - j])
+        x[j:end, end:] = x[end:, j:end].conj().T
 
 
 def norm(a: np.ndarray) -> float:

@@ -21,8 +21,8 @@ from trnpy._dispatch import Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _eigh, _refine, _tridiagonal
-from trnpy.linalg._matrices import norm
-from trnpy.linalg._routes import MIRROR, ROUTE_S, Look, mirror, real, seconds_of
+from trnpy.linalg._matrices import MIRROR, mirror, norm
+from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
 from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -52,7 +52,7 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Of a dtype."""
+    """What a dtype allows, and SciPy's functions of it."""
 
     # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3;
     # measured from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.

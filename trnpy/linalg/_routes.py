@@ -14,6 +14,7 @@ from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
 from trnpy.linalg import _stacks, _tridiagonal
 from trnpy.linalg._lu import order
+from trnpy.linalg._matrices import mirror
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
@@ -107,8 +108,6 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
 # --- Inverses of Hermitian matrices by numpy.linalg -------------------------------------------------------------------
 
 INVERSE_LEAST = 256  # rows: below, Cholesky and LU of what is not definite take longer than solving (measured)
-MIRROR = 128  # rows and columns of a block that is mirrored, in a core's cache
-ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)
 
 
 def look_hermitian_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -132,15 +131,6 @@ def hermitian_inverse(problem: Problem) -> Route | None:
         return 5 / 8 * rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out) + ROUTE_S
 
     return Route("potri", seconds, lambda: _hermitian_inverse(a))
-
-
-def mirror(x: np.ndarray) -> None:
-    """Make x (n, n) Hermitian from its lower triangle."""
-    for j in range(0, len(x), MIRROR):
-        end = min(j + MIRROR, len(x))
-        block = x[j:end, j:end]
-        np.copyto(block, block.conj().T, where=ABOVE[: end - j, : end - j])
-        x[j:end, end:] = x[end:, j:end].conj().T
 
 
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
