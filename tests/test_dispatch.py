@@ -123,7 +123,8 @@ def test_unsupported_calls_say_why_and_run_on_the_host(call, reason):
 
 def test_low_precision_products_are_refused():
     a = np.random.default_rng(0).standard_normal((100, 100))
-    with engine(Float32Engine()), trnpy.policy(force=True), trnpy.trace() as log:
+    wrong = pytest.warns(NkiFallbackWarning, match="numpy.matmul ran on the host: backward error")
+    with engine(Float32Engine()), trnpy.policy(force=True), trnpy.trace() as log, wrong:
         c = trnpy.matmul(a, a)
     np.testing.assert_array_equal(c, a @ a)
     assert log[0].reason is Reason.ACCURACY and "eps" in log[0].detail
@@ -158,35 +159,6 @@ REASONS = {
     "hangs": Reason.ERROR,
     "oom": Reason.OOM,
 }
-
-
-@pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
-@pytest.mark.parametrize("name", ["matmul", "eigh", "cholesky", "solve"])
-def test_a_fault_gives_the_host_result_and_its_reason(fault, name):
-    a = np.random.default_rng(0).standard_normal((200, 200))
-    spd = a @ a.T + 200 * np.eye(200)
-    calls = {
-        "matmul": lambda m: m.matmul(spd, spd) if m is trnpy else np.matmul(spd, spd),
-        "eigh": lambda m: m.linalg.eigh(spd)[0],
-        "cholesky": lambda m: m.linalg.cholesky(spd),
-        "solve": lambda m: m.linalg.solve(spd, a),
-    }
-    import scipy
-
-    expected, before, threads = calls[name](scipy), spd.copy(), threading.active_count()
-    caught = REASONS[fault]
-    with engine(FaultyEngine(fault)), trnpy.policy(force=True, time_limit=0.01), trnpy.trace() as log:
-        if caught is Reason.ACCURACY:
-            result = calls[name](trnpy)
-        else:
-            with pytest.warns(NkiFallbackWarning, match="ran on the host") as warned:
-                result = calls[name](trnpy)
-            assert len(warned) == 1 and warned[0].filename == __file__
-    np.testing.assert_array_equal(result, expected)
-    np.testing.assert_array_equal(spd, before)
-    assert [d.on_device for d in log] == [False]
-    assert log[0].reason in (caught, Reason.VALUE)  # NaN in a trailing block: the host's panel refuses it
-    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
@@ -256,7 +228,7 @@ def test_verify_catches_what_the_bound_lets_through():
     a = np.random.default_rng(0).uniform(size=(64, 64))
     with engine(Sloppy()), trnpy.policy(force=True), trnpy.trace() as log:
         trnpy.matmul(a, a)
-        with trnpy.policy(verify=1.0):
+        with trnpy.policy(verify=1.0), pytest.warns(NkiFallbackWarning, match="verified"):
             c = trnpy.matmul(a, a)
     assert [d.on_device for d in log] == [True, False] and "verified" in log[1].detail
     np.testing.assert_array_equal(c, a @ a)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import Reason, policy, trace
+from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine import engine
 
 RNG = np.random.default_rng(0)
@@ -213,7 +213,8 @@ def test_a_faulty_engine_leaves_the_host_s_results(fault):
 
 
 def test_products_of_low_accuracy_are_refused():
-    with engine(Float32Engine()), policy(force=True), trace() as decisions:
+    warned = pytest.warns(NkiFallbackWarning, match="of its norm")
+    with engine(Float32Engine()), policy(force=True), trace() as decisions, warned:
         trnpy.multi_einsum(pairs(3, 4, 5))
     assert decisions[-1].reason == Reason.ACCURACY and "of its norm" in decisions[-1].detail
 

@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
+KNOWN = 128  # rows of the product by which an engine is tested that an algorithm could not go on with
 
 # What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
 CONTENT = frozenset(
@@ -63,7 +64,12 @@ class FallbackError(RuntimeError):
         self.decision = decision
 
 
+class _WrongNumbers(ArithmeticError):
+    """The engine computed, and what it computed is not so."""
+
+
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
+_fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # within what the host does after a fault
 
 
 @contextlib.contextmanager
@@ -111,8 +117,11 @@ def _plan(
     except (TypeError, ValueError) as why:  # of the call's form: the reference has the right message
         return None, Decision(op.name, False, Reason.PARAM, str(why)), engine
     machine = engine.hardware if engine is not None else None
-    if engine is not None and engine.health.open:
-        return problem, Decision(op.name, False, Reason.ERROR, "resting after repeated device errors"), engine
+    if engine is not None and (engine.health.open or _fallen.get()):
+        detail = "part of a call that met a device error"
+        if engine.health.open:
+            detail = "resting after repeated device errors"
+        return problem, Decision(op.name, False, Reason.ERROR, detail), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
     return problem, decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes), engine
@@ -217,9 +226,9 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
     problem, decision, engine = _plan(op, args, kwargs, policy)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
-        before = Counter(engine.counters.launches)
+        before, fallen = Counter(engine.counters.launches), False
         try:
-            result = _run_checked(op, problem, engine, policy)
+            result = _run_checked(op, problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
         except Refused as why:
@@ -228,19 +237,21 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
         # Whatever a driver raises must not take the user's result with it: it is counted, warned of and reported.
         except Exception as why:
             engine.health.faults += 1
-            reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
-            decision = replace(decision, on_device=False, reason=reason, detail=f"{type(why).__name__}: {why}")
+            decision = replace(decision, on_device=False, **_fault(why))
             if policy.fallback == "raise":
                 raise FallbackError(decision) from why
             if policy.fallback == "warn":
                 _warn(decision, engine)
+            fallen = True
         else:
             engine.health.faults = 0
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
-            result, decision = _verified(op, problem, result, args, kwargs, decision, policy)
+            result, decision = _verified(op, problem, result, args, kwargs, decision, policy, engine)
             return op.deliver(problem, result) if decision.on_device else result, decision
         decision = replace(decision, launches=_launched(engine, before))
+        if fallen:
+            return _after_fault(op, args, kwargs), decision
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
     if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
@@ -251,6 +262,15 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
         except Unsupported as why:
             decision = replace(decision, reason=why.reason, detail=str(why), route="")
     return op.reference(*args, **kwargs), decision
+
+
+def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The reference's result, for which calls of trnpy inside it do not ask the engine again."""
+    token = _fallen.set(True)
+    try:
+        return op.reference(*args, **kwargs)
+    finally:
+        _fallen.reset(token)
 
 
 def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
@@ -272,14 +292,50 @@ def _warn(decision: Decision, engine: Engine) -> None:
     warnings.warn(message, NkiFallbackWarning, stacklevel=level)
 
 
-def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy) -> Any:
-    result = op.run(problem, engine)
+def _fault(why: Exception) -> dict[str, Any]:
+    """The reason and the detail of a decision after ``why``."""
+    if isinstance(why, _WrongNumbers):
+        return {"reason": Reason.ACCURACY, "detail": str(why)}
+    reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
+    return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
+
+
+def _run(op: Op, problem: Problem, engine: Engine) -> Any:
+    try:
+        return op.run(problem, engine)
+    except np.linalg.LinAlgError as why:
+        raise Unsupported(Reason.VALUE, f"the host refused a small problem: {why}") from why
+
+
+def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
+    """The result on ``engine``, which counted ``before`` launches; _WrongNumbers where the fault is the engine's."""
     unit = eps(problem.dtype, policy.precision)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
-    error = op.error(problem, result) / unit
-    if not error <= allowed:  # also catches NaN
-        raise Unsupported(Reason.ACCURACY, f"backward error {error:.0f} eps > {allowed:.0f} eps")
+    try:
+        result = _run(op, problem, engine)
+        error = op.error(problem, result) / unit
+        if problem.dtype.kind in "fc" and not math.isfinite(error):  # of an overflow, unless the engine is to blame
+            raise Unsupported(Reason.ACCURACY, f"backward error {error} eps > {allowed:.0f} eps")
+    except (Unsupported, Refused) as why:
+        doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
+        if doubted and _launched(engine, before) and not _sound(engine, problem.dtype, unit):
+            raise _WrongNumbers(f"{why}; {engine.name} gets a product of known answer wrong") from why
+        raise
+    if error > allowed:
+        raise _WrongNumbers(f"backward error {error:.0f} eps > {allowed:.0f} eps")
     return result
+
+
+def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
+    """Whether ``engine`` gets a product right whose answer is known, or does not compute such products."""
+    a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
+    try:
+        found = engine.matmul(a, a)
+    except Refused as why:
+        return not why.accuracy
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    known = np.matmul(a, a).astype(wide)
+    return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED_ERROR * KNOWN * unit * np.abs(known).max())
 
 
 def _verified(
@@ -290,6 +346,7 @@ def _verified(
     kwargs: dict[str, Any],
     decision: Decision,
     policy: Policy,
+    engine: Engine,
 ) -> tuple[Any, Decision]:
     """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
     if not policy.verify or random.random() >= policy.verify:
@@ -303,4 +360,6 @@ def _verified(
     decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=detail)
     if policy.fallback == "raise":
         raise FallbackError(decision)
+    if policy.fallback == "warn":
+        _warn(decision, engine)
     return reference, decision

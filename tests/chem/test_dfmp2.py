@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from systems import SYSTEMS, reference
 
 import trnpy
-from trnpy import Reason, policy, trace
+from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine import engine
 from trnpy._nki.hardware import TRN2
 from trnpy._numbers import CACHE_SHARE
@@ -118,14 +118,15 @@ def test_a_faulty_engine_leaves_the_host_s_energy(fault):
 
 
 class OneWrongElement(RecordingEngine):
-    def matmul(self, a, b):
-        c = super().matmul(a, b)
+    def answer(self, a, b):
+        c = super().answer(a, b)
         c[-1, 0] += 1e-6
         return c
 
 
 def test_one_wrong_integral_of_a_pair_is_noticed():
-    with engine(OneWrongElement()), policy(force=True), trace() as decisions:
+    warned = pytest.warns(NkiFallbackWarning, match="is wrong by")
+    with engine(OneWrongElement()), policy(force=True), trace() as decisions, warned:
         energy = dfmp2_energy(*RESTRICTED)
     assert decisions[0].reason == Reason.ACCURACY and "is wrong by" in decisions[0].detail
     assert split(energy) == split(dfmp2_energy(*RESTRICTED))
@@ -133,7 +134,8 @@ def test_one_wrong_integral_of_a_pair_is_noticed():
 
 def test_float32_products_are_refused_and_accepted_by_name():
     with engine(Float32Engine()), policy(force=True), trace() as decisions:
-        dfmp2_energy(*RESTRICTED)
+        with pytest.warns(NkiFallbackWarning, match="is wrong by"):
+            dfmp2_energy(*RESTRICTED)
         with policy(precision="fp32"):
             low = dfmp2_energy(*RESTRICTED)
     assert [d.reason for d in decisions] == [Reason.ACCURACY, Reason.FORCED]

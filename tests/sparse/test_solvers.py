@@ -312,13 +312,23 @@ def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
     assert np.abs(vectors.T @ vectors - np.eye(3)).max() <= 1e-10
 
 
+def test_starts_are_left_as_they_were():
+    """SciPy's lobpcg writes into them, and a second start would be of what the first left."""
+    x = np.random.default_rng(3).standard_normal((64, 3))
+    before = x.copy()
+    _, log = forced(lambda: ours_linalg.lobpcg(adopted(laplacian(8)), x, maxiter=60, tol=1e-6))
+    assert log[0].on_device
+    np.testing.assert_array_equal(x, before)
+
+
 @pytest.mark.parametrize("name", ["eigsh", "lobpcg"])
 def test_a_wrong_product_is_found_out(name):
     a = laplacian(8)
     x = np.random.default_rng(11).standard_normal((64, 3))
     arguments = {"eigsh": (3,), "lobpcg": (x,)}[name]
     options = {"eigsh": {"which": "LA"}, "lobpcg": {"maxiter": 60, "tol": 1e-6}}[name]
-    with engine(FaultyEngine("wrong")):
+    warned = pytest.warns(NkiFallbackWarning, match="backward error|known answer wrong")
+    with engine(FaultyEngine("wrong")), warned:
         (values, _), log = forced(lambda: getattr(ours_linalg, name)(adopted(a), *arguments, **options))
     assert not log[0].on_device and log[0].reason is Reason.ACCURACY
     np.testing.assert_allclose(np.sort(values)[-1], scipy.sparse.linalg.eigsh(a, 1, which="LA")[0][0], rtol=1e-6)

@@ -171,7 +171,14 @@ def prepare_eigsh(
 
 
 def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda x: tiled(engine, a, np.ascontiguousarray(x, dtype))
+    """A X by ``engine`` for finite A and X."""
+
+    def product(x: np.ndarray) -> np.ndarray:
+        c = tiled(engine, a, np.ascontiguousarray(x, dtype))
+        _guards.finite(c)
+        return c
+
+    return product
 
 
 def _run_eigsh(problem: Problem, engine: Engine) -> Any:
@@ -214,9 +221,10 @@ def prepare_lobpcg(
 
 def _run_lobpcg(problem: Problem, engine: Engine) -> Any:
     """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
-    a, _, *options = problem.params
-    _guards.finite(compressed(a).data, options[0])
-    return scipy_linalg.lobpcg(_product(a, problem.dtype, engine), *options)
+    a, _, x, *options = problem.params
+    _guards.finite(compressed(a).data, x)
+    # SciPy orthonormalizes X where it is, and may have to start again.
+    return scipy_linalg.lobpcg(_product(a, problem.dtype, engine), x.copy(), *options)
 
 
 def _lobpcg_error(problem: Problem, result: Any) -> float:
