@@ -108,6 +108,9 @@ class Op:
     deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
     # A look at a call's arguments, cheap beside the call: may there be another host route?
     routed: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
+    # The result of a call that passed that look, where there is no device and nothing is recorded, without deciding
+    # anew what was decided of its like; None where it is not such a call.
+    known: Callable[[tuple[Any, ...], dict[str, Any], Policy], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import math
 from typing import Any
@@ -10,6 +11,10 @@ import numpy as np
 
 from trnpy._dispatch import Reason, Unsupported
 from trnpy._precision import MATCHED
+
+# Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
+QUIET = contextvars.Context()
+QUIET.run(np.seterr, all="ignore")
 
 
 def array(a: Any) -> np.ndarray:

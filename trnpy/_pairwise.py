@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -28,9 +27,6 @@ SAMPLE = 8  # elements of an operand that are looked at for their magnitude, eac
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: from there a look of 2 us is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
 REPAIRED = 0.1  # of the results that may be computed twice: a route is chosen where it saves a sixth
-# Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
-QUIET = contextvars.Context()
-QUIET.run(np.seterr, all="ignore")
 ANSWERS = 4096  # kinds of calls that are remembered, of which a program has few
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +67,7 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarra
     first = len(p.steps) > 1 or (p.loop_flops > LONG_FLOPS and not p.steps[0].batch and not p.steps[0].vector)
     if first:
         _bounded(arrays, dtype)
-    c = QUIET.copy().run(_multiplier(p, dtype), *arrays)
+    c = _guards.QUIET.copy().run(_multiplier(p, dtype), *arrays)
     if not _guards.all_finite(c):
         if not first:
             _bounded(arrays, dtype)

@@ -8,7 +8,10 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.matrices import positive
-from trnpy.linalg import _positive
+from trnpy._calibration import DEFAULT_COPY, DEFAULT_CURVES, HostRates
+from trnpy._dispatch import FallbackError
+from trnpy._policy import Attention, Policy, Process
+from trnpy.linalg import _function_rows, _positive
 from trnpy.linalg._matrices import MIRROR
 
 N = 2 * MIRROR + 7
@@ -96,3 +99,80 @@ def test_one_entry_that_is_not_hermitian_is_seen_anywhere(place):
     a[place] += 1e-13
     with pytest.raises(_positive.Unsupported, match="not Hermitian"):
         _positive.certify(a)
+
+
+# --- What is remembered where there is no device ----------------------------------------------------------------------
+
+REST = Policy(device="none")
+CALLS = {"sqrtm": (), "logm": (), "fractional_matrix_power": (0.3,)}
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """The problems decided about, in a process at rest that asked for nothing."""
+    found, decide = [], _function_rows.decide
+    monkeypatch.setattr(_function_rows, "decide", lambda *call: found.append(call[1]) or decide(*call))
+    monkeypatch.setattr(Attention, "asked", False)
+    monkeypatch.setattr(Process, "policy", dataclasses.replace(REST))  # another object: nothing is known of it
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_calls_of_a_kind_are_decided_once_and_have_the_bits_of_the_first(name, dtype, decided):
+    n = 133 + sorted(CALLS).index(name) + 10 * (dtype == "f8")  # of no other test
+    a = positive(n, dtype, 10.0)
+    results = [getattr(trnpy.linalg, name)(a / k, *CALLS[name]) for k in (1, 1, 2)]
+    assert len(decided) == 1
+    np.testing.assert_array_equal(results[0], results[1])
+    theirs = getattr(scipy.linalg, name)(a / 2, *CALLS[name])
+    assert norm(results[2] - theirs) <= 100 * n * np.finfo(float).eps * norm(theirs)
+    assert not np.array_equal(results[2], theirs)
+
+
+def test_what_the_look_refuses_and_other_options_are_scipys(decided):
+    a = positive(131, "f8", 10.0)
+    trnpy.linalg.sqrtm(a), trnpy.linalg.logm(a)
+    for other in (positive(131, "f8", 1e13), a + np.eye(131, k=1), -a):
+        np.testing.assert_array_equal(trnpy.linalg.sqrtm(other), scipy.linalg.sqrtm(other))
+    for power in (2, -1, 2.0, np.float64(0.5)):
+        ours, theirs = (m.linalg.fractional_matrix_power(a, power) for m in (trnpy, scipy))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    for call in (lambda m: m.linalg.sqrtm(A=a), lambda m: m.linalg.logm(A=a)):
+        np.testing.assert_allclose(call(trnpy), call(scipy), atol=1e-12)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        trnpy.linalg.sqrtm(a, wrong=1)
+
+
+def test_eigenpairs_that_fail_in_a_known_call_are_scipys_at_once(decided, monkeypatch):
+    a = positive(132, "f8", 10.0)
+    for _ in range(2):
+        trnpy.linalg.sqrtm(a)
+    attempts = []
+    failing = dataclasses.replace(_positive._kind("d"), syevd=lambda a, lower: attempts.append(1) or (a[0], a, 3))
+    monkeypatch.setattr(_positive, "_kind", lambda char: failing)
+    np.testing.assert_array_equal(trnpy.linalg.sqrtm(a), scipy.linalg.sqrtm(a))
+    assert len(attempts) == 1
+
+
+def test_powers_that_overflow_in_a_known_call_are_scipys(decided):
+    a = 1e10 * positive(3, "f8", 2.0)
+    with np.errstate(all="ignore"):
+        first, ours, theirs = (m.linalg.fractional_matrix_power(a, 40.5) for m in (trnpy, trnpy, scipy))
+    np.testing.assert_array_equal(first, theirs)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_other_rates_and_other_policies_are_asked_anew(decided, monkeypatch):
+    a = positive(150, "f8", 10.0)
+    trnpy.linalg.logm(a), trnpy.linalg.logm(a)
+    assert len(decided) == 1
+    swift = HostRates(dict(DEFAULT_CURVES, logm=((1, 1e18), (16, 1e18))), DEFAULT_COPY, True, "a swift logarithm")
+    with monkeypatch.context() as m:
+        m.setattr(_function_rows, "current_rates", lambda: swift)
+        m.setattr("trnpy._dispatch.current_rates", lambda: swift)
+        np.testing.assert_array_equal(trnpy.linalg.logm(a), scipy.linalg.logm(a))
+    monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
+    for _ in range(2):
+        with pytest.raises(FallbackError, match="no_device"):
+            trnpy.linalg.logm(a)

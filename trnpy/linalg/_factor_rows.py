@@ -276,7 +276,7 @@ def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Proble
     module, _, attribute = name.rpartition(".")
     function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
     look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
-    options = {} if deliver is None else {"deliver": deliver}
+    options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
     return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
 
 

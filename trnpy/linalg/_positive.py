@@ -103,7 +103,7 @@ def positive(name: str) -> Look:
         if single:
             if n >= SPREAD * LAST and not _promising(a):
                 return False
-            if not _bounded(a.copy()) or _unlike(a, norms):
+            if not _bounded(a) or _unlike(a, norms):
                 return False
             _looked.matrix = weakref.ref(a)
         return True
@@ -141,12 +141,12 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
         )
 
     def run() -> Any:
-        return in_chunks(_through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
+        return in_chunks(through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
 
     return Route("eigenvectors", seconds, run)
 
 
-def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
+def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
     looked, _looked.matrix = _looked.matrix, None
     if looked is None or looked() is not a:
@@ -155,10 +155,9 @@ def _through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float])
         w, q = _eigenpairs(a)
     except (LinAlgError, _tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
-    with np.errstate(all="ignore"):  # overflow shows in the result
-        result = np.asarray(_product(q, function(w)), a.dtype)
-    _guards.finite(result)
-    return result
+    f = _guards.QUIET.copy().run(function, w)
+    _guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
+    return np.asarray(_product(q, f), a.dtype)
 
 
 def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +208,7 @@ def _gram(q: np.ndarray) -> np.ndarray:
 
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
     """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below its limit, its norm in ``norms``."""
-    if not _bounded(a.copy()):
+    if not _bounded(a):
         limit = _kind(a.dtype.char).condition
         raise Unsupported(Reason.VALUE, f"not positive definite, or condition number above {limit:.0e}")
     if difference := _unlike(a, norms):
@@ -221,7 +220,7 @@ def _promising(a: np.ndarray) -> bool:
 
     Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
     """
-    return bool((a[0] == a[:, 0].conj()).all()) and _bounded(a[-LAST:, -LAST:].copy())
+    return bool((a[0] == a[:, 0].conj()).all()) and _bounded(a[-LAST:, -LAST:])
 
 
 def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
@@ -234,7 +233,7 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
         return ""
     if a.ndim == 2:  # by SciPy's BLAS, in Python's numbers: see _gram and _bounded
         flat = a.ravel("K")
-        squares, trace = _kind(a.dtype.char).dot(flat, flat).real, sum(a.diagonal().real.tolist())
+        squares, trace = _kind(a.dtype.char).dot(flat, flat).real, _trace(a)
         low, high = squares < norms[0] * trace, squares > norms[1] ** 2
     else:
         squares, traces = np.einsum("...ij,...ij->...", a, a.conj()).real, a.trace(axis1=-2, axis2=-1).real
@@ -248,26 +247,43 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
 
 
 def _bounded(a: np.ndarray) -> bool:
-    """Whether all eigenvalues of Hermitian a (..., n, n), which is overwritten, exceed their sum over the condition.
+    """Whether all eigenvalues of Hermitian a (..., n, n) exceed their sum over the condition.
 
     A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
     decides before anything expensive, and costs a hundredth of it.  False where the square of the sum leaves the range
     of the dtype.
     """
     kind = _kind(a.dtype.char)
-    if a.ndim == 2:
-        # In one piece, and in Python's numbers: after a large call each function takes 5 us to come into cache.
-        diagonal = a.reshape(-1)[:: len(a) + 1]
-        trace = sum(diagonal.real.tolist())
-        if not kind.low < trace < kind.high:
-            return False
-        diagonal -= trace / kind.condition
-        # Of either triangle; from the lower one it is up to a third faster.
-        l, failed = kind.potrf(a.T, lower=True, clean=False, overwrite_a=True)
-        return not failed and math.isfinite(l.item(-1, -1).real)
-    with np.errstate(all="ignore"):
-        traces = np.trace(a, axis1=-2, axis2=-1).real
-    return bool(((kind.low < traces) & (traces < kind.high)).all()) and _definite(a, -traces / kind.condition)
+    if a.ndim > 2:
+        with np.errstate(all="ignore"):
+            traces = np.trace(a, axis1=-2, axis2=-1).real
+        inside = bool(((kind.low < traces) & (traces < kind.high)).all())
+        return inside and _definite(a.copy(), -traces / kind.condition)
+    # In few pieces, and in Python's numbers: after a large call each function takes 2 to 5 us to come into cache.
+    trace = _trace(a)
+    if not kind.low < trace < kind.high:
+        return False
+    shift = trace / kind.condition
+    if len(a) <= LAST:
+        shifted = a - _identity(len(a), a.dtype) * shift
+    else:
+        shifted = a.copy()
+        shifted.reshape(-1)[:: len(a) + 1] -= shift
+    # Of either triangle; from the lower one it is up to a third faster.
+    l, failed = kind.potrf(shifted.T, 1, 0, 1)  # lower, clean, overwrite_a
+    return not failed and math.isfinite(l.item(-1).real)
+
+
+def _trace(a: np.ndarray) -> float:
+    """The real part of the trace of a (n, n), in Python's numbers."""
+    if len(a) > LAST:
+        return float(sum(a.diagonal().real.tolist()))
+    return float(sum(map(a.item, range(0, a.size, len(a) + 1))).real)
+
+
+@functools.cache
+def _identity(n: int, dtype: np.dtype) -> np.ndarray:
+    return np.eye(n, dtype=dtype)
 
 
 def _definite(a: np.ndarray, shift: Any) -> bool:
