@@ -305,8 +305,8 @@ def _fault(why: Exception) -> dict[str, Any]:
 def _run(op: Op, problem: Problem, engine: Engine) -> Any:
     try:
         return op.run(problem, engine)
-    except np.linalg.LinAlgError as why:
-        raise Unsupported(Reason.VALUE, f"the host refused a small problem: {why}") from why
+    except (np.linalg.LinAlgError, Warning) as why:  # the host's part of it; warnings, where they are errors
+        raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
 def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.sparse.linalg
-from doubles import FaultyEngine
+from doubles import FaultyEngine, RecordingEngine
 
 import trnpy
 import trnpy.sparse
@@ -314,11 +314,18 @@ def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
 
 def test_starts_are_left_as_they_were():
     """SciPy's lobpcg writes into them, and a second start would be of what the first left."""
-    x = np.random.default_rng(3).standard_normal((64, 3))
+    x = np.random.default_rng(11).standard_normal((64, 3))
     before = x.copy()
     _, log = forced(lambda: ours_linalg.lobpcg(adopted(laplacian(8)), x, maxiter=60, tol=1e-6))
     assert log[0].on_device
     np.testing.assert_array_equal(x, before)
+
+
+def test_a_warning_of_scipys_that_is_an_error_is_scipys_and_no_fault():
+    x = np.random.default_rng(3).standard_normal((64, 3))  # whose accuracies stay a little above the tolerance
+    with engine(RecordingEngine()) as sound, pytest.raises(UserWarning, match="Exited at iteration"):
+        forced(lambda: ours_linalg.lobpcg(adopted(laplacian(8)), x, maxiter=60, tol=1e-6))
+    assert sound.health.faults == 0
 
 
 @pytest.mark.parametrize("name", ["eigsh", "lobpcg"])
