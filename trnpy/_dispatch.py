@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -147,7 +147,11 @@ def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     call = routed(op)
     # Ufuncs and f2py's functions do not become methods of a class that has them as attributes.
-    return call if hasattr(type(op.reference), "__get__") else _Unbound(call, op.reference)
+    if hasattr(type(op.reference), "__get__"):
+        return call
+    # The type's own: a method that called it would take as long again as the rest of a call's way.
+    kind = type(_Unbound.__name__, (_Unbound,), {"__call__": staticmethod(call)})
+    return cast(Callable[..., Any], kind(call, op.reference))
 
 
 def routed(op: Op) -> Callable[..., Any]:
@@ -155,19 +159,21 @@ def routed(op: Op) -> Callable[..., Any]:
     reference = op.reference
     may_route, known = op.routed, op.known
     small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
+    attention, process, rest, report = Attention, _Process, _Rest, _report.Process
 
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         plain = may_route is None or not may_route(args, kwargs)
-        if plain and unattended():
+        if plain and not attention.asked and process.policy is rest.policy is not None:  # unattended, sooner
             return reference(*args, **kwargs)
         policy = current_policy()
         if known is not None and unattended() and (result := known(args, kwargs, policy)) is not None:
             return result
-        ledger, log = _report.Process.ledger, _trace.get()
+        ledger, log = report.ledger, _trace.get()
         if ledger is None and log is None:
             if at_rest(policy):
-                _Rest.policy = settled_policy()
+                if not attention.asked:
+                    rest.policy = settled_policy()
                 if plain:
                     return reference(*args, **kwargs)
             elif plain and not policy.force and _elements(args) <= op.small:
@@ -204,12 +210,8 @@ class _Unbound:
     """An accelerated function that stands for a ufunc or one of f2py's: not a method, and with its attributes."""
 
     def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, call)
-        self._call = call
+        functools.update_wrapper(cast(Any, self), call)
         self._original = original
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_original":  # not built yet: copy looks before __init__ has run

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy import einsum_path, outer, vdot
+from numpy import einsum_path, ndarray, outer, vdot
 
 from trnpy import _einsum, _guards, _integer, _pairwise
 from trnpy._calibration import HostRates, current_rates
@@ -30,6 +30,7 @@ _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, n
 LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what deciding a call by its arguments takes
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
+WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes of which NumPy multiplies matrices in loops of its own
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
 
 
@@ -337,9 +338,7 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
         if len(args) <= second:
             return False
         a, b = args[second - 1], args[second]
-        if type(b) is not np.ndarray or type(a) is not np.ndarray:
-            return False
-        if b.dtype.kind not in "iub" and b.dtype.char != "e":
+        if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
             return False
         return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 

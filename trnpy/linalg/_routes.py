@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from trnpy import _guards, _host
 from trnpy._calibration import FLOPS, HostRates
@@ -166,10 +167,10 @@ EVD_LEAST = 200
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """A stack, or all of a real spectrum by nobody's special driver."""
     a = args[0] if args else kwargs.get("a")
-    if type(a) is not np.ndarray:
+    if type(a) is not ndarray:
         return False
     if a.ndim == 2:
-        return a.shape[0] >= EVD_LEAST and a.dtype.char in "df" and len(args) < 2 and kwargs.keys() <= PLAIN
+        return len(a) >= EVD_LEAST and a.dtype.char in "df" and len(args) < 2 and kwargs.keys() <= PLAIN
     return _look_stacked_eigh(args, kwargs)
 
 
