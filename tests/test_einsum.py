@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import trnpy
 from trnpy import Reason, _contraction, _steps
 from trnpy._engine import HOST, engine
+from trnpy._policy import Attention, Policy, Process
 
 SIZES = dict(zip("abcdefghijklmnopqrstuvwxyzL", itertools.cycle((3, 2, 4)), strict=False)) | {"i": 3, "j": 4, "k": 5}
 
@@ -219,6 +220,25 @@ def test_every_case_with_every_option(options):
             if len(arrays) > 1 and isinstance(theirs, np.ndarray):
                 assert ours.flags.c_contiguous >= (options["order"] == "C"), case
                 assert ours.flags.f_contiguous >= (options["order"] == "F"), case
+
+
+@pytest.mark.parametrize("dtype", ["?", "i8", "f2", "f8", "c16", "O"])
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"order": "F"}, {"casting": "no"}], ids=str)
+def test_a_process_that_asked_for_nothing_gets_the_same(dtype, options, monkeypatch):
+    """Twice: calls are answered by what the first ones found."""
+    monkeypatch.setattr(Attention, "asked", False)
+    monkeypatch.setattr(Process, "policy", Policy(device="none"))
+    large = (
+        ("ij,jk->ki", (130, 70), (70, 90)),
+        ("ij,jk,kl->il", (30, 70), (70, 40), (40, 30)),
+        ("ij,ji->", (300, 200), (200, 300)),
+    )
+    for case in [*CASES, *large, *CASES[::7], *large]:
+        arrays = operands(case, dtype)
+        with np.errstate(over="ignore"):
+            ours, theirs = trnpy.einsum(case[0], *arrays, **options), np.einsum(case[0], *arrays, **options)
+        alike(ours, theirs, arrays, case)
+    assert not Attention.asked
 
 
 @pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c16"])

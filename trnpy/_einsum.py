@@ -19,6 +19,7 @@ _numpy_einsum = np.einsum
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
 THIN = 8  # rows, columns or terms below which a product of matrices is no faster than a loop
+WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes of which NumPy multiplies matrices in loops of its own
 Shapes = tuple[tuple[int, ...], ...]
 Optimize = str | tuple[tuple[int, ...], ...]  # a search of opt_einsum's, or a path
 

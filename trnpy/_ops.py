@@ -16,7 +16,7 @@ from trnpy import _einsum, _guards, _integer, _pairwise
 from trnpy._calibration import HostRates, current_rates
 from trnpy._contraction import GREEDY, Plan, contract, costed, engines, shared
 from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
-from trnpy._einsum import LETTERS
+from trnpy._einsum import LETTERS, WITHOUT_BLAS
 from trnpy._engine import Engine, current_engine
 from trnpy._names import rows, settled
 from trnpy._nki.hardware import MACHINES
@@ -30,7 +30,6 @@ _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, n
 LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what deciding a call by its arguments takes
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
-WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes of which NumPy multiplies matrices in loops of its own
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
 
 

@@ -13,7 +13,7 @@ from trnpy import _einsum, _guards, _report
 from trnpy._calibration import HostRates, current_rates
 from trnpy._contraction import GREEDY, Plan, contract, costed
 from trnpy._dispatch import Problem, Reason, Route, Unsupported, _trace, decide
-from trnpy._einsum import THIN
+from trnpy._einsum import THIN, WITHOUT_BLAS
 from trnpy._engine import HOST, at_rest
 from trnpy._policy import Attention, Policy, current_policy, settled_policy
 from trnpy._policy import Process as policy_process
@@ -126,12 +126,11 @@ def _largest(char: str) -> float:
 
 
 def _norm(a: np.ndarray) -> float:
-    """The Frobenius norm of about SAMPLE elements of ``a``; infinite or NaN where one is, or nearly overflows."""
-    total = 0.0
-    for at in range(0, a.size, a.size // SAMPLE | 1):  # odd: a power of two would stay in one column
-        x = a.item(at)  # Python's numbers: beside operands that empty the caches each of NumPy's calls takes 1.5 us
-        total += x.real * x.real + x.imag * x.imag
-    return math.sqrt(total)
+    """The Frobenius norm of about SAMPLE elements of ``a``; infinite or NaN where one is."""
+    # Odd steps, for a power of two would stay in one column; Python's numbers, for beside operands that empty the
+    # caches each of NumPy's calls takes 1.5 us.
+    some = map(a.item, range(0, a.size, a.size // SAMPLE | 1))
+    return math.hypot(*some) if a.dtype.kind != "c" else math.hypot(*[part for x in some for part in (x.real, x.imag)])
 
 
 def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarray, bad: np.ndarray) -> None:
@@ -194,13 +193,17 @@ def shortened(call: F) -> F:
     Decisions are pure functions of shapes, dtypes, policy and rates: the same calls have the same ones.
     """
     process, attention, rest, answers, rates = policy_process, Attention, _Rest, _Rest.answers, current_rates
-    ndarray = np.ndarray
+    ndarray, reference = np.ndarray, call.__trnpy_op__.reference  # type: ignore[attr-defined]
 
     @functools.wraps(call)
     def einsum(*operands: Any, **kwargs: Any) -> Any:
         # As few things as can be: beside operands that empty the caches each takes ten times its time.
-        if kwargs or process.policy is not rest.policy or attention.asked or rates() is not rest.rates:
+        if process.policy is not rest.policy or attention.asked or rates() is not rest.rates:
             return _considered(call, operands, kwargs)
+        if kwargs:
+            last = operands[-1] if operands else None
+            plain = type(last) is ndarray and len(operands) == 3 and last.dtype.char not in WITHOUT_BLAS
+            return reference(*operands, **kwargs) if plain else _considered(call, operands, kwargs)
         if len(operands) == 2 and type(operands[1]) is ndarray:
             return c_einsum(*operands)
         if len(operands) == 3 and type(operands[0]) is str:
@@ -218,15 +221,15 @@ def shortened(call: F) -> F:
 
 def _considered(call: Callable[..., Any], operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The contraction by ``call``, or by what is known to answer such calls."""
-    if kwargs or _report.Process.ledger is not None or _trace.get() is not None:
-        return call(*operands, **kwargs)
     policy = current_policy()
-    if not at_rest(policy):
-        return call(*operands)
+    if _report.Process.ledger is not None or _trace.get() is not None or not at_rest(policy):
+        return call(*operands, **kwargs)
     rates = current_rates()
     if policy is settled_policy() and not (_Rest.policy is policy and _Rest.rates is rates):
         _Rest.policy, _Rest.rates = policy, rates
         _Rest.answers.clear()
+    if kwargs:
+        return call(*operands, **kwargs)
     arrays = operands[1:]
     if len(arrays) == 1 and type(arrays[0]) is np.ndarray:
         return c_einsum(*operands)
