@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,15 +22,16 @@ CHOLESKY = "scipy/linalg/tests/test_decomp_cholesky.py"
 SCIPY = '{scipy: ">=1"}'
 
 
-def conformance(*arguments: str) -> tuple[int, str]:
+def conformance(*arguments: str, **variables: str) -> tuple[int, str]:
     """Exit code and output of ``python -m conformance``."""
-    return launch("-m", "conformance", *arguments)
+    return launch("-m", "conformance", *arguments, **variables)
 
 
-def launch(*arguments: str) -> tuple[int, str]:
+def launch(*arguments: str, **variables: str) -> tuple[int, str]:
     run = subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"} | variables,
     )  # fmt: skip
     return run.returncode, run.stdout + run.stderr
 
@@ -65,6 +67,15 @@ def test_an_unbroken_function_passes_on_the_device_path() -> None:
     assert calls >= device >= passed_device >= 20
     assert passed >= passed_device
     assert (listed, failed) == (0, 0)
+
+
+def test_a_sample_passes_on_the_simulators_kernels() -> None:
+    files = [CHOLESKY, *(f"scipy/linalg/tests/test_{name}.py" for name in ("decomp_lu", "basic"))]
+    chosen = "Cholesky or LU or TestInv or TestDet"
+    code, output = conformance("scipy.linalg", *files, "-k", chosen, "--forced", TRNPY_DEVICE="simulator")
+    assert code == 0, output
+    on_device = re.search(r"(\d+) tests had a call on the device path", output)
+    assert on_device and int(on_device[1]) >= 100
 
 
 def test_a_forced_run_that_forces_nothing_is_not_a_success() -> None:
