@@ -24,9 +24,9 @@ import numpy as np
 from trnpy import _report
 from trnpy._calibration import current_rates
 from trnpy._decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
-from trnpy._engine import Engine, Refused, at_rest, current_engine
+from trnpy._engine import Engine, Refused, _override, at_rest, current_engine
 from trnpy._nki.runtime import DeviceMemoryError
-from trnpy._policy import Attention, Policy, current_policy, settled_policy
+from trnpy._policy import Attention, Policy, _own, current_policy, settled_policy
 from trnpy._policy import Process as _Process
 from trnpy._precision import eps
 
@@ -133,9 +133,10 @@ def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[
 
 
 class _Rest:
-    """The policy of the process under which there was no engine at hand."""
+    """The policy of the process under which there was no engine at hand, and the last one of all under which."""
 
     policy: Policy | None = None
+    last: Policy | None = None
 
 
 def unattended() -> bool:
@@ -160,18 +161,23 @@ def routed(op: Op) -> Callable[..., Any]:
     may_route, known = op.routed, op.known
     small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
     attention, process, rest, report = Attention, _Process, _Rest, _report.Process
+    own, chosen, log_of = _own.get, _override.get, _trace.get
 
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         plain = may_route is None or not may_route(args, kwargs)
         if plain and not attention.asked and process.policy is rest.policy is not None:  # unattended, sooner
             return reference(*args, **kwargs)
-        policy = current_policy()
+        policy = own() or current_policy()
+        # The same without another call of Python's: each takes a microsecond after LAPACK, which empties the caches.
+        if plain and policy is rest.last and chosen() is None and report.ledger is None and log_of() is None:
+            return reference(*args, **kwargs)
         if known is not None and unattended() and (result := known(args, kwargs, policy)) is not None:
             return result
-        ledger, log = report.ledger, _trace.get()
+        ledger, log = report.ledger, log_of()
         if ledger is None and log is None:
             if at_rest(policy):
+                rest.last = policy
                 if not attention.asked:
                     rest.policy = settled_policy()
                 if plain:
