@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.linalg
-from linalg.matrices import hermitian, orthogonal, positive
+from linalg.matrices import hermitian, orthogonal, positive, with_spectrum
 from trnpy._dispatch import Reason, accelerated
 from trnpy._engine import HOST, engine
-from trnpy.linalg import _svd
+from trnpy.linalg import _svd, _svd_rows
 from trnpy.linalg._ops import NUMPY_OPS
 
 U = 2.0**-53
@@ -199,6 +199,21 @@ def test_pseudo_inverses_of_hermitian_matrices_read_one_triangle(dtype, lower):
     x, rank = forced("pinvh", half, lower=lower, return_rank=True)
     assert rank == 60
     np.testing.assert_allclose(a @ x, np.eye(60), atol=1e5 * U)
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": 0.01}, {"atol": 0.01}, {"atol": 0.005, "rtol": 0.005}])
+@pytest.mark.parametrize("name", ["pinv", "pinvh"])
+def test_what_a_tolerance_cuts_is_no_error(name, tolerance):
+    """Half of the spectrum goes; the second of Penrose's conditions holds as it does of all of it."""
+    spectrum = np.append(np.linspace(1, 2, 30), np.linspace(1e-4, 2e-4, 30))
+    a = with_spectrum(spectrum, np.random.default_rng(0), "f8")
+    x, rank = forced(name, a, **tolerance, return_rank=True)
+    theirs, expected = getattr(scipy.linalg, name)(a, **tolerance, return_rank=True)
+    assert rank == expected == 30
+    np.testing.assert_allclose(x, theirs, atol=1e4 * U)
+    np.testing.assert_allclose(x @ a @ x, x, atol=1e4 * U)
+    prepare = {"pinv": _svd_rows.prepare_pinv, "pinvh": _svd_rows.prepare_pinvh}[name]
+    assert _svd_rows.pinv_error(prepare(a, **tolerance), 1.001 * x) > 1e-6  # and what is wrong is
 
 
 def test_a_rank_that_rounding_decides_is_scipys():
