@@ -1,7 +1,10 @@
 """Engines that are adversaries: each computes on the host, counts its products and misbehaves in one stated way."""
 
+from types import MappingProxyType
+
 import numpy as np
 
+from trnpy._dispatch import Reason
 from trnpy._engine import HostEngine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
@@ -62,7 +65,16 @@ class ReadOnlyEngine(_Double):
 class FaultyEngine(_Double):
     """Fails as devices do: ``raises``, ``nan``, ``wrong`` numbers, ``hangs`` past the time limit, ``oom``."""
 
-    FAULTS = ("raises", "nan", "wrong", "hangs", "oom")
+    REASONS = MappingProxyType(
+        {  # of each fault, and what the report gives for it
+            "raises": Reason.ERROR,
+            "nan": Reason.ACCURACY,
+            "wrong": Reason.ACCURACY,
+            "hangs": Reason.ERROR,
+            "oom": Reason.OOM,
+        }
+    )
+    FAULTS = tuple(REASONS)
 
     def __init__(self, fault):
         super().__init__()

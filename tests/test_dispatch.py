@@ -152,22 +152,13 @@ def test_results_of_the_device_may_be_read_only():
     assert all(r.flags.writeable for r in results)
 
 
-REASONS = {
-    "raises": Reason.ERROR,
-    "nan": Reason.ACCURACY,
-    "wrong": Reason.ACCURACY,
-    "hangs": Reason.ERROR,
-    "oom": Reason.OOM,
-}
-
-
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)
 def test_fallback_raise_is_a_typed_error(fault):
     a = np.random.default_rng(0).standard_normal((64, 64))
     settings = trnpy.policy(force=True, time_limit=0.01, fallback="raise")
     with engine(FaultyEngine(fault)), settings, pytest.raises(FallbackError) as caught:
         trnpy.matmul(a, a)
-    assert caught.value.decision.reason is REASONS[fault]
+    assert caught.value.decision.reason is FaultyEngine.REASONS[fault]
 
 
 def test_fallback_raise_covers_calls_without_a_kernel():
