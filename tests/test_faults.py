@@ -10,15 +10,10 @@ from doubles import FaultyEngine, Float32Engine, RecordingEngine
 
 import trnpy
 from trnpy._dispatch import NkiFallbackWarning, Reason, _sound
-from trnpy._engine import HOST, engine
+from trnpy._engine import HOST, DeviceEngine, engine
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
 
-REASONS = {
-    "raises": Reason.ERROR,
-    "nan": Reason.ACCURACY,
-    "wrong": Reason.ACCURACY,
-    "hangs": Reason.ERROR,
-    "oom": Reason.OOM,
-}
 N = 200
 _rng = np.random.default_rng(0)
 GENERAL = _rng.standard_normal((N, N))
@@ -73,11 +68,46 @@ def test_a_fault_gives_the_host_result_one_warning_and_its_reason(fault, name):
         result = call(trnpy)
     assert faulty.products
     assert len(warned) == 1 and warned[0].filename == __file__
-    assert [(d.on_device, d.reason) for d in log] == [(False, REASONS[fault])]
+    assert [(d.on_device, d.reason) for d in log] == [(False, FaultyEngine.REASONS[fault])]
     for ours, theirs in zip(*(r if isinstance(r, tuple) else (r,) for r in (result, expected)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal((GENERAL, POSITIVE), operands)
     assert threading.active_count() == threads
+
+
+class Corrupting(SimulatorRuntime):
+    """Every array that comes back from the chip is wrong in one way."""
+
+    WAYS = ("zeros", "a bit", "a row", "a NaN")
+
+    def __init__(self, way):
+        super().__init__(TRN2)
+        self.way = way
+
+    def get(self, buffer):
+        a = super().get(buffer)
+        if self.way == "zeros":
+            a[...] = 0
+        if self.way == "a bit":  # of an exponent
+            a.reshape(-1).view(np.uint8)[a.nbytes // 2 | 3] ^= 0x40
+        if self.way == "a row":
+            a[-1] = a[0]
+        if self.way == "a NaN" and a.dtype.kind == "f":
+            a.flat[0] = np.nan
+        return a
+
+
+@pytest.mark.parametrize("way", Corrupting.WAYS)
+@pytest.mark.parametrize("name", ["matmul", "einsum", "cholesky", "solve", "eigvalsh"])
+def test_what_a_chip_corrupts_is_no_result_and_one_warning(way, name):
+    call, expected = CALLS[name], CALLS[name](scipy)
+    caught = warnings.catch_warnings(record=True, action="always")
+    with engine(DeviceEngine(Corrupting(way))), trnpy.policy(force=True), trnpy.trace() as log, caught as warned:
+        result = call(trnpy)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+    assert [w.category for w in warned] == [NkiFallbackWarning] * (not log[0].on_device)
+    assert log[0].on_device or log[0].reason in (Reason.ACCURACY, Reason.ERROR)
+    assert log[0].reason is not Reason.ERROR or log[0].detail.startswith("DeviceError: abs_bound gave")
 
 
 def test_what_the_algorithm_refuses_on_a_sound_engine_is_no_fault():
@@ -114,7 +144,7 @@ def test_what_the_host_does_after_a_fault_does_not_ask_again(fault, name):
         np.testing.assert_allclose(np.sort(found[0])[::-1], [1, 1 / 2, 1 / 3], rtol=1e-4)
     assert len(warned) == faulty.health.faults == 1
     *inner, outer = log
-    assert outer.reason is REASONS[fault] and outer.op.endswith(name)
+    assert outer.reason is FaultyEngine.REASONS[fault] and outer.op.endswith(name)
     assert {d.detail for d in inner if d.reason is Reason.ERROR} == {"part of a call that met a device error"}
 
 

@@ -133,10 +133,10 @@ def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[
 
 
 class _Rest:
-    """The policy of the process under which there was no engine at hand, and the last one of all under which."""
+    """Policies under which there was no engine at hand."""
 
-    policy: Policy | None = None
-    last: Policy | None = None
+    policy: Policy | None = None  # of the process, which nobody asked for more
+    last: Policy | None = None  # whoever set it
 
 
 def unattended() -> bool:
@@ -238,7 +238,8 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
         try:
-            result = _run_checked(op, problem, engine, policy, before)
+            with np.errstate(all="ignore"):  # of what a device returned; the reference warns of the operands
+                result = _run_checked(op, problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
         except Refused as why:

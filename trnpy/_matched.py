@@ -22,7 +22,7 @@ from trnpy import _digits
 from trnpy._handles import Digits, Source, Store, stored
 from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits, for_numbers
-from trnpy._nki.runtime import Buffer, Runtime
+from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 from trnpy._shapes import BLOCK, Buckets, Extents, pieces
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
@@ -311,7 +311,10 @@ def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows:
     """The smallest positive element of a product of magnitudes."""
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
-    return float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
+    least = float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
+    if not least > 0:  # the kernel leaves zeros out
+        raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
+    return least
 
 
 def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
