@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import platform
 import random
 import statistics
@@ -15,6 +16,7 @@ import numpy as np
 import scipy
 
 TURN_S = 1e-3  # for which a call is repeated before it is another's turn
+RESTED_S = 20e-3  # the same, of turns that each begin with a rest
 ROW_S = 0.4  # spent on a pair of calls, at first
 SLOW_S = 0.1  # of one call
 ROUNDS = 11, 301  # of a pair: odd numbers, so that the median is one of them
@@ -70,17 +72,38 @@ def interleaved(
     return {name: of(times) for name, times in seconds.items()}
 
 
+def rested() -> float:
+    """Wait until no other thread of this process runs; the seconds that took.
+
+    NumPy's and SciPy's OpenBLAS have threads of their own, which look for work for 100 ms after each call: what those of
+    one library take from the other's next call is no part of either call.
+    """
+    start = time.perf_counter()
+    while sum(_state(stat) == "R" for stat in pathlib.Path("/proc/self/task").glob("*/stat")) > 1:
+        pass
+    return time.perf_counter() - start
+
+
+def _state(stat: pathlib.Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
+
+
 def paired(
     original: Callable[[], object], ours: Callable[[], object], row_s: float = ROW_S, from_s: float = 0.0
 ) -> tuple[float, float] | None:
     """Median seconds of the original, and the median of the ratios of ours to it; None below ``from_s``.
 
     Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
-    slows both alike.  On one thread processor time: other processes do not count.
+    slows both alike.  On one thread processor time: other processes do not count.  On more each turn begins ``rested``,
+    and with a call that does not count, since it wakes the threads: what follows is a program that calls it repeatedly.
     """
-    now = time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
+    alone = os.environ.get("OPENBLAS_NUM_THREADS") == "1"
+    now = time.thread_time if alone else time.perf_counter
 
     def turn(call: Callable[[], object], repeats: int) -> float:
+        if not alone:
+            rested()
+            call()
         start = now()
         for _ in range(repeats):
             call()
@@ -92,9 +115,10 @@ def paired(
         once = min(once, *(turn(original, 1) for _ in range(3)))
     if once < 0.8 * from_s:
         return None
-    repeats = max(round(TURN_S / max(once, 1e-9)), 1)
+    repeats = max(round((TURN_S if alone else RESTED_S) / max(once, 1e-9)), 1)
     least = ROUNDS[0] if once < SLOW_S else SLOW_ROUNDS
-    rounds = min(max(round(row_s / (2 * once * repeats)) | 1, least), ROUNDS[1])
+    beside = 0.0 if alone else once + rested()
+    rounds = min(max(round(row_s / (2 * (once * repeats + beside))) | 1, least), ROUNDS[1])
     order = random.Random(rounds)
     seconds, ratios = [], []
     for _ in range(rounds):
