@@ -116,9 +116,9 @@ def paired(
     if once < 0.8 * from_s:
         return None
     repeats = max(round((TURN_S if alone else RESTED_S) / max(once, 1e-9)), 1)
-    least = ROUNDS[0] if once < SLOW_S else SLOW_ROUNDS
+    least = (ROUNDS[0] if once < SLOW_S else SLOW_ROUNDS) * round(row_s / ROW_S)
     beside = 0.0 if alone else once + rested()
-    rounds = min(max(round(row_s / (2 * (once * repeats + beside))) | 1, least), ROUNDS[1])
+    rounds = min(max(round(row_s / (2 * (once * repeats + beside))), least) | 1, ROUNDS[1])
     order = random.Random(rounds)
     seconds, ratios = [], []
     for _ in range(rounds):
