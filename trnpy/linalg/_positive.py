@@ -265,6 +265,10 @@ def _bounded(a: np.ndarray) -> bool:
         return False
     shift = trace / kind.condition
     if len(a) <= LAST:
+        # The least eigenvalue is at most the last pivot, which is nearly as small in most of what is ill-conditioned.
+        l, failed = kind.potrf(a.T, 1, 0)
+        if failed or not abs(l.item(-1)) ** 2 > shift:
+            return False
         shifted = a - _identity(len(a), a.dtype) * shift
     else:
         shifted = a.copy()
@@ -276,9 +280,7 @@ def _bounded(a: np.ndarray) -> bool:
 
 def _trace(a: np.ndarray) -> float:
     """The real part of the trace of a (n, n), in Python's numbers."""
-    if len(a) > LAST:
-        return float(sum(a.diagonal().real.tolist()))
-    return float(sum(map(a.item, range(0, a.size, len(a) + 1))).real)
+    return float(sum(a.diagonal().tolist()).real)
 
 
 @functools.cache
