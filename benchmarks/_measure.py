@@ -75,7 +75,7 @@ def interleaved(
 def rested() -> float:
     """Wait until no other thread of this process runs; the seconds that took.
 
-    NumPy's and SciPy's OpenBLAS have threads of their own, which look for work for 100 ms after each call: what those of
+    NumPy's and SciPy's OpenBLAS have threads of their own, which spin for 100 ms after each call: what those of
     one library take from the other's next call is no part of either call.
     """
     start = time.perf_counter()
