@@ -176,3 +176,21 @@ def test_other_rates_and_other_policies_are_asked_anew(decided, monkeypatch):
     for _ in range(2):
         with pytest.raises(FallbackError, match="no_device"):
             trnpy.linalg.logm(a)
+
+
+@pytest.mark.parametrize("char", "dfDF")
+def test_a_small_matrix_is_refused_exactly_where_its_least_eigenvalue_is_too_small(char):
+    """By the last pivot or by the factorization of what is shifted: conditions on both sides of the limit, seed 1."""
+    rng, limit = np.random.default_rng(1), _positive._kind(char).condition
+    for n in (2, 3, 5, 16, 31, 32, 33):
+        for least in (*(10.0 ** rng.uniform(-1.5, -0.05, 10) / limit), *(10.0 ** rng.uniform(0.05, 1.5, 10) / limit)):
+            z = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if char in "DF" else 0)
+            w = np.append(rng.uniform(0.5, 1, n - 1), least)
+            w[:-1] *= (1 - least) / w[:-1].sum()  # of trace one
+            q = np.linalg.qr(z).Q
+            a = ((q * w) @ q.conj().T).astype(char)
+            a = (a + a.conj().T) / 2
+            assert _positive._bounded(a) == (least > 1 / limit)
+            if n > 2:
+                a[1, 0] = a[0, 1] = np.nan
+                assert not _positive._bounded(a)
