@@ -72,7 +72,7 @@ def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np
     multiply, width = _by_rows, m
     if r * c * x.itemsize >= CACHE_BYTES and blocks.flags.c_contiguous:
         multiply, width = _by_strips, _width(r, c, x)
-    if c * m * x.itemsize > CACHE_BYTES and x.nbytes <= SCRATCH_BYTES and len(indices) * c >= 2 * len(x) > 0:
+    if c * m * x.itemsize >= CACHE_BYTES and x.nbytes <= SCRATCH_BYTES and len(indices) * c >= 2 * len(x) > 0:
         with _strips(x, width) as strips:
             return multiply(indptr, indices, blocks, strips)
     return multiply(indptr, indices, blocks, np.ascontiguousarray(x)[np.newaxis])
