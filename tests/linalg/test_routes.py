@@ -303,6 +303,7 @@ def test_what_follows_a_piece_of_ill_conditioned_matrices_is_scipys(name, monkey
 
 
 def test_of_a_stack_that_is_mostly_scipys_a_small_piece_is_computed_in_vain(monkeypatch):
+    monkeypatch.setattr(_stacks, "PIECE", 16 * COUNT // 2)
     monkeypatch.setattr(_stacks, "SPREAD", (0.9, 0.95))
     a = ill_conditioned(COUNT, 1e10, 0.7)[::-1].copy()
     sizes, kept = [], _stacks._inv

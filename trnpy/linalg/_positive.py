@@ -95,14 +95,14 @@ def positive(name: str) -> Look:
             return False
         first = a if a.ndim == 2 else a[(0,) * (a.ndim - 2)]
         # In Python's numbers: beside a large call each function of NumPy's takes 2 us.
-        diagonal = first.diagonal().tolist()
-        ends = 0 < diagonal[0].real <= norms[1] and 0 < diagonal[-1].real <= norms[1]
+        diagonal = first.diagonal().real.tolist()
+        ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
         if not ends or first.item(0, -1) != first.item(-1, 0).conjugate():
             return False
         if first is a:
             if len(a) >= SPREAD * LAST and not _promising(a):
                 return False
-            if not _bounded(a, sum(diagonal).real) or _unlike(a, norms):
+            if not _bounded(a, diagonal) or _unlike(a, norms):
                 return False
             _looked.matrix = weakref.ref(a)
         return True
@@ -232,7 +232,7 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
         return ""
     if a.ndim == 2:  # by SciPy's BLAS, in Python's numbers: see _gram and _bounded
         flat = a.ravel("K")
-        squares, trace = _kind(a.dtype.char).dot(flat, flat).real, _trace(a)
+        squares, trace = _kind(a.dtype.char).dot(flat, flat).real, sum(a.diagonal().real.tolist())
         low, high = squares < norms[0] * trace, squares > norms[1] ** 2
     else:
         squares, traces = np.einsum("...ij,...ij->...", a, a.conj()).real, a.trace(axis1=-2, axis2=-1).real
@@ -245,12 +245,12 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
     return ""
 
 
-def _bounded(a: np.ndarray, trace: float | None = None) -> bool:
+def _bounded(a: np.ndarray, diagonal: list[float] | None = None) -> bool:
     """Whether all eigenvalues of Hermitian a (..., n, n) exceed their sum over the condition.
 
     A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
     decides before anything expensive, and costs a hundredth of it.  False where the square of the sum leaves the range
-    of the dtype.  ``trace``: of a single matrix, if it is known.
+    of the dtype.  ``diagonal``: of a single matrix, if it is known.
     """
     kind = _kind(a.dtype.char)
     if a.ndim > 2:
@@ -259,10 +259,11 @@ def _bounded(a: np.ndarray, trace: float | None = None) -> bool:
         inside = bool(((kind.low < traces) & (traces < kind.high)).all())
         return inside and _definite(a.copy(), -traces / kind.condition)
     # In few pieces, and in Python's numbers: after a large call each function takes 2 to 5 us to come into cache.
-    trace = _trace(a) if trace is None else trace
-    if not kind.low < trace < kind.high:
-        return False
+    diagonal = a.diagonal().real.tolist() if diagonal is None else diagonal
+    trace = sum(diagonal)
     shift = trace / kind.condition
+    if not (kind.low < trace < kind.high and min(diagonal) > shift):  # the least eigenvalue is no larger
+        return False
     if len(a) <= LAST:
         # The least eigenvalue is at most the last pivot, which is nearly as small in most of what is ill-conditioned.
         l, failed = kind.potrf(a.T, 1, 0)
@@ -275,11 +276,6 @@ def _bounded(a: np.ndarray, trace: float | None = None) -> bool:
     # Of either triangle; from the lower one it is up to a third faster.
     l, failed = kind.potrf(shifted.T, 1, 0, 1)  # lower, clean, overwrite_a
     return not failed and math.isfinite(l.item(-1).real)
-
-
-def _trace(a: np.ndarray) -> float:
-    """The real part of the trace of a (n, n), in Python's numbers."""
-    return float(sum(a.diagonal().tolist()).real)
 
 
 @functools.cache
