@@ -45,14 +45,14 @@ def header(title: str) -> None:
 def interleaved(
     calls: Mapping[str, Callable[[], object]],
     rounds: int = 31,
-    target_s: float = 2e-3,
+    target_s: float = TURN_S,
     clock: Callable[[], float] = time.perf_counter,
-    of: Callable[[list[float]], float] = statistics.median,
+    rests: bool = False,
 ) -> dict[str, float]:
-    """Seconds of one call of each, measured in turns so that all see the same machine, and any neighbour.
+    """Median seconds of one call of each, measured in turns so that all see the same machine, and any neighbour.
 
     Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost vanishes; ``clock`` is
-    time.thread_time where other processes would drown the difference; ``of`` its turns min where they would triple it.
+    time.thread_time where other processes would drown the difference; ``rests`` is for calls of several threads.
     """
     repeats = {}
     for name, call in calls.items():
@@ -64,12 +64,23 @@ def interleaved(
     names = list(calls)
     for turn in range(rounds):
         for name in random.Random(turn).sample(names, len(names)):
-            call, n = calls[name], repeats[name]
-            start = clock()
-            for _ in range(n):
-                call()
-            seconds[name].append((clock() - start) / n)
-    return {name: of(times) for name, times in seconds.items()}
+            seconds[name].append(_turn(calls[name], repeats[name], clock, rests))
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _turn(call: Callable[[], object], repeats: int, clock: Callable[[], float], rests: bool) -> float:
+    """Seconds of one of ``repeats`` calls.
+
+    With ``rests`` it begins ``rested``, and with a call that does not count, since it wakes the threads: what follows
+    is a program that calls it repeatedly.
+    """
+    if rests:
+        rested()
+        call()
+    start = clock()
+    for _ in range(repeats):
+        call()
+    return (clock() - start) / repeats
 
 
 def rested() -> float:
@@ -94,20 +105,12 @@ def paired(
     """Median seconds of the original, and the median of the ratios of ours to it; None below ``from_s``.
 
     Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
-    slows both alike.  On one thread processor time: other processes do not count.  On more each turn begins ``rested``,
-    and with a call that does not count, since it wakes the threads: what follows is a program that calls it repeatedly.
+    slows both alike.  On one thread processor time: other processes do not count.  On more the turns have rests.
     """
     alone = os.environ.get("OPENBLAS_NUM_THREADS") == "1"
-    now = time.thread_time if alone else time.perf_counter
 
     def turn(call: Callable[[], object], repeats: int) -> float:
-        if not alone:
-            rested()
-            call()
-        start = now()
-        for _ in range(repeats):
-            call()
-        return (now() - start) / repeats
+        return _turn(call, repeats, time.thread_time if alone else time.perf_counter, rests=not alone)
 
     ours()
     once = turn(original, 1)

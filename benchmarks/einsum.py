@@ -6,7 +6,6 @@ python -m benchmarks einsum [NAME ...]; without names all of them, on one thread
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from benchmarks._measure import gate, header, interleaved
+from benchmarks._measure import RESTED_S, TURN_S, gate, header, interleaved
 
 TARGET = 0.95  # of the speed of the best peer (issue 6; BASELINES.md)
 THREADS = (1, 2)
@@ -57,11 +56,10 @@ def _worst(seconds: Mapping[str, float]) -> float:
 
 def _seconds(calls: Mapping[str, Callable[[], object]], threads: int) -> dict[str, float]:
     """Of one call of each; a loss is measured three times before it counts."""
-    # One thread's own time; of two the least, for a machine that is shared wakes the second when it can.
-    clock, of = (time.thread_time, statistics.median) if threads == 1 else (time.perf_counter, min)
+    clock, turn_s = (time.thread_time, TURN_S) if threads == 1 else (time.perf_counter, RESTED_S)
     found: list[dict[str, float]] = []
     while len(found) < ATTEMPTS and not any(_worst(seconds) >= 1 for seconds in found):
-        found.append(interleaved(calls, rounds=ROUNDS * (1 + len(found)), clock=clock, of=of))
+        found.append(interleaved(calls, ROUNDS * (1 + len(found)), turn_s, clock, rests=threads > 1))
     return max(found, key=_worst)
 
 

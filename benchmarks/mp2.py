@@ -49,7 +49,7 @@ def measure(basis: str, threads: int) -> float:
             "trnpy": lambda: dfmp2_energy(b, occ, vir),
         },
         rounds=ROUNDS,
-        of=min,  # another process on a shared machine makes a turn longer, two-threaded ones most; none shorter
+        rests=threads > 1,
     )
     gflop = nocc * (nocc + 1) * nvir**2 * naux / 1e9
     ratio = seconds["PySCF"] / seconds["trnpy"]
