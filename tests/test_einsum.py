@@ -374,14 +374,42 @@ def test_large_finite_results_come_without_a_warning(subscripts):
     assert np.isfinite(ours).all() and ours.max() > 1e160
 
 
-def test_two_vectors_are_blas_s_where_it_has_threads(monkeypatch):
-    """One thread reads them no faster than NumPy's loop."""
-    for threads, loops in ((1, True), (2, False)):
+def test_two_vectors_are_blas_s_where_they_are_in_cache_or_it_has_threads(monkeypatch):
+    """One thread reads them from memory no faster than NumPy's loop."""
+    for threads, n, loops in ((1, 1448, False), (1, 1449, True), (2, 1449, False)):
         monkeypatch.setattr(_steps, "blas_threads", lambda threads=threads: threads)
-        (step,) = _contraction.plan(("ij", "ij"), "", ((600, 600), (600, 600)), "auto").steps
+        (step,) = _contraction.plan(("ij", "ij"), "", ((n, n), (n, n)), "auto").steps
         assert step.loops == loops
-        x = np.arange(360_000.0).reshape(600, 600)
-        assert step.run(x, x, HOST) == pytest.approx(np.vdot(x, x), rel=1e-13)
+    x = np.arange(360_000.0).reshape(600, 600)
+    (step,) = _contraction.plan(("ij", "ij"), "", (x.shape, x.shape), "auto").steps
+    for a, b in ((x, x), (x.T, x.T), (x, x.T), (x[::-1], x), (x[:, ::-2], x[:, 1::2]), (x + 1j, x - 2j)):
+        (step,) = _contraction.plan(("ij", "ij"), "", (a.shape, b.shape), "auto").steps
+        assert step.run(a, b, HOST) == pytest.approx((a * b).sum(), rel=1e-13)
+
+
+def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():
+    """The line last, and before it the label of what lies beside the other's; by the loop where it goes like that."""
+    sizes = dict(zip("ijab", (3, 5, _steps.LINE, _steps.LINE + 1), strict=True))
+    for labels, order in (
+        (("iajb", "ibja"), "ijab"),
+        (("ibja", "iajb"), "ijab"),
+        (("iajb", "jaib"), "iajb"),
+        (("abij", "jiba"), "ibja"),
+        (("ijab", "jiba"), ""),
+        (("aibj", "biaj"), ""),
+        (("ab", "ba"), ""),
+    ):
+        (step,) = _contraction.plan(labels, "", [tuple(sizes[c] for c in x) for x in labels], "auto").steps
+        assert (step.lines, step.loops) == (order, not order)
+        subscripts = f"{labels[0]},{labels[1]}->"
+        for dtype in "fdFD":
+            x, y = operands((subscripts, *[tuple(sizes[c] for c in word) for word in labels]), dtype)
+            bound = 8 * x.size * np.finfo(dtype).eps
+            for a, b in ((x, y), (np.asfortranarray(x), np.asfortranarray(y)), (x[::-1], y), (x, y[:, ::-1])):
+                exact = np.einsum(subscripts, a.astype("D"), b.astype("D"))
+                assert abs(step.run(a, b, HOST) - exact) <= bound * np.abs(a).max() * np.abs(b).max()
+    shorter = sizes | {"b": _steps.LINE - 1, "a": _steps.LINE - 1}
+    assert not _steps._in_lines("iajb", "ibja", shorter)
 
 
 @pytest.mark.parametrize("rows", [4000, 4001, 6007])

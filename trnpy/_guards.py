@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import contextvars
 import functools
 import math
@@ -50,6 +51,8 @@ def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
 
 def all_finite(a: np.ndarray) -> bool:
     """Whether ``a`` of inexact numbers has neither infs nor NaNs."""
+    if not a.ndim:
+        return cmath.isfinite(a.item())
     flat = a.ravel("K")
     # A sum of squares takes half the time of a look at each element; it may overflow, but is finite only if all are.
     return math.isfinite(np.vdot(flat, flat).real) or bool(np.isfinite(flat).all())

@@ -30,6 +30,8 @@ VECTOR_GAIN = 2.0  # of BLAS over NumPy's loop for a matrix that is in cache; no
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
 # AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
 UNPACKED = 1_000_000
+IN_CACHE = 2**21  # elements of two vectors, 32 MiB: BLAS on one thread reads more from memory no faster than the loop
+LINE = 24  # elements of a line from which one call of BLAS for each is 1.3 to 2.5 times NumPy's loop
 NARROW = 64  # columns up to which packing takes a third or more of a product
 CACHED = 2**15  # elements of a result on the way that a loop may write across its rows: 256 KiB, of a core's own cache
 COPIED = 2**17  # elements, 1 MiB: copies of more are made in blocks that stay in such a cache
@@ -75,6 +77,7 @@ class Step:
     vector: bool  # a matrix, or another vector, times a vector: bound by memory
     on_the_way: bool  # not the last
     copied: float  # elements of operands that BLAS cannot read in place, of C-contiguous ones
+    lines: str  # all labels in the order of vecdot's, where two operands of the same labels lie otherwise
     blas_size: float  # the n of a cube that BLAS multiplies as efficiently
 
     @property
@@ -119,6 +122,8 @@ def on_host(step: Step) -> Product:
         return _loop(step)
     if step.block:
         return functools.partial(_in_blocks, step)
+    if step.vector and not step.result:
+        return _sum_of_all(step)
     product, x_of, y_of = _product(step), _viewed(step, 0), _viewed(step, 1)
     shape, turned = step.shape, step.turned
     if x_of is y_of is None and not turned and len(step.left) == len(step.right) == 1 >= len(step.batch):
@@ -137,13 +142,50 @@ def _loop(step: Step) -> Product:
     subscripts = f"{step.labels[0]},{step.labels[1]}->{step.wanted}"
     axes = None if step.wanted == step.result else [step.wanted.index(c) for c in step.result]
     # BLAS reads rows faster than columns.
-    order = "C" if step.on_the_way and math.prod(step.shape) <= CACHED else "K"
+    order = "C" if step.on_the_way and step.shape and math.prod(step.shape) <= CACHED else "K"
 
     def loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         c = np.asarray(c_einsum(subscripts, a, b, order=order))
         return c if axes is None else c.transpose(axes)
 
     return loop
+
+
+def _sum_of_all(step: Step) -> Product:
+    """The product of two operands of the same labels, all of them summed; by NumPy's loop where BLAS would copy."""
+    loop, (a_labels, b_labels) = _loop(step), step.labels
+    if a_labels == b_labels:
+
+        def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            if a.flags.c_contiguous and b.flags.c_contiguous:
+                a, b = a.reshape(-1), b.reshape(-1)
+            elif a.flags.f_contiguous and b.flags.f_contiguous:
+                a, b = a.T.reshape(-1), b.T.reshape(-1)
+            return loop(a, b) if a.ndim > 1 else np.asarray(np.dot(a, b))
+
+        return dot
+    x_axes, y_axes = ([labels.index(c) for c in step.lines] for labels in step.labels)
+
+    def lines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind != "f" or not (a.flags.c_contiguous and b.flags.c_contiguous):  # it conjugates complex ones
+            return loop(a, b)
+        return np.asarray(np.vecdot(a.transpose(x_axes), b.transpose(y_axes)).sum())
+
+    return lines
+
+
+def _in_lines(a: str, b: str, sizes: Sizes) -> str:
+    """The order of labels in which vecdot sums two operands, the line last; "" where NumPy's loop is as fast.
+
+    The loop goes through the lines of one operand as they lie there.  Where the other's neighbours lie along another
+    label, each cache line of it is read as often as it holds elements, unless that label comes next.
+    """
+    for x, y in sorted(((a, b), (b, a)), key=lambda pair: -sizes[pair[0][-1]]):
+        line, beside = x[-1], y[-1]
+        if sizes[line] >= LINE and beside != x[-2:-1]:
+            last = line if beside == line else beside + line
+            return "".join(c for c in x if c not in last) + last
+    return ""
 
 
 def _viewed(step: Step, which: int) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -227,9 +269,10 @@ def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str,
     cubes = _cubes(a, b, left, inner, right, batch, sizes)
     views, turned, result = cubes or _oriented(a, b, (batch, left, inner, right), output, sizes)
     copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
-    # Worth no copy where one side is thin; two vectors one thread of BLAS reads no faster than the loop.
-    thin = not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN))
-    thin = thin or (m == n == 1 and blas_threads() == 1)
+    lines = _in_lines(a, b, sizes) if inner and a != b and not (batch or left or right) else ""
+    # Worth no copy where one side is thin.
+    thin = not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN and not lines))
+    thin = thin or (a == b and k > IN_CACHE and blas_threads() == 1)
     block = 0
     if not (thin or batch or m * n > CACHED) and all(view.copied for view in views) and copied > COPIED:
         each = sizes[inner[0]] * max(math.ceil(m * k * n / UNPACKED), 1)
@@ -253,6 +296,7 @@ def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str,
         vector,
         not output,
         copied,
+        lines,
         3.0 / (1 / m + 1 / k + 1 / n),
     )
 
