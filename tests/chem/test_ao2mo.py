@@ -126,7 +126,7 @@ def test_other_mistakes_are_said_so():
         ao2mo(g, *c, tuple(c))
     with pytest.raises(ValueError, match=r"ket has 1 entries: expected \(c_left, c_right\)"):
         ao2mo(integrals("four-index"), *c, (c[0],))
-    with pytest.raises(ValueError, match="memory=10 bytes: one matrix of 5 atomic orbitals takes 800 bytes"):
+    with pytest.raises(ValueError, match="memory=10 bytes: one matrix of 5 atomic orbitals takes 600 bytes"):
         ao2mo(g, *c, memory=10)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from trnpy.chem._rows import (
 )
 from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
 
-COPIES = 4  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, its transpose, transformed
+COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, transformed
+STACK = 32  # matrices at a time on the host: more do not stay in its last cache, fewer are thin products
 Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
 
 
@@ -68,16 +70,14 @@ def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.nd
     return g, (c[0], c[1]), (c[2], c[3])
 
 
-def _by_products(product: Product, memory: float) -> Transform:
-    """Both halves as products, one after the other."""
+def _by_products(product: Product, memory: float, most: float = math.inf) -> Transform:
+    """Both halves as products, one after the other, of ``most`` matrices at a time."""
 
     def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        nao, nleft = left.shape
-        half = product(stack.swapaxes(1, 2).reshape(-1, nao), left, None)  # (n nu, i)
-        half = np.ascontiguousarray(half.reshape(len(stack), nao, nleft).transpose(2, 1, 0))  # (i, nu, n)
-        return product(np.ascontiguousarray(right.T), half, None)
+        half = product(left.T, stack, None)  # (n, i, nu)
+        return product(right.T, half.transpose(1, 2, 0), None)  # (i, j, n): BLAS reads each (nu, n) where it lies
 
-    return Transform(run, lambda left, right: stack_size(len(left), COPIES, memory))
+    return Transform(run, lambda left, right: int(min(stack_size(len(left), COPIES, memory), most)))
 
 
 def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:
@@ -178,7 +178,7 @@ def ao2mo(
     Two half transformations of O(nao^4 norbitals); Bender, J. Comput. Phys. 9, 547 (1972).
     """
     g, bra, ket = _checked(integrals, c_left, c_right, ket)
-    return np.ascontiguousarray(_both(g, bra, ket, _by_products(host_product, memory)))
+    return np.ascontiguousarray(_both(g, bra, ket, _by_products(host_product, memory, STACK)))
 
 
 def _ao2mo_naive(integrals: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, ket: Any = None) -> np.ndarray:
