@@ -32,11 +32,10 @@ from trnpy.chem._rows import (
     row,
 )
 
-WORKSPACE = 3  # matrices (nvir, nvir) beside the block of integrals: denominators, amplitudes, a transpose
+WORKSPACE = 2  # matrices (nvir, nvir) beside the block of integrals: sums of virtual energies, amplitudes
 ENERGY_FLOPS = (
     100.0  # of products in the 2.5 ns that the host takes to turn one integral into energy (benzene, one thread)
 )
-DOT = "ba,ba->"  # NumPy's loop: BLAS wakes its other threads for these, which takes as long as the sum
 SAMPLES = 4  # pairs of each channel that are computed once more to check a result
 ACCURACY = 1e-9  # Hartree, which chemists ask of energies that are to be compared
 FINEST = 5e-10  # what the kernel reaches: double-float sums leave 1e-10 in molecules of 3 to 12 atoms
@@ -130,29 +129,32 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
     """Energies of the pairs of ``left`` with ``right``, and their amplitudes when asked."""
     same = left is right
     nocc, nvir = (len(left.occ), len(right.occ)), (len(left.vir), len(right.vir))
-    direct, crossed = np.zeros(nocc), np.zeros(nocc) if same else None
+    found = np.zeros((2 if same else 1, *nocc))  # direct and crossed
     t2 = np.empty((*nocc, *nvir)) if with_t2 else None
     blocks = _blocks(left, right, memory)
-    rows = max((end - j for _, j, end in blocks), default=0) * nvir[1]
-    integrals, vv = np.empty((rows, nvir[0])), right.vir[:, None] + left.vir
-    gap, t, swapped = (np.empty_like(vv) for _ in range(WORKSPACE))
+    most = max((end - j for _, j, end in blocks), default=0)
+    integrals, vv = np.empty(nvir[0] * most * nvir[1]), left.vir[:, None] + right.vir
+    t, sums = np.empty_like(vv), np.empty((len(found), most, nvir[0]))
     for i, first, end in track(blocks, "DF-MP2 pairs"):
-        rows = (end - first) * nvir[1]
-        jbl = right.b[first:end].reshape(rows, right.b.shape[2])
-        block = product(jbl, left.b[i].T, integrals[:rows]).reshape(end - first, *vv.shape)  # (j, b, a)
-        for j, iajb in enumerate(block, first):
-            np.subtract(left.occ[i] + right.occ[j], vv, out=gap)
-            np.divide(iajb, gap, out=t)
-            direct[i, j] = np.einsum(DOT, iajb, t)
-            if crossed is not None:
-                np.copyto(swapped, iajb.T)
-                crossed[i, j] = np.einsum(DOT, swapped, t)
-                direct[j, i], crossed[j, i] = direct[i, j], crossed[i, j]
+        rows, pairs = (end - first) * nvir[1], np.s_[first:end]
+        jbl = right.b[pairs].reshape(rows, right.b.shape[2])
+        # Few rows by many columns: BLAS multiplies many by few at three quarters of that rate.
+        block = product(left.b[i], jbl.T, integrals[: nvir[0] * rows].reshape(nvir[0], rows))
+        for j, iajb in enumerate(block.reshape(nvir[0], end - first, nvir[1]).swapaxes(0, 1), first):
+            np.subtract(left.occ[i] + right.occ[j], vv, out=t)
+            np.divide(iajb, t, out=t)
+            # Row by row: for a whole matrix BLAS wakes its other threads, which takes as long as the sum.
+            np.vecdot(iajb, t, out=sums[0, j - first])
+            if same:
+                np.vecdot(iajb, t.T, out=sums[1, j - first])
             if t2 is not None:
-                t2[i, j] = t.T - t if same and unrestricted else t.T
+                t2[i, j] = t - t.T if same and unrestricted else t
                 if same:
                     t2[j, i] = t2[i, j].T
-    return Channel(direct, crossed, t2)
+        found[:, i, pairs] = sums[:, : end - first].sum(axis=2)
+        if same:
+            found[:, pairs, i] = found[:, i, pairs]
+    return Channel(found[0], found[1] if same else None, t2)
 
 
 def _energy(spins: tuple[Spin, ...], memory: float, product: Product, with_t2: bool) -> MP2Energy:
