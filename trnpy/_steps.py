@@ -269,10 +269,11 @@ def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str,
     cubes = _cubes(a, b, left, inner, right, batch, sizes)
     views, turned, result = cubes or _oriented(a, b, (batch, left, inner, right), output, sizes)
     copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
-    lines = _in_lines(a, b, sizes) if inner and a != b and not (batch or left or right) else ""
-    # Worth no copy where one side is thin.
-    thin = not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN and not lines))
-    thin = thin or (a == b and k > IN_CACHE and blas_threads() == 1)
+    if inner and not (batch or left or right):
+        lines = _in_lines(a, b, sizes) if a != b else ""
+        thin = not lines if a != b else k > IN_CACHE and blas_threads() == 1
+    else:  # worth no copy where one side is thin
+        lines, thin = "", not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN))
     block = 0
     if not (thin or batch or m * n > CACHED) and all(view.copied for view in views) and copied > COPIED:
         each = sizes[inner[0]] * max(math.ceil(m * k * n / UNPACKED), 1)
