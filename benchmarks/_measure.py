@@ -19,6 +19,7 @@ TURN_S = 1e-3  # for which a call is repeated before it is another's turn
 RESTED_S = 20e-3  # the same, of turns that each begin with a rest
 ROW_S = 0.4  # spent on a pair of calls, at first
 SLOW_S = 0.1  # of one call
+REST_S = 5.0  # within which threads that only wait for the next call have gone to sleep: OpenBLAS's take 0.1
 ROUNDS = 11, 301  # of a pair: odd numbers, so that the median is one of them
 SLOW_ROUNDS = 3
 ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
@@ -84,14 +85,15 @@ def _turn(call: Callable[[], object], repeats: int, clock: Callable[[], float], 
 
 
 def rested() -> float:
-    """Wait until no other thread of this process runs; the seconds that took.
+    """Wait until no other thread of this process runs; the seconds that took.  RuntimeError where one never stops.
 
     NumPy's and SciPy's OpenBLAS have threads of their own, which spin for 100 ms after each call: what those of
     one library take from the other's next call is no part of either call.
     """
     start = time.perf_counter()
     while sum(_state(stat) == "R" for stat in pathlib.Path("/proc/self/task").glob("*/stat")) > 1:
-        pass
+        if time.perf_counter() - start > REST_S:
+            raise RuntimeError(f"no figures: another thread of this process still runs after {REST_S:g} s")
     return time.perf_counter() - start
 
 
