@@ -46,7 +46,7 @@ def header(title: str) -> None:
 def interleaved(
     calls: Mapping[str, Callable[[], object]],
     rounds: int = 31,
-    target_s: float = TURN_S,
+    target_s: float = 2 * TURN_S,
     clock: Callable[[], float] = time.perf_counter,
     rests: bool = False,
 ) -> dict[str, float]:

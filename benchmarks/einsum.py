@@ -56,7 +56,7 @@ def _worst(seconds: Mapping[str, float]) -> float:
 
 def _seconds(calls: Mapping[str, Callable[[], object]], threads: int) -> dict[str, float]:
     """Of one call of each; a loss is measured three times before it counts."""
-    clock, turn_s = (time.thread_time, TURN_S) if threads == 1 else (time.perf_counter, RESTED_S)
+    clock, turn_s = (time.thread_time, 2 * TURN_S) if threads == 1 else (time.perf_counter, RESTED_S)
     found: list[dict[str, float]] = []
     while len(found) < ATTEMPTS and not any(_worst(seconds) >= 1 for seconds in found):
         found.append(interleaved(calls, ROUNDS * (1 + len(found)), turn_s, clock, rests=threads > 1))

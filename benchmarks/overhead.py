@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.linalg
+import scipy.linalg.blas
 
 import trnpy
 import trnpy.chem
@@ -21,11 +22,17 @@ ORIGINALS = {  # as defaults: a global of this module would follow the patch
     "matmul": lambda f=np.matmul: f(A, A),
     "einsum": lambda f=np.einsum: f("ij,jk->ik", A, A),
     "eigh": lambda f=scipy.linalg.eigh: f(A),
+    "inv": lambda f=scipy.linalg.inv: f(A),
+    "qr": lambda f=scipy.linalg.qr: f(A),
+    "dgemm": lambda f=scipy.linalg.blas.dgemm: f(1.0, A, A),
 }
 NAMESPACE = {
     "matmul": lambda: trnpy.matmul(A, A),
     "einsum": lambda: trnpy.einsum("ij,jk->ik", A, A),
     "eigh": lambda: trnpy.linalg.eigh(A),
+    "inv": lambda: trnpy.linalg.inv(A),
+    "qr": lambda: trnpy.linalg.qr(A),
+    "dgemm": lambda: trnpy.linalg.blas.dgemm(1.0, A, A),
 }
 PATCHED = {
     "matmul": lambda: np.matmul(A, A),

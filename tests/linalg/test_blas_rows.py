@@ -4,8 +4,6 @@
 import copy
 import itertools
 import pickle
-import time
-import timeit
 import warnings
 
 import numpy as np
@@ -286,15 +284,6 @@ def test_one_array_twice_is_a_symmetric_update_on_the_host():
         np.testing.assert_array_equal(ours, ours.T)
         np.testing.assert_allclose(ours, blas.dgemm(0.5, x, x, **options), atol=1e-10)
         assert ours.flags.f_contiguous
-
-
-def test_a_small_call_costs_a_microsecond_more():
-    a = np.ones((4, 4), order="F")
-
-    def seconds(function):
-        return min(timeit.repeat(lambda: function(1.0, a, a), number=2000, repeat=15, timer=time.thread_time)) / 2000
-
-    assert min(seconds(trnpy.linalg.blas.dgemm) - seconds(blas.dgemm) for _ in range(3)) < 1e-6
 
 
 def test_on_the_simulator():

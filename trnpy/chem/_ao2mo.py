@@ -15,6 +15,7 @@ from trnpy.chem._progress import track
 from trnpy.chem._rows import (
     MEMORY,
     REAL,
+    STACK,
     Product,
     Transform,
     checked_product,
@@ -29,7 +30,6 @@ from trnpy.chem._rows import (
 from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
 
 COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, transformed
-STACK = 32  # matrices at a time on the host: more do not stay in its last cache, fewer are thin products
 Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
 
 
@@ -77,7 +77,7 @@ def _by_products(product: Product, memory: float, most: float = math.inf) -> Tra
         half = product(left.T, stack, None)  # (n, i, nu)
         return product(right.T, half.transpose(1, 2, 0), None)  # (i, j, n): BLAS reads each (nu, n) where it lies
 
-    return Transform(run, lambda left, right: int(min(stack_size(len(left), COPIES, memory), most)))
+    return Transform(run, lambda left, right: stack_size(len(left), COPIES, memory, most))
 
 
 def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -17,6 +18,7 @@ from trnpy._precision import eps, norms, probe
 REAL = np.dtype(np.float64)
 MIB = 2**20
 MEMORY = 256 * MIB  # bytes of workspace unless told: rows of pairs of a 500-virtual molecule, little of any computer
+STACK = 32  # matrices (nao, nao) at a time on the host: more do not stay in its last cache, fewer are thin products
 SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than the host, as for NumPy's products
 
 # (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
@@ -94,12 +96,12 @@ def relative(wrong: float, scale: float) -> float:
     return wrong / max(scale, float(np.finfo(REAL).tiny))
 
 
-def stack_size(nao: int, copies: int, memory: float) -> int:
+def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> int:
     """Matrices (nao, nao) of a stack, ``copies`` of each at work; ValueError where ``memory`` bytes hold not one."""
     each = copies * max(nao, 1) ** 2 * REAL.itemsize
     if memory < each:
         raise ValueError(f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {each} bytes")
-    return int(memory // each)
+    return int(min(memory // each, most))
 
 
 def device_bytes(engine: DeviceEngine) -> float:

@@ -5,6 +5,7 @@ Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from trnpy.chem._progress import track
 from trnpy.chem._rows import (
     MEMORY,
     REAL,
+    STACK,
     Product,
     checked_gram,
     checked_product,
@@ -71,12 +73,12 @@ def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
 
 def _exchange(
     b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product,
-    gram: Callable[[np.ndarray], np.ndarray],
+    gram: Callable[[np.ndarray], np.ndarray], most: float = math.inf,
 ) -> np.ndarray:  # fmt: skip
     """(n, nao, nao): K = sum over L of B_L D B_L; (B_L C) (B_L C)^T where D = C C^T, nao/nocc times less work."""
     nao = densities.shape[-1]
     k = np.zeros_like(densities)
-    step = stack_size(nao, COPIES, memory)
+    step = stack_size(nao, COPIES, memory, most)
     for start in track(range(0, len(b), step), "DF exchange"):
         stack = unpacked(b[start : start + step])
         for n, density in enumerate(densities):
@@ -166,12 +168,10 @@ def build_jk_df(
     """
     b, densities, sets = _checked(b, dm, orbitals)
     j = _coulomb(b, densities).reshape(np.shape(dm)) if with_j else None
-    k = (
-        _exchange(b, densities, sets, memory, host_product, lambda a: host_product(a, a.T)).reshape(np.shape(dm))
-        if with_k
-        else None
-    )
-    return j, k
+    if not with_k:
+        return j, None
+    k = _exchange(b, densities, sets, memory, host_product, lambda a: host_product(a, a.T), STACK)
+    return j, k.reshape(np.shape(dm))
 
 
 def _build_jk_df_naive(b: np.ndarray, dm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
