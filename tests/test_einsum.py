@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import Reason, _contraction, _steps
+from trnpy import Reason, _contraction, _pairwise, _steps
 from trnpy._engine import HOST, engine
 from trnpy._policy import Attention, Policy, Process
 
@@ -385,6 +385,15 @@ def test_two_vectors_are_blas_s_where_they_are_in_cache_or_it_has_threads(monkey
     for a, b in ((x, x), (x.T, x.T), (x, x.T), (x[::-1], x), (x[:, ::-2], x[:, 1::2]), (x + 1j, x - 2j)):
         (step,) = _contraction.plan(("ij", "ij"), "", (a.shape, b.shape), "auto").steps
         assert step.run(a, b, HOST) == pytest.approx((a * b).sum(), rel=1e-13)
+
+
+@pytest.mark.parametrize("n", [300, 362, 363])
+def test_sums_of_two_operands_of_two_dtypes_are_numpy_s_where_they_are_few(n):
+    a, b = operands(("", (n, n), (n, n)), "f4")
+    wide = b.astype("f8")
+    ours, theirs = trnpy.einsum("ij,ij->", a, wide), np.einsum("ij,ij->", a, wide)
+    assert type(ours) is type(theirs) and ours == pytest.approx(theirs, rel=1e-12)
+    assert ours == theirs or n * n >= _pairwise.CAST
 
 
 def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():

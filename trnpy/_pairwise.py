@@ -27,6 +27,7 @@ SAMPLE = 8  # elements of an operand that are looked at for their magnitude, eac
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: from there a look of 2 us is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
 REPAIRED = 0.1  # of the results that may be computed twice: a route is chosen where it saves a sixth
+CAST = 2**17  # elements of two vectors from which BLAS is faster than NumPy's loop although it needs a copy of one
 ANSWERS = 4096  # kinds of calls that are remembered, of which a program has few
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,13 +37,16 @@ def route(
 ) -> Route | None:
     """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not.
 
-    None where the loop is the only product, or a thin one, and where a result on the way takes more memory than a
-    caller of a loop has a reason to expect.
+    None where the loop is the only product, or a thin one, or the sum of few elements that BLAS would need a copy of,
+    and where a result on the way takes more memory than a caller of a loop has a reason to expect.
     """
     if all(step.loops for step in p.steps):
         return None
-    if len(p.steps) == 1 and p.steps[0].blas_size < THIN and not p.steps[0].vector:
-        return None
+    if len(p.steps) == 1:
+        (step,) = p.steps
+        few = step.vector and not step.result and step.extents[1] < CAST
+        if (step.blas_size < THIN and not step.vector) or (few and any(a.dtype != dtype for a in arrays)):
+            return None
     largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
     if largest > max(SPARE, sum(a.nbytes for a in arrays)):
         return None
