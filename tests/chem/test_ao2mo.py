@@ -13,6 +13,7 @@ from trnpy._engine import current_engine, engine
 from trnpy._nki.kernels import ao_to_mo_reference, digits_split_reference
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.chem._ao2mo import COPIES, _ao2mo_naive, ao2mo, unpacked
+from trnpy.chem._rows import STACK
 from trnpy.chem._transform import FIRST, SECOND, WORD_BYTES, by_kernel
 
 NAO, NAUX = 5, 7
@@ -38,6 +39,13 @@ def test_integrals_are_the_defining_sums(kind, counts, force):
     assert decisions[0].on_device == force
     np.testing.assert_allclose(result, _ao2mo_naive(g, *c), rtol=1e-12, atol=1e-12)
     assert result.flags.c_contiguous and result.flags.writeable and result.dtype == np.float64
+
+
+@pytest.mark.parametrize("naux", [STACK - 1, STACK, STACK + 1, 2 * STACK + 5])
+def test_the_host_transforms_a_stack_at_a_time(naux):
+    g, c = np.random.default_rng(naux).standard_normal((naux, NAO, NAO)), orbitals(4, 2)
+    for given in (g, g[:, ::-1], g.swapaxes(1, 2), np.asfortranarray(g)):
+        np.testing.assert_allclose(ao2mo(given, *c), _ao2mo_naive(given, *c), rtol=1e-12, atol=1e-12)
 
 
 def test_bra_and_ket_may_differ():

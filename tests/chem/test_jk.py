@@ -8,6 +8,7 @@ import trnpy.chem
 from trnpy import Reason, policy, trace
 from trnpy._engine import engine
 from trnpy.chem._ao2mo import unpacked
+from trnpy.chem._rows import STACK
 from trnpy.chem.jk import COPIES, _build_jk_df_naive, build_jk_df
 
 NAO, NAUX = 6, 9
@@ -57,6 +58,13 @@ def test_any_budget_gives_the_same_matrices(stack, known):
         result = build_jk_df(PACKED, c @ c.T, orbitals=c if known else None, memory=stack * COPIES * NAO**2 * 8)
     check(result, _build_jk_df_naive(PACKED, c @ c.T))
     assert decisions[0].on_device and len(recording.shapes) == 2 * -(-NAUX // stack)
+
+
+@pytest.mark.parametrize("naux", [STACK - 1, STACK, STACK + 1])
+def test_the_host_builds_them_a_stack_at_a_time(naux):
+    b, c = np.random.default_rng(naux).standard_normal((naux, 21)), densities(NAO, 3)
+    for known in (c, None):
+        check(build_jk_df(b, c @ c.T, orbitals=known), _build_jk_df_naive(b, c @ c.T))
 
 
 def test_only_what_is_asked_for_is_built():
