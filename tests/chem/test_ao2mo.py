@@ -48,6 +48,15 @@ def test_the_host_transforms_a_stack_at_a_time(naux):
         np.testing.assert_allclose(ao2mo(given, *c), _ao2mo_naive(given, *c), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("nao", [0, 1, 3])
+@pytest.mark.parametrize("counts", [(0, 0), (0, 2), (2, 0), (2, 2)])
+def test_nothing_gives_nothing(nao, counts):
+    c = [np.ones((nao, n)) for n in counts]
+    for g in (np.ones((0, nao, nao)), np.ones((2, nao, nao)), np.ones((2, nao * (nao + 1) // 2)), np.ones((nao,) * 4)):
+        shape = (*counts, *counts) if g.ndim == 4 else (*counts, len(g))
+        np.testing.assert_allclose(ao2mo(g, *c), np.full(shape, float(nao) ** (4 if g.ndim == 4 else 2)))
+
+
 def test_bra_and_ket_may_differ():
     g, (i, a, k, l) = integrals("four-index"), orbitals(2, 4, 3, 1)
     with policy(force=True):

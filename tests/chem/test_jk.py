@@ -67,6 +67,20 @@ def test_the_host_builds_them_a_stack_at_a_time(naux):
         check(build_jk_df(b, c @ c.T, orbitals=known), _build_jk_df_naive(b, c @ c.T))
 
 
+@pytest.mark.parametrize("naux", [0, 2])
+@pytest.mark.parametrize("nao", [0, 1, 3])
+@pytest.mark.parametrize("shape", [(), (0,), (2,)])
+@pytest.mark.parametrize("known", [False, True])
+def test_nothing_gives_nothing(naux, nao, shape, known):
+    c = np.ones((nao, 2))
+    dm = np.broadcast_to(c @ c.T, (*shape, nao, nao))
+    orbitals = None if not known else [c] * shape[0] if shape else c
+    for b in (np.ones((naux, nao, nao)), np.ones((naux, nao * (nao + 1) // 2))):
+        j, k = build_jk_df(b, dm, orbitals=orbitals)
+        np.testing.assert_allclose(j, np.full(dm.shape, 2.0 * naux * nao**2))
+        np.testing.assert_allclose(k, np.full(dm.shape, 2.0 * naux * nao**2))
+
+
 def test_only_what_is_asked_for_is_built():
     dm = densities(NAO, NAO)
     j, k = _build_jk_df_naive(PACKED, dm)

@@ -48,7 +48,7 @@ def unpacked(b: np.ndarray) -> np.ndarray:
     nao = _triangle(b.shape[1])
     m, n = np.indices((nao, nao)).reshape(2, -1)
     high, low = np.maximum(m, n), np.minimum(m, n)
-    return np.asarray(np.take(b, high * (high + 1) // 2 + low, axis=1)).reshape(-1, nao, nao)
+    return np.asarray(np.take(b, high * (high + 1) // 2 + low, axis=1)).reshape(len(b), nao, nao)
 
 
 def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.ndarray, Coefficients, Coefficients]:
@@ -97,8 +97,8 @@ def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transf
         return _transformed(g, *bra, transform)
     nao = len(g)
     # (k, l, p q), then (i, j, k l): what one transformation leaves last the next has first.
-    half = _transformed(g.reshape(-1, nao, nao), *ket, transform)
-    half = np.ascontiguousarray(half).reshape(-1, nao, nao)
+    half = _transformed(g.reshape(nao * nao, nao, nao), *ket, transform)
+    half = np.ascontiguousarray(half).reshape(math.prod(half.shape[:2]), nao, nao)
     shape = bra[0].shape[1], bra[1].shape[1], ket[0].shape[1], ket[1].shape[1]
     return _transformed(half, *bra, transform).reshape(shape)
 

@@ -46,7 +46,7 @@ def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tu
     densities = real_array("dm", dm, f"({nao}, {nao}) or (n, {nao}, {nao})", 2, 3)
     if densities.shape[-2:] != (nao, nao):
         raise ValueError(f"dm has shape {densities.shape}: expected ({nao}, {nao}) or (n, {nao}, {nao})")
-    densities = densities.reshape(-1, nao, nao)
+    densities = densities.reshape(math.prod(densities.shape[:-2]), nao, nao)
     if orbitals is None:
         return b, densities, None
     given = [orbitals] if isinstance(orbitals, np.ndarray) and orbitals.ndim == 2 else list(orbitals)
@@ -63,8 +63,8 @@ def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
     """(n, nao, nao): two passes over ``b``, so bound by memory and the host's wherever exchange goes."""
     nao = densities.shape[-1]
     if b.ndim == 3:
-        flat = b.reshape(len(b), -1)
-        return np.asarray(densities.reshape(len(densities), -1) @ flat.T @ flat).reshape(-1, nao, nao)
+        flat = b.reshape(len(b), nao * nao)
+        return np.asarray(densities.reshape(len(densities), nao * nao) @ flat.T @ flat).reshape(densities.shape)
     rows, columns = np.tril_indices(nao)
     both = densities[:, rows, columns] + densities[:, columns, rows]
     packed = np.where(rows == columns, both / 2, both) @ b.T @ b
@@ -84,9 +84,11 @@ def _exchange(
         for n, density in enumerate(densities):
             if orbitals is None:
                 half = product(density, stack, None)  # (L, mu, nu): D B_L
-                k[n] += product(stack.transpose(1, 0, 2).reshape(nao, -1), half.reshape(-1, nao), None)
+                rows = len(stack) * nao
+                k[n] += product(stack.transpose(1, 0, 2).reshape(nao, rows), half.reshape(rows, nao), None)
             elif orbitals[n].shape[1]:
-                half = product(orbitals[n].T, stack.swapaxes(1, 2), None).reshape(-1, nao)  # (L i, mu)
+                half = product(orbitals[n].T, stack.swapaxes(1, 2), None)  # (L, i, mu)
+                half = half.reshape(len(stack) * half.shape[1], nao)
                 k[n] += gram(half.T)
     return k
 
