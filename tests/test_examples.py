@@ -24,13 +24,8 @@ REQUIRED = {  # rows that a run must have come through
 
 def run(arguments, tmp_path, **settings):
     """Standard output and error of python with ``arguments``, in a directory of its own."""
-    environment = {
-        **os.environ,
-        **settings,
-        "OMP_NUM_THREADS": "2",
-        "OPENBLAS_NUM_THREADS": "2",
-        "PYTHONPATH": str(ROOT),
-    }
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "2"}  # PySCF's own wait for each other on a busy machine
+    environment = {**os.environ, **settings, **threads, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
     )

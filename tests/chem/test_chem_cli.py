@@ -39,8 +39,8 @@ def test_the_command_prints_energies_timings_and_the_what_if():
     run = subprocess.run(
         [sys.executable, "-m", "trnpy", "chem", "mp2", "water.xyz", "--basis", "6-31g", "--device", "null",
          "--machine", "trn3"],
-        cwd=WATER.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
-        check=False,
+        cwd=WATER.parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, timeout=300, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     mf = scf.RHF(gto.M(atom=str(WATER), basis="6-31g", verbose=0)).run()

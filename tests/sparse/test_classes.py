@@ -20,10 +20,13 @@ from trnpy.sparse._classes import SCIPY
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 NAMES = tuple(f"{layout}_{flavour}" for layout in FORMATS for flavour in ("array", "matrix"))
 DENSE = np.array([[4.0, 0.0, 1.0, 0.0], [0.0, 0.0, 3.0, 0.0], [2.0, 0.0, 0.0, 5.0], [0.0, 1.0, 0.0, 7.0]])
-LOAD = (
-    "import pickle, sys; sys.modules['trnpy'] = None; a = pickle.load(sys.stdin.buffer);"
-    "print(type(a).__module__.split('.')[0], type(a).__name__, a.sum(), a.shape, a.dtype, a.maxprint)"
-)
+LOAD = """
+import pickle, sys
+sys.modules["trnpy"] = None
+for pickled in pickle.load(sys.stdin.buffer):
+    a = pickle.loads(pickled)
+    print(type(a).__module__.split(".")[0], type(a).__name__, a.sum(), a.shape, a.dtype, a.maxprint)
+"""
 
 
 def both(name, dense=DENSE):
@@ -89,11 +92,11 @@ def test_pickles_are_scipys_and_so_is_what_comes_back(name, protocol):
 
 
 def test_pickles_load_where_there_is_no_trnpy():
-    for name in NAMES:
-        ours = getattr(trnpy.sparse, name)(DENSE, dtype=np.float32, maxprint=7)
-        done = subprocess.run([sys.executable, "-c", LOAD], input=pickle.dumps(ours), capture_output=True, check=True)
-        expected = f"scipy {name} {ours.sum()} {ours.shape} float32 7"
-        assert done.stdout.decode().strip() == expected
+    ours = [getattr(trnpy.sparse, name)(DENSE, dtype=np.float32, maxprint=7) for name in NAMES]
+    pickled = pickle.dumps([pickle.dumps(a) for a in ours])
+    done = subprocess.run([sys.executable, "-c", LOAD], input=pickled, capture_output=True, check=True)
+    expected = [f"scipy {name} {a.sum()} {a.shape} float32 7" for name, a in zip(NAMES, ours, strict=True)]
+    assert done.stdout.decode().splitlines() == expected
 
 
 class Pickled(trnpy.sparse.dok_array):
