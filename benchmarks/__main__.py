@@ -1,20 +1,38 @@
-"""python -m benchmarks NAME [options]: one module of this folder each, printed with versions and threads."""
+"""python -m benchmarks NAME [--threads 1|2|...|unset] [options]: one module of this folder each.
+
+What measures this computer's processor runs three times, with one thread of BLAS, with two and with the libraries' own
+choice, unless ``--threads`` or OPENBLAS_NUM_THREADS says how many.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import os
 import pathlib
 import sys
 
+from benchmarks import _threads
+
 HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
+MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model")  # a device's figures
 
 
 def main(argv: list[str]) -> int:
     if not argv or argv[0] not in NAMES:
-        print(f"usage: python -m benchmarks {{{', '.join(NAMES)}}} [options]", file=sys.stderr)
+        print(f"usage: python -m benchmarks {{{', '.join(NAMES)}}} [--threads N|unset] [options]", file=sys.stderr)
         return 2
-    result: int = importlib.import_module(f"benchmarks.{argv[0].replace('-', '_')}").main(argv[1:])
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--threads")
+    chosen, options = parser.parse_known_args(argv[1:])
+    if chosen.threads is not None:
+        given = _threads.environment(chosen.threads)
+        os.environ.clear()
+        os.environ.update(given)  # before NumPy is imported
+    elif _threads.VARIABLE not in os.environ and argv[0] not in MODELLED and not {"-h", "--help"} & set(options):
+        return _threads.each(argv[0], options)
+    result: int = importlib.import_module(f"benchmarks.{argv[0].replace('-', '_')}").main(options)
     return result
 
 

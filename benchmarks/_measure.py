@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import scipy
+import scipy.linalg
+
+from benchmarks._threads import GATED, RED, VARIABLE, alone
 
 TURN_S = 1e-3  # for which a call is repeated before it is another's turn
 RESTED_S = 20e-3  # the same, of turns that each begin with a rest
@@ -27,20 +29,39 @@ ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
 
 def gate(*tests: str) -> None:
     """Run the tests of what is about to be measured; exit without a figure when any of them is red."""
+    if GATED in os.environ:
+        return
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", *tests], capture_output=True, text=True, check=False
     )
     if run.returncode != 0:
         print(run.stdout[-2000:], file=sys.stderr)
-        sys.exit(f"no figures: {' '.join(tests)} failed")
+        print(f"no figures: {' '.join(tests)} failed", file=sys.stderr)
+        sys.exit(RED)
 
 
 def header(title: str) -> None:
     """What the figures below it depend on."""
-    threads = os.environ.get("OPENBLAS_NUM_THREADS", f"{os.cpu_count()} (not pinned)")
+    processors = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} processors"
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
-    print(f"{title}: {versions}, BLAS threads {threads}")
+    print(f"\n{title}: {versions}")
+    print(f"BLAS threads {os.environ.get(VARIABLE, 'unset')}, {processors}; {libraries()}")
     print("medians of one interleaved run; the machine is shared, so ratios travel and times do not\n")
+
+
+def libraries() -> str:
+    """Each BLAS that is loaded, NumPy's and SciPy's among them: its kernels for this processor and its threads."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return "kernels of BLAS unknown: threadpoolctl is not installed"
+    assert scipy.linalg.blas  # loads SciPy's
+    found = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    return ", ".join(
+        f"{pathlib.Path(one['filepath']).parent.name} {one['internal_api']} {one['version']}"
+        f" {one.get('architecture', 'of unknown kernels')} x {one['num_threads']}"
+        for one in found
+    )
 
 
 def interleaved(
@@ -109,10 +130,10 @@ def paired(
     Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
     slows both alike.  On one thread processor time: other processes do not count.  On more the turns have rests.
     """
-    alone = os.environ.get("OPENBLAS_NUM_THREADS") == "1"
+    one = alone()
 
     def turn(call: Callable[[], object], repeats: int) -> float:
-        return _turn(call, repeats, time.thread_time if alone else time.perf_counter, rests=not alone)
+        return _turn(call, repeats, time.thread_time if one else time.perf_counter, rests=not one)
 
     ours()
     once = turn(original, 1)
@@ -120,9 +141,9 @@ def paired(
         once = min(once, *(turn(original, 1) for _ in range(3)))
     if once < 0.8 * from_s:
         return None
-    repeats = max(round((TURN_S if alone else RESTED_S) / max(once, 1e-9)), 1)
+    repeats = max(round((TURN_S if one else RESTED_S) / max(once, 1e-9)), 1)
     least = (ROUNDS[0] if once < SLOW_S else SLOW_ROUNDS) * round(row_s / ROW_S)
-    beside = 0.0 if alone else once + rested()
+    beside = 0.0 if one else once + rested()
     rounds = min(max(round(row_s / (2 * (once * repeats + beside))), least) | 1, ROUNDS[1])
     order = random.Random(rounds)
     seconds, ratios = [], []

@@ -1,26 +1,22 @@
 """Twenty-one contractions of quantum chemistry: trnpy.einsum on the host against the best of its peers in one run.
 
-python -m benchmarks einsum [NAME ...]; without names all of them, on one thread and on two of BLAS.
+python -m benchmarks einsum [NAME ...]; without names all of them.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from benchmarks._measure import RESTED_S, TURN_S, gate, header, interleaved
+from benchmarks._threads import alone
 
 TARGET = 0.95  # of the speed of the best peer (issue 6; BASELINES.md)
-THREADS = (1, 2)
 PLAIN = 0.98  # of numpy.einsum's own speed without options, below which a call counts as slower
 ROUNDS = 15
 ATTEMPTS = 3  # of measuring a loss, each in more rounds
-DONE = "EINSUM_BENCHMARK_THREADS"  # set for the processes that measure: OpenBLAS reads its threads when it loads
 # About half of benzene/cc-pVDZ: occupied, virtual, auxiliary and atomic orbitals.
 OCC, VIR, AUX, AO = 14, 56, 300, 70
 CASES = [  # what, subscripts, shapes
@@ -54,23 +50,22 @@ def _worst(seconds: Mapping[str, float]) -> float:
     return min(best / TARGET, seconds["numpy"] / PLAIN) / seconds["trnpy"]
 
 
-def _seconds(calls: Mapping[str, Callable[[], object]], threads: int) -> dict[str, float]:
+def _seconds(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Of one call of each; a loss is measured three times before it counts."""
-    clock, turn_s = (time.thread_time, 2 * TURN_S) if threads == 1 else (time.perf_counter, RESTED_S)
+    clock, turn_s = (time.thread_time, 2 * TURN_S) if alone() else (time.perf_counter, RESTED_S)
     found: list[dict[str, float]] = []
     while len(found) < ATTEMPTS and not any(_worst(seconds) >= 1 for seconds in found):
-        found.append(interleaved(calls, ROUNDS * (1 + len(found)), turn_s, clock, rests=threads > 1))
+        found.append(interleaved(calls, ROUNDS * (1 + len(found)), turn_s, clock, rests=not alone()))
     return max(found, key=_worst)
 
 
-def measure(threads: int, names: list[str]) -> int:
+def measure(names: list[str]) -> int:
     """Print one line for each case; returns how many miss a target."""
     import opt_einsum
     from pyscf import lib
 
     import trnpy
 
-    lib.num_threads(threads)
     missed = 0
     for name, subscripts, *shapes in CASES:
         if names and name not in names:
@@ -91,30 +86,21 @@ def measure(threads: int, names: list[str]) -> int:
 
         calls = peers()
         np.testing.assert_allclose(calls["trnpy"](), calls["planned"](), rtol=1e-9, atol=1e-9)
-        seconds = _seconds(calls, threads)
+        seconds = _seconds(calls)
         ours = seconds.pop("trnpy")
         best = min(seconds, key=seconds.__getitem__)
         ratio, plain = seconds[best] / ours, seconds["numpy"] / ours
         verdict = f"   below {TARGET}" if ratio < TARGET else "   slower than numpy" if plain < PLAIN else ""
         missed += bool(verdict)
         times = f"{seconds['numpy'] * 1e6:11.1f}{seconds[best] * 1e6:10.1f}{ours * 1e6:10.1f}"
-        print(f"{name:20}{subscripts:24}{threads:3}{times}  {best:11}{ratio:6.2f}{plain:9.2f}{verdict}", flush=True)
+        print(f"{name:20}{subscripts:24}{times}  {best:11}{ratio:6.2f}{plain:9.2f}{verdict}", flush=True)
     return missed
 
 
 def main(argv: list[str]) -> int:
-    if DONE in os.environ:
-        return measure(int(os.environ[DONE]), argv)
     gate("tests/test_einsum.py", "tests/test_ops.py")
     header("einsum on the host, microseconds")
-    print(
-        f"{'':44}thr{'numpy':>11}{'best peer':>10}{'trnpy':>10}{'':13}best/trnpy numpy/trnpy, target {TARGET}",
-        flush=True,
-    )
-    missed = 0
-    for threads in THREADS:
-        own = {DONE: str(threads), "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        run = subprocess.run([sys.executable, "-m", "benchmarks", "einsum", *argv], env=os.environ | own, check=False)
-        missed += run.returncode
-    print(f"\n{missed} of {(len(argv) or len(CASES)) * len(THREADS)} below {TARGET}, or slower than plain numpy.einsum")
+    print(f"{'':44}{'numpy':>11}{'best peer':>10}{'trnpy':>10}{'':13}best/trnpy numpy/trnpy, target {TARGET}")
+    missed = measure(argv)
+    print(f"\n{missed} of {len(argv) or len(CASES)} below {TARGET}, or slower than plain numpy.einsum")
     return int(missed > 0)

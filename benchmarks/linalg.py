@@ -2,7 +2,7 @@
 
 The names with a dot are NumPy's or BLAS's own against themselves: numpy.inv of a definite matrix, blas.dgemm of A A^T.
 
-python -m benchmarks linalg [--threads N] [--largest N] [--rows NAME ...]; without --threads on one and on two of BLAS.
+python -m benchmarks linalg [--largest N] [--rows NAME ...]
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ctypes
 import os
 import pathlib
 import resource
-import subprocess
 import sys
 import time
 import warnings
@@ -206,25 +205,13 @@ def rows(largest: int, names: list[str]) -> tuple[int, int, int]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks linalg")
-    parser.add_argument("--threads", type=int, help="of BLAS; default: one run each with 1 and 2")
     parser.add_argument("--largest", type=int, default=max(SIZES), help="of single matrices")
     parser.add_argument("--rows", nargs="*", default=[], help="only these functions")
     options = parser.parse_args(argv)
-    if options.threads is None:
-        gate("tests/linalg/test_routes.py")
-        return max(_with_threads(n, argv) for n in (1, 2))
-    if os.environ.get("OPENBLAS_NUM_THREADS") != str(options.threads):
-        return _with_threads(options.threads, [a for a in argv if a not in ("--threads", str(options.threads))])
+    gate("tests/linalg/test_routes.py")
     header("trnpy.linalg on the host over SciPy, float64")
     over, short, hungry = rows(options.largest, options.rows)
     print(
         f"\n{over} ratios over {LIMIT}; {short} gains below those wanted; {hungry} peaks over {MEMORY} times SciPy's\n"
     )
     return int(bool(over + short + hungry))
-
-
-def _with_threads(threads: int, argv: list[str]) -> int:
-    """This benchmark in a process of its own: OpenBLAS reads its number of threads once."""
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "benchmarks", "linalg", "--threads", str(threads), *argv]
-    return subprocess.run(command, env=environment, check=False).returncode

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 
 import numpy as np
 
 from benchmarks._measure import gate, header, interleaved
+from benchmarks._threads import alone
 
 TARGET = 1.9  # times PySCF's kernel (issue 6; BASELINES.md)
 CC, CH = 1.3915, 1.0800  # Angstrom: D6h equilibrium distances, rounded
 BASES = ("cc-pvdz", "cc-pvtz")
-THREADS = (1, 2)
 ROUNDS = 9
-DONE = "MP2_BENCHMARK_THREADS"  # set for the processes that measure: OpenBLAS reads its threads when it loads
 
 
 def benzene(basis: str):
@@ -27,13 +23,12 @@ def benzene(basis: str):
     return gto.M(atom=ring, basis=basis, verbose=0)
 
 
-def measure(basis: str, threads: int) -> float:
+def measure(basis: str) -> float:
     """Print one line; returns how many times faster trnpy is."""
-    from pyscf import lib, mp, scf
+    from pyscf import mp, scf
 
     from trnpy.chem import dfmp2_energy
 
-    lib.num_threads(threads)
     mf = scf.RHF(benzene(basis)).density_fit().run()
     method = mp.dfmp2.DFMP2(mf)
     eris = method.ao2mo()
@@ -49,13 +44,13 @@ def measure(basis: str, threads: int) -> float:
             "trnpy": lambda: dfmp2_energy(b, occ, vir),
         },
         rounds=ROUNDS,
-        rests=threads > 1,
+        rests=not alone(),
     )
     gflop = nocc * (nocc + 1) * nvir**2 * naux / 1e9
     ratio = seconds["PySCF"] / seconds["trnpy"]
     rates = "".join(f"{s * 1e3:9.1f} ms {gflop / s:6.1f} GF/s" for s in seconds.values())
     verdict = "" if ratio >= TARGET else f"   below {TARGET}"
-    print(f"{basis:9}{threads:3}{nocc:5}{nvir:5}{naux:6}{rates}{ratio:7.2f}{off:10.1e}{verdict}", flush=True)
+    print(f"{basis:9}{nocc:5}{nvir:5}{naux:6}{rates}{ratio:7.2f}{off:10.1e}{verdict}", flush=True)
     return ratio
 
 
@@ -64,16 +59,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--basis", choices=BASES, action="append", help="default: all")
     options = parser.parse_args(argv)
     bases = options.basis or BASES
-    if DONE in os.environ:
-        return sum(measure(basis, int(os.environ[DONE])) < TARGET for basis in bases)
     gate("tests/chem/test_dfmp2.py")
     header("DF-MP2 energy of benzene from (ov|L)")
-    print(f"{'basis':9}thr nocc nvir  naux{'PySCF':>25}{'trnpy':>25}  ratio  |dE| Ha   target {TARGET}", flush=True)
-    missed = 0
-    for threads in THREADS:
-        own = {DONE: str(threads), "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        chosen = [word for basis in bases for word in ("--basis", basis)]
-        run = subprocess.run([sys.executable, "-m", "benchmarks", "mp2", *chosen], env=os.environ | own, check=False)
-        missed += run.returncode
-    print(f"\n{missed} of {len(bases) * len(THREADS)} below {TARGET}")
+    print(f"{'basis':9} nocc nvir  naux{'PySCF':>25}{'trnpy':>25}  ratio  |dE| Ha   target {TARGET}", flush=True)
+    missed = sum(measure(basis) < TARGET for basis in bases)
+    print(f"\n{missed} of {len(bases)} below {TARGET}")
     return int(missed > 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,6 +11,7 @@ import scipy.sparse
 
 import trnpy.sparse
 from benchmarks._measure import gate, header, interleaved
+from benchmarks._threads import alone
 
 Case = tuple[str, float, Callable[[], object], Callable[[], object]]  # name, ratio asked for, SciPy's, trnpy's
 NEVER_SLOWER = 0.98
@@ -143,7 +143,7 @@ def main(argv: list[str]) -> int:
     gate("tests/sparse")
     header("sparse products over SciPy's")
     # On one thread the processor's time is the work; that of other processes is not in it.
-    clock = time.thread_time if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else time.perf_counter
+    clock = time.thread_time if alone() else time.perf_counter
     print(f"{'':34}{'SciPy':>12}{'ratio':>8}{'asked':>8}{'extra':>12}")
     below = 0
     for cases in (block_cases, structured_cases, other_cases):
