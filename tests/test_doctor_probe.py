@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from trnpy import _doctor, _probes
+from trnpy import _doctor, _probes, _store
 from trnpy._engine import DeviceEngine, Refused
+from trnpy._nki import device
+from trnpy._nki.device import identity
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.lint import lint_file, lint_launch
@@ -29,7 +31,7 @@ def test_all_is_as_expected_on_the_simulator(capsys):
     said = capsys.readouterr().out
     assert "WRONG" not in said and f"all {len(_probes.PROBES) + len(_probes.KERNELS)} as expected" in said
     assert "float64: 8-bit digits\nintegers: 8-bit digits\n" in said and "float32: float32 products" in said
-    assert probed("simulator", "trn2") == Facts()
+    assert probed("simulator", "trn2").content == Facts()
 
 
 def test_there_are_seven_probes_and_every_kernel_is_checked():
@@ -72,7 +74,7 @@ def test_products_of_perturbed_float32_are_found_and_replaced_by_slices(capsys):
     assert _probes.report(runtime) == 1
     said = capsys.readouterr().out
     assert "WRONG: float32 products are rounded once" in said and "float32: six products of bfloat16 slices" in said
-    assert probed("simulator", "trn2") == Facts(float32_products=False)
+    assert probed("simulator", "trn2").content == Facts(float32_products=False)
     e = DeviceEngine(runtime)
     for dtype, shapes in (("f4", ((60, 70), (70, 40))), ("F", ((60, 70), (70, 40))), ("f4", ((3, 20, 70), (3, 70, 9)))):
         a, b = (np.random.default_rng(0).standard_normal(shape).astype(dtype) for shape in shapes)
@@ -115,11 +117,23 @@ def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):
 
 def test_outcomes_are_kept_by_runtime_and_machine():
     save_facts(Facts(exact_sums=False), "neuron", "trn1")
-    assert not probed("neuron", "trn1").digits and probed("neuron", "trn2").digits
-    for text in ("[]", "{", '{"colour": true}'):
-        facts_path("neuron", "trn1").write_text(text)
-        with pytest.raises(ValueError, match="doctor --probe"):
-            probed("neuron", "trn1")
+    assert not probed("neuron", "trn1").content.digits and probed("neuron", "trn2").content is None
+
+
+@pytest.mark.parametrize("content", [[], {"colour": True}, {"exact_sums": "no"}, {"exact_sums": 1}])
+def test_an_outcome_that_is_none_is_ignored_and_the_doctor_says_so(content, capsys):
+    _store.write(facts_path("simulator", "trn2"), content, identity("simulator"))
+    assert probed("simulator", "trn2").content is None
+    assert DeviceEngine(SimulatorRuntime(TRN2)).facts == Facts()
+    assert _doctor.doctor([]) == 1
+    assert "WRONG: ignored: " in capsys.readouterr().out
+
+
+def test_outcomes_are_those_of_one_driver_and_one_release_of_the_software(monkeypatch):
+    save_facts(Facts(exact_sums=False), "neuron", "trn1")
+    monkeypatch.setattr(device, "software", lambda: {"nki": "0.7.0"})
+    found = probed("neuron", "trn1")
+    assert found.content is None and "nki 0.7.0" in found.ignored
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_where_sums_keep_22_bits_the_probes_choose_digits_of_seven(keeps_22_bits
     assert _probes.report(runtime) == 1
     said = capsys.readouterr().out
     assert "float64: 7-bit digits\nintegers: on the host" in said
-    assert probed("simulator", "trn2").bits == SEVEN
+    assert probed("simulator", "trn2").content.bits == SEVEN
     a, b = np.random.default_rng(0).uniform(0.8, 1, (2, 60, 60))  # the largest digits, and no cancellation
     a, b = np.tile(a, (1, 10)), np.tile(b, (10, 1))
     assert error(_matched.matmul(device(bits=8), a, b), a, b) > 4.0

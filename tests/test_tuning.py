@@ -88,17 +88,18 @@ def test_a_choice_for_something_else_is_not_used(name, form, bucket, machine):
 
 def edited(change):
     file = _tuning.path("simulator", "trn2")
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content))
+    framed = json.loads(file.read_text())
+    change(framed["content"])
+    _store.write(file, framed["content"], framed["content"].pop("key", framed["key"]))
 
 
 STALE = {
     "other kernels": (lambda c: c.update(key="kernels 0123456789ab"), "is for kernels 0123456789ab, not kernels"),
     "no choices": (lambda c: c.pop("choices"), "KeyError"),
     "unknown tiles": (lambda c: c["choices"][0].update(tiles=[99, 1, 1]), r"tiles \(99, 1, 1\)"),
-    "no time": (lambda c: c["choices"][0].update(seconds=float("nan")), "in nan s"),
-    "other shape": (lambda c: c.update(choices={"matmul": 3}), "calibrate --kernels"),
+    "no time": (lambda c: c["choices"][0].update(seconds=float("nan")), "nan s"),
+    "other shape": (lambda c: c.update(choices={"matmul": 3}), "TypeError"),
+    "no truth": (lambda c: c["choices"][0].update(measured="no"), "measured is 'no'"),
 }
 
 
@@ -120,7 +121,7 @@ def test_what_is_stale_or_damaged_is_ignored_for_a_stated_reason(name, capsys):
 def test_a_file_that_is_no_file_of_ours_is_ignored(text):
     stored(choice("matmul", "float32", (4, 1, 2)))
     _tuning.path("simulator", "trn2").write_text(text)
-    assert "is not what calibrate --kernels writes" in _tuning.load("simulator", "trn2").ignored
+    assert "is not what trnpy writes" in _tuning.load("simulator", "trn2").ignored
 
 
 def test_a_file_is_written_whole_or_not_at_all():
@@ -128,7 +129,7 @@ def test_a_file_is_written_whole_or_not_at_all():
     file = _tuning.path("simulator", "trn2")
     before = file.read_text()
     with pytest.raises(TypeError):
-        _store.write(file, {"choices": [object()]})
+        _store.write(file, {"choices": [object()]}, "key")
     assert file.read_text() == before and os.listdir(file.parent) == [file.name]
 
 

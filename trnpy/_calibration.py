@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import json
 import math
 import operator
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,36 +126,41 @@ def path(machine: str) -> Path:
     return _store.folder() / f"calibration-{digest}.json"
 
 
-def stored(machine: str) -> HostRates | None:
-    """The calibration kept for ``machine``, None where there is none; ValueError where the file is something else."""
-    file = path(machine)
-    try:
-        content = json.loads(file.read_text())
-        curves = {kind: tuple((float(n), float(r)) for n, r in content["curves"][kind]) for kind in KINDS}
-        return HostRates(curves, float(content["copy_bytes_per_s"]), True, machine)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, KeyError, ValueError, TypeError) as why:
-        raise ValueError(f"{file} is not a calibration ({why}): remove it or run python -m trnpy calibrate") from why
+def stored(machine: str) -> _store.Stored[HostRates]:
+    """The calibration kept for ``machine``."""
+
+    def parse(content: Any) -> HostRates:
+        curves = {kind: _curve(content["curves"][kind]) for kind in KINDS}
+        return HostRates(curves, _rate(content["copy_bytes_per_s"]), True, machine)
+
+    return _store.read(path(machine), machine, parse)
+
+
+def _curve(points: Any) -> Curve:
+    curve = tuple((_rate(n), _rate(rate)) for n, rate in points)
+    sizes = [n for n, _ in curve]
+    if not curve or sizes != sorted(set(sizes)):
+        raise ValueError(f"sizes {sizes} are not ascending")
+    return curve
+
+
+def _rate(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} is not a positive number")
+    return float(value)
 
 
 @functools.cache
 def current_rates() -> HostRates:
-    """The stored calibration of this machine, else defaults that say they are uncalibrated.
-
-    Also where what is stored cannot be read, as that of an older trnpy with fewer kinds of work: no program is to end
-    for that. The report says "uncalibrated", the doctor why.
-    """
+    """The stored calibration of this machine, else defaults that say they are uncalibrated."""
     machine = machine_id()
-    with contextlib.suppress(ValueError):
-        if (found := stored(machine)) is not None:
-            return found
-    return HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
+    return stored(machine).content or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
 
 
 def save(rates: HostRates) -> Path:
     """Keep ``rates`` for this machine."""
-    kept = _store.write(path(rates.machine), asdict(rates))
+    content = {"curves": rates.curves, "copy_bytes_per_s": rates.copy_bytes_per_s}
+    kept = _store.write(path(rates.machine), content, rates.machine)
     current_rates.cache_clear()
     return kept
 

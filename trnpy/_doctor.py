@@ -20,6 +20,7 @@ from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import patch_status, patched
 from trnpy._policy import REQUIRE, Policy, from_environment
+from trnpy._precision import probed
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
 USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
@@ -94,7 +95,7 @@ def _device(what: str, argv: list[str]) -> DeviceEngine | None:
     try:
         settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
         engine = current_engine(settings)
-    except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable, or what probes have left
+    except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable
         print(f"nothing to {what}: {why}")
         return None
     if isinstance(engine, DeviceEngine):
@@ -165,6 +166,8 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
             found = _tuning.load(name, machine)
             if found.ignored:
                 yield Finding("kernels", f"ignored: {found.ignored}; calibrate --kernels renews it")
+            if ignored := probed(name, machine).ignored:
+                yield Finding("probes", f"ignored: {ignored}; doctor --probe renews it", True)
             elif found.choices or found.compiled:
                 measured = sum(c.measured for c in found.choices)
                 yield Finding(
@@ -194,12 +197,11 @@ def _rates() -> Iterator[Finding]:
     if why := _store.refused():
         yield Finding("cache", f"nothing that is measured or compiled can be kept: {why}", True)
     path = _calibration.path(machine)
-    try:
-        rates = _calibration.stored(machine)
-    except ValueError as wrong:
-        yield Finding("calibration", str(wrong), True)
+    found = _calibration.stored(machine)
+    if found.ignored:
+        yield Finding("calibration", f"ignored: {found.ignored}; python -m trnpy calibrate renews it", True)
         return
-    if rates is None:
+    if found.content is None:
         yield Finding("calibration", f"none, predictions are rough: python -m trnpy calibrate would write {path}")
         return
     days = (time.time() - path.stat().st_mtime) / DAY_S

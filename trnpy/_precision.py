@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import _store
+from trnpy._nki.device import identity
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 
 Passes = tuple[str, int]  # the TensorEngine input dtype, and how many passes of it
@@ -137,19 +137,18 @@ def facts_path(runtime: str, machine: str) -> Path:
     return _store.folder() / f"probes-{runtime}-{machine}.json"
 
 
-def probed(runtime: str, machine: str) -> Facts:
-    """What probes of this runtime on this machine have found; Facts() when none have run."""
-    path = facts_path(runtime, machine)
-    try:
-        return Facts(**{key: bool(value) for key, value in json.loads(path.read_text()).items()})
-    except (FileNotFoundError, NotADirectoryError):
-        return Facts()
-    except (OSError, ValueError, TypeError, AttributeError) as why:
-        raise ValueError(
-            f"{path} holds no outcome of probes ({why}): remove it and run python -m trnpy doctor --probe"
-        ) from why
+def probed(runtime: str, machine: str) -> _store.Stored[Facts]:
+    """What probes of this runtime on this machine have found, with the software that is installed now."""
+    return _store.read(facts_path(runtime, machine), identity(runtime), _facts)
+
+
+def _facts(content: Any) -> Facts:
+    for name, value in content.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}, neither true nor false")
+    return Facts(**content)
 
 
 def save_facts(found: Facts, runtime: str, machine: str) -> Path:
     """Keep the outcome of probes."""
-    return _store.write(facts_path(runtime, machine), asdict(found))
+    return _store.write(facts_path(runtime, machine), asdict(found), identity(runtime))

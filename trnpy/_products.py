@@ -20,7 +20,7 @@ from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Counters, DeviceMemoryError, Runtime
 from trnpy._numbers import CACHE_SHARE, Kernels, Refused, sliced
 from trnpy._policy import current_policy
-from trnpy._precision import NAMED, probed
+from trnpy._precision import NAMED, Facts, probed
 from trnpy._residency import Cache
 from trnpy._shapes import FINE, Buckets, block, pieces
 
@@ -62,7 +62,7 @@ class DeviceEngine:
         tuning = _tuning.load(runtime.name, runtime.hardware.name)
         self.buckets = Buckets(tuning.tiles)
         self.compiles = _tuning.Compiles(runtime, tuning)
-        self.facts = probed(runtime.name, runtime.hardware.name)
+        self.facts = probed(runtime.name, runtime.hardware.name).content or Facts()
 
     @property
     def counters(self) -> Counters:

@@ -1,12 +1,33 @@
-"""Small files beside the calibration, in the user's cache: a reader sees the old one or the new one, never a half."""
+"""Small files in the user's cache: checked before they are believed, and written whole or not at all.
+
+A file is JSON: ``schema``, ``key`` (what its content is valid for), ``checksum`` and ``content``.  Whatever is wrong
+with a file is a reason to do without it, never an error of the call that looked: ``Stored.ignored`` is for the doctor.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+SCHEMA = 1  # of the frame around ``content``
+LARGEST = 2**24  # bytes of a file; what trnpy writes stays under a megabyte
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[T]):
+    """What a file holds; None where there is none, or, for the reason in ``ignored``, none to be used."""
+
+    content: T | None
+    ignored: str = ""
 
 
 def folder() -> Path:
@@ -26,15 +47,50 @@ def refused() -> str:
         return str(why)
 
 
-def write(path: Path, content: Any) -> Path:
-    """``content`` as JSON."""
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write(path: Path, content: Any, key: str) -> Path:
+    """Keep ``content``, valid for ``key``: a reader sees the old file or the new one, never a half."""
+    framed = {"schema": SCHEMA, "key": key, "checksum": _checksum(content), "content": content}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
     try:
         with os.fdopen(handle, "w") as file:
-            json.dump(content, file, indent=1)
+            json.dump(framed, file, indent=1)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
     return path
+
+
+def read(path: Path, key: str, parse: Callable[[Any], T]) -> Stored[T]:
+    """What ``parse`` makes of the content that was kept for ``key``.
+
+    ``parse`` raises KeyError, ValueError, TypeError or AttributeError for a content that is not what it expects.
+    """
+    try:
+        document = json.loads(_text(path))
+        if document["schema"] != SCHEMA or document["checksum"] != _checksum(document["content"]):
+            return Stored(None, f"{path} is damaged, or of another version of trnpy")
+        if document["key"] != key:
+            return Stored(None, f"{path} is for {document['key']}, not {key}")
+        return Stored(parse(document["content"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return Stored(None)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as why:
+        return Stored(None, f"{path} is not what trnpy writes ({type(why).__name__}: {why})")
+
+
+def _text(path: Path) -> bytes:
+    # Without O_NONBLOCK a named pipe in the place of a file would wait for a writer.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("no regular file")
+        if status.st_size > LARGEST:
+            raise ValueError(f"{status.st_size} bytes")
+        return file.read(LARGEST)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import numpy as np
 
 from trnpy import _store
 from trnpy._nki import kernels
-from trnpy._nki.device import compile_cache, software
+from trnpy._nki.device import compile_cache, identity
 from trnpy._nki.kernels.parameters import TILINGS, Tiles
 from trnpy._nki.runtime import Runtime
 from trnpy._shapes import FINE, Extents, TileKey, rung
@@ -69,25 +68,20 @@ def key(runtime: str) -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(kernels.__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    versions = software() if runtime == "neuron" else {}
-    return ", ".join([f"kernels {digest.hexdigest()[:12]}", *(f"{p} {v}" for p, v in versions.items())])
+    return f"kernels {digest.hexdigest()[:12]}, {identity(runtime)}"
 
 
 def load(runtime: str, machine: str) -> Tuning:
     """The findings kept for a runtime on a machine; none, with the reason, where the file is not for it."""
-    file = path(runtime, machine)
-    try:
-        stored = json.loads(file.read_text())
-        if stored["key"] != key(runtime):
-            return Tuning(ignored=f"{file} is for {stored['key']}, not {key(runtime)}")
-        choices = tuple(_choice(entry) for entry in stored["choices"])
-        times = {str(kernel): float(s) for kernel, s in stored["compile_s"].items()}
-        kept = stored["compile_cache"] == compile_cache() and _exists(compile_cache())
-        compiled = tuple(str(call) for call in stored["compiled"]) if kept else ()
-    except FileNotFoundError:
-        return Tuning()
-    except (OSError, KeyError, ValueError, TypeError, AttributeError) as why:
-        return Tuning(ignored=f"{file} is not what calibrate --kernels writes ({type(why).__name__}: {why})")
+    found = _store.read(path(runtime, machine), key(runtime), _parsed)
+    return found.content or Tuning(ignored=found.ignored)
+
+
+def _parsed(content: Any) -> Tuning:
+    choices = tuple(_choice(entry) for entry in content["choices"])
+    times = {str(kernel): _seconds(s) for kernel, s in content["compile_s"].items()}
+    kept = content["compile_cache"] == compile_cache() and _exists(compile_cache())
+    compiled = tuple(str(call) for call in content["compiled"]) if kept else ()
     return Tuning(choices, MappingProxyType(times), compiled)
 
 
@@ -99,9 +93,17 @@ def _exists(cache: str) -> bool:
 def _choice(entry: dict[str, Any]) -> Choice:
     m, k, n = (int(e) for e in entry["bucket"])
     tiles = (int(entry["tiles"][0]), int(entry["tiles"][1]), int(entry["tiles"][2]))
-    if tiles not in TILINGS or not float(entry["seconds"]) > 0:
-        raise ValueError(f"tiles {tiles} in {float(entry['seconds'])} s")
-    return Choice(entry["kernel"], entry["form"], (m, k, n), tiles, float(entry["seconds"]), bool(entry["measured"]))
+    if tiles not in TILINGS:
+        raise ValueError(f"tiles {tiles}")
+    if not isinstance(entry["measured"], bool):
+        raise ValueError(f"measured is {entry['measured']!r}, neither true nor false")
+    return Choice(entry["kernel"], entry["form"], (m, k, n), tiles, _seconds(entry["seconds"]), entry["measured"])
+
+
+def _seconds(value: Any) -> float:
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"{value} s")
+    return float(value)
 
 
 def save(found: Tuning, runtime: str, machine: str) -> Path:
@@ -110,7 +112,6 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
     choices = {c.key: c for c in (*old.choices, *found.choices)}
     compiled = tuple(dict.fromkeys((*old.compiled, *found.compiled)))[-MOST_COMPILED:]
     content = {
-        "key": key(runtime),
         "choices": [
             {"kernel": c.kernel, "form": c.form, "bucket": c.bucket, "tiles": c.tiles, "seconds": c.seconds,
              "measured": c.measured}
@@ -124,7 +125,7 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
         "compile_cache": compile_cache(),
         "compiled": compiled,
     }  # fmt: skip
-    return _store.write(path(runtime, machine), content)
+    return _store.write(path(runtime, machine), content, key(runtime))
 
 
 # Instructions that kernels for 1024^3 compile to (tests/test_tuning.py holds them to the traces).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib
 import importlib.metadata
@@ -107,6 +108,21 @@ def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
         if family.startswith(name):
             return machine
     return MACHINES[INF2 if family.startswith("inf2") else default]
+
+
+DRIVER = Path("/sys/module/neuron/version")
+
+
+def identity(runtime: str, driver: Path = DRIVER, product: Path = PRODUCT) -> str:
+    """What a finding about ``runtime`` is valid for: on a device its instance type, its driver and its software."""
+    if runtime != "neuron":
+        return runtime
+    read = {"instance": product, "driver": driver}
+    named = {}
+    for name, path in read.items():
+        with contextlib.suppress(OSError):  # not on an instance of AWS, or the driver is not a module
+            named[name] = path.read_text().strip()
+    return ", ".join(f"{name} {version}" for name, version in {"runtime": runtime, **named, **software()}.items())
 
 
 COMPILER_FLAGS = "NEURON_CC_FLAGS"
