@@ -437,4 +437,4 @@ def test_without_ml_dtypes_the_simulator_says_what_to_install():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={"TRNPY_DEVICE": "simulator"}, check=False
     )
-    assert "DeviceUnavailable: TRNPY_DEVICE=simulator" in done.stderr and "trnpy[simulator]" in done.stderr
+    assert "DeviceUnavailable: TRNPY_DEVICE=simulator" in done.stderr and "trnpy-nki[simulator]" in done.stderr

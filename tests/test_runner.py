@@ -293,7 +293,7 @@ def test_a_command_without_its_extra_or_its_file_is_one_line(folder):
     hidden = "import sys; sys.modules['ml_dtypes'] = None; import trnpy._runner as r; r.main(['lint', 'x.py'])"
     status, out, err = run(folder, "-c", hidden)
     assert (status, out) == (1, "")
-    assert err.startswith("trnpy lint: ") and "pip install 'trnpy[simulator]'" in err and err.count("\n") == 1
+    assert err.startswith("trnpy lint: ") and "pip install 'trnpy-nki[simulator]'" in err and err.count("\n") == 1
     status, out, err = run(folder, "-m", "trnpy", "calibrate", "--kernels", TRNPY_DEVICE="bogus")
     assert (status, err, out.count("\n")) == (1, "", 1)
     status, out, err = run(folder, "-m", "trnpy", "calibrate", XDG_CACHE_HOME="/dev/null")
@@ -380,7 +380,7 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
     assert _runner.main(["doctor"]) == 0
     said = capsys.readouterr().out
     for pattern in (
-        rf"^trnpy +{re.escape(trnpy.__version__)}$",
+        rf"^trnpy +{re.escape(trnpy.__version__)} \(trnpy-nki\), {re.escape(os.path.dirname(trnpy.__file__))}$",
         rf"^python +{sys.version.split()[0]}",
         r"numpy 2\.\d",
         r"scipy 1\.\d",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from trnpy import _calibration, _probes, _store, _timings, _tuning
+from trnpy import _calibration, _distribution, _probes, _store, _timings, _tuning
 from trnpy._engine import DeviceEngine, available, current_engine
 from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
 from trnpy._nki.hardware import GIB, MACHINES
@@ -48,8 +48,8 @@ class Finding:
 
 
 def version() -> str:
-    """trnpy's own."""
-    return str(sys.modules["trnpy"].__version__)
+    """trnpy's own, which is not there to read where another project has replaced ``trnpy/__init__.py``."""
+    return str(vars(sys.modules["trnpy"]).get("__version__", "of unknown version"))
 
 
 def doctor(argv: list[str]) -> int:
@@ -106,7 +106,9 @@ def _device(what: str, argv: list[str]) -> DeviceEngine | None:
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding("trnpy", version())
+    yield Finding("trnpy", f"{version()} ({_distribution.NAME}), {_distribution.FOLDER}")
+    if conflict := _distribution.conflict():
+        yield Finding("trnpy", conflict, True)
     yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
     missing = []
     for package in PACKAGES:
@@ -183,7 +185,7 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         from trnpy._nki.simulator.lint import environment
     except ImportError as why:
-        yield Finding("environment", f"NEURON_* not looked at: {why}; pip install trnpy[simulator]")
+        yield Finding("environment", f"NEURON_* not looked at: {why}; {_distribution.install('simulator')}")
     else:
         for f in environment({**environ, COMPILER_FLAGS: pinned_flags(flags)}):
             yield Finding("environment", f.message, f.severity == "E")

@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from trnpy import _solve
+from trnpy import _distribution, _solve
 from trnpy._handles import Handle, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
@@ -234,7 +234,7 @@ def _simulator_engine(machine: str) -> Engine:
     try:
         from trnpy._nki.simulator.runtime import SimulatorRuntime
     except ImportError as why:
-        raise DeviceUnavailable(f"TRNPY_DEVICE=simulator: {why}; pip install trnpy[simulator]") from why
+        raise DeviceUnavailable(f"TRNPY_DEVICE=simulator: {why}; {_distribution.install('simulator')}") from why
     return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from trnpy import _doctor, _program, _report
+from trnpy import _distribution, _doctor, _program, _report
 from trnpy._calibration import current_rates
 from trnpy._engine import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rest or rest in (["-m"], ["-c"]):
         parser.error("nothing to run: expected script.py, -m module, -c code or -; python -m trnpy --help says more")
     _settle(parser, options)
+    if (conflict := _distribution.conflict()) and sys.stderr is not None:
+        print(f"trnpy: {conflict}", file=sys.stderr)
     _record(options, " ".join(rest))
     patch()
     after_import("pyscf", _patch_pyscf)
@@ -96,7 +98,7 @@ def _main(name: str, module: str) -> Callable[[list[str]], int | None]:
     try:
         return cast(Callable[[list[str]], int | None], importlib.import_module(module).main)
     except ModuleNotFoundError as why:
-        raise SystemExit(f"trnpy {name}: {why}; pip install 'trnpy[simulator]'") from None
+        raise SystemExit(f"trnpy {name}: {why}; {_distribution.install('simulator')}") from None
 
 
 def _carried_out(command: Command, argv: list[str]) -> int:

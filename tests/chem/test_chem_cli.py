@@ -106,7 +106,7 @@ def test_other_mistakes_give_one_line(tmp_path, capsys):
 def test_a_missing_pyscf_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pyscf", None)
     monkeypatch.delitem(sys.modules, "trnpy.chem.pyscf_methods", raising=False)
-    assert "pip install 'trnpy[pyscf]'" in failure(capsys, "mp2", WATER)
+    assert "pip install 'trnpy-nki[pyscf]'" in failure(capsys, "mp2", WATER)
 
 
 def test_an_scf_that_does_not_converge_is_no_energy(monkeypatch, capsys):

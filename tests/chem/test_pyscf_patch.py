@@ -251,7 +251,7 @@ def test_without_pyscf_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyscf", None)
     monkeypatch.delitem(sys.modules, "trnpy.chem.pyscf_patch")
     monkeypatch.delattr(trnpy.chem, "pyscf_patch")
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'trnpy\[pyscf\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'trnpy-nki\[pyscf\]'"):
         _ = trnpy.chem.patch_pyscf
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._distribution import install
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import (
     Buffer,
@@ -63,7 +64,7 @@ def software() -> dict[str, str]:
 def _real_nki() -> str:
     """ "" when ``nki`` is AWS's compiler of a known dialect, else what is wrong with it."""
     if importlib.util.find_spec("nki") is None:
-        return "the nki package is not installed (pip install trnpy[neuron] from the Neuron package index)"
+        return f"the nki package is not installed ({install('neuron')} from the Neuron package index)"
     try:
         isa = importlib.import_module("nki.isa")
         version = importlib.metadata.version("nki")

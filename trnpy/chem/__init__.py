@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from trnpy import _distribution
+
 # name -> module that has it; loaded at first use, so that what needs no PySCF works without.
 _LAZY = {
     **dict.fromkeys(("MP2Energy", "dfmp2_energy"), "dfmp2"),
@@ -25,7 +27,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
             raise
-        raise ModuleNotFoundError(f"trnpy.chem.{name} needs PySCF: pip install 'trnpy[pyscf]'", name="pyscf") from why
+        needs = f"trnpy.chem.{name} needs PySCF: {_distribution.install('pyscf')}"
+        raise ModuleNotFoundError(needs, name="pyscf") from why
     return getattr(module, name)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trnpy import _report
+from trnpy._distribution import install
 from trnpy._engine import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._policy import CHOICES, policy
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
             raise
-        parser.error("PySCF is missing: pip install 'trnpy[pyscf]'")
+        parser.error(f"PySCF is missing: {install('pyscf')}")
     except (ValueError, DeviceUnavailable) as why:
         parser.error(str(why))
     with policy(**changes):
