@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from trnpy import _distribution, _solve
-from trnpy._handles import Handle, HostHandle, Operand, combined
+from trnpy._handles import Handle, Held, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import Counters, DeviceUnavailable
@@ -20,12 +23,16 @@ from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
 from trnpy._tuning import Compiles
 
+T = TypeVar("T")
+
 
 class Engine(Protocol):
-    """A few products, on arrays or on handles that stay with the engine; the dtype of the operands is kept.
+    """A few products and the kernels, on arrays or on what stays with the engine. Algorithms know no more of a device.
 
-    With a handle among the operands the result is a handle. Handles have ``shape``, ``dtype``, and ``T`` and ``H``
-    for free; nothing that becomes of an array changes the handle that was made of it.
+    Products keep the dtype of their operands. With a handle among these the result is a handle. Handles have
+    ``shape``, ``dtype``, and ``T`` and ``H`` for free; nothing that becomes of an array changes the handle that was
+    made of it. A device launches a kernel; the host runs its NumPy twin, which computes the same from the same
+    operands; the what-if counts a launch and takes the host's result.
     """
 
     name: str
@@ -40,29 +47,66 @@ class Engine(Protocol):
 
     def put(self, a: np.ndarray) -> Handle: ...  # (rows, columns)
 
-    def get(self, h: Handle) -> np.ndarray: ...  # a copy, in the handle's dtype
+    def get(self, h: Handle | Held) -> np.ndarray: ...  # a copy, in the handle's dtype
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle: ...
 
-    # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul
+    def kernel(self, name: str, /, *operands: np.ndarray | Handle | Held | None, **parameters: Any) -> Any:
+        """Outputs of one launch of the kernel ``name``, which stay with the engine: one, or a tuple; ``get`` fetches.
+
+        Operands are arrays, matrices of ``put`` (one array of numbers each, of shape ``padded``), arrays of ``hold``
+        or outputs; None leaves one out. Refused where a limit of the engine is met, DeviceError when the device fails.
+        """
+        ...
+
+    def hold(self, array: np.ndarray) -> Held: ...  # as it is, for kernels
+
+    def matrix(self, output: Held, shape: tuple[int, int]) -> Handle: ...  # its first rows and columns; 0 is the rest
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+        """``make()``, or what it returned before for the same contents of ``operand`` in this ``form``.
+
+        The arrays in it, in tuples and lists, are held ones: the engine forgets them when it needs their memory.
+        """
+        ...
+
+    def format(self, dtype: np.dtype) -> str:
+        """What kernels multiply for products of ``dtype`` under the policy's precision.
+
+        The name of a format: numbers are converted to it; "digits": exact products of digits of eight bits stand for
+        float64; "": the engine has neither as accurate as it must be.
+        """
+        ...
+
+    @property
+    def machine(self) -> Hardware: ...  # whose limits the shapes of operands of kernels keep
+
+    @property
+    def room(self) -> float: ...  # bytes of operands and results that one call may have in the engine's memory
+
+    # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul. Where handles of
+    # float64 or complex128 are multiplied by digits, ``digits`` are enough: the error is 256^(1-digits) of the largest
+    # terms of each sum, nothing is certified, and the caller checks what it makes of the product.
     @overload
     def matmul(
         self, a: np.ndarray, b: np.ndarray, *, alpha: complex = 1.0, beta: complex = 0.0, c: np.ndarray | None = None
     ) -> np.ndarray: ...
     @overload
     def matmul(
-        self, a: Handle, b: Operand, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None
-    ) -> Handle: ...
+        self, a: Handle, b: Operand, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None,
+        digits: int | None = None,
+    ) -> Handle: ...  # fmt: skip
     @overload
     def matmul(
-        self, a: np.ndarray, b: Handle, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None
-    ) -> Handle: ...
+        self, a: np.ndarray, b: Handle, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None,
+        digits: int | None = None,
+    ) -> Handle: ...  # fmt: skip
 
-    # A A^H: (..., m, k) -> (..., m, m)
+    # A A^H: (..., m, k) -> (..., m, m); of a handle Hermitian to the last bit
     @overload
     def gram(self, a: np.ndarray) -> np.ndarray: ...
     @overload
-    def gram(self, a: Handle) -> Handle: ...
+    def gram(self, a: Handle, *, digits: int | None = None) -> Handle: ...
 
     # alpha X + beta Y of matrices, or alpha X
     @overload
@@ -97,8 +141,16 @@ def _kept(result: np.ndarray, *operands: Any) -> Any:
     return HostHandle(result) if any(isinstance(x, HostHandle) for x in operands) else result
 
 
+@functools.cache
+def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
+    """The NumPy twin of the kernel ``name``, or ``file.name`` of a file with several; and its parameters' names."""
+    file, _, function = name.rpartition(".")
+    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{file or function}_reference"), function)
+    return twin, frozenset(inspect.signature(twin).parameters)
+
+
 class HostEngine:
-    """BLAS: the oracle for the others, and what ``force`` uses where there is no device."""
+    """BLAS and the twins of kernels: the oracle for the others, and what ``force`` uses where there is no device."""
 
     name = "host"
     hardware: Hardware | None = None
@@ -111,25 +163,59 @@ class HostEngine:
         self.counters = Counters()
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """A B: all that the engine does rests on it, but for triangular systems."""
+        """A B: all that the engine does rests on it, but for triangular systems and kernels that are no products."""
         result: np.ndarray = np.matmul(a, b)
         return result
 
     def put(self, a: np.ndarray) -> HostHandle:
         return HostHandle(a.copy())
 
-    def get(self, h: Handle) -> np.ndarray:
+    def get(self, h: Handle | Held) -> np.ndarray:
         return np.array(_array(h))
 
     def block(self, h: Handle, rows: slice, columns: slice) -> HostHandle:
         return HostHandle(_array(h)[rows, columns])
 
-    def matmul(self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None) -> Any:
+    def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        twin, known = _twin(name)
+        # The sizes of tiles do not change what is computed: few twins have a use for them.
+        chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("_tiles")}
+        if "product" in known:
+            chosen["product"] = self.product
+        found = twin(*map(_array, operands), **chosen)
+        return tuple(map(HostHandle, found)) if isinstance(found, tuple) else HostHandle(found)
+
+    def hold(self, array: np.ndarray) -> HostHandle:
+        return HostHandle(array)
+
+    def matrix(self, output: Held, shape: tuple[int, int]) -> HostHandle:
+        return HostHandle(_array(output)[: shape[0], : shape[1]])
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+        return make()
+
+    def format(self, dtype: np.dtype) -> str:
+        return np.empty(0, dtype).real.dtype.name
+
+    @property
+    def machine(self) -> Hardware:
+        return self.hardware or MACHINES[current_policy().machine]
+
+    @property
+    def room(self) -> float:
+        return math.inf
+
+    def matmul(
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+    ) -> Any:
         return _kept(combined(alpha, self.product(_array(a), _array(b)), beta, _array(c)), a, b)
 
-    def gram(self, a: Any) -> Any:
+    def gram(self, a: Any, *, digits: int | None = None) -> Any:
         x = _array(a)
-        return _kept(self.product(x, x.conj().swapaxes(-1, -2)), a)
+        c = self.product(x, x.conj().swapaxes(-1, -2))
+        if isinstance(a, HostHandle) and c.dtype.kind in "fc":
+            c = (c + c.conj().T) / 2
+        return _kept(c, a)
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
         return _kept(combined(alpha, _array(x), beta, _array(y)), x, y)
@@ -155,22 +241,43 @@ class NullEngine:
 
     def __init__(self, machine: Hardware) -> None:
         self.hardware: Hardware | None = machine
+        self.machine = machine
         self.health = Health()
         self.compiles = Compiles()
         self.cache = Cache()
         self.counters = Counters()
 
+    @property
+    def room(self) -> float:
+        return HOST.room
+
     def put(self, a: np.ndarray) -> HostHandle:
         self.counters.bytes_in += a.nbytes
         return HostHandle(a.copy())
 
-    def get(self, h: Handle) -> np.ndarray:
+    def get(self, h: Handle | Held) -> np.ndarray:
         found = np.array(_array(h))
         self.counters.bytes_out += found.nbytes
         return found
 
-    def block(self, h: Handle, rows: slice, columns: slice) -> HostHandle:
-        return HostHandle(_array(h)[rows, columns])
+    def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
+        return HOST.block(h, rows, columns)
+
+    def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        return self._launch(name, functools.partial(HOST.kernel, name), *operands, **parameters)
+
+    def hold(self, array: np.ndarray) -> HostHandle:
+        self.counters.bytes_in += array.nbytes
+        return HostHandle(array)
+
+    def matrix(self, output: Held, shape: tuple[int, int]) -> Handle:
+        return HOST.matrix(output, shape)
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+        return make()
+
+    def format(self, dtype: np.dtype) -> str:
+        return HOST.format(dtype)
 
     def _launch(self, kernel: str, operation: Callable[..., Any], *operands: Any, **options: Any) -> Any:
         """``operation`` on the host; arrays among the operands and an array as result cross the link."""
@@ -180,10 +287,12 @@ class NullEngine:
         self.counters.bytes_out += result.nbytes if isinstance(result, np.ndarray) else 0
         return result
 
-    def matmul(self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None) -> Any:
+    def matmul(
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+    ) -> Any:
         return self._launch("matmul", lambda a, b: HOST.matmul(a, b, alpha=alpha, beta=beta, c=c), a, b)
 
-    def gram(self, a: Any) -> Any:
+    def gram(self, a: Any, *, digits: int | None = None) -> Any:
         return self._launch("syrk", HOST.gram, a)
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:

@@ -11,11 +11,27 @@ import numpy as np
 from trnpy._nki.runtime import Buffer
 
 
-class Handle(Protocol):
-    """A matrix that an engine keeps; transposes are free, nothing changes what it holds."""
+class Held(Protocol):
+    """An array that an engine keeps for its kernels, of any shape and dtype: an operand, or what one returned."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Handle(Protocol):
+    """A matrix that an engine keeps for its products; transposes are free, nothing changes what it holds."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def padded(self) -> tuple[int, ...]: ...  # its rows and columns as kernels see them: those added are zeros
 
     @property
     def dtype(self) -> np.dtype: ...  # the host's
@@ -32,7 +48,7 @@ Operand = np.ndarray | Handle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostHandle:
-    """A matrix of an engine that computes on the host."""
+    """A matrix or any other array of an engine that computes on the host."""
 
     array: np.ndarray
 
@@ -43,6 +59,14 @@ class HostHandle:
     @property
     def dtype(self) -> np.dtype:
         return self.array.dtype
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
 
     @property
     def T(self) -> HostHandle:
@@ -160,6 +184,10 @@ class Digits:
     @property
     def shape(self) -> tuple[int, int]:
         return self.parts[0].shape
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        return self.shape
 
     @property
     def T(self) -> Digits:

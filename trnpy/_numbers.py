@@ -289,8 +289,10 @@ class Kernels:
 
 
 def device_bytes(form: Any) -> int:
-    """Bytes on the device of one buffer, or of those in a tuple."""
-    return sum(p.nbytes for p in (form if isinstance(form, tuple) else (form,)) if isinstance(p, Buffer))
+    """Bytes on the device of one buffer, or of those in a tuple or list, whose items may be such themselves."""
+    if isinstance(form, (list, tuple)):
+        return sum(device_bytes(item) for item in form)
+    return form.nbytes if isinstance(form, Buffer) else 0
 
 
 def itemsize(dtype: np.dtype, form: str) -> int:

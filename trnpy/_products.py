@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -14,10 +14,10 @@ import numpy as np
 
 from trnpy import _matched, _matched_stacks, _solve, _tuning
 from trnpy._digits import MOST_DIGITS, pairs
-from trnpy._handles import Digits, Handle, Numbers, Source, Store, combined, stored
+from trnpy._handles import Digits, Handle, Held, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
-from trnpy._nki.runtime import Counters, DeviceMemoryError, Runtime
+from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._numbers import CACHE_SHARE, Kernels, Refused, sliced
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, Facts, probed
@@ -69,10 +69,19 @@ class DeviceEngine:
         return self.runtime.counters
 
     @property
+    def machine(self) -> Hardware:
+        return self.runtime.hardware
+
+    @property
     def memory(self) -> float:
         """Bytes that the policy allows."""
         share = current_policy().device_memory
         return share * self.runtime.hardware.hbm_bytes if share <= 1 else share
+
+    @property
+    def room(self) -> float:
+        """Bytes of the memory that one call may take: the rest keeps operands between calls."""
+        return (1 - CACHE_SHARE) * self.memory
 
     @property
     def _kernels(self) -> Kernels:
@@ -87,6 +96,44 @@ class DeviceEngine:
             return NAMED[precision]
         form = NATIVE.get(dtype.name, "")
         return form if form != "float32" or self.facts.float32_products else ""
+
+    # --- kernels ------------------------------------------------------------------------------------------------------
+
+    def format(self, dtype: np.dtype) -> str:
+        """What kernels multiply for ``dtype``: what the policy names, or float32 as it is, all else by digits.
+
+        Probes may have found that products of it are not what they should be: "".
+        """
+        form = NAMED.get(current_policy().precision, "")
+        if not form and dtype.char in "fF" and self.facts.float32_products:
+            form = "float32"
+        exact = self.facts.digits if not form else self.facts.integer_sums
+        if not exact or (form == "float32" and not self.facts.float32_products):
+            return ""
+        return form or "digits"
+
+    def hold(self, array: np.ndarray) -> Held:
+        return self._kernels.room_for(array)
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+        found: T = self._kernels.keep(operand, form, make)
+        return found
+
+    def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        """Outputs of one launch, which stay on the device; arrays among the operands are sent."""
+        return self.runtime.run(name, *map(self._operand, operands), **parameters)
+
+    def _operand(self, x: Any) -> Any:
+        """What a launch takes of an operand: of a matrix its padded numbers, row by row."""
+        if not isinstance(x, (Numbers, Digits)):
+            return x
+        if isinstance(x, Digits) or len(x.parts) > 1:
+            raise TypeError(f"a matrix of {x.dtype}: expected one that kernels have as one array of numbers")
+        return self.runtime.run("transpose", x.parts[0]) if x.turned else x.parts[0]
+
+    def matrix(self, output: Held, shape: tuple[int, int]) -> Handle:
+        assert isinstance(output, Buffer)
+        return Numbers(shape, output.dtype, (output,))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
@@ -104,10 +151,12 @@ class DeviceEngine:
         parts = (kept.real, kept.imag) if kept.dtype.kind == "c" else (kept,)
         return Digits(a.dtype, tuple(stored(p) for p in parts))
 
-    def get(self, h: Handle) -> np.ndarray:
+    def get(self, h: Handle | Held) -> np.ndarray:
         """``h`` on the host, in its own dtype."""
         if isinstance(h, Numbers):
             return self._kernels.get(h)
+        if isinstance(h, Buffer):
+            return self.runtime.get(h)
         return np.array(_digits(h).values)
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
@@ -125,28 +174,32 @@ class DeviceEngine:
 
     # --- products -----------------------------------------------------------------------------------------------------
 
-    def matmul(self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None) -> Any:
+    def matmul(
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+    ) -> Any:
         """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
 
         With a handle among the operands the result is one. Refused where there is no product of that accuracy,
-        DeviceError when the device fails.
+        DeviceError when the device fails. ``digits``: of handles of float64 or complex128, the error is 256^(1-digits)
+        of the largest terms of each sum; nothing is certified.
         """
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
             return combined(alpha, self._arrays(a, b), beta, c)
-        product = self._handles(a, b)
+        product = self._handles(a, b, digits)
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
 
-    def gram(self, a: Any) -> Any:
-        """A A^H of (..., m, k), of a handle as a handle: one transfer of A."""
+    def gram(self, a: Any, *, digits: int | None = None) -> Any:
+        """A A^H of (..., m, k), of a handle as a handle: one transfer of A; ``digits`` as for ``matmul``."""
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
-            symmetric = _matched.gram_kept if a.dtype.kind in "fc" else lambda d, a: _matched.matmul_kept(d, a, a.T)
-            return self.in_digits(a.dtype, lambda d, wide: symmetric(d, a))
+            if a.dtype.kind in "fc":
+                return self._in_digits(a.dtype, lambda d, wide: _matched.gram_kept(d, a, digits))
+            return self._in_digits(a.dtype, lambda d, wide: _matched.matmul_kept(d, a, a.T))
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and a.dtype.kind in "fc":
             if not form:
-                return self.in_digits(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
+                return self._in_digits(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
                 return self.get(self.gram(self.put(a)))
         return self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2))
@@ -181,13 +234,13 @@ class DeviceEngine:
 
     # --- of handles ---------------------------------------------------------------------------------------------------
 
-    def _handles(self, a: Any, b: Any) -> Handle:
+    def _handles(self, a: Any, b: Any, digits: int | None) -> Handle:
         a, b = self._alike(a, b)
         if a.shape[1] != b.shape[0]:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
-        return self.in_digits(a.dtype, lambda d, wide: _matched.matmul_kept(d, a, b))
+        return self._in_digits(a.dtype, lambda d, wide: _matched.matmul_kept(d, a, b, digits))
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put beside the handle it meets."""
@@ -234,11 +287,13 @@ class DeviceEngine:
         elif form:
             c = self._kernels.stack(a[:1] if one else a, b, form)
         else:
-            c = self.in_digits(dtype, lambda d, wide: _as(_matched_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype))
+            c = self._in_digits(
+                dtype, lambda d, wide: _as(_matched_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype)
+            )
         return c.reshape(*stack, *c.shape[-2:])
 
     def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self.in_digits(a.dtype, lambda d, wide: _matched.matmul(d, _as(a, wide), _as(b, wide)))
+        return self._in_digits(a.dtype, lambda d, wide: _matched.matmul(d, _as(a, wide), _as(b, wide)))
 
     def _by_slices(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Products or stacks of single precision where the device has none of its own: six of bfloat16 in one sum."""
@@ -265,7 +320,7 @@ class DeviceEngine:
             raise Refused(f"no block of digits fits device_memory of {self.memory:.3g} bytes")
         return wide, longest
 
-    def in_digits(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
+    def _in_digits(self, dtype: np.dtype, product: Callable[[_matched.Device, np.dtype], T]) -> T:
         """What ``product`` makes of digits of the dtype that serves ``dtype``."""
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES

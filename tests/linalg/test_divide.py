@@ -246,10 +246,10 @@ def test_products_of_few_digits_are_as_accurate_as_they_say(dtype, digits):
     e = simulated()
     allowed = 2.0 ** (8 * (1 - digits)) * 50 * np.outer(np.abs(a).max(axis=1), np.abs(b).max(axis=0))
     for x, y in ((a, b), (a.conj().T, b)):
-        c = e.get(_iterations.product(e.put(np.ascontiguousarray(x)), e.put(y), digits, e))
+        c = e.get(e.matmul(e.put(np.ascontiguousarray(x)), e.put(y), digits=digits))
         assert (np.abs(c - x @ y) <= 4 * allowed.max()).all()
         assert np.abs(c - x @ y).max() > 0 or digits == 7
-    g = e.get(_iterations.gram(e.put(a), digits, e))
+    g = e.get(e.gram(e.put(a), digits=digits))
     assert np.abs(g - a @ a.conj().T).max() <= 4 * 2.0 ** (8 * (1 - digits)) * 50 * np.abs(a).max() ** 2
     np.testing.assert_array_equal(g, g.conj().T)
 

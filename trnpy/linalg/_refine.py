@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _host, _iterations
+from trnpy import _host
 from trnpy._engine import Engine
 
 U = 2.0**-53
@@ -67,7 +67,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         largest = float(np.abs(e).max())
         x = x + _product(x, e, _digits_for(largest), engine)
         if full and np.linalg.norm(e) <= CONVERGED and residual <= ACCEPTED * np.sqrt(n) * U * norm:
-            w = _rayleigh(d, x, engine.get(_iterations.product(kept, engine.put(x), DIGITS, engine)))
+            w = _rayleigh(d, x, engine.get(engine.matmul(kept, engine.put(x), digits=DIGITS)))
             order = np.argsort(w)
             return w[order], x[:, order]
     raise NotConverged(f"eigenvectors not accepted after {ITERATIONS} refinements")
@@ -76,14 +76,14 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
 def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """X^H A X and X^H X of a kept a, Hermitian to the last bit: divided by a small gap, less would not be."""
     kept = engine.put(x)
-    s = engine.get(_iterations.product(kept.H, _iterations.product(a, kept, digits, engine), digits, engine))
+    s = engine.get(engine.matmul(kept.H, engine.matmul(a, kept, digits=digits), digits=digits))
     total = s + s.conj().T
     total *= 0.5
-    return total, engine.get(_iterations.gram(kept.H, digits, engine))
+    return total, engine.get(engine.gram(kept.H, digits=digits))
 
 
 def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
-    return engine.get(_iterations.product(engine.put(x), engine.put(y), digits, engine))
+    return engine.get(engine.matmul(engine.put(x), engine.put(y), digits=digits))
 
 
 def _digits_for(largest: float) -> int:

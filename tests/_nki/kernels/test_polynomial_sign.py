@@ -38,13 +38,14 @@ def block(n, columns, seed=0):
 def test_the_sign_is_its_twins_and_is_measured(n):
     a, exact = symmetric(n)
     sign, sums = run(SIGN, (a, sign_coefficients(10))).outputs
-    twin = polynomial_sign_reference.polynomial_sign(a, sign_coefficients(10))
+    twin, measured = polynomial_sign_reference.polynomial_sign(a, sign_coefficients(10))
     # Rounding of early steps grows by the slope of the polynomials at zero, 2^8 and a factor for their number.
     assert np.abs(sign - exact).max() <= 2**10 * EPS
     assert np.abs(sign - twin).max() <= 2**10 * EPS
     trace, squares = sums.sum(axis=0, dtype="f8")
     assert abs(trace - sign.trace(dtype="f8")) <= 1e-5 * n
     assert abs(squares - n) <= 1e-4 * n
+    assert measured.dtype == sums.dtype and np.abs(measured[0] - (trace, squares)).max() <= 1e-4 * n
 
 
 def test_a_step_is_three_products_exactly_in_their_order():
@@ -87,7 +88,7 @@ def test_the_basis_is_its_twins_where_the_block_is_well_conditioned(complement):
     operator = (v[:, w > 0] if complement else exact).astype("f4")
     omega = (mine @ np.linalg.qr(np.random.default_rng(2).standard_normal((75, 75)))[0] * 0.9).astype("f4")
     q, _, _ = run(POLAR, (a, operator, omega, sign_coefficients(6), POLISH), {"complement": complement}).outputs
-    twin = orthonormal_polar_reference.orthonormal_polar(
+    twin, _, _ = orthonormal_polar_reference.orthonormal_polar(
         a, operator, omega, sign_coefficients(6), POLISH, complement=complement
     )
     assert np.abs(q - twin).max() <= 200 * EPS

@@ -20,12 +20,14 @@ def check(x: np.ndarray, width: int, places: tuple[int, ...]) -> tuple[int, int]
 
 
 def digits_split(x, width, places, turned=False, packed=False):  # type: ignore[no-untyped-def]
-    """Digits (s, rows, columns), or (s, columns, rows) if turned, as float32: bfloat16 holds them all.
+    """Digits (s, rows, columns), or (s, columns, rows) if turned, in bfloat16, which holds them all.
 
     Digit d of an element is its byte places[d], less 128. packed: (rows, s columns), digits of a row side by side.
     """
+    import ml_dtypes  # an extra: only digits need it
+
     rows, columns = check(x, width, places)
-    digits = x.reshape(rows, columns, width).astype(np.float32)[:, :, list(places)] - 128
+    digits = (x.reshape(rows, columns, width)[:, :, list(places)] - np.float32(128)).astype(ml_dtypes.bfloat16)
     if packed:
         return digits.transpose(0, 2, 1).reshape(rows, -1)
     return digits.transpose(2, 1, 0) if turned else digits.transpose(2, 0, 1)

@@ -44,7 +44,8 @@ def finish(parts: np.ndarray, cells: int) -> np.ndarray:
 
 
 def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True):  # type: ignore[no-untyped-def]
-    """(cells, 2) float64: sums of T_ab T_ab / D and T_ab T_ba / D, T in units of H, D = -(gap_ia + gap_jb)."""
+    """For ``finish`` the sums of T_ab T_ab / D and T_ab T_ba / D, T in units of H, D = -(gap_ia + gap_jb): float64,
+    of the shape of the kernel's output, in which all but one lane of each cell is zero."""
     check(a, gaps, units, cells, others, b, gaps_b, span, exchange)
     right, gaps_right = (a, gaps) if b is None else (b, gaps_b)
     x, y, unit = a.astype(np.float64), right.astype(np.float64), units[0].astype(np.float64)
@@ -57,12 +58,15 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
         t = sum(unit[i + j] * x[i][:, rows].T @ y[j][:, columns] for i, j in pairs)
         return t, -1 / (gap[rows, None] + gap_right[columns])
 
-    found = []
+    found = [(0.0, 0.0)]
     for i, j in cells.T:
         t, inverse = block(i, j)
         found.append(((t * t * inverse).sum(), (t * t.T * inverse).sum() if exchange else 0.0))
+    found += [] if others is None else [(0.0, 0.0)]
     for pi, qj, qi, pj in () if others is None else others.T:
         (t, inverse), (swapped, inverse_swapped) = block(pi, qj), block(qi, pj)
         direct = (t * t * inverse).sum() + (swapped * swapped * inverse_swapped).sum()
         found.append((direct, 2 * (t * swapped.T * inverse).sum()))
-    return np.array(found)
+    parts = np.zeros((len(found), 128, 6))
+    parts[:, 0, [0, 2]] = found
+    return parts

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from trnpy._nki.kernels import polynomial_sign_reference
-from trnpy._nki.kernels.polynomial_sign_reference import LONGEST, check_coefficients, polynomials
+from trnpy._nki.kernels.polynomial_sign_reference import LONGEST, check_coefficients, measure, polynomials
 
 
 def check(
@@ -27,8 +27,8 @@ def check(
 def orthonormal_polar(
     h: np.ndarray, operator: np.ndarray, omega: np.ndarray, coefficients: np.ndarray, polish: np.ndarray,
     complement: bool = False, product: Callable[..., np.ndarray] = np.matmul,
-) -> np.ndarray:  # fmt: skip
-    """Q (N, R), from omega projected, made orthonormal, and both again; the kernel gives Q^T h Q and a measure too."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Q (N, R), from omega projected, made orthonormal, and both again; Q^T h Q; and the measure of Q^T Q - I."""
     check(h, operator, omega, coefficients, polish, complement)
 
     def projected(x: np.ndarray) -> np.ndarray:
@@ -37,4 +37,6 @@ def orthonormal_polar(
         return np.asarray((x + product(operator, x)) / 2)
 
     x = polynomials(projected(omega), coefficients, product)
-    return polynomials(projected(x), polish, product)
+    q = polynomials(projected(x), polish, product)
+    off = product(q.T, q) - np.eye(q.shape[1], dtype=q.dtype)
+    return q, product(q.T, product(h, q)), measure(off)

@@ -37,7 +37,13 @@ def polynomials(x: np.ndarray, coefficients: np.ndarray, product: Callable[..., 
 
 def polynomial_sign(
     x: np.ndarray, coefficients: np.ndarray, product: Callable[..., np.ndarray] = np.matmul
-) -> np.ndarray:
-    """The composition of odd quintics applied to symmetric x (N, N); the kernel returns its trace and squares too."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The composition of odd quintics applied to symmetric x (N, N); and (1, 2), its trace and sum of squares."""
     check(x, coefficients)
-    return polynomials(x, coefficients, product)
+    s = polynomials(x, coefficients, product)
+    return s, measure(s)
+
+
+def measure(x: np.ndarray) -> np.ndarray:
+    """(1, 2) float32: the trace of x and the sum of its squares. The kernels return parts of both sums in 128 rows."""
+    return np.array([[x.trace(dtype=np.float64), (x.astype(np.float64) ** 2).sum()]], np.float32)

@@ -1,0 +1,137 @@
+"""Engine.kernel: a device launches, the host runs the twin, the what-if counts; and what kernels are asked about."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy import _probes
+from trnpy._engine import HOST, DeviceEngine, HostEngine, NullEngine
+from trnpy._nki.hardware import TRN1, TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._precision import Facts
+
+MAKES = {
+    "host": HostEngine,
+    "null": lambda: NullEngine(TRN2),
+    "simulator": lambda: DeviceEngine(SimulatorRuntime(TRN2)),
+}
+
+
+@pytest.fixture(params=MAKES)
+def engine(request):
+    return MAKES[request.param]()
+
+
+def fetched(engine, outputs):
+    return tuple(map(engine.get, outputs)) if isinstance(outputs, tuple) else engine.get(outputs)
+
+
+@pytest.mark.parametrize("check", _probes.KERNELS, ids=lambda c: c.kernel)
+def test_the_host_s_twin_answers_as_the_what_if_which_counts_it(check):
+    """What a device launches is compared with the same twins by doctor --probe."""
+    null, operands = MAKES["null"](), check.operands()
+    host, counted = (fetched(e, e.kernel(check.kernel, *operands, **check.parameters)) for e in (HOST, null))
+    np.testing.assert_array_equal(check.answer(counted), check.answer(host))
+    assert null.counters.launches == {check.kernel: 1} and not HOST.counters.launches
+    outputs = counted if isinstance(counted, tuple) else (counted,)
+    assert null.counters.bytes_in == sum(x.nbytes for x in operands if x is not None)
+    assert null.counters.bytes_out == sum(x.nbytes for x in outputs)
+
+
+def test_outputs_are_operands_of_kernels_and_of_products(engine):
+    a = np.random.default_rng(0).integers(-4, 5, (70, 70)).astype("f4")
+    h, held = engine.put(a), engine.hold(a)
+    assert h.padded >= h.shape == held.shape == a.shape and held.nbytes == a.nbytes
+    one, two = engine.kernel("transpose", h), engine.kernel("transpose", held)
+    np.testing.assert_array_equal(engine.get(two), a.T)
+    assert one.shape == h.padded[::-1]
+    turned = engine.matrix(one, (70, 70))
+    assert turned.shape == (70, 70) and turned.dtype == a.dtype
+    np.testing.assert_array_equal(engine.get(engine.matmul(turned, a)), a.T @ a)
+    np.testing.assert_array_equal(engine.get(engine.kernel("transpose", two)), a)
+
+
+def test_a_transposed_matrix_is_one_to_a_kernel(engine):
+    a = np.arange(12, dtype="f4").reshape(3, 4)
+    for h, expected in ((engine.put(a).T, a), (engine.put(np.asfortranarray(a)), a.T)):
+        found = engine.get(engine.matrix(engine.kernel("transpose", h), expected.shape))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_kernels_take_no_matrix_of_two_arrays_or_of_digits():
+    e = MAKES["simulator"]()
+    for dtype in ("c8", "f8"):
+        with pytest.raises(TypeError, match="one array of numbers"):
+            e.kernel("transpose", e.put(np.ones((3, 3), dtype)))
+
+
+def test_twins_leave_sizes_of_tiles_out_and_nothing_else():
+    a = np.ones((3, 3), "f4")
+    np.testing.assert_array_equal(HOST.get(HOST.kernel("matmul", a, a, m_tiles=8, n_tiles=1, k_tiles=2)), a @ a)
+    with pytest.raises(TypeError, match="colour"):
+        HOST.kernel("matmul", a, a, colour=1)
+    with pytest.raises(ModuleNotFoundError, match="no_such_reference"):
+        HOST.kernel("no_such", a)
+
+
+def test_doubles_of_the_host_see_the_products_of_twins():
+    class Counting(HostEngine):
+        def product(self, a, b):
+            self.counters.launches["product"] += 1
+            return super().product(a, b)
+
+    e = Counting()
+    e.kernel("polynomial_sign", np.eye(5, dtype="f4"), np.ones((2, 3), "f4"))
+    assert e.counters.launches == {"product": 6}
+
+
+def test_kept_forms_are_made_anew_where_contents_change():
+    e, made = MAKES["simulator"](), []
+    a = np.random.default_rng(0).standard_normal((300, 300))
+
+    def make():
+        made.append(a[0, 0])
+        return a[0, 0], [e.hold(np.full((4, 4), a[0, 0], "f4"))]
+
+    with trnpy.resident(a):
+        for _ in range(2):
+            value, (held,) = e.keep(a, "corner", make)
+        a[0, 0] += 1
+        changed, _ = e.keep(a, "corner", make)
+    assert made == [value, changed] and changed == value + 1
+    assert e.cache.nbytes == held.nbytes == 64
+
+
+def test_what_kernels_multiply_follows_precision_and_probes():
+    device = MAKES["simulator"]()
+    assert [device.format(np.dtype(t)) for t in "fdFD"] == ["float32", "digits", "float32", "digits"]
+    for precision, form in (("fp32", "float32"), ("bf16", "bfloat16")):
+        with trnpy.policy(precision=precision):
+            assert {device.format(np.dtype(t)) for t in "fdFD"} == {form}
+    for facts, found in (
+        (Facts(exact_sums=False), ["float32", "", "bfloat16", "float32"]),
+        (Facts(float32_products=False), ["digits", "digits", "bfloat16", ""]),
+        (Facts(integer_sums=False), ["", "", "", ""]),
+    ):
+        device.facts = facts
+        answers = [device.format(np.dtype(t)) for t in "fd"]
+        for precision in ("bf16", "fp32"):
+            with trnpy.policy(precision=precision):
+                answers.append(device.format(np.dtype("d")))
+        assert answers == found, facts
+    assert [HOST.format(np.dtype(t)) for t in "fdFD"] == ["float32", "float64", "float32", "float64"]
+
+
+def test_machines_and_room_are_known_of_every_engine():
+    assert MAKES["simulator"]().machine is MAKES["null"]().machine is TRN2
+    with trnpy.policy(machine="trn1"):
+        assert HOST.machine is TRN1
+    assert HOST.room == MAKES["null"]().room == math.inf
+    small = DeviceEngine(SimulatorRuntime(replace(TRN2, hbm_bytes=1000)))
+    with trnpy.policy(device_memory=0.5):
+        assert small.room == 250
+    with trnpy.policy(device_memory=4e6):
+        assert small.room == 2e6
