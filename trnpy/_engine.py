@@ -19,7 +19,7 @@ from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_ro
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._policy import Attention, Policy, current_policy, process_policy
-from trnpy._products import FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
+from trnpy._products import BY_DIGITS, FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
 from trnpy._tuning import Compiles
 
@@ -73,8 +73,8 @@ class Engine(Protocol):
     def format(self, dtype: np.dtype) -> str:
         """What kernels multiply for products of ``dtype`` under the policy's precision.
 
-        The name of a format: numbers are converted to it; "digits": exact products of digits of eight bits stand for
-        float64; "": the engine has neither as accurate as it must be.
+        The name of a format: numbers are converted to it; BY_DIGITS: exact products of digits of eight bits stand for
+        those of float64; "": the engine has neither as accurate as it must be.
         """
         ...
 
@@ -386,12 +386,14 @@ def available() -> tuple[bool, str]:
 
 
 __all__ = [
+    "BY_DIGITS",
     "FAULTS_BEFORE_REST",
     "HOST",
     "DeviceEngine",
     "Engine",
     "Handle",
     "Health",
+    "Held",
     "HostEngine",
     "NullEngine",
     "Operand",

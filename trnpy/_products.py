@@ -26,6 +26,7 @@ from trnpy._shapes import FINE, Buckets, block, pieces
 
 T = TypeVar("T")
 
+BY_DIGITS = "digits"  # what Engine.format answers where products of float64 are made of digits
 FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
 # dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32, as NumPy's of float16 are
 NATIVE: Mapping[str, str] = MappingProxyType(
@@ -110,7 +111,7 @@ class DeviceEngine:
         exact = self.facts.digits if not form else self.facts.integer_sums
         if not exact or (form == "float32" and not self.facts.float32_products):
             return ""
-        return form or "digits"
+        return form or BY_DIGITS
 
     def hold(self, array: np.ndarray) -> Held:
         return self._kernels.room_for(array)

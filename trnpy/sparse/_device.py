@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 
 from trnpy import _digits
-from trnpy._engine import DeviceEngine, Engine, Refused
+from trnpy._engine import BY_DIGITS, Engine, Held, Refused
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of
 from trnpy._nki.kernels.digits_matmul_reference import longest_k, words_for
-from trnpy._nki.runtime import Buffer, CompileError, Runtime
-from trnpy._numbers import CACHE_SHARE
-from trnpy._policy import current_policy
-from trnpy._precision import NAMED
+from trnpy._nki.runtime import CompileError
 from trnpy._residency import fingerprint
 from trnpy._shapes import pieces
 from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
 
-BATCH = 64  # tiles multiplied at a time by an engine without kernels for them
 LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
 ZERO = 0x80  # the byte of a digit that is zero
 SPARE_BYTES = 64 * 1024  # of a partition of SBUF: tables of products, and what the compiler keeps
@@ -33,10 +29,7 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 
     Refused where the engine has no product of that accuracy, DeviceError when the device fails.
     """
-    source = Source.of(a, x.dtype)
-    if not isinstance(engine, DeviceEngine):
-        return _by_engine(engine, tiling(source.csr()), source.turned, x)
-    product = Tiled(engine, source)
+    product = Tiled(engine, Source.of(a, x.dtype))
     if x.dtype.kind != "c":
         return product.real(x)
     n = x.shape[1]
@@ -52,8 +45,6 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
     """The same by gathering a row of X for each stored element, in float32."""
     csr = compressed(a, x.dtype)
-    if not isinstance(engine, DeviceEngine):
-        return _by_engine(engine, tiling(csr), False, x)
     parts = [csr.data.real, csr.data.imag] if csr.data.dtype.kind == "c" else [csr.data]
     columns = [x.real, x.imag] if x.dtype.kind == "c" else [x]
     both = [np.concatenate([_gather(engine, a, csr, i, p, y) for y in columns], axis=1) for i, p in enumerate(parts)]
@@ -72,7 +63,7 @@ def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 class Source:
     """A sparse matrix as compressed rows of it or of its transpose, and what tells whether it has changed."""
 
-    data: np.ndarray | None  # the array that its form on a device is kept for; None: none lasts
+    data: np.ndarray | None  # the array that its form with an engine is kept for; None: none lasts
     pattern: tuple[np.ndarray, ...]
     turned: bool  # the rows are those of the transpose
     csr: Callable[[], Any]
@@ -89,54 +80,34 @@ class Source:
         return cls(None, (), False, lambda: compressed(a, dtype), dtype)
 
 
-def _by_engine(engine: Engine, t: Tiling, turned: bool, x: np.ndarray) -> np.ndarray:
-    """The product of tiles over any engine's matmul."""
-    outer, inner = (t.column, t.row) if turned else (t.row, t.column)
-    rows, columns = t.blocks[::-1] if turned else t.blocks
-    blocks = np.zeros((columns, TILE, x.shape[1]), x.dtype)
-    blocks.reshape(-1, x.shape[1])[: x.shape[0]] = x
-    c = np.zeros((rows, TILE, x.shape[1]), x.dtype)
-    values = t.data.astype(x.dtype, copy=False)
-    for some in pieces(len(t.row), BATCH):
-        left = t.tiles(values, some)
-        np.add.at(c, outer[some], engine.matmul(left if turned else left.swapaxes(1, 2), blocks[inner[some]]))
-    return c.reshape(-1, x.shape[1])[: t.shape[1] if turned else t.shape[0]]
-
-
-def _gather(engine: DeviceEngine, a: Any, csr: Any, index: int, part: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A X in float32 for one real part of A and real X."""
     c = np.zeros((-(-csr.shape[0] // TILE), TILE, x.shape[1]), np.float32)
-    runtime, source = engine.runtime, Source.of(a, x.dtype)
+    source = Source.of(a, x.dtype)
 
-    def make() -> list[tuple[Walk, tuple[Buffer, ...]]]:
+    def make() -> list[tuple[Walk, tuple[Held, ...]]]:
         return [
-            (g.walk, tuple(runtime.put(array) for array in (g.values, g.row_of, g.column_of)))
+            (g.walk, tuple(engine.hold(array) for array in (g.values, g.row_of, g.column_of)))
             for g in groups(csr, np.ascontiguousarray(part, np.float32))
         ]
 
     launches = kept(engine, source, ("groups", index, source.turned), make)
     for columns in pieces(x.shape[1], COLUMNS):
         width = columns.stop - columns.start
-        right = runtime.put(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
-        for walk, buffers in launches:
+        right = engine.hold(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
+        for walk, held in launches:
             bounds = _bounds(walk, GATHER_UNIT)
-            found = runtime.launch("csr_spmm", *buffers, right, bounds, unit=GATHER_UNIT)
+            found = engine.get(engine.kernel("csr_spmm", *held, right, bounds, unit=GATHER_UNIT))
             _add(c, walk.target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
     return c.reshape(-1, x.shape[1])[: csr.shape[0]]
 
 
-def kept(engine: DeviceEngine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """``make()``, or what the engine's cache has of it for these very elements in this very pattern."""
+def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """``make()``, or what the engine has kept of it for these very elements in this very pattern."""
     if source.data is None:
         return make()
     key = (*form, *(fingerprint(p) for p in source.pattern))
-    return engine.cache.get(source.data, key, make, _device_bytes, CACHE_SHARE * engine.memory)
-
-
-def _device_bytes(form: Any) -> int:
-    if isinstance(form, (list, tuple)):
-        return sum(_device_bytes(item) for item in form)
-    return form.nbytes if isinstance(form, Buffer) else 0
+    return engine.keep(source.data, key, make)
 
 
 def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.ndarray:
@@ -174,11 +145,10 @@ def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
 
 
 class Tiled:
-    """One sparse matrix on one device, in the formats that its products ask for."""
+    """One sparse matrix with one engine, in the formats that its products ask for."""
 
-    def __init__(self, engine: DeviceEngine, source: Source) -> None:
+    def __init__(self, engine: Engine, source: Source) -> None:
         self.engine, self.source = engine, source
-        self.runtime = engine.runtime
         self._made: Tiling | None = None
 
     @property
@@ -203,7 +173,7 @@ class Tiled:
         """The products of the real part of A, and of its imaginary part if it has one, with real X."""
         form = form_of(self.engine, x.dtype)
         count = 2 if self.complex else 1
-        if form:
+        if form != BY_DIGITS:
             return [self._by_numbers(i, form, x) for i in range(count)]
         wide = x.astype(np.float64, copy=False)
         return [self._by_digits(i, wide) for i in range(count)]
@@ -227,9 +197,9 @@ class Tiled:
     def _keep(self, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         return kept(self.engine, self.source, form, make)
 
-    def _stack(self, tiles: np.ndarray, dtype: Any) -> Buffer:
-        """(T 128, 128) on the device; there is one tile of zeros at least after the last."""
-        return self.runtime.put(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
+    def _stack(self, tiles: np.ndarray, dtype: Any) -> Held:
+        """(T 128, 128) with the engine; there is one tile of zeros at least after the last."""
+        return self.engine.hold(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
 
     def _dense(self, part: np.ndarray, digits: int = 1) -> np.ndarray:
         """The tiles of ``part``, refused before they take memory where ``digits`` of them are too many."""
@@ -240,7 +210,7 @@ class Tiled:
 
     def _room(self) -> float:
         """Elements of one operand."""
-        return min(LARGEST, (1 - CACHE_SHARE) * self.engine.memory)
+        return min(LARGEST, self.engine.room)
 
     def _strips(self, x: np.ndarray, layout: Layout, most: int, digits: int = 1) -> list[slice]:
         """Columns of X, ``most`` at a time or as few as X and the result are operands with."""
@@ -251,25 +221,25 @@ class Tiled:
             most //= 2
         return pieces(x.shape[1], most)
 
-    def numbers(self, index: int, form: str) -> Buffer:
+    def numbers(self, index: int, form: str) -> Held:
         """The tiles of a part in format ``form``, K on rows."""
-        made: Buffer = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), format_of(form)))
+        made: Held = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), format_of(form)))
         return made
 
-    def magnitudes(self, index: int) -> Buffer:
+    def magnitudes(self, index: int) -> Held:
         """Their magnitudes over the largest of each row of the result, for a certificate."""
 
-        def make() -> Buffer:
+        def make() -> Held:
             tiles = self._dense(self.part(index).astype(np.float64, copy=False))
             axis = 2 if self.source.turned else 1
             return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), format_of("bfloat16"))
 
-        made: Buffer = self._keep(("magnitudes", index, self.source.turned), make)
+        made: Held = self._keep(("magnitudes", index, self.source.turned), make)
         return made
 
-    def digits(self, index: int, digits: int) -> tuple[Buffer, np.ndarray]:
+    def digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
         """Their digits side by side, and the exponents taken out of rows of the result (block rows, 128)."""
-        made: tuple[Buffer, np.ndarray] = self._keep(
+        made: tuple[Held, np.ndarray] = self._keep(
             ("digits", digits, index, self.source.turned), lambda: self._new_digits(index, digits)
         )
         return made
@@ -285,15 +255,14 @@ class Tiled:
     # --- products -----------------------------------------------------------------------------------------------------
 
     def _by_numbers(self, index: int, form: str, x: np.ndarray) -> np.ndarray:
-        """In the format ``form``, with sums in float32."""
+        """In the format ``form``, with sums in float32 or in a wider one."""
         dtype = format_of(form)
         layout = self.layout()
-
         tiles = self.numbers(index, form)
-        c = np.zeros((layout.rows, TILE, x.shape[1]), np.float32)
+        c = np.zeros((layout.rows, TILE, x.shape[1]), np.promote_types(dtype, np.float32))
         for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
-            right = self.runtime.put(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
+            right = self.engine.hold(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
             for target, found in self.launches(layout, tiles, right, 0, rung(width)):
                 _add(c, target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
         return c.reshape(-1, x.shape[1])[: layout.height]
@@ -308,7 +277,7 @@ class Tiled:
             width = columns.stop - columns.start
             split = _digits.split(x[:, columns], digits, 0)
             raw = padded(split.bytes(), (layout.depth, rung(width)), ZERO, np.uint8)
-            right = digits_on(self.runtime, raw, split.places)
+            right = digits_on(self.engine, raw, split.places)
             for target, words in self.launches(layout, tiles, right, digits, rung(width)):
                 words = words[:, : len(target) * TILE, :width]
                 rows = shift[target].reshape(-1, 1)
@@ -316,7 +285,7 @@ class Tiled:
                 _add(c, target, found.reshape(-1, TILE, width), columns)
         return c.reshape(-1, x.shape[1])[: layout.height]
 
-    def _new_digits(self, index: int, digits: int) -> tuple[Buffer, np.ndarray]:
+    def _new_digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
         """Digits of all tiles, side by side in each row, and the exponents taken out of rows of the result."""
         tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits)
         axis = 2 if self.source.turned else 1
@@ -326,7 +295,7 @@ class Tiled:
         shift[blocks] = split.shift.squeeze(axis)
         count = rung(len(tiles) + 1)
         raw = padded(split.bytes(), (count,), ZERO, np.uint8)
-        return digits_on(self.runtime, raw.reshape(-1, *raw.shape[2:]), split.places), shift
+        return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), split.places), shift
 
     def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
         """How many digits are known to be enough for these values."""
@@ -337,7 +306,7 @@ class Tiled:
         for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
             scaled = _digits.magnitudes(x[:, columns], 0)
-            right = self.runtime.put(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
+            right = self.engine.hold(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
             for _, found in self.launches(layout, tiles, right, 0, rung(width), least=True):
                 least = min(least, float(found.min()))
         return certified(least, layout.terms)
@@ -351,11 +320,11 @@ class Tiled:
         return Layout(order, row, column, rows, rung(columns) * TILE, height, terms, not self.source.turned)
 
     def launches(
-        self, layout: Layout, tiles: Buffer, right: Buffer, digits: int, columns: int, least: bool = False
+        self, layout: Layout, tiles: Held, right: Held, digits: int, columns: int, least: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(block rows of the result, what each launch adds to them)."""
         kernel = "bsr_transpose_spmm" if self.source.turned else "bsr_spmm"
-        unit = unit_for(self.runtime.hardware, digits, columns, self.source.turned)
+        unit = unit_for(self.engine.machine, digits, columns, self.source.turned)
         options: dict[str, Any] = {"unit": unit, "digits": digits, "words": words_for(digits) if digits else 3}
         options["least"] = least
         steps = TILE * tiles.shape[1], TILE * right.shape[1]
@@ -364,7 +333,7 @@ class Tiled:
             some = slice(walk.first, walk.after)
             places = [_slots(x[some] * step) for x, step in zip((layout.order, layout.column), steps, strict=True)]
             try:
-                found = self.runtime.launch(
+                found = self.engine.kernel(
                     kernel, tiles, right, *places, _bounds(walk, unit), ordered=layout.ordered, **options
                 )
             except CompileError:  # of bounds that the device reads: rows of a few lengths need none
@@ -376,12 +345,10 @@ class Tiled:
                         )
                     ]
                     fixed = [p.reshape(1, -1).astype(np.int32) for p in at]
-                    yield (
-                        target,
-                        self.runtime.launch(kernel, tiles, right, *fixed, None, length=products.shape[1], **options),
-                    )
+                    found = self.engine.kernel(kernel, tiles, right, *fixed, None, length=products.shape[1], **options)
+                    yield target, self.engine.get(found)
             else:
-                yield walk.target, found
+                yield walk.target, self.engine.get(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -398,21 +365,19 @@ class Layout:
     ordered: bool  # tiles are walked as they lie
 
 
-def form_of(engine: DeviceEngine, dtype: np.dtype) -> str:
-    """What TensorEngine multiplies for products of ``dtype``: a format, or "" for digits."""
-    form = NAMED.get(current_policy().precision, "")
-    if not form and dtype.char in "fF" and engine.facts.float32_products:
-        return "float32"
-    if not form and not engine.facts.digits:
-        raise Refused("probes found digits inexact on this device")
+def form_of(engine: Engine, dtype: np.dtype) -> str:
+    """What the engine's kernels multiply for products of ``dtype``: a format, or BY_DIGITS."""
+    form = engine.format(dtype)
+    if not form:
+        raise Refused(f"probes found products of {dtype} inexact on this device")
     return form
 
 
-def digits_on(runtime: Runtime, raw: np.ndarray, places: tuple[int, ...]) -> Buffer:
-    """Digits on the device of bytes (rows, columns, width), side by side in a row; only the bytes cross the link."""
+def digits_on(engine: Engine, raw: np.ndarray, places: tuple[int, ...]) -> Held:
+    """Digits with the engine of bytes (rows, columns, width), side by side in a row; only the bytes cross the link."""
     flat = raw.reshape(len(raw), -1)
-    buffer: Buffer = runtime.run("digits_split", flat, width=raw.shape[2], places=places, packed=True)
-    return buffer
+    digits: Held = engine.kernel("digits_split", flat, width=raw.shape[2], places=places, packed=True)
+    return digits
 
 
 def certified(least: float, terms: int) -> int:

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from trnpy import _digits
-from trnpy._engine import DeviceEngine, Engine, Refused
-from trnpy._nki.runtime import Buffer
-from trnpy._shapes import pieces
+from trnpy._engine import BY_DIGITS, Engine, Held, Refused
 from trnpy.sparse._device import (
-    BATCH,
     ZERO,
     Layout,
     Source,
@@ -58,21 +55,13 @@ def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.nda
     source = Source.of(a, dtype)
     if source.turned:
         source = Source(None, (), False, lambda: compressed(a, dtype), dtype)
-    left, right = Tiled(engine, source) if isinstance(engine, DeviceEngine) else None, tiling(compressed(b, dtype))
-    first = tiling(source.csr()) if left is None else left.tiling
-    pairs = pairs_of(first, right)
+    left, right = Tiled(engine, source), tiling(compressed(b, dtype))
+    pairs = pairs_of(left.tiling, right)
     tile = np.searchsorted(pairs.key, rows // TILE * pairs.across + columns // TILE)
 
     def values(tiles: np.ndarray) -> np.ndarray:
         return np.asarray(tiles.reshape(-1, TILE, TILE)[tile, rows % TILE, columns % TILE])
 
-    if left is None:
-        c = np.zeros((len(pairs.key), TILE, TILE), dtype)
-        x, y = first.data.astype(dtype, copy=False), right.data.astype(dtype, copy=False)
-        dense, other = first.tiles(x).swapaxes(1, 2), right.tiles(y).swapaxes(1, 2)
-        for some in pieces(len(pairs.left), BATCH):
-            np.add.at(c, pairs.target[some], engine.matmul(dense[pairs.left[some]], other[pairs.right[some]]))
-        return values(c)
     terms = int(np.diff(source.csr().indptr).max(initial=1))
     layout = Layout(pairs.left, pairs.target, pairs.right, len(pairs.key), 0, 0, terms, False)
     parts = [right.data.real, right.data.imag] if right.data.dtype.kind == "c" else [right.data]
@@ -93,7 +82,7 @@ def _real(
 ) -> np.ndarray:
     """The product of real parts, in float32 or by digits."""
     form, dense = form_of(a.engine, dtype), b.tiles(b.data).swapaxes(1, 2)
-    if form:
+    if form != BY_DIGITS:
         right = _stack(a, dense, format_of(form))
         return values(_summed(a, layout, a.numbers(index, form), right, 0, lambda found, _: found))
     dense = dense.astype(np.float64, copy=False)
@@ -116,12 +105,12 @@ def _real(
         both = shift[row[target]][:, :, np.newaxis] + of_columns[column[target]][:, np.newaxis]
         return _digits.assemble(words, digits, both.reshape(-1, TILE))
 
-    right = digits_on(a.runtime, raw.reshape(-1, *raw.shape[2:]), split.places)
+    right = digits_on(a.engine, raw.reshape(-1, *raw.shape[2:]), split.places)
     return values(_summed(a, layout, tiles, right, digits, assembled))
 
 
-def _stack(a: Tiled, dense: np.ndarray, dtype: np.dtype) -> Buffer:
-    return a.runtime.put(padded(dense, (rung(len(dense)),), 0, dtype).reshape(-1, TILE))
+def _stack(a: Tiled, dense: np.ndarray, dtype: np.dtype) -> Held:
+    return a.engine.hold(padded(dense, (rung(len(dense)),), 0, dtype).reshape(-1, TILE))
 
 
 def _blocks_of(layout: Layout, a: Tiling, b: Tiling) -> tuple[np.ndarray, np.ndarray]:
@@ -134,8 +123,8 @@ def _blocks_of(layout: Layout, a: Tiling, b: Tiling) -> tuple[np.ndarray, np.nda
 def _summed(
     a: Tiled,
     layout: Layout,
-    tiles: Buffer,
-    right: Buffer,
+    tiles: Held,
+    right: Held,
     digits: int,
     numbers: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from trnpy._nki.kernels.digits_matmul_reference import longest_k, to_words
@@ -37,7 +39,8 @@ def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.nd
     n = int(x.shape[1]) // planes
     if x.shape[0] % TILE or not x.size or n * planes != x.shape[1]:
         raise ValueError(f"x {x.shape} of {digits} digits: expected (C 128, {planes} N)")
-    if tiles.dtype != x.dtype or tiles.dtype.name not in (("bfloat16",) if digits else ("float32", "bfloat16")):
+    formats = ("bfloat16",) if digits else ("float32", "bfloat16", "float64")  # float64: of the twin alone
+    if tiles.dtype != x.dtype or tiles.dtype.name not in formats:
         raise ValueError(f"tiles {tiles.dtype} and x {x.dtype}: expected float32 or bfloat16, of digits bfloat16")
     if n > most or max(tiles.size, x.size) > LARGEST:
         raise ValueError(f"tiles {tiles.shape} and x {x.shape}: expected at most {most} columns, 2^31 elements")
@@ -59,8 +62,12 @@ def bsr_spmm(  # type: ignore[no-untyped-def]
     least=False,
     turned=False,
     ordered=False,
+    product: Callable[..., np.ndarray] = np.matmul,
 ):
-    """A X, row by row: numbers in float32, digits as two's complement words; ``least``: its smallest positive."""
+    """A X, row by row: numbers in float32, digits as two's complement words; ``least``: its smallest positive.
+
+    Of numbers in float64, which no device has, the result is in float64.
+    """
     n = check(tiles, x, left_at, right_at, digits)
     planes = max(digits, 1)
     if bounds is None:
@@ -68,7 +75,7 @@ def bsr_spmm(  # type: ignore[no-untyped-def]
         after = first + length
     else:
         first, after = bounds[0], bounds[-1]
-    wide = np.float64 if digits else np.float32
+    wide = np.float64 if digits or tiles.dtype == np.float64 else np.float32
     lefts = tiles.astype(wide).reshape(-1, TILE, planes, TILE).transpose(2, 0, 1, 3)
     lefts = lefts if turned else lefts.swapaxes(-1, -2)
     rights = x.astype(wide).reshape(-1, TILE, planes, n).transpose(2, 0, 1, 3)
@@ -79,7 +86,7 @@ def bsr_spmm(  # type: ignore[no-untyped-def]
         left, right = left_at[0, s:e] // (TILE * tiles.shape[1]), right_at[0, s:e] // (TILE * x.shape[1])
         for d in range(planes):
             for i in range(d + 1):
-                total[d, r] += (lefts[i, left] @ rights[d - i, right]).sum(axis=0)
+                total[d, r] += product(lefts[i, left], rights[d - i, right]).sum(axis=0)
     if digits:
         sums = list(total.reshape(digits, -1, n).astype(np.int64))
         return to_words(sums[::-1], words)

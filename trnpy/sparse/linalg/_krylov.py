@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from trnpy._dispatch import Reason, Unsupported
-from trnpy._engine import DeviceEngine, Engine
+from trnpy._engine import Engine, Held
 from trnpy._nki.kernels.bsr_spmm_reference import SLOTS, bounds_of
 from trnpy._nki.kernels.cg_iterations_reference import BLOCKS
 from trnpy._nki.kernels.gmres_steps_reference import ELEMENTS
@@ -33,12 +32,12 @@ Inner = Callable[[Vector, float, int], tuple[Vector, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """L A R in float32 as kernels take it, L and R powers of two: on a device, or as arrays."""
+    """L A R in float32 as kernels take it, L and R powers of two."""
 
     matrix: Any  # CSR in float64: what residuals are computed of
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
-    arrays: tuple[Any, ...]  # tiles, left_at, column_of, bounds
+    arrays: tuple[Held, ...]  # tiles, left_at, column_of, bounds
     blocks: int
 
 
@@ -69,10 +68,10 @@ def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Operator:
-    """``a`` (n, n) for kernels; on a device it stays there while it does not change."""
+    """``a`` (n, n) for kernels; it stays with the engine while it does not change."""
     source = Source.of(a, np.dtype(np.float64))
 
-    def make() -> Operator:
+    def make() -> tuple[Any, ...]:
         matrix = compressed(a, np.dtype(np.float64))
         left, right = scales(matrix)
         t = tiling(matrix)
@@ -87,23 +86,9 @@ def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, n
         places = (np.arange(len(t.row)) * TILE**2, t.column)
         slots = [padded(p[np.newaxis], (1, count), 0, np.int32) for p in places]
         bounds = bounds_of(np.searchsorted(t.row, np.arange(blocks + 1)), UNIT)
-        arrays: tuple[Any, ...] = (tiles, *slots, bounds)
-        if isinstance(engine, DeviceEngine):
-            arrays = tuple(engine.runtime.put(x) for x in arrays)
-        return Operator(matrix, left, right, arrays, blocks)
+        return matrix, left, right, tuple(map(engine.hold, (tiles, *slots, bounds))), blocks
 
-    if not isinstance(engine, DeviceEngine):
-        return make()
-    made: Operator = kept(engine, source, ("krylov", scales.__name__, source.turned), make)
-    return made
-
-
-def _launch(engine: Engine, kernel: str, *operands: Any, **parameters: Any) -> Any:
-    """A kernel on the engine's device; without one its twin, in NumPy."""
-    if isinstance(engine, DeviceEngine):
-        return engine.runtime.launch(kernel, *operands, **parameters)
-    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{kernel}_reference"), kernel)
-    return twin(*operands, **parameters)
+    return Operator(*kept(engine, source, ("krylov", scales.__name__, source.turned), make))
 
 
 def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
@@ -123,9 +108,10 @@ def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
         x, p = np.zeros_like(right), right
         rho, done = _everywhere(float(np.sum(right * right))), 0
         while done < steps and rho[0, 0] > limit:
-            x, right, p, rho, _, taken = _launch(
-                engine, "cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=STEPS, unit=UNIT
+            outputs = engine.kernel(
+                "cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=STEPS, unit=UNIT
             )
+            x, right, p, rho, _, taken = map(engine.get, outputs)
             done += int(taken[0, 0])
         return x.T.ravel()[: len(r)].astype(np.float64), done
 
@@ -138,7 +124,8 @@ def gmres_cycles(engine: Engine, op: Operator, restart: int) -> Inner:
 
     def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
         right = _laid(r, op.blocks)
-        x, _, _, taken = _launch(engine, "gmres_steps", *op.arrays, right, _everywhere(limit), most=most, unit=UNIT)
+        outputs = engine.kernel("gmres_steps", *op.arrays, right, _everywhere(limit), most=most, unit=UNIT)
+        x, _, _, taken = map(engine.get, outputs)
         return x.T.ravel()[: len(r)].astype(np.float64), int(taken[0, 0])
 
     return inner
