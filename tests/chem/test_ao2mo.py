@@ -194,15 +194,15 @@ def test_the_kernel_s_integrals_do_not_depend_on_their_unit(exponent):
 
 
 def test_a_wrong_transformation_is_noticed(monkeypatch):
-    launch = SimulatorRuntime.launch
+    run = SimulatorRuntime.run
 
     def wrong(self, name, *operands, **parameters):
-        out = launch(self, name, *operands, **parameters)
+        out = run(self, name, *operands, **parameters)
         if name == "ao_to_mo":
-            out[1, 7, 0] ^= 1 << 20  # one word of one integral
+            out.value[1, 7, 0] ^= 1 << 20  # one word of one integral
         return out
 
-    monkeypatch.setattr(SimulatorRuntime, "launch", wrong)
+    monkeypatch.setattr(SimulatorRuntime, "run", wrong)
     rng = np.random.default_rng(6)
     g, c = rng.standard_normal((5, 12, 12)), rng.standard_normal((12, 3))
     with policy(device="simulator", force=True), trace() as decisions:

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from trnpy._engine import Engine, Held
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
 from trnpy._nki.kernels.parameters import SPARE_BYTES
-from trnpy._nki.runtime import Buffer, Runtime
 from trnpy.chem._progress import track
 
 TILE = 128
@@ -89,27 +89,26 @@ def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> S
 class Scaled:
     """Integrals of some occupied orbitals on the device: (ia|jb) = 2^-(shift_i + shift_j) V."""
 
-    columns: Buffer  # (digits, naux, nocc blocks span)
-    gaps: Buffer  # (3, nocc blocks span)
+    columns: Held  # (digits, naux, nocc blocks span)
+    gaps: Held  # (3, nocc blocks span)
     shift: np.ndarray  # (nocc,)
     largest: float  # bound of V within one orbital
 
 
-Columns = tuple[Buffer, np.ndarray, float]  # digits or numbers, shifts of the orbitals, largest norm squared
+Columns = tuple[Held, np.ndarray, float]  # digits or numbers, shifts of the orbitals, largest norm squared
 Kept = dict[tuple[int, int], Columns]  # of all orbitals of a spin, by its identity and the padding of its virtuals
 
 
 def energies(
-    runtime: Runtime, left: Orbitals, right: Orbitals, digits: int, memory: float, device_bytes: float, sent: Kept
+    engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float, sent: Kept
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """(nocc, nocc) direct and, within one spin, exchange energies of pairs, in Hartree.
 
     digits: of integrals, or 1 for float32 ones; of whole spins they are kept in ``sent``.  ``memory`` bounds the
-    workspace of the host, ``device_bytes`` the integrals on the device.  Unfit where energies of occupied and
-    virtual orbitals overlap, or an orbital is too large.
+    workspace of the host.  Unfit where energies of occupied and virtual orbitals overlap, or an orbital is too large.
     """
     same = left is right
-    cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, runtime.hardware)
+    cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
     gap = (left.vir.min() - left.occ.max()) + (right.vir.min() - right.occ.max())
     if not gap > 0:
         raise Unfit(f"the smallest denominator is {gap:.3g} Hartree, not above zero")
@@ -118,10 +117,8 @@ def energies(
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
     direct = np.zeros((len(left.occ), len(right.occ)))
     crossed = np.zeros_like(direct) if same else None
-    put = functools.partial(_put, runtime, cut, octave=octave, grid=grid, sent=sent)
-    sizes = [
-        _orbitals(s, n * cut.span, digits, memory, device_bytes) for s, n in ((left, cut.left), (right, cut.right))
-    ]
+    put = functools.partial(_put, engine, cut, octave=octave, grid=grid, sent=sent)
+    sizes = [_orbitals(s, n * cut.span, digits, memory, engine.room) for s, n in ((left, cut.left), (right, cut.right))]
     blocks = [
         (i, j)
         for i in range(0, len(left.occ), sizes[0])
@@ -133,7 +130,7 @@ def energies(
             kept = {i: put(left, i, sizes[0], cut.left)}
         rows = kept[i]
         columns = rows if same and i == j else put(right, j, sizes[1], cut.right)
-        found = _launches(runtime, cut, rows, columns, same)
+        found = _launches(engine, cut, rows, columns, same)
         scale = 2.0**octave * np.ldexp(1.0, -2 * (rows.shift[:, None] + columns.shift))
         shape_of = np.s_[i : i + len(rows.shift), j : j + len(columns.shift)]
         direct[shape_of] = found[0] * scale
@@ -151,14 +148,14 @@ def word_bytes(digits: int) -> int:
     return 4 if digits <= 4 else 8
 
 
-def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, device_bytes: float) -> int:
+def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: float) -> int:
     """Occupied orbitals of one block."""
     naux = -(-spin.b.shape[2] // TILE) * TILE
     each = columns * naux
     size: int = min(
         int(memory // (word_bytes(digits) * each)),
         LARGEST // (max(digits, 8) * each),
-        int(device_bytes // (each * (2 * digits + 8) * 2)),  # two blocks, and their bytes
+        int(room // (each * (2 * digits + 8) * 2)),  # two blocks, and their bytes
         len(spin.occ),
     )
     if size < 1:
@@ -167,13 +164,13 @@ def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, device_b
 
 
 def _put(
-    runtime: Runtime, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float,
+    engine: Engine, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float,
     sent: Kept,
 ) -> Scaled:  # fmt: skip
     """Occupied orbitals from ``first`` on, their virtuals padded to whole blocks."""
     wide, key = blocks * cut.span, (id(spin), blocks * cut.span)
     occ, nvir = spin.occ[first : first + size], len(spin.vir)
-    columns = sent.get(key) or _columns(runtime, spin.b[first : first + size], cut.digits, wide)
+    columns = sent.get(key) or _columns(engine, spin.b[first : first + size], cut.digits, wide)
     if size >= len(spin.occ):
         sent[key] = columns
     x = (spin.vir - occ[:, None]) * 2.0**octave
@@ -181,11 +178,11 @@ def _put(
     coarse = np.rint(x / grid) * grid
     gaps[:, :, :nvir] = x, coarse, x - coarse
     gaps[2, :, nvir:] = 0.0
-    table = runtime.put(gaps.reshape(3, -1).astype(np.float32))
+    table = engine.hold(gaps.reshape(3, -1).astype(np.float32))
     return Scaled(columns[0], table, columns[1], columns[2])
 
 
-def _columns(runtime: Runtime, b: np.ndarray, digits: int, wide: int) -> Columns:
+def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
     """Integrals of some orbitals on the device, one exponent each; V is in units of the highest group of digits."""
     deep = -(-b.shape[2] // TILE) * TILE
     largest = np.array([max(float(x.max()), -float(x.min())) for x in b])
@@ -196,7 +193,7 @@ def _columns(runtime: Runtime, b: np.ndarray, digits: int, wide: int) -> Columns
     if np.abs(shift).max() >= WIDEST_SHIFT:
         raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
     encode = _numbers if digits == 1 else _digits
-    columns, norm = encode(runtime, b, np.exp2(shift), digits, wide, deep)
+    columns, norm = encode(engine, b, np.exp2(shift), digits, wide, deep)
     unit = BASE ** (1 - digits)
     return columns, shift - round(math.log2(1 / unit)), norm * unit * unit
 
@@ -217,19 +214,19 @@ def _largest_square(x: np.ndarray) -> float:
 
 
 def _numbers(
-    runtime: Runtime, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
-) -> tuple[Buffer, float]:
+    engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
+) -> tuple[Held, float]:
     """Integrals (1, naux, columns) in float32, and the largest norm, squared, of those of one ia."""
     numbers, norm = np.zeros((deep, len(b), wide), np.float32), 0.0
     for i, virtuals, x in _pieces(b, factors):
         numbers[: b.shape[2], i, virtuals] = x.T
         norm = max(norm, _largest_square(x))
-    return runtime.put(numbers.reshape(1, deep, -1)), norm
+    return engine.hold(numbers.reshape(1, deep, -1)), norm
 
 
 def _digits(
-    runtime: Runtime, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
-) -> tuple[Buffer, float]:
+    engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
+) -> tuple[Held, float]:
     """Digits (s, naux, columns) of integers, whose bytes cross the link, and the largest norm, squared."""
     signed, word = (np.dtype(f"{kind}{word_bytes(digits)}") for kind in "iu")
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
@@ -242,12 +239,12 @@ def _digits(
         np.add(here.view(word), offset, out=words[i, virtuals, : b.shape[2]])
     raw = words.reshape(-1, deep).view(np.uint8)
     places = tuple(range(digits - 1, -1, -1))
-    buffer: Buffer = runtime.run("digits_split", raw, width=word.itemsize, places=places, turned=True)
-    return buffer, norm
+    held: Held = engine.kernel("digits_split", raw, width=word.itemsize, places=places, turned=True)
+    return held, norm
 
 
 def _launches(
-    runtime: Runtime, cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
+    engine: Engine, cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Direct and exchange energies of all pairs of two blocks, of one with itself the lower triangle."""
     nocc = len(rows.shift), len(columns.shift)
@@ -264,11 +261,11 @@ def _launches(
         some = pairs[start : start + most]
         padded = some + some[:1] * (rung(len(some)) - len(some))
         cells, others = _cells(cut, padded, exchange)
-        parts = runtime.launch(
+        parts = engine.kernel(
             "mp2_energy", rows.columns, rows.gaps, units, cells, others, *b,
             span=cut.span, exchange=exchange, k_tiles=cut.k_tiles,
         )  # fmt: skip
-        sums = finish(parts, cells.shape[1]) * np.ldexp(1.0, 2 * p)
+        sums = finish(engine.get(parts), cells.shape[1]) * np.ldexp(1.0, 2 * p)
         per_pair = cells.shape[1] // len(padded)
         of_pairs = sums[: cells.shape[1]].reshape(len(padded), per_pair, 2).sum(axis=1)
         if others is not None:

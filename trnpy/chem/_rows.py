@@ -10,8 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from trnpy._dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._engine import DeviceEngine, Engine
-from trnpy._numbers import CACHE_SHARE
+from trnpy._engine import Engine
 from trnpy._policy import current_policy
 from trnpy._precision import eps, norms, probe
 
@@ -102,11 +101,6 @@ def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> 
     if memory < each:
         raise ValueError(f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {each} bytes")
     return int(min(memory // each, most))
-
-
-def device_bytes(engine: DeviceEngine) -> float:
-    """What one call may take of a device's memory: the rest keeps operands between calls."""
-    return (1 - CACHE_SHARE) * engine.memory
 
 
 def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray:

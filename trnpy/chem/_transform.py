@@ -8,15 +8,14 @@ import numpy as np
 
 from trnpy import _digits
 from trnpy._dispatch import ALLOWED_ERROR, Reason, Unsupported
-from trnpy._engine import DeviceEngine
+from trnpy._engine import BY_DIGITS, Engine, Held
 from trnpy._nki.kernels.ao_to_mo_reference import HEADROOM, LARGEST
 from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.parameters import TILE, for_digits
-from trnpy._nki.runtime import Buffer, Runtime
 from trnpy._policy import current_policy
 from trnpy._precision import eps, probe
 from trnpy.chem._pairs import rung
-from trnpy.chem._rows import REAL, Transform, device_bytes, norm, relative
+from trnpy.chem._rows import REAL, Transform, norm, relative
 
 FIRST, SECOND = 7, 8  # digits of the operands of the first half, and of the second: one for the headroom of sums
 LAUNCHES = 2  # digits of the integrals, and both halves: those of the orbitals come once
@@ -28,16 +27,18 @@ WORD_BYTES = 8  # of an integral as it crosses the link
 DEVICE_BYTES = 2 * FIRST + WORD_BYTES  # of each integral on the device
 
 
-Sent = tuple[Buffer, np.ndarray]  # digits on the device, and the exponents taken out
+Sent = tuple[Held, np.ndarray]  # digits on the device, and the exponents taken out
 
 
-def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
-    """Transformations on ``engine``, each compared with the host's on random signs; None where it has none so exact."""
-    precision = current_policy().precision
-    exact = precision == "matched"
-    facts = engine.facts
-    if precision == "bf16" or not (facts.digits if exact else facts.integer_sums and facts.float32_products):
+def by_kernel(engine: Engine, memory: float) -> Transform | None:
+    """Transformations on ``engine``, each compared with the host's on random signs; None where products serve better.
+
+    The kernel has no other format than these two.
+    """
+    form = engine.format(REAL)
+    if form not in (BY_DIGITS, "float32"):
         return None
+    exact, precision = form == BY_DIGITS, current_policy().precision
 
     sent: dict[tuple[int, int], tuple[Sent, Sent]] = {}  # of orbitals, which live as long as the call
 
@@ -45,24 +46,24 @@ def by_kernel(engine: DeviceEngine, memory: float) -> Transform | None:
         if exact:
             key = id(left), id(right)
             if key not in sent:
-                sent[key] = _put(engine.runtime, left, FIRST), _put(engine.runtime, right, SECOND)
-            out = _digit_launch(engine.runtime, stack, left, *sent[key])
+                sent[key] = _put(engine, left, FIRST), _put(engine, right, SECOND)
+            out = _digit_launch(engine, stack, left, *sent[key])
         else:
-            out = _single_launch(engine.runtime, stack, left, right)
+            out = _single_launch(engine, stack, left, right)
         _check(stack, left, right, out, precision)
         return out.transpose(1, 2, 0)
 
     return Transform(run, lambda left, right: _matrices(engine, left.shape, right.shape[1], memory))
 
 
-def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
+def _matrices(engine: Engine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
     """Matrices (nao, nao) of one launch."""
     nao, nleft = c_left
     wide = max(nao * nao * WORD_BYTES, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
     size = min(
         int(memory // (HOST_BYTES * nao * nao + RESULT_BYTES * nleft * nright)),
         LARGEST // wide,
-        int(device_bytes(engine) // (DEVICE_BYTES * nao * nao + 28 * nao * nleft + 12 * nleft * nright)),
+        int(engine.room // (DEVICE_BYTES * nao * nao + 28 * nao * nleft + 12 * nleft * nright)),
         BLOCKS // (-(-nao // TILE) * -(-nleft // TILE_N)),
         BLOCKS * TILE // (nleft * -(-nright // TILE_N)),
     )
@@ -71,30 +72,30 @@ def _matrices(engine: DeviceEngine, c_left: tuple[int, ...], nright: int, memory
     return max(n for n in range(1, size + 1) if rung(n) == n) if size < TILE else size // TILE * TILE
 
 
-def _single_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _single_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(n, nleft, nright) in float32."""
     g = np.zeros((rung(len(stack)), *stack.shape[1:]), np.float32)
     with np.errstate(over="ignore"):  # an infinity is found when the result is checked
         g[: len(stack)] = stack
         orbitals = [np.ascontiguousarray(x, np.float32) for x in (left, right)]
-    out = runtime.launch("ao_to_mo", g.reshape(-1, g.shape[2]), *orbitals)
+    out = engine.get(engine.kernel("ao_to_mo", g.reshape(-1, g.shape[2]), *orbitals))
     out = out.reshape(len(g), left.shape[1], right.shape[1])
     return np.asarray(out[: len(stack)].astype(REAL))
 
 
-def _put(runtime: Runtime, orbitals: np.ndarray, digits: int) -> Sent:
+def _put(engine: Engine, orbitals: np.ndarray, digits: int) -> Sent:
     """Digits of orbitals on the device, one exponent each."""
     split = _digits.split(orbitals, digits, 0)
-    return _put_words(runtime, split.bytes(), len(orbitals), split.places), split.shift
+    return _put_words(engine, split.bytes(), len(orbitals), split.places), split.shift
 
 
-def _put_words(runtime: Runtime, octets: np.ndarray, rows: int, places: tuple[int, ...]) -> Buffer:
+def _put_words(engine: Engine, octets: np.ndarray, rows: int, places: tuple[int, ...]) -> Held:
     flat = octets.reshape(rows, -1)
-    buffer: Buffer = runtime.run("digits_split", flat, width=octets.shape[-1], places=places, turned=False)
-    return buffer
+    held: Held = engine.kernel("digits_split", flat, width=octets.shape[-1], places=places, turned=False)
+    return held
 
 
-def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
+def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
     """(n, nleft, nright): exact products of digits, one exponent a matrix and an orbital."""
     n, nao = rung(len(stack)), stack.shape[1]  # zeros up to a number that the kernel is compiled for
     raw = np.full((n, nao * nao, 8), _digits.OFFSET, np.uint8)
@@ -106,7 +107,7 @@ def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, columns
         raw[some], shift[some], places = split.bytes(), split.shift, split.places
         integers = split.words[0].reshape(stack[some].shape).astype(REAL)
         largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", integers, integers).max(axis=1))
-    first, second = for_digits(FIRST, runtime.hardware), for_digits(SECOND, runtime.hardware)
+    first, second = for_digits(FIRST, engine.machine), for_digits(SECOND, engine.machine)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
     shift = shift + columns[1] - unit  # (n, nleft): of the integers of the first half
     # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms, here of the integers that stand for both.
@@ -116,14 +117,14 @@ def _digit_launch(runtime: Runtime, stack: np.ndarray, left: np.ndarray, columns
     if top > FIRST + HEADROOM:
         raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
 
-    words = runtime.launch(
-        "ao_to_mo", _put_words(runtime, raw, n * nao, places), columns[0], others[0], top=top,
+    words = engine.kernel(
+        "ao_to_mo", _put_words(engine, raw, n * nao, places), columns[0], others[0], top=top,
         words=(first.words, second.words), first_tiles=(first.m_tiles, first.k_tiles),
         second_tiles=(second.m_tiles, second.k_tiles),
     )  # fmt: skip
     half = shift - 8 * (top - _digits.WORD)  # of the digits of the first half
     total = half.reshape(-1, 1) + others[1]
-    out = _digits.assemble(words, SECOND, total).reshape(n, left.shape[1], -1)
+    out = _digits.assemble(engine.get(words), SECOND, total).reshape(n, left.shape[1], -1)
     return out[: len(stack)]
 
 

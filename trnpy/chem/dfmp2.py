@@ -13,9 +13,8 @@ import numpy as np
 
 from trnpy import _guards
 from trnpy._dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
-from trnpy._engine import DeviceEngine, Engine
+from trnpy._engine import BY_DIGITS, Engine
 from trnpy._nki.hardware import FLOAT64_PASSES
-from trnpy._policy import current_policy
 from trnpy._precision import eps
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
@@ -25,7 +24,6 @@ from trnpy.chem._rows import (
     Product,
     checked_product,
     cube,
-    device_bytes,
     host_product,
     real_array,
     relative,
@@ -219,10 +217,9 @@ def _check_accuracy(accuracy: float) -> None:
 def _run(problem: Problem, engine: Engine) -> MP2Energy:
     spins, memory, with_t2, accuracy = problem.params
     _guards.finite(*problem.arrays)
-    precision = current_policy().precision
-    digits = 1 if precision == "fp32" else DIGITS
-    fits = (precision == "matched" and accuracy >= FINEST) or precision == "fp32"
-    if isinstance(engine, DeviceEngine) and fits and not with_t2:
+    form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, nothing else
+    if not with_t2 and (form == "float32" or (form == BY_DIGITS and accuracy >= FINEST)):
+        digits = 1 if form == "float32" else DIGITS
         try:
             result = _fused(engine, spins, memory, digits)
         except _pairs.Unfit:  # products of any size and any energies are formed one row of pairs at a time
@@ -235,15 +232,12 @@ def _run(problem: Problem, engine: Engine) -> MP2Energy:
     return _energy(spins, memory, checked_product(engine), with_t2)
 
 
-def _fused(engine: DeviceEngine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
+def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
     """Products, denominators and sums in one kernel."""
-    facts = engine.facts
-    if not (facts.digits if digits > 1 else facts.integer_sums and facts.float32_products):
-        raise _pairs.Unfit("probes found sums or products inexact on this device")
-    room, sent = device_bytes(engine), _pairs.Kept()
+    sent = _pairs.Kept()
     return _total(
         tuple(
-            Channel(*_pairs.energies(engine.runtime, left, right, digits, memory, room, sent), None)
+            Channel(*_pairs.energies(engine, left, right, digits, memory, sent), None)
             for left, right in _pairings(spins)
         )
     )

@@ -11,11 +11,9 @@ import numpy as np
 
 from trnpy import _digits
 from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import DeviceEngine, Engine
+from trnpy._engine import BY_DIGITS, Engine, Held
 from trnpy._nki.kernels.parameters import TILE, for_digits
 from trnpy._nki.kernels.schwarz_screened_spmm_reference import LARGEST, turns_of
-from trnpy._nki.runtime import Buffer, Runtime
-from trnpy._policy import current_policy
 from trnpy._precision import probe
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung
@@ -26,7 +24,6 @@ from trnpy.chem._rows import (
     Product,
     checked_product,
     cube,
-    device_bytes,
     host_product,
     norm,
     real_array,
@@ -206,7 +203,7 @@ def _staircase(screened: Screened, product: Product) -> np.ndarray:
     return result
 
 
-def _by_kernel(engine: DeviceEngine, screened: Screened, exact: bool) -> np.ndarray:
+def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
     """The same by one launch for as many rows as fit ``MEMORY``: rows and columns in descending order of bounds."""
     a, b, q_left, q_right, threshold = screened
     rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
@@ -217,22 +214,20 @@ def _by_kernel(engine: DeviceEngine, screened: Screened, exact: bool) -> np.ndar
         return result
     k = int(counts[0])
     deep, wide = -(-k // KERNEL_STEP) * KERNEL_STEP, _padded_extent(b.shape[1])
-    right = _operand(engine.runtime, b[columns[:k]], (deep, wide), 0, exact)
+    right = _operand(engine, b[columns[:k]], (deep, wide), 0, exact)
     most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), len(rows))
     if most < len(rows):
         most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel where one fits
     for start in track(range(0, len(rows), most), "screened product"):
         block = rows[start : start + most]
         height = _padded_extent(len(block))
-        left = _operand(engine.runtime, a[np.ix_(block, columns[:k])], (height, deep), 1, exact)
+        left = _operand(engine, a[np.ix_(block, columns[:k])], (height, deep), 1, exact)
         kept = np.zeros((1, height), np.float32)
         kept[0, : len(block)] = counts[start : start + len(block)]
         tiles = {"m_tiles": KERNEL_ROWS // TILE, "k_tiles": KERNEL_STEP // (2 * TILE)}
         turns = turns_of(kept, wide, **tiles)
-        words = for_digits(DIGITS, engine.runtime.hardware).words
-        out = engine.runtime.launch(
-            "schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles
-        )  # fmt: skip
+        words = for_digits(DIGITS, engine.machine).words
+        out = engine.get(engine.kernel("schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles))
         if exact:
             shift = left[1] + right[1]
             result[block] = _digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, shift)
@@ -246,21 +241,19 @@ def _padded_extent(n: int) -> int:
     return rung(-(-n // GRAIN)) * GRAIN
 
 
-def _operand(
-    runtime: Runtime, x: np.ndarray, shape: tuple[int, int], axis: int, exact: bool
-) -> tuple[Buffer, np.ndarray]:
+def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, exact: bool) -> tuple[Held, np.ndarray]:
     """A matrix on the device with K, its ``axis``, outermost: digits and the exponents taken out, or float32."""
     if not exact:
         numbers = np.zeros(shape, np.float32)
         with np.errstate(over="ignore"):  # an infinity is found when the result is checked
             numbers[: x.shape[0], : x.shape[1]] = x
-        return runtime.put(numbers.T if axis == 1 else numbers), np.empty(0)
+        return engine.hold(numbers.T if axis == 1 else numbers), np.empty(0)
     split = _digits.split(x, DIGITS, axis)
     raw = np.full((*shape, 8), _digits.OFFSET, np.uint8)
     raw[: x.shape[0], : x.shape[1]] = split.bytes()
     flat = raw.reshape(shape[0], -1)
-    buffer: Buffer = runtime.run("digits_split", flat, width=8, places=split.places, turned=axis == 1)
-    return buffer, split.shift
+    held: Held = engine.kernel("digits_split", flat, width=8, places=split.places, turned=axis == 1)
+    return held, split.shift
 
 
 def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: Any = None) -> Problem:
@@ -285,19 +278,16 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
 
 
 def _run(problem: Problem, engine: Engine) -> np.ndarray:
-    precision = current_policy().precision
-    if isinstance(engine, DeviceEngine) and _one_operand(engine, problem.arrays[1].shape):
-        if precision == "matched" and engine.facts.digits:
-            return _by_kernel(engine, problem.params, exact=True)
-        if precision == "fp32" and engine.facts.integer_sums and engine.facts.float32_products:
-            return _by_kernel(engine, problem.params, exact=False)
+    form = engine.format(REAL)
+    if form in (BY_DIGITS, "float32") and _one_operand(engine, problem.arrays[1].shape):
+        return _by_kernel(engine, problem.params, exact=form == BY_DIGITS)
     return _staircase(problem.params, checked_product(engine))
 
 
-def _one_operand(engine: DeviceEngine, shape: tuple[int, int]) -> bool:
+def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
     """Whether all of b (k, n) can be one operand of a launch, which the products of the staircase need not."""
     elements = -(-shape[0] // KERNEL_STEP) * KERNEL_STEP * _padded_extent(shape[1])
-    return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= device_bytes(engine)
+    return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
 
 
 def _error(problem: Problem, result: np.ndarray) -> float:
