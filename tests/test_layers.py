@@ -72,3 +72,53 @@ def test_heavy_packages_are_imported_in_one_file_only():
         and "kernels" not in path.parts
     ]
     assert not broken
+
+
+# The engine's own files: all others ask an engine, and do not know which one they have.
+ENGINE = {"_engine", "_products", "_numbers", "_handles", "_matched", "_matched_stacks", "_tuning", "_nki"}
+CLASSES = {
+    "DeviceEngine", "HostEngine", "NullEngine", "Runtime", "SimulatorRuntime", "NeuronRuntime", "Buffer",
+    "HostHandle", "Numbers", "Digits",
+}  # fmt: skip
+
+
+def which_engine(node):
+    """What in ``node`` looks behind the interface of engines, or None."""
+    match node:
+        case ast.Name(id=name) | ast.alias(name=name) | ast.Attribute(attr=name) if name in CLASSES:
+            return name
+        case ast.Attribute(attr="runtime" | "facts" as name):
+            return f".{name}"
+        case ast.Subscript(value=ast.Attribute(attr="parts")):
+            return ".parts[...]"
+        case ast.Call(func=ast.Name(id="isinstance" | "hasattr" | "getattr" | "type" as name), args=[first, *_]):
+            return f"{name}(engine)" if named_engine(first) else None
+        case ast.Compare(left=ast.Attribute(value=value, attr="name")):
+            return "engine.name ==" if named_engine(value) else None
+    return None
+
+
+def named_engine(node):
+    return (isinstance(node, ast.Name) and node.id == "engine") or getattr(node, "attr", "") == "engine"
+
+
+def test_nothing_above_an_engine_asks_which_one_it_is():
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {what}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ENGINE
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (what := which_engine(node))
+    ]
+    assert found == []
+
+
+def test_the_look_behind_an_engine_is_seen():
+    for line in (
+        "isinstance(engine, X)", "isinstance(x, DeviceEngine)", "hasattr(self.engine, 'x')", "engine.name == 'host'",
+        "engine.runtime.put(a)", "e.facts.digits", "h.parts[0]", "from trnpy._nki.runtime import Buffer",
+        "_engine.HostEngine()",
+    ):  # fmt: skip
+        assert any(which_engine(node) for node in ast.walk(ast.parse(line))), line
+    for line in ("engine.kernel('matmul', a, b)", "product.parts(x)", "path.parts", "facts(outcomes)", "x.name == 'y'"):
+        assert not any(which_engine(node) for node in ast.walk(ast.parse(line))), line

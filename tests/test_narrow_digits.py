@@ -79,8 +79,7 @@ def keeps_22_bits(monkeypatch):
 
 
 def test_where_sums_keep_22_bits_the_probes_choose_digits_of_seven(keeps_22_bits, capsys):
-    runtime = SimulatorRuntime(TRN2)
-    assert _probes.report(runtime) == 1
+    assert _probes.report(DeviceEngine(SimulatorRuntime(TRN2))) == 1
     said = capsys.readouterr().out
     assert "float64: 7-bit digits\nintegers: on the host" in said
     assert probed("simulator", "trn2").content.bits == SEVEN

@@ -267,12 +267,15 @@ def case(kernel, extents):
 def test_the_model_chooses_nothing_slower_than_the_default(kernel):
     for n in (128, 512):
         c = case(kernel, (n, n, n))
-        found = _timings.choose(c, SimulatorRuntime(TRN2))
+        found = _timings.choose(c, DeviceEngine(SimulatorRuntime(TRN2)))
         assert found.seconds <= _timings.modelled_s(c, c.default.tiles, TRN2) and not found.measured
 
 
 def test_small_products_of_digits_take_small_tiles():
-    assert _timings.choose(case("digits_matmul", CUBE), SimulatorRuntime(TRN2)).tiles != for_digits(7, TRN2).tiles
+    assert (
+        _timings.choose(case("digits_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
+        != for_digits(7, TRN2).tiles
+    )
 
 
 @pytest.mark.parametrize("machine", [TRN1, TRN2], ids=lambda m: m.name)
@@ -306,13 +309,13 @@ def test_a_device_decides_among_the_best_of_the_model(monkeypatch):
             return super().run(name, *operands, **parameters)
 
     monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: -tiles[0] - tiles[2] / 100)
-    found = _timings.choose(case("matmul", CUBE), Clock(TRN2))
+    found = _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
     assert found.measured and found.tiles[0] == 8 and found.seconds == 3.0  # the model left it nothing else
     monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: tiles[0])
-    found = _timings.choose(case("matmul", CUBE), Clock(TRN2))
+    found = _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
     assert found.measured and found.tiles[0] == 2 and found.seconds == 1.0
     Clock.refused = (2,)
-    assert _timings.choose(case("matmul", CUBE), Clock(TRN2)).tiles[0] in (4, 8)
+    assert _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2))).tiles[0] in (4, 8)
 
 
 def test_a_kernel_that_never_compiles_is_said_and_left_out(monkeypatch):
@@ -320,7 +323,7 @@ def test_a_kernel_that_never_compiles_is_said_and_left_out(monkeypatch):
     monkeypatch.setattr(_timings, "cases", lambda machine: [only])
     runtime, said = Timed(TRN2), []
     runtime.refused = (2, 4, 8)
-    assert _timings.calibrate(runtime, said.append, lambda what, fraction: None, 1.0) == (0, 1)
+    assert _timings.calibrate(DeviceEngine(runtime), said.append, lambda what, fraction: None, 1.0) == (0, 1)
     assert "failed: NCC_ITEN404" in said[0]
 
 

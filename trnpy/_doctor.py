@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from trnpy import _calibration, _distribution, _probes, _store, _timings, _tuning
-from trnpy._engine import DeviceEngine, available, current_engine
+from trnpy._engine import Engine, available, current_engine
 from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
@@ -82,7 +82,7 @@ def _probe(argv: list[str]) -> int:
         print(USAGE)
         return 2
     engine = _device("probe", argv)
-    return 1 if engine is None else _probes.report(engine.runtime)
+    return 1 if engine is None else _probes.report(engine)
 
 
 def _names_device(argv: list[str]) -> bool:
@@ -90,7 +90,7 @@ def _names_device(argv: list[str]) -> bool:
     return not argv or (len(argv) == 2 and argv[0] == "--device" and argv[1] in ("neuron", "simulator"))
 
 
-def _device(what: str, argv: list[str]) -> DeviceEngine | None:
+def _device(what: str, argv: list[str]) -> Engine | None:
     """The engine that ``--device`` or the policy names; where it launches no kernels, that is said and None."""
     try:
         settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
@@ -98,7 +98,7 @@ def _device(what: str, argv: list[str]) -> DeviceEngine | None:
     except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable
         print(f"nothing to {what}: {why}")
         return None
-    if isinstance(engine, DeviceEngine):
+    if engine is not None and engine.executes and engine.hardware is not None:
         return engine
     reason = available()[1] or "this device computes on the host"
     print(f"nothing to {what}: {reason} (--device simulator does it all)")
@@ -252,14 +252,14 @@ def _tiles(argv: list[str]) -> int:
     engine = _device("time, and nothing was stored", argv)
     if engine is None:
         return 1
-    runtime, started = engine.runtime, time.perf_counter()
-    seconds = _timings.budget_s(runtime)
-    how = "launches of the best choices by the model" if runtime.compiles else "modelled, no device"
-    print(f"tiles of kernels on {runtime.hardware.name} ({runtime.name}): {how}, at most {seconds:.0f} s", flush=True)
+    started, machine = time.perf_counter(), engine.machine.name
+    seconds = _timings.budget_s(engine)
+    how = "launches of the best choices by the model" if engine.compiles.active else "modelled, no device"
+    print(f"tiles of kernels on {machine} ({engine.name}): {how}, at most {seconds:.0f} s", flush=True)
     with _progress() as progress:
-        done, work = _timings.calibrate(runtime, lambda line: print(line, flush=True), progress, seconds)
+        done, work = _timings.calibrate(engine, lambda line: print(line, flush=True), progress, seconds)
     rest = f", {work - done} have their defaults" if done < work else ""
-    kept = _tuning.path(runtime.name, runtime.hardware.name)
+    kept = _tuning.path(engine.name, machine)
     print(f"{done} of {work} cases in {time.perf_counter() - started:.0f} s{rest}; kept in {kept}")
     return 0
 

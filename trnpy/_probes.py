@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from trnpy._engine import HOST, Engine
 from trnpy._nki.kernels import mp2_energy_reference
-from trnpy._nki.runtime import DeviceError, Runtime
+from trnpy._nki.runtime import DeviceError
 from trnpy._precision import Facts, save_facts
 
 Operands = tuple[Any, ...]
@@ -22,7 +22,7 @@ N = 64  # columns of a probe
 class Check:
     """One launch whose outcome is known."""
 
-    kernel: str  # as Runtime.launch takes it
+    kernel: str  # as Engine.kernel takes it
     assumes: str  # what holds where it comes out as expected
     operands: Callable[[], Operands]
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -252,22 +252,18 @@ KERNELS = (
 )  # fmt: skip
 
 
-def run(runtime: Runtime, check: Check) -> Outcome:
-    """Launch one check and compare; an error of the device is an outcome too."""
+def run(engine: Engine, check: Check) -> Outcome:
+    """Launch one check and compare with the host's twin; an error of the device is an outcome too."""
     operands = check.operands()
-    file, _, function = check.kernel.rpartition(".")
-    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{file or function}_reference"), function)
-    expected = twin(*operands, **_meant_for_twin(check.parameters))
+
+    def answer(e: Engine) -> np.ndarray:
+        outputs = e.kernel(check.kernel, *operands, **check.parameters)
+        return check.answer(tuple(map(e.get, outputs)) if isinstance(outputs, tuple) else e.get(outputs))
+
     try:
-        got = runtime.launch(check.kernel, *operands, **check.parameters)
+        return Outcome(check, _difference(answer(engine), answer(HOST), check))
     except DeviceError as why:
         return Outcome(check, f"{type(why).__name__}: {why}")
-    return Outcome(check, _difference(check.answer(got), check.answer(expected), check))
-
-
-def _meant_for_twin(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Tile shapes do not change what is computed."""
-    return {k: v for k, v in parameters.items() if not k.endswith("_tiles")}
 
 
 def _difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
@@ -288,22 +284,22 @@ def facts(outcomes: list[Outcome]) -> Facts:
     return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
 
 
-def probe(runtime: Runtime) -> Iterator[Outcome]:
+def probe(engine: Engine) -> Iterator[Outcome]:
     """Every probe, then every kernel against its twin."""
     for check in (*PROBES, *KERNELS):
-        yield run(runtime, check)
+        yield run(engine, check)
 
 
-def report(runtime: Runtime) -> int:
-    """Run all checks on a runtime, print what came of them, keep what products need to know; 1 if anything differs."""
+def report(engine: Engine) -> int:
+    """Run all checks on a device, print what came of them, keep what products need to know; 1 if anything differs."""
     outcomes = []
-    for outcome in probe(runtime):
+    for outcome in probe(engine):
         outcomes.append(outcome)
         check = outcome.check
         what = check.assumes or f"agrees with {check.kernel}_reference"
         print(f"{check.kernel:<26}{f'WRONG: {what}: {outcome.differs}' if outcome.differs else what}")
     found = facts(outcomes)
-    path = save_facts(found, runtime.name, runtime.hardware.name)
+    path = save_facts(found, engine.name, engine.machine.name)
     digits = f"{found.bits}-bit digits" if found.bits else "on the host"
     print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
     single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"

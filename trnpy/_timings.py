@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import _tuning
+from trnpy._engine import Engine
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.parameters import (
     Parameters,
@@ -25,7 +26,7 @@ from trnpy._nki.kernels.parameters import (
     for_turned,
     number_tilings,
 )
-from trnpy._nki.runtime import DeviceError, Runtime
+from trnpy._nki.runtime import DeviceError
 from trnpy._shapes import Extents, octaves
 
 CUBES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048, 4096))
@@ -111,34 +112,34 @@ def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
     return price(result.trace, machine).device_s
 
 
-def measured_s(case: Case, tiles: Tiles, runtime: Runtime) -> float:
+def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
     """Seconds of one launch on the device, host side included, once it is compiled."""
     import ml_dtypes
 
     dtype = np.dtype(ml_dtypes.bfloat16) if case.dtype == "bfloat16" else np.dtype(case.dtype)
     rng = np.random.default_rng(0)
-    operands = [runtime.put(rng.integers(0, 128, shape).astype(dtype)) for shape in case.shapes]
+    operands = [engine.hold(rng.integers(0, 128, shape).astype(dtype)) for shape in case.shapes]
     times = []
     for _ in range(1 + REPEATS):  # the first one compiles
         started = time.perf_counter()
-        runtime.run(case.name, *operands, **case.keywords(tiles))
+        engine.kernel(case.name, *operands, **case.keywords(tiles))
         times.append(time.perf_counter() - started)
     return min(times[1:])
 
 
-def choose(case: Case, runtime: Runtime) -> _tuning.Choice:
-    """The best tiles: by the model, and of the best few by launches where the runtime has a device.
+def choose(case: Case, engine: Engine) -> _tuning.Choice:
+    """The best tiles: by the model, and of the best few by launches where the engine has a device.
 
     DeviceError when the device fails with all of them.
     """
-    machine, default = runtime.hardware, case.default.tiles
+    machine, default = engine.machine, case.default.tiles
     seconds = {tiles: modelled_s(case, tiles, machine) for tiles in case.tilings}
-    if runtime.compiles:
+    if engine.compiles.active:
         ranked = sorted(seconds, key=lambda tiles: seconds[tiles])
         seconds, why = {}, DeviceError("")
         for tiles in dict.fromkeys((*ranked[:BEST], default)):
             try:
-                seconds[tiles] = measured_s(case, tiles, runtime)
+                seconds[tiles] = measured_s(case, tiles, engine)
             except DeviceError as refused:
                 why = refused
         if not seconds:
@@ -146,36 +147,36 @@ def choose(case: Case, runtime: Runtime) -> _tuning.Choice:
     best = min(seconds, key=lambda tiles: seconds[tiles])
     if default in seconds and seconds[default] <= MARGIN * seconds[best]:
         best = default
-    return _tuning.Choice(case.kernel, case.form, octaves(case.extents), best, seconds[best], runtime.compiles)
+    return _tuning.Choice(case.kernel, case.form, octaves(case.extents), best, seconds[best], engine.compiles.active)
 
 
-def budget_s(runtime: Runtime) -> float:
+def budget_s(engine: Engine) -> float:
     """The longest that ``calibrate`` takes, but for the case it is at by then."""
-    return DEVICE_BUDGET_S if runtime.compiles else MODELLED_BUDGET_S
+    return DEVICE_BUDGET_S if engine.compiles.active else MODELLED_BUDGET_S
 
 
 def calibrate(
-    runtime: Runtime, say: Callable[[str], None], progress: Callable[[str, float], None], seconds: float
+    engine: Engine, say: Callable[[str], None], progress: Callable[[str, float], None], seconds: float
 ) -> tuple[int, int]:
     """Choose, keep and say the tiles of every case that there is time for: how many, and of how many."""
-    work = cases(runtime.hardware)
+    work = cases(engine.machine)
     total, done, count = sum(case.flops for case in work), 0.0, 0
     deadline = time.perf_counter() + seconds
-    for case, choice in _chosen(work, runtime, say):
-        _tuning.save(_tuning.Tuning((choice,)), runtime.name, runtime.hardware.name)
+    for case, choice in _chosen(work, engine, say):
+        _tuning.save(_tuning.Tuning((choice,)), engine.name, engine.machine.name)
         done, count = done + case.flops, count + 1
         progress(f"{case.kernel} {case.form} {'x'.join(map(str, case.extents))}", done / total)
         if time.perf_counter() > deadline:
             break
-    _tuning.save(_tuning.Tuning(compile_s=runtime.counters.compile_s), runtime.name, runtime.hardware.name)
+    _tuning.save(_tuning.Tuning(compile_s=engine.counters.compile_s), engine.name, engine.machine.name)
     return count, len(work)
 
 
-def _chosen(work: list[Case], runtime: Runtime, say: Callable[[str], None]) -> Iterator[tuple[Case, _tuning.Choice]]:
+def _chosen(work: list[Case], engine: Engine, say: Callable[[str], None]) -> Iterator[tuple[Case, _tuning.Choice]]:
     for case in work:
         shape = "x".join(map(str, case.extents))
         try:
-            choice = choose(case, runtime)
+            choice = choose(case, engine)
         except DeviceError as why:
             say(f"{case.kernel:<22}{case.form:<10}{shape:<16}failed: {why}")
             continue

@@ -151,12 +151,13 @@ class Compiles:
         self._lost: dict[str, float] = {}
 
     @property
-    def _active(self) -> bool:
+    def active(self) -> bool:
+        """Whether a launch of new shapes takes seconds."""
         return self._runtime is not None and self._runtime.compiles
 
     def seconds(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> float:
         """Predicted seconds of compiling the kernels of a call, less what waiting for them has cost."""
-        if not self._active:
+        if not self.active:
             return 0.0
         call = _call(op, arrays, dtype, precision)
         if call in self._compiled:
@@ -170,13 +171,13 @@ class Compiles:
 
     def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
         """Note a call that the host computed ``seconds`` slower than the device would have."""
-        if self._active:
+        if self.active:
             call = _call(op, arrays, dtype, precision)
             self._lost[call] = self._lost.get(call, 0.0) + seconds
 
     def ran(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> None:
         """Note, and keep, that the device has computed a call, and the seconds that its kernels took to compile."""
-        if not self._active or self._runtime is None:
+        if not self.active or self._runtime is None:
             return
         call, times = _call(op, arrays, dtype, precision), self._runtime.counters.compile_s
         if call in self._compiled:
