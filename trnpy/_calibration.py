@@ -50,7 +50,7 @@ def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
 BUDGET_S = 45.0  # of measuring, so that calibrating stays under a minute
 REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
 
-# What a few cores of a 2024 server do (shared/BASELINES.md: one and two threads of an EPYC); marked
+# What a few cores of a 2024 server do (docs/baselines.md#machines: one and two threads of an EPYC); marked
 # "uncalibrated" wherever they are used.
 DEFAULT_CURVES: Mapping[str, Curve] = {
     "matmul": ((32, 1e10), (128, 3e10), (512, 8e10), (2048, 1e11)),

@@ -3,7 +3,7 @@
 Ozaki's scheme I with a common exponent per row of A and column of B (Ootomo, Ozaki, Yokota, arXiv
 2306.11975): A = 2^-sa sum_i D_i 256^(s-1-i) with digits in [-128, 127], which bf16 holds exactly; the
 products of digits of one significance i + j = d are summed exactly in float32 over short enough blocks
-of K. Errors and the choice of the number s of digits: shared/NUMERICS.md 1.2 and 1.4.
+of K. Errors: docs/numerics.md#digits-and-error; the choice of the number s of digits: docs/numerics.md#certificate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORD = 7  # digits in one int64: eight would leave no room to carry into
 NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
-TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (NUMERICS 1.4: at most 2.86 measured)
+TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (docs/numerics.md#certificate: at most 2.86)
 BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
 FAINT = 2.0**-19  # of the largest: products of what is above in both hide 2^38 at most, which 12 digits hold to K = 256
 MOST_PARTS = 3  # of one operand: 1, the 1e-17 of rounding, and what that makes of small numbers
@@ -302,7 +302,7 @@ def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:
 
     smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
     over (|A||B|)_ij, the exponent range that hides inside the sums. sqrt(K) rho 256^(7-s) <= 4: never exceeded by a
-    measured error (NUMERICS 1.4).
+    measured error (docs/numerics.md#certificate).
     """
     rho = BOUND_SLACK / smallest
     for digits in range(fewest, MOST_DIGITS + 1):

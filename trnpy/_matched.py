@@ -1,8 +1,8 @@
 """Products of float64, complex128, integers and bool on a device, as good as the host's: digits with a certificate.
 
 float64: of the product as given and of its equilibrated form the one is taken that fewer digits certify
-(NUMERICS 1.4): at most 4 u of |A||B| in every element; where one scale for each row and column cannot hold all
-that is in it, products of parts. Integers have their own digits and are bit-equal,
+(docs/numerics.md#certificate): at most 4 u of |A||B| in every element. Where one scale for each row and column
+cannot hold all that is in it, products of parts are taken. Integers have their own digits and are bit-equal,
 wrap-around included. float16, float32 and complex64 are formats of TensorE and need none of this. Blocks
 of at most BLOCK are products of their own.
 """
@@ -90,7 +90,7 @@ def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None)
     """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
 
     The result stays on the device as words until it is looked at. Complex operands take four products, each with
-    scales of its own, so that a small part is as accurate as a large one (NUMERICS 1.5).
+    scales of its own, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
     ``digits``: of float64, this many without a certificate; the error is relative to the largest terms of each sum.
     """
     shape = a.shape[0], b.shape[1]

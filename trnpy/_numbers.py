@@ -35,7 +35,8 @@ SLICES = ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))
 def sliced(x: np.ndarray, side: int) -> np.ndarray:
     """float32 x (..., rows, columns) in bfloat16 slices, six along K: columns of the left operand (side 0), or rows.
 
-    One product of both is as good as that of float32 numbers (NUMERICS 1.5), where a device has none of its own.
+    One product of both is as good as that of float32 numbers, where a device has none of its own:
+    docs/numerics.md#single-and-complex.
     """
     bfloat16, slices = numpy_dtype("bfloat16"), []
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when the result is checked

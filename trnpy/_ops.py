@@ -129,7 +129,7 @@ def _half_problem(
         _guards.finite(result)  # what overflows is NumPy's to say
         return result[()] if params[2] else result
 
-    # NumPy's loop of float16 takes as long as that of integers, or longer (NUMERICS 1.5: 0.5 and 0.8 GF/s).
+    # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
     return Problem(arrays, dtype, replace(cost, kind="integer"), params, Route("float32 products", seconds, run))
 
 

@@ -62,7 +62,7 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
     return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
 
 
-# Measured with NumPy alone (numerics_src/t5.py): float64 to digits before the link, and back after it.
+# Measured with NumPy alone (docs/numerics.md#digits): float64 to digits before the link, and back after it.
 SPLIT_S, COMBINE_S = 6e-9, 4e-9  # per element
 WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
 

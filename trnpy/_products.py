@@ -32,7 +32,8 @@ FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on th
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
-# Of a product in parts: 5.6 times the 28 that are 8 to 17 times as fast as a host, transfers left out (NUMERICS 1.3).
+# Of a product in parts: 5.6 times the 28 that are 8 to 17 times as fast as a host, transfers left out
+# (docs/numerics.md#passes).
 MOST_PASSES = 2 * pairs(MOST_DIGITS)
 # A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4

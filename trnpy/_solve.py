@@ -49,7 +49,7 @@ def by_inverse(product: Product) -> Leaf:
     """Solve a small system as a product with the inverse, made in double precision by LAPACK.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: as small a residual as
-    substitution for blocks that are not themselves ill-conditioned; measured at 1.9 u (NUMERICS 3).
+    substitution for blocks that are not themselves ill-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
     """
 
     from trnpy import _host  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not

@@ -24,7 +24,7 @@ except ImportError:  # a NumPy that keeps it elsewhere
     c_einsum = np.einsum
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
-TRANSPOSES = 8  # a transposing copy moves bytes at an eighth of a plain one's rate (BASELINES: 4 of 30 GB/s)
+TRANSPOSES = 8  # a transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives)
 STEP_S = 4e-6  # of the views that one product is made of
 VECTOR_GAIN = 2.0  # of BLAS over NumPy's loop for a matrix that is in cache; no loss for one that is not
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for

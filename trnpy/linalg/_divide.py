@@ -3,7 +3,7 @@
 The sign of A - s I splits the space in two invariant subspaces; each has an orthonormal basis, the polar
 factor of a projected random block, and A in that basis is a smaller problem. Small ones are the host's.
 Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials in place of their rational functions,
-random in place of pivoted columns, and a check of each split: shared/NUMERICS.md 2.2.
+random in place of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
 
 Complex matrices are [Re -Im; Im Re] here. Each eigenvalue is there twice then, and stays so: products keep
 the structure of their operands, so projectors have even rank and a random block [Re -Im; Im Re] spans whole

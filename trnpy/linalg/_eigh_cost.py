@@ -16,7 +16,8 @@ from trnpy.linalg._divide import LEAF, LEAVES
 from trnpy.linalg._routes import real
 
 FLOAT32_PASSES = 4  # of TensorE in bf16's time: its peak in float32 is a quarter
-# Of a separated spectrum, three iterations (NUMERICS 2.2), in passes of n x n products and n x n arrays:
+# Of a separated spectrum, three iterations (docs/numerics.md#divide-and-conquer), in passes of n x n products and
+# n x n arrays:
 # A X, X^H A X, half of X^H X, X E at 5, 5, 5 and 3 digits, then at 7, 7, 7 and 4, then 7, 7, 7 and 5; A X at 7.
 REFINE_PASSES = (15 + 15 + 9 + 6) + (28 + 28 + 16 + 10) + (28 + 28 + 16 + 15) + 28
 REFINE_IN, REFINE_OUT = 14, 12  # X by columns and by rows, A X and E of each, A, the last X; four products of each

@@ -8,7 +8,7 @@ from trnpy import _iterations
 from trnpy._engine import Engine
 from trnpy._nki.kernels.jacobi_sweep_reference import TILE
 
-SWEEPS = 12  # NUMERICS 2.1: 5-7 of generic spectra, 11 of clustered ones
+SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
 CONVERGED = 3e-6  # of the norm: what couplings of float32 are left at
 STALLED = 0.7  # a sweep that leaves more of small couplings is rounding
 SMALL = 1e-3  # of the norm

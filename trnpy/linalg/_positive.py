@@ -54,8 +54,8 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 class _Kind:
     """What a dtype allows, and SciPy's functions of it."""
 
-    # Both routes then make forward errors of condition times eps, within a factor three of each other (NUMERICS 3;
-    # measured from 1e1 to 1e14); beyond, SciPy's warnings and its own rounding are the better judge.
+    # Both routes then make forward errors of condition times eps, within a factor of three of each other from 1e1 to
+    # 1e14 (docs/numerics.md#definite-matrices). Beyond, SciPy's warnings and its own rounding are the better judge.
     condition: float
     low: float  # from here to the next squares neither overflow nor vanish
     high: float

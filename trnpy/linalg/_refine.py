@@ -10,15 +10,15 @@ from trnpy import _host
 from trnpy._engine import Engine
 
 U = 2.0**-53
-ITERATIONS = 8  # NUMERICS 2.2: 2-7 are taken on fourteen families; not accepted after 8 means not at all
+ITERATIONS = 8  # fourteen families take 2 to 7 (docs/numerics.md#eigenproblems); not accepted after 8 means not at all
 CLUSTER = 10.0  # neighbours closer than this times their residuals are solved together
 ROUNDING_GAP = 30 * U  # of the norm: closer eigenvalues are one cluster whatever the residual
 NOISE = 2.0 * U  # of the norm: couplings below it are rounding, and rotating on them loses orthogonality
 QUIET = 3.0  # sqrt(n) u of the norm: the residual is rounding, only orthogonality is left to mend
 CONVERGED = 1e-8  # Frobenius norm of the correction: the next error is its square
 ACCEPTED = 50.0  # sqrt(n) u of the norm, columns of the residual: then |lambda error| <= it (Weyl)
-DIGITS = 7  # of eight bits, of products: as accurate as dgemm relative to norms (NUMERICS 1.2)
-FIRST_DIGITS = 5  # of the first iteration, whose start is a float32 one: the ramp of NUMERICS 2.2
+DIGITS = 7  # of eight bits, of products: as accurate as dgemm relative to norms (docs/numerics.md#digits-and-error)
+FIRST_DIGITS = 5  # of the first iteration, whose start is a float32 one: the ramp of docs/numerics.md#eigenproblems
 FIRST_NOISE = 2.0**13  # times NOISE, of products of five digits (measured there)
 FEWEST_DIGITS = 2
 SMALL_CLUSTER = 64  # columns: rotating fewer takes the host less than a product takes the link

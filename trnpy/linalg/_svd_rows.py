@@ -22,7 +22,7 @@ from trnpy.linalg._matrices import SMALL, hermitian, norm, square, tolerance
 from trnpy.linalg._routes import real
 from trnpy.linalg._work import Work
 
-REFINEMENTS = 3  # NUMERICS 3: 1 to 5 on the families there
+REFINEMENTS = 3  # 1 to 5 on the families of docs/numerics.md#singular-values
 POLAR_FLOPS = 6.0 * 14 + 12  # n^3 of float32: fourteen quintics of three products; A H, V and U; projections
 HOST_BYTES = 1200  # an element and iteration: what the host reads and writes between products, fifty NumPy passes
 MOST_ELEMENTS = 2**31 - 1  # of a basis: as many as LAPACK's integers of 32 bits count

@@ -20,8 +20,8 @@ from trnpy.sparse import _picture
 from trnpy.sparse._ops import is_sparse, prepare_matmul
 
 BLOCK = 128  # rows and columns of the systolic array
-LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (NUMERICS.md, 4)
-BUCKETS = 4  # of block rows padded to one length each: at most 1.11 on what was measured (NUMERICS.md, 4)
+LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (docs/numerics.md#sparse-products)
+BUCKETS = 4  # of block rows padded to one length each: 1.11 at most (docs/numerics.md#sparse-products)
 SLAB = 2**18  # stored elements counted at a time: the count's own memory is in proportion to this, not to the matrix
 CURVE_BITS = 62  # of a place along the curve, in an int64
 CACHE = "_trnpy_blocks"

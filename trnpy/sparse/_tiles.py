@@ -12,7 +12,7 @@ from scipy import sparse
 from trnpy._nki.kernels.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 
 TILE = 128
-BUCKETS = 4  # of rows padded to one length each: at most 1.11 of what is there, in all that was measured (NUMERICS 4)
+BUCKETS = 4  # of rows padded to one length each: 1.11 at most (docs/numerics.md#sparse-products)
 STEPS = 4  # rungs an octave: what is padded for the compiler's sake, and never computed, is at most 25 %
 LEAST = 16  # the first rung
 

@@ -1,8 +1,8 @@
 """The smallest positive element of A B for non-negative bfloat16 A and B: how much exponent range a product hides.
 
-With |A| and |B| divided by the largest of each row and column, the sums are (|A||B|)_ij / (a_i b_j), and
-one over the smallest is rho of the certificate (NUMERICS 1.4). One bfloat16 pass; the product never leaves
-the chip. Bound by VectorE below K = 2300 or so: four passes over each tile of sums.
+With |A| and |B| divided by the largest of each row and column, the sums are (|A||B|)_ij / (a_i b_j), and one
+over the smallest is rho of the certificate (docs/numerics.md#certificate). One bfloat16 pass; the product
+never leaves the chip. Bound by VectorE below K = 2300 or so: four passes over each tile of sums.
 """
 
 import nki

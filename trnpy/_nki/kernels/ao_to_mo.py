@@ -1,8 +1,9 @@
 """Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
 
-Numbers are multiplied as they are, in float32. Digits (NUMERICS 1.1) give integers, exact but for the pairs left
-out; those of the first half start with half a digit at every place, so that their bytes less 128 are digits again,
-with K on the partitions, where they lie in HBM. So nothing is rounded between the halves but below the last digit.
+Numbers are multiplied as they are, in float32. Digits (docs/numerics.md#digits) give integers, exact but for
+the pairs left out; those of the first half start with half a digit at every place, so that their bytes less
+128 are digits again, with K on the partitions, where they lie in HBM. So nothing is rounded between the
+halves but below the last digit.
 
 Bound by TensorE, by the model, in products of as few columns as there are orbitals.
 """

@@ -1,21 +1,22 @@
 """Exact integer products of matrices given by bfloat16 digits, as two's complement words of 32 bits.
 
-V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (NUMERICS 1.1) with s digits, the
+V = sum over i + j < s of A_i B_j 2^(bits (s-1-i-j)): Ozaki's scheme I (docs/numerics.md#digits) with s digits, the
 most significant first. Up to 8 products of 128 rows of 8-bit digits are exact in one PSUM bank; then the
 bank is emptied: ScalarE casts it to int32 and GpSimd adds it to its group's sum, both exactly. No
 float32 hi/lo pair is needed, and VectorE is left with what follows K: carries between the groups, s
 of them for a finished tile, one after each group of the next tile so that no engine waits. Groups of
 the two lowest weights take four times as many products (below 2^-54 of the largest term).
 
-Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products
-(2.2 us), which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. Should GpSimd be twice as slow as
-modelled it would still keep up. The hi/lo eviction of NUMERICS 1.3 needs 3 passes of VectorE for each bank,
-2.9 us. Where probe P4 finds GpSimd's integer additions inexact nothing is launched: places of blocks rest on them.
+Bound by TensorE, by the model: at s = 7 and K chunks of 512 a bank is emptied every 10.2 products (2.2 us),
+which keeps ScalarE busy for 0.5 us and GpSimd for 1 us. Should GpSimd be twice as slow as modelled it would
+still keep up. The hi/lo eviction of docs/numerics.md#passes needs 3 passes of VectorE for each bank, 2.9 us.
+Where the probe integer_sums fails nothing is launched: places of blocks rest on them.
 
-Of A A^T, 16 of the 28 products of digits are enough everywhere (NUMERICS 1.3: G_ij + G_ji = G_ij + G_ij^T), which
-is 1.75 times less work; the blocks of the lower triangle are 28 products of half the elements, 1.78 times less at
-4096 with blocks of 512, twice less in the limit. Both together, the triangle and in its blocks on the
-diagonal 16 products (``halved``), do 1.96 times less work at 4096, in 1.94 times less time by the model.
+Of A A^T, 16 of the 28 products of digits are enough everywhere (docs/numerics.md#passes: G_ij + G_ji = G_ij +
+G_ij^T), which is 1.75 times less work; the blocks of the lower triangle are 28 products of half the elements,
+1.78 times less at 4096 with blocks of 512, twice less in the limit. Both together, the triangle and in its
+blocks on the diagonal 16 products (``halved``), do 1.96 times less work at 4096, in 1.94 times less time by
+the model.
 """
 
 import nki

@@ -1,8 +1,9 @@
 """MP2 pair energies from density-fitted integrals: products, denominators and sums on the chip, one launch a block.
 
-T = (ia|jb) is a product of digits (NUMERICS 1.1) with one exponent for each occupied orbital, so that nothing
-but integers meets on the chip. Pairs i + j < s are summed and, where s is even, i = j = s / 2: that one is a
-square for ia = jb, and leaving it out would lower every diagonal integral, 3e-9 Hartree in (H2O)4 by 10 passes.
+T = (ia|jb) is a product of digits (docs/numerics.md#digits) with one exponent for each occupied orbital, so
+that nothing but integers meets on the chip. Pairs i + j < s are summed and, where s is even, i = j = s / 2:
+that one is a square for ia = jb, and leaving it out would lower every diagonal integral, 3e-9 Hartree in
+(H2O)4 by 10 passes.
 
 The energy sum over ab of T T / D is split so that its large part is one of integers. With H and G, T and T / D
 rounded to integers of eight bits, and t and z what rounding left,

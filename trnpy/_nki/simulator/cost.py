@@ -23,7 +23,7 @@ COMPILE_BYTES_PER_INSTRUCTION = 120e9 / 350_000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one launch costs on the device, by the model of NKI.md section 7.2; no hardware has confirmed it."""
+    """What one launch costs on the device, by docs/hardware.md#cost-model, which no hardware has confirmed."""
 
     kernel: str
     target: str

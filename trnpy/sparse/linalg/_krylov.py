@@ -18,7 +18,7 @@ from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
 UNIT = 4  # tiles of half a turn
-STEPS = 32  # of one launch of conjugate gradients: 10 to 20 launches for the Laplacians of NUMERICS 4
+STEPS = 32  # of one launch of conjugate gradients: Laplacians take 10 to 20 launches (docs/numerics.md#sparse-solvers)
 CYCLE = 32  # most steps of one launch of GMRES
 INNER = 1e-5  # of the norm of a right-hand side: what float32 reaches while its matrix is not too ill-conditioned
 # Of the residual, that a refinement must at least take away: conjugate gradients run to INNER, and where float32 is

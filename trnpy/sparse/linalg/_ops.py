@@ -23,7 +23,7 @@ from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen, _krylov
 
 # What a solve is taken to need, of which nothing is known before: Laplacians of 40,000 unknowns take 120 to 390
-# iterations in float64 and 1.7 to 2 times as many in float32, with 3 to 7 residuals (NUMERICS 4).
+# iterations in float64 and 1.7 to 2 times as many in float32, with 3 to 7 residuals (docs/numerics.md#sparse-solvers).
 ITERATIONS, MORE, REFINEMENTS = 200, 1.8, 5
 TILE_S, VECTOR_S = 0.33e-6, 20e-6  # modelled: a tile is a quarter of a transfer and 64 KiB; dots and updates of a step
 BLOCK_PRODUCTS = 40  # of a block with A, that eigenvalues are taken to need
