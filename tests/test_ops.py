@@ -17,7 +17,7 @@ from trnpy._engine import engine
 FLOATS = ("f4", "f8", "c8", "c16")
 SIZES = (1, 2, 127, 128, 129)
 
-# Awkward ones first: shared/PEERS.md 3.2 lists most of them as what the nearest peer gets wrong.
+# Awkward ones first: most are in docs/baselines.md#known-failures.
 SUBSCRIPTS = [
     ("ij,jk->ki", (3, 4), (4, 5)),
     ("ij,kj->ki", (4, 4), (4, 4)),

@@ -1,4 +1,4 @@
-"""Hermitian matrices that break eigensolvers: the families of shared/NUMERICS.md 2.2, each from a seed."""
+"""Hermitian matrices that break eigensolvers: the families of docs/numerics.md#eigenproblems."""
 
 import numpy as np
 

@@ -110,7 +110,9 @@ def test_every_size_fits_and_compiles_to_few_instructions(machine):
 
 
 def test_modelled_transformation_of_572_atomic_orbitals():
-    """512 matrices by one core of trn2; peers' kernel stopped at 512 orbitals, and no time is published (PEERS.md)."""
+    """512 matrices by one core of trn2; another package's kernel stopped at 512 orbitals, and
+    no time is published (docs/baselines.md#other-packages).
+    """
     cost = modelled(512, 572, 64, 508)
     print(f"modelled: {cost.device_s * 1e3:.1f} ms for 512 matrices, {cost.busy_s}")
     assert cost.device_s <= 0.085
