@@ -28,7 +28,7 @@ NOCC, NVIR, NAUX = 64, 448, 1536
 NBASIS, MATRICES = 572, 512  # atomic orbitals, and matrices (L|mn) of one launch
 SCREENED = 4096
 TESTS = ("mp2_energy", "ao_to_mo", "schwarz_screened_spmm")
-# PEERS.md 4, NUMERICS.md 5 and NKI.md 6a: trn1 and an A10G, third parties' own measurements.
+# Third parties' own measurements on trn1 and an A10G (docs/baselines.md#other-packages).
 PEERS_MP2 = "9.91 s trnblas on trn1, 0.266 s an A10G; 206 ms, 403,039 instructions trntensor on trn1 (size not given)"
 PEERS_AO = "none: nbasis above 512 raised until 0.7"
 PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"

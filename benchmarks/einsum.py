@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks._measure import RESTED_S, TURN_S, gate, header, interleaved
 from benchmarks._threads import alone
 
-TARGET = 0.95  # of the speed of the best peer (issue 6; BASELINES.md)
+TARGET = 0.95  # of the speed of the best peer (docs/baselines.md#alternatives)
 PLAIN = 0.98  # of numpy.einsum's own speed without options, below which a call counts as slower
 ROUNDS = 15
 ATTEMPTS = 3  # of measuring a loss, each in more rounds

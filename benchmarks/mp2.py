@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks._measure import gate, header, interleaved
 from benchmarks._threads import alone
 
-TARGET = 1.9  # times PySCF's kernel (issue 6; BASELINES.md)
+TARGET = 1.9  # times PySCF's kernel (docs/baselines.md#alternatives)
 CC, CH = 1.3915, 1.0800  # Angstrom: D6h equilibrium distances, rounded
 BASES = ("cc-pvdz", "cc-pvtz")
 ROUNDS = 9

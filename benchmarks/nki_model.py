@@ -2,7 +2,8 @@
 
 The kernels are our own rebuildings of the published tilings (benchmarks/nki_kernels), traced at the
 published sizes without arithmetic. Nothing in the model is fitted to one of these cases; constants and
-their sources are in trnpy/_nki/hardware.py. The figures are NKI.md section 6a's.
+their sources are in trnpy/_nki/hardware.py. The published figures are those of
+docs/hardware.md#published-measurements.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MICRO = 0.30  # gate of the K figures, from screenshots with three digits
 class Launch:
     """One rebuilt kernel at one size."""
 
-    case: str  # NKI.md's letter and the version
+    case: str  # the letter in docs/hardware.md#published-measurements, and the version
     file: str
     kernel: str
     target: str
@@ -270,7 +271,7 @@ def main(argv: list[str]) -> int:
         published = [dict(zip(keys, row(v), strict=True)) for v in verdicts]
         print(json.dumps(published + [line.as_json() for line in lines], indent=1))
     else:
-        title = "Modelled against measured (NKI.md 6a); nothing here ran on a Trainium of ours"
+        title = "Modelled against measured (docs/hardware.md); nothing here ran on a Trainium of ours"
         heads = ("case", "quantity", "published", "modelled", "ratio", "gate", "", "remark")
         print_table(title, heads, [row(v) for v in verdicts])
         judged = [v for v in verdicts if v.passed is not None]

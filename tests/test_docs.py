@@ -1,0 +1,60 @@
+"""The pages of docs/: every citation leads to a section, every name that the glossary explains exists."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = ("numerics.md", "baselines.md", "hardware.md", "glossary.md")
+CITED = re.compile(r"(?:docs/|\]\()((?:" + "|".join(p.removesuffix(".md") for p in PAGES) + r")\.md)(#[a-z0-9-]+)?")
+TEXTS = (".py", ".md", ".toml", ".yaml")
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.M)
+    return {"#" + re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def sources():
+    """Every text file of the project; of a checkout without git those under the folders that may cite."""
+    folders = ("trnpy", "tests", "benchmarks", "conformance", "examples", "docs")
+    paths = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in TEXTS]
+    return [*paths, *ROOT.glob("*.md")]
+
+
+def test_every_citation_leads_to_a_section():
+    found = {page: anchors(page) for page in PAGES}
+    cited, broken = 0, []
+    for path in sources():
+        for page, anchor in CITED.findall(path.read_text()):
+            cited += 1
+            if anchor and anchor not in found[page]:
+                broken.append(f"{path.relative_to(ROOT)}: {page}{anchor}")
+    assert not broken
+    assert cited > 40
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_headings_of_a_page_have_anchors_of_their_own(page):
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.M)
+    assert len(anchors(page)) == len(headings)
+
+
+def test_names_of_the_glossary_exist():
+    """A name in parentheses after a term is a class or a module of trnpy."""
+    names = set()
+    for path in (ROOT / "trnpy").rglob("*.py"):
+        names.add(path.stem)
+        names |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
+    entries = re.findall(r"^- (\*\*.+?\*\*[^:(]*)(?:\(([^)]*)\))?[^:]*:", (ROOT / "docs/glossary.md").read_text(), re.M)
+    terms = [name for _, listed in entries for name in re.findall(r"`([^`]+)`", listed)]
+    assert len(entries) > 80 and len(terms) > 40
+    assert [name for name in terms if name not in names] == []
+
+
+def test_the_pages_name_no_machine_or_folder_of_their_authors():
+    for page in PAGES:
+        assert not re.search(r"/(?:work|root|home|tmp)/|shared/", (ROOT / "docs" / page).read_text()), page
