@@ -9,21 +9,33 @@ import inspect
 import math
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from trnpy import _distribution, _solve
-from trnpy._handles import Handle, Held, HostHandle, Operand, combined
+from trnpy._faults import FAULTS_BEFORE_REST, Health, Refused
+from trnpy._handles import BY_DIGITS, Handle, Held, HostHandle, Operand, combined
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._policy import Attention, Policy, current_policy, process_policy
-from trnpy._products import BY_DIGITS, FAULTS_BEFORE_REST, DeviceEngine, Health, Refused
 from trnpy._residency import Cache
 from trnpy._tuning import Compiles
 
+if TYPE_CHECKING:
+    from trnpy._products import DeviceEngine
+
 T = TypeVar("T")
+
+
+def __getattr__(name: str) -> Any:
+    """DeviceEngine, and what it rests on, where there is something to run it: half of what importing trnpy takes."""
+    if name != "DeviceEngine":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from trnpy._products import DeviceEngine
+
+    return DeviceEngine
 
 
 class Engine(Protocol):
@@ -311,7 +323,7 @@ _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 @contextlib.contextmanager
 def engine(e: Engine) -> Iterator[Engine]:
     """Compute products of a block with ``e`` whatever the policy's device is: for tests and experiments."""
-    Attention.asked = True
+    Attention.asked = Attention.apart = True
     token = _override.set(e)
     try:
         yield e
@@ -329,6 +341,8 @@ def _neuron_engine() -> tuple[Engine | None, str]:
     """The engine on this machine's device, else why there is none; drivers do not mend while a process lives."""
     if MISSING:
         return None, MISSING
+    from trnpy._products import DeviceEngine
+
     try:
         hardware = instance_machine(process_policy().machine)
         return DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit)), ""
@@ -344,6 +358,8 @@ def _simulator_engine(machine: str) -> Engine:
         from trnpy._nki.simulator.runtime import SimulatorRuntime
     except ImportError as why:
         raise DeviceUnavailable(f"TRNPY_DEVICE=simulator: {why}; {_distribution.install('simulator')}") from why
+    from trnpy._products import DeviceEngine
+
     return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
 
 

@@ -23,6 +23,8 @@ class Held(Protocol):
     @property
     def nbytes(self) -> int: ...
 
+BY_DIGITS = "digits"  # what Engine.format answers where products of float64 are made of digits
+
 
 class Handle(Protocol):
     """A matrix that an engine keeps for its products; transposes are free, nothing changes what it holds."""

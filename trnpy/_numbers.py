@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._faults import Refused
 from trnpy._handles import Numbers
 from trnpy._nki.kernels.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
@@ -18,15 +19,6 @@ from trnpy._shapes import BLOCK, FINE, Buckets, block, pieces, rung
 CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products
 STACK_RESERVE = 1.25  # a stack is padded to a rung of the ladder
 ONE = np.ones((1, 1), np.float32)
-
-
-class Refused(Exception):
-    """The engine has no product for these operands; the phrase says why, ``accuracy`` whether it is the values."""
-
-    def __init__(self, why: str, accuracy: bool = False) -> None:
-        super().__init__(why)
-        self.accuracy = accuracy
-
 
 # Products of bfloat16 slices of float32, of the left operand and of the right one, the smallest first: 2^-16 and more.
 SLICES = ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -14,11 +13,12 @@ import numpy as np
 
 from trnpy import _matched, _matched_stacks, _solve, _tuning
 from trnpy._digits import MOST_DIGITS, pairs
-from trnpy._handles import Digits, Handle, Held, Numbers, Source, Store, combined, stored
+from trnpy._faults import Health, Refused
+from trnpy._handles import BY_DIGITS, Digits, Handle, Held, Numbers, Source, Store, combined, stored
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
-from trnpy._numbers import CACHE_SHARE, Kernels, Refused, sliced
+from trnpy._numbers import CACHE_SHARE, Kernels, sliced
 from trnpy._policy import current_policy
 from trnpy._precision import NAMED, Facts, probed
 from trnpy._residency import Cache
@@ -26,8 +26,6 @@ from trnpy._shapes import FINE, Buckets, block, pieces
 
 T = TypeVar("T")
 
-BY_DIGITS = "digits"  # what Engine.format answers where products of float64 are made of digits
-FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
 # dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32, as NumPy's of float16 are
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -37,17 +35,6 @@ NATIVE: Mapping[str, str] = MappingProxyType(
 MOST_PASSES = 2 * pairs(MOST_DIGITS)
 # A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
-
-
-@dataclass(slots=True)
-class Health:
-    """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
-
-    faults: int = 0
-
-    @property
-    def open(self) -> bool:
-        return self.faults >= FAULTS_BEFORE_REST
 
 
 class DeviceEngine:

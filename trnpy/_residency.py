@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import types
 import weakref
@@ -15,12 +16,17 @@ import numpy as np
 SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
 MOST = 4096  # places remembered: views of one array could be without number
 WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the second-level cache
-_random = np.random.default_rng()  # of this process: no array can be made to collide
-# 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
-_BASE = _random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
-_MIXER = _random.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-_WEIGHTS = _random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 _HALF = np.uint64(32)
+
+
+@functools.cache
+def _numbers() -> tuple[np.uint64, np.uint64, np.ndarray]:
+    """Base, mixer and weights (2, WIDTH) of fingerprints, random in each process: no array can be made to collide."""
+    random = np.random.default_rng()
+    # 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
+    base = random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
+    mixer = random.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return base, mixer, random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def fingerprint(array: np.ndarray) -> tuple[int, int]:
@@ -30,6 +36,7 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
     summed down WIDTH columns by Horner's rule and by sums of its partial sums, and the columns weighted by odd random
     numbers: one changed word always shows.
     """
+    base, mixer, weights = _numbers()
     flat = array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
     octets = flat.reshape(-1).view(np.uint8)
     whole = octets.size // 8
@@ -41,13 +48,13 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
     rest.view(np.uint8)[WIDTH * 8 - 8 : WIDTH * 8 - 8 + octets.size % 8] = octets[whole * 8 :]
     first, second, mixed, folded = (np.zeros(WIDTH, np.uint64) for _ in range(4))
     for row in (*words[: whole // WIDTH * WIDTH].reshape(-1, WIDTH), rest):
-        np.multiply(row, _MIXER, out=mixed)
+        np.multiply(row, mixer, out=mixed)
         np.right_shift(mixed, _HALF, out=folded)
         np.bitwise_xor(mixed, folded, out=folded)
-        np.multiply(first, _BASE, out=first)
+        np.multiply(first, base, out=first)
         np.add(first, folded, out=first)
         np.add(second, first, out=second)
-    lanes = [lane * weights for lane, weights in zip((first, second), _WEIGHTS, strict=True)]
+    lanes = [lane * row for lane, row in zip((first, second), weights, strict=True)]
     one, two = (int((lane ^ (lane >> _HALF)).sum()) for lane in lanes)
     return one, two
 

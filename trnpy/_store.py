@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,8 @@ def folder() -> Path:
 
 def refused() -> str:
     """Why nothing can be kept in ``folder()``; "" where it can."""
+    import tempfile
+
     try:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder()):
@@ -54,6 +55,8 @@ def _checksum(content: Any) -> str:
 def write(path: Path, content: Any, key: str) -> Path:
     """Keep ``content``, valid for ``key``: a reader sees the old file or the new one, never a half."""
     framed = {"schema": SCHEMA, "key": key, "checksum": _checksum(content), "content": content}
+    import tempfile  # loads a dozen modules, for what most programs never do
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -42,7 +41,6 @@ class Detection:
     """What was found, and the first thing that is missing ("" when nothing is)."""
 
     nodes: tuple[str, ...]  # /dev/neuron*
-    versions: dict[str, str]  # of the packages that are installed
     missing: str
 
     @property
@@ -52,6 +50,8 @@ class Detection:
 
 def software() -> dict[str, str]:
     """Versions of the packages that compile and run kernels."""
+    import importlib.metadata  # a tenth of importing NumPy, which programs without a device are spared
+
     found = {}
     for package in ("nki", "neuronx-cc", "torch", "torch-neuronx", "torch-xla"):
         try:
@@ -63,6 +63,8 @@ def software() -> dict[str, str]:
 
 def _real_nki() -> str:
     """ "" when ``nki`` is AWS's compiler of a known dialect, else what is wrong with it."""
+    import importlib.metadata
+
     if importlib.util.find_spec("nki") is None:
         return f"the nki package is not installed ({install('neuron')} from the Neuron package index)"
     try:
@@ -81,18 +83,17 @@ def _real_nki() -> str:
 def detect() -> Detection:
     """Look for a device, the NKI compiler and torch, in that order."""
     nodes = tuple(sorted(glob.glob("/dev/neuron*")))
-    versions = software()
     if not nodes:
         missing = "no Neuron device: /dev/neuron0 is missing"
     elif problem := _real_nki():
         missing = problem
-    elif "torch" not in versions:
+    elif "torch" not in (versions := software()):
         missing = "torch is not installed: it moves arrays to the device"
     elif not {"torch-neuronx", "torch-xla"} & versions.keys():
         missing = "neither torch-neuronx nor torch-xla is installed: torch has no Neuron device without them"
     else:
         missing = ""
-    return Detection(nodes, versions, missing)
+    return Detection(nodes, missing)
 
 
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")  # the instance type: trn1.32xlarge
