@@ -19,7 +19,7 @@ from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, einsum, pristine,
 import trnpy
 from trnpy._dispatch import Reason
 from trnpy._hook import LIBRARIES, Hook
-from trnpy._patch import ROWS, _here, _select, patch_rows
+from trnpy._patch import ROWS, _here, _rows, _select, patch_rows
 from trnpy._policy import current_policy
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
@@ -37,11 +37,16 @@ def test_importing_trnpy_patches_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True False\n"
 
 
+def test_names_that_need_no_row_yet_are_those_of_the_rows():
+    for namespace, (_, _, names) in ROWS.items():
+        assert {f"{namespace}.{name}" for name in names.split()} == set(_rows(namespace))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_is_hooked_and_put_back(name):
     original = ORIGINALS[name]
     with trnpy.patched(name):
-        assert type(standing(name)) is Hook
+        assert issubclass(type(standing(name)), Hook)
         assert standing(name).__wrapped__ is original
         assert trnpy.is_patched(name)
         others = [n for n in NAMES if standing(n) is not ORIGINALS[n]]

@@ -72,16 +72,23 @@ def test_text_of_a_small_run():
     assert repr(ledgers.small()) == GOLDEN
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def words(text):
-    return sorted(re.sub(r"[^\x20-\x7e\n]", " ", text).split())
+    return sorted(re.sub(r"[^\x20-\x7e\n]", " ", re.sub("\x1b\\[[0-9;]*m", "", text)).split())
 
 
 def test_rich_prints_the_same_words_as_plain_text(monkeypatch):
-    with_rich, without = io.StringIO(), io.StringIO()
+    monkeypatch.setenv("COLUMNS", "300")
+    with_rich, without, file = Terminal(), Terminal(), io.StringIO()
     print_report(ledgers.chemistry(), with_rich)
+    print_report(ledgers.chemistry(), file)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     print_report(ledgers.chemistry(), without)
-    assert without.getvalue() == repr(ledgers.chemistry()) + "\n"
+    assert file.getvalue() == without.getvalue() == repr(ledgers.chemistry()) + "\n"
     assert with_rich.getvalue() != without.getvalue()
     assert words(with_rich.getvalue()) == words(without.getvalue())
 
@@ -102,10 +109,6 @@ def test_a_terminal_gets_what_fits_and_is_told_what_does_not(columns):
 
 
 def test_rich_and_plain_agree_in_a_narrow_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     monkeypatch.setenv("COLUMNS", "84")
     monkeypatch.setenv("TERM", "dumb")
     with_rich, without = Terminal(), Terminal()
@@ -126,7 +129,7 @@ def test_report_goes_to_standard_error_by_default(capsys):
 def test_rich_does_not_read_markup_in_names():
     ledger = Ledger("", opened=0.0)
     ledger.add(ledgers.decision("numpy.einsum", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/[bold]x[/nonsense].py", 3))
-    out = io.StringIO()
+    out = Terminal()
     print_report(ledger, out)
     assert "/tmp/[bold]x[/nonsense].py:3" in out.getvalue()
 

@@ -8,13 +8,15 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import types
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _calibration, _doctor, _runner
+from trnpy import _calibration, _dispatch, _doctor, _runner
 from trnpy._calibration import machine_id
 from trnpy._nki.device import detect
 from trnpy._patch import _select
@@ -173,13 +175,49 @@ def test_a_page_may_go_into_a_pipe(folder):
     assert out.startswith("<!doctype html>")
 
 
-def test_the_first_call_is_not_charged_with_what_trnpy_loads(folder):
+def test_the_first_call_is_not_charged_with_what_trnpy_loads(monkeypatch):
+    monkeypatch.setattr(_dispatch, "_ready", lambda: time.sleep(0.2))
+    with trnpy.profile() as ledger:
+        trnpy.einsum("ijx,jk->ikx", np.ones((60, 60, 3)), np.ones((60, 60)))
+    (tally,) = ledger.tallies
+    assert 0 < tally.seconds < 0.2
+
+
+@pytest.mark.parametrize("program", ["", "import numpy", "import numpy as np; np.linalg.inv(np.eye(3))"])
+def test_a_program_without_scipy_runs_without_it(folder, program):
+    code = f"{program}\nimport sys; print('scipy.linalg' in sys.modules, 'rich' in sys.modules)"
+    assert run(folder, "-m", "trnpy", "-c", code)[:2] == (0, "False False\n")
+
+
+def test_what_is_imported_later_is_accelerated_too(folder):
     code = (
-        "import sys, numpy as np\nbefore = set(sys.modules)\n"
-        "np.einsum('ijx,jk->ikx', np.ones((60, 60, 3)), np.ones((60, 60)))\n"
-        "print([m for m in set(sys.modules) - before if m.partition('.')[0] in ('opt_einsum', 'platformdirs')])"
+        "import numpy as np\nw = np.linalg.eigvalsh(np.eye(100))\nfrom scipy.linalg import eigh, blas\n"
+        "eigh(np.eye(300)), eigh(np.eye(3)), blas.dgemm(1.0, np.eye(3), np.eye(3))\n"
+        "print(type(eigh).__mro__[1].__name__)"
     )
-    assert run(folder, *TRNPY, "-c", code) == (0, "[]\n", "")
+    assert run(folder, *TRNPY, "--report", "r.json", "-c", code) == (0, "Hook\n", "")
+    calls = {(t["op"], t["ran_on"]): t["calls"] for t in json.loads((folder / "r.json").read_text())["by_function"]}
+    assert calls == {
+        ("numpy.linalg.eigvalsh", "host"): 1, ("scipy.linalg.eigh", "host by evd"): 1, ("scipy.linalg.eigh", "host"): 1
+    }  # fmt: skip
+
+
+def test_small_calls_are_all_counted_and_what_is_estimated_of_their_time_is_said(folder):
+    code = (
+        "import numpy as np, threading\na = np.eye(4)\n"
+        "def work():\n    for i in range(5000):\n        np.dot(a, a)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "[t.start() for t in threads], [t.join() for t in threads], np.dot(a, a)"
+    )
+    _, _, err = run(folder, "-m", "trnpy", "--report", "r.json", "-c", code)
+    report = json.loads((folder / "r.json").read_text())
+    (line, once) = sorted(report["by_line"], key=lambda t: -t["calls"])
+    assert (line["calls"], once["calls"], report["what_if"]["calls"]) == (20_000, 1, 20_001)
+    assert 20_000 // 17 <= line["timed"] <= 20_000 // 17 + 20 and once["timed"] == 1
+    assert 0 < line["seconds"] < report["elapsed_s"] and re.search(r"20,001 +~\d", err)
+    assert re.search(
+        r"~ are estimated: every 17th small call of a line is timed, and \S+ of all 20,001 calls were", err
+    )
 
 
 def test_a_fork_leaves_the_report_to_its_parent(folder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import math
 import random
 import sys
@@ -76,7 +77,7 @@ _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # within 
 def trace() -> Iterator[list[Decision]]:
     """Collect the Decision of every call made inside the block, in this thread or task."""
     decisions: list[Decision] = []
-    Attention.asked = True
+    Attention.asked = Attention.apart = True
     token = _trace.set(decisions)
     try:
         yield decisions
@@ -159,7 +160,7 @@ def routed(op: Op) -> Callable[..., Any]:
     """The function that routes calls of ``op``, whatever the reference is."""
     reference = op.reference
     may_route, known = op.routed, op.known
-    small = Decision(op.name, False, Reason.SMALL, f"at most {op.small} elements")
+    small = small_decision(op.name, op.small)
     attention, process, rest, report = Attention, _Process, _Rest, _report.Process
     own, chosen, log_of = _own.get, _override.get, _trace.get
 
@@ -185,9 +186,12 @@ def routed(op: Op) -> Callable[..., Any]:
             elif plain and not policy.force and _elements(args) <= op.small:
                 return reference(*args, **kwargs)
             return dispatch(op, args, kwargs, policy)[0]
+        brief = plain and not policy.force and _elements(args) <= op.small
+        if not brief:
+            _ready()
         started = time.perf_counter()
         try:
-            if plain and not policy.force and _elements(args) <= op.small:
+            if brief:
                 result, decision = reference(*args, **kwargs), small
             else:
                 result, decision = dispatch(op, args, kwargs, policy)
@@ -202,6 +206,19 @@ def routed(op: Op) -> Callable[..., Any]:
 
     call.__trnpy_op__ = op  # type: ignore[attr-defined]
     return call
+
+
+@functools.cache
+def _ready() -> None:
+    """Load what the first call would else be charged with, and the host be called slow for."""
+    current_rates()
+    importlib.import_module("opt_einsum")
+
+
+@functools.cache
+def small_decision(name: str, elements: int) -> Decision:
+    """That of calls of ``name`` with operands of at most so many elements in all."""
+    return Decision(name, False, Reason.SMALL, f"at most {elements} elements")
 
 
 def _record(decision: Decision, started: float, ledger: _report.Ledger | None, log: list[Decision] | None) -> None:

@@ -7,13 +7,18 @@ import pkgutil
 import sys
 import time
 import types
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from trnpy import _report
-from trnpy._dispatch import Decision, Op, Reason, _trace, routed
+import numpy as np
 
+from trnpy import _policy, _report
+from trnpy._dispatch import Decision, Op, Reason, _trace, routed, small_decision
+from trnpy._policy import Attention
+
+UNSEEN = 63  # elements of at most three arguments: no row has another route for so few, so that none is asked yet
 LIBRARIES = frozenset({"numpy", "scipy"})  # their calls of their own public names stay original
 
 
@@ -57,44 +62,22 @@ def active() -> Activation:
 class Hook:
     """Stands in for a function of NumPy or SciPy: its name, doc, signature, attributes, pickle, hash and class."""
 
-    def __init__(self, name: str, op: Op) -> None:
-        original = op.reference
-        functools.update_wrapper(self, original)
+    def __new__(cls, name: str, original: Any, load: Callable[[], Op]) -> Hook:
+        # A type of its own, whose call is no method: a method that called it would take as long again.
+        return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(_call(name, original, load))}))
+
+    def __init__(self, name: str, original: Any, load: Callable[[], Op]) -> None:
+        functools.update_wrapper(cast(Any, self), original)
         module, _, attribute = name.rpartition(".")
         # Where it stands, not where SciPy defines it: pickle looks the object up there.
         self.__module__, self.__name__ = module, attribute
-        self.__trnpy_op__ = op
         self._name = name
         self._original = original
-        self._accelerated = routed(op)
+        self._load = load
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        here = own.get() or Process.activation
-        if self._name not in here.names:
-            return self._original(*args, **kwargs)
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        excluded = here.verdicts.get(caller)
-        if excluded or (excluded is None and here.excludes(caller)):
-            return self._excluded(caller, args, kwargs)
-        # What an accelerated function calls in turn is part of it: nothing is routed or recorded twice.
-        token = own.set(NOTHING)
-        try:
-            return self._accelerated(*args, **kwargs)
-        finally:
-            own.reset(token)
-
-    def _excluded(self, caller: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ledger, log = _report.Process.ledger, _trace.get()
-        if (ledger is None and log is None) or caller.partition(".")[0] == "trnpy":
-            return self._original(*args, **kwargs)
-        started = time.perf_counter()
-        result = self._original(*args, **kwargs)
-        decision = _from_excluded(self._name, caller)
-        if ledger is not None:
-            ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
-        if log is not None:
-            log.append(decision)
-        return result
+    @property
+    def __trnpy_op__(self) -> Op:
+        return self._load()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if resolve(self._name) is self:
@@ -104,7 +87,7 @@ class Hook:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         # NumPy's and SciPy's functions become methods of a class that has them as attributes; ufuncs do not.
         binds = instance is not None and hasattr(type(self._original), "__get__")
-        return types.MethodType(self, instance) if binds else self
+        return types.MethodType(cast(Any, self), instance) if binds else self
 
     def __getattr__(self, name: str) -> Any:
         if name == "_original":  # not built yet: copy and pickle look before __init__ has run
@@ -124,6 +107,92 @@ class Hook:
 
     def __repr__(self) -> str:
         return f"<{self._name} patched by trnpy>"
+
+
+def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any]:
+    """What a hook does when it is called.
+
+    Small calls of one line, which a program may make by the hundred thousand, are counted here, and each further
+    function that took part would be a tenth of them; ``load`` gives the row at the first call that it decides about.
+    """
+    of_context, process, policies, report, attention = own.get, Process, _policy.Process, _report.Process, Attention
+    getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
+    small, look, accelerated = 0, None, None
+
+    def loaded() -> Callable[..., Any]:
+        nonlocal small, look, accelerated
+        op = load()
+        small, look, accelerated = op.small, op.routed, routed(op)
+        return accelerated
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        """The original, whose own calls of accelerated functions are part of it: neither routed nor recorded twice."""
+        token = own.set(NOTHING)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            own.reset(token)
+
+    direct = original if alone else inside  # NumPy's rows call none by their public names
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        here = of_context() or process.activation
+        if name not in here.names:
+            return original(*args, **kwargs)
+        frame, ledger = getframe(1), report.ledger
+        if ledger is not None and not attention.apart:
+            elements = 0
+            for a in args:
+                if type(a) is ndarray:
+                    elements += a.size
+                elif a is not None and not isinstance(a, (str, int, float)):
+                    break
+            else:
+                brief = elements <= UNSEEN and len(args) < 4
+                if brief or (elements <= small and (look is None or not look(args, kwargs))):
+                    calls = ledger.small.get((name, id(frame.f_code), frame.f_lasti))
+                    if calls is None or calls.activation is not here or calls.policy is not policies.policy:
+                        calls = _small_calls(name, small, ledger, frame, here)
+                    if calls is not None:
+                        if next(calls.count) % calls.every:
+                            return direct(*args, **kwargs)
+                        return ledger.time(calls, direct, args, kwargs)
+        caller = frame.f_globals.get("__name__", "")
+        excluded = here.verdicts.get(caller)
+        if excluded or (excluded is None and here.excludes(caller)):
+            return _excluded(name, original, caller, args, kwargs)
+        run = accelerated or loaded()
+        token = own.set(NOTHING)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            own.reset(token)
+
+    return call
+
+
+def _small_calls(
+    name: str, small: int, ledger: _report.Ledger, frame: types.FrameType, here: Activation
+) -> _report.SmallCalls | None:
+    """Where ``frame`` counts its small calls of ``name``; None where they are decided about, or are a library's."""
+    policy, caller = _policy.process_policy(), frame.f_globals.get("__name__", "")
+    if policy.force or here.verdicts.get(caller, here.excludes(caller)):
+        return None
+    return ledger.small_calls(small_decision(name, small or UNSEEN), frame, here, policy)
+
+
+def _excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
+    ledger, log = _report.Process.ledger, _trace.get()
+    if (ledger is None and log is None) or caller.partition(".")[0] == "trnpy":
+        return original(*args, **kwargs)
+    started = time.perf_counter()
+    result = original(*args, **kwargs)
+    decision = _from_excluded(name, caller)
+    if ledger is not None:
+        ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
+    if log is not None:
+        log.append(decision)
+    return result
 
 
 @functools.cache

@@ -27,19 +27,27 @@ from trnpy._dispatch import Op
 from trnpy._hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, own, resolve
 from trnpy._policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
-# Where the rows of a namespace are; loaded when a patch names it, SciPy's import being slow.
-ROWS: Mapping[str, tuple[str, str]] = {
-    "numpy": ("trnpy._ops", "OPS"),
-    "numpy.linalg": ("trnpy.linalg._ops", "NUMPY_OPS"),
-    "scipy.linalg": ("trnpy.linalg._ops", "OPS"),
-}
+# Where the rows of a namespace are, loaded when they are needed, SciPy's import being slow; and what they are called,
+# for who needs no more yet (a test compares).
+ROWS: Mapping[str, tuple[str, str, str]] = {
+    "numpy": ("trnpy._ops", "OPS", "matmul dot inner tensordot einsum kron"),
+    "numpy.linalg": (
+        "trnpy.linalg._ops", "NUMPY_OPS",
+        "eigh eigvalsh cholesky det slogdet solve inv svd svdvals pinv qr lstsq matrix_power multi_dot",
+    ),
+    "scipy.linalg": (
+        "trnpy.linalg._ops", "OPS",
+        "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
+        "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
+    ),
+}  # fmt: skip
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @functools.cache
 def _rows(namespace: str) -> dict[str, Op]:
-    module, table = ROWS[namespace]
+    module, table, _ = ROWS[namespace]
     return {op.name: op for op in getattr(importlib.import_module(module), table)}
 
 
@@ -84,20 +92,26 @@ def _place(name: str, value: Any) -> None:
     setattr(sys.modules[module], attribute, value)
 
 
-def _install(rows: Mapping[str, Op], rebind: bool, exclude: frozenset[str]) -> None:
+def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str]) -> None:
     with _here.lock:
         for name, op in rows.items():
             if not _here.users[name]:
                 found, hook = resolve(name), _here.hooks.get(name)
                 if hook is None or (found is not hook and found is not hook._original):
                     # Where somebody else has put a function of their own, that is what we stand in for.
-                    hook = _here.hooks[name] = Hook(name, op if found is op.reference else replace(op, reference=found))
+                    hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
                 _place(name, hook)
             _here.users[name] += 1
         _pickle_originals()
         for module, attribute, hook in _escaped(exclude) if rebind else ():
             setattr(module, attribute, hook)
             _here.rebound.append((module, attribute, hook))
+
+
+def _row(name: str, op: Op | None, found: Any) -> Op:
+    """``op``, or the row of that name, for what is ``found`` there."""
+    op = op or _rows(name.rpartition(".")[0])[name]
+    return op if op.reference is found else replace(op, reference=found)
 
 
 def _uninstall(names: Iterable[str]) -> None:
@@ -294,8 +308,19 @@ def patch(
     return patch_rows(_select(names), rebind, LIBRARIES | _packages(exclude), changes)
 
 
-def patch_rows(rows: Mapping[str, Op], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]) -> Patch:
-    """``patch`` with rows by name, which need not be NumPy's or SciPy's."""
+def patch_namespace(namespace: str) -> None:
+    """``patch`` with the rows of an imported module, which are loaded at the first call that needs one.
+
+    Loading them imports SciPy, for which a program that only imports NumPy would wait longer than for NumPy.
+    """
+    names = ROWS[namespace][2].split()
+    patch_rows({f"{namespace}.{name}": None for name in names}, False, LIBRARIES, {})
+
+
+def patch_rows(
+    rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
+) -> Patch:
+    """``patch`` with rows by name, which need not be NumPy's or SciPy's; None is the row of that name."""
     with _here.lock:
         if changes:
             changed(process_policy(), changes, "patch")

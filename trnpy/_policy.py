@@ -139,6 +139,8 @@ class Attention:
     """
 
     asked = False
+    # Whether any thread or task ever had a policy, an engine or a trace of its own: not taken back either.
+    apart = False
 
 
 _own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
@@ -189,7 +191,7 @@ def policy(**changes: Any) -> Iterator[Policy]:
     'trn3'
     """
     new = changed(current_policy(), changes)
-    Attention.asked = True
+    Attention.asked = Attention.apart = True
     token = _own.set(new)
     try:
         yield new

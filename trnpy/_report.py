@@ -15,15 +15,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from operator import length_hint
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._calibration import machine_id
 from trnpy._policy import HYSTERESIS, Attention, current_policy
-from trnpy._report_tally import DEVICE, Call, Tally, merged, ran_on
+from trnpy._report_tally import DEVICE, STRIDE, Call, Tally, merged, ran_on
 from trnpy._report_text import NOTICEABLE, duration, plain, show, uncalibrated
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ FOLD = 256  # calls that wait to be added up
 EVENTS = 1000  # calls kept one by one, the longest: what a timeline can show, under 1 MB
 SITES = 10_000  # of the program kept apart: far more than people read; generated code shares the rest
 OVERLAPS = 256  # finished calls that a longer one around them is compared with
+EXACT = 17  # small calls of a line that are all timed, before one of STRIDE is
+BRIEF_S = 50e-6  # small calls that take longer are all timed: a clock is a hundredth of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,48 @@ class _Site:
 _UNKNOWN = ("", 0)
 
 
+class SmallCalls:
+    """The small calls of one function from one line: all are counted, and of brief ones every STRIDE-th is timed.
+
+    Valid under the activation and the policy it was made for. ``count`` is consumed by one at each call, which no
+    other thread can come between.
+    """
+
+    __slots__ = (
+        *("activation", "count", "decision", "every", "least_s", "policy", "sampled", "sampled_s", "site"),
+        *("timed", "timed_s"),
+    )
+
+    def __init__(self, site: _Site, decision: Decision, activation: object, policy: object) -> None:
+        self.site, self.decision, self.activation, self.policy = site, decision, activation, policy
+        self.count = iter(range(sys.maxsize))
+        self.every = 1
+        self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
+        self.timed, self.timed_s = 0, 0.0  # while every call was
+        self.sampled, self.sampled_s = 0, 0.0  # from then on
+
+    def add(self, seconds: float) -> None:
+        """What one timed call took."""
+        if self.every > 1:
+            self.sampled, self.sampled_s = self.sampled + 1, self.sampled_s + seconds
+            return
+        self.timed, self.timed_s = self.timed + 1, self.timed_s + seconds
+        self.least_s = min(self.least_s, seconds)
+        if self.timed == EXACT and self.least_s < BRIEF_S:
+            self.every = STRIDE
+
+    def tally(self) -> Tally:
+        """All of them added up; the time of those that were not timed is estimated."""
+        calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
+        typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
+        decision, untimed = self.decision, max(calls - timed, 0)
+        where = ran_on(decision), str(decision.reason), decision.machine, self.site.file, self.site.line
+        seconds = self.timed_s + self.sampled_s + untimed * typical_s
+        return Tally(
+            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=decision.detail
+        )  # fmt: skip
+
+
 class Ledger:
     """Every call since it was opened, in bounded memory; any thread may add or ask.
 
@@ -115,6 +160,7 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
+        *("small", "_replaced"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None) -> None:
@@ -134,6 +180,8 @@ class Ledger:
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that is no longer among them
         self._until = -math.inf  # the end of the last of them
+        self.small: dict[tuple[str, int, int], SmallCalls] = {}  # by function, id of code, and instruction
+        self._replaced: list[SmallCalls] = []  # of another activation or policy
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         """Record one call that ``frame`` made; the nearest frame outside LIBRARIES gets it."""
@@ -151,6 +199,34 @@ class Ledger:
         if len(self._pending) >= FOLD:
             self._fold()
 
+    def small_calls(
+        self, decision: Decision, frame: FrameType, activation: object, policy: object
+    ) -> SmallCalls | None:
+        """Where ``frame``, outside LIBRARIES, counts its small calls of one function; None where there is no room."""
+        key = decision.op, id(frame.f_code), frame.f_lasti
+        with self._lock:
+            if len(self.small) + len(self._replaced) >= SITES:
+                return None
+            if key in self.small:
+                self._replaced.append(self.small[key])
+            self.small[key] = new = SmallCalls(self._resolve(frame), decision, activation, policy)
+            return new
+
+    def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``function(*args, **kwargs)``, and what it took, as one of ``small``."""
+        started = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds = time.perf_counter() - started
+        with self._lock:
+            small.add(seconds)
+            if seconds > self._shortest_kept_s:
+                self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
+        return result
+
+    def _small_tallies(self) -> list[Tally]:
+        tallies = [small.tally() for small in (*self.small.values(), *self._replaced)]
+        return [t for t in tallies if t.calls]
+
     def _fold(self) -> None:
         """Add up what is pending: a lock for many calls costs less than one for each."""
         with self._lock:
@@ -161,6 +237,7 @@ class Ledger:
                     break
                 tally = site.tally if site.decision is decision else self._tally(decision, site)
                 tally.calls += 1
+                tally.timed += 1
                 tally.seconds += seconds
                 if seconds > tally.longest_s:
                     tally.longest_s, tally.detail = seconds, decision.detail
@@ -227,12 +304,13 @@ class Ledger:
         """Add what ``inner``, opened while this one was, has recorded."""
         inner._fold()
         with self._lock, inner._lock:
-            for key, tally in inner._tallies.items():
-                self._tallies.setdefault(key, Tally(*key)).absorb(tally)
+            small = inner._small_tallies()
+            for tally in (*inner._tallies.values(), *small):
+                self._tallies.setdefault(tally.key, Tally(*tally.key)).absorb(tally)
             for _, _, call in inner._longest:
                 if call.seconds > self._shortest_kept_s:
                     self._keep(call)
-            self._covered_s += inner._covered_s
+            self._covered_s += inner._covered_s + sum(t.seconds for t in small)
 
     @property
     def calls(self) -> list[Call]:
@@ -246,7 +324,8 @@ class Ledger:
         """Everything recorded, added up per function, place, reason, machine and line of the program."""
         self._fold()
         with self._lock:
-            return [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
+            recorded = [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
+            return [*recorded, *self._small_tallies()]
 
     def by_function(self) -> list[Tally]:
         """One tally for each function, place and reason; longest measured time first."""
@@ -287,7 +366,9 @@ class Ledger:
         over calls of min(host, device), where the device counts only when it wins by HYSTERESIS, over the
         host's measured time and over the predicted one: trnpy decides by the latter.
         """
-        tallies, elapsed_s, covered_s = self.tallies, self.elapsed_s, self._covered_s
+        tallies, elapsed_s = self.tallies, self.elapsed_s
+        small_s = sum(t.seconds for t in self._small_tallies())
+        covered_s = min(self._covered_s + small_s, max(elapsed_s, self._covered_s))  # small ones of threads may overlap
         measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too
         rest_s = max(elapsed_s - covered_s, 0.0)
         taken = sum(t.calls for t in tallies if t.ran_on == DEVICE)

@@ -12,7 +12,18 @@ from trnpy._nki.hardware import MACHINES
 from trnpy._report import Ledger, WhatIf
 from trnpy._report_style import SCRIPT, STYLE
 from trnpy._report_tally import DEVICE, Call, Tally, merged, ran_on, wins
-from trnpy._report_text import NONE, device_sentences, doubts, duration, place, quantity, several, where
+from trnpy._report_text import (
+    NONE,
+    device_sentences,
+    doubts,
+    duration,
+    estimates,
+    place,
+    quantity,
+    several,
+    took,
+    where,
+)
 
 ROWS = 300  # lines of the program in the table: what a browser sorts at once and a person scrolls
 LANE = 40  # pixels: as the style sheet's
@@ -291,7 +302,7 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
     name = "<wbr>:".join(html.escape(name).rsplit(":", 1))  # where a long name may break
     figures = (
         (t.calls, f"{t.calls:,}"),
-        (t.seconds, duration(t.seconds)),
+        (t.seconds, took(t)),
         (t.host_s, duration(t.host_s) if t.modelled else NONE),
         (t.device_s, duration(t.device_s) if t.modelled else NONE),
         (t.gain_s, duration(t.gain_s) if t.won else NONE),
@@ -316,7 +327,7 @@ def reasons(ledger: Ledger) -> str:
     rows = "".join(
         f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
         f'<td data-k="for example">{html.escape(t.detail)}</td>'
-        f'<td class="n" data-k="calls">{t.calls:,}</td><td class="n" data-k="measured">{duration(t.seconds)}</td></tr>'
+        f'<td class="n" data-k="calls">{t.calls:,}</td><td class="n" data-k="measured">{took(t)}</td></tr>'
         for t in merged(ledger.tallies, "reason")
     )
     heads = "".join(f"<th>{h}</th>" for h in ("code", "means", "for example"))
@@ -326,13 +337,14 @@ def reasons(ledger: Ledger) -> str:
 
 def honesty(ledger: Ledger) -> str:
     """Where the modelled and predicted figures come from."""
-    m = MACHINES[ledger.machine]
+    m, tallies = MACHINES[ledger.machine], ledger.tallies
     rough = (
         " Host rates are <b>uncalibrated</b>: predictions rest on defaults until "
         "<code>python -m trnpy calibrate</code> has measured them."
-    ) * any(t.uncalibrated for t in ledger.tallies)
+    ) * any(t.uncalibrated for t in tallies)
+    some = f" (T{estimates(tallies)[1:]}.)" if any(t.timed < t.calls for t in tallies) else ""
     return (
-        f"<p><b>Measured</b> is what the clock said. <b>Predicted</b> is the host, from its rates.{rough} "
+        f"<p><b>Measured</b> is what the clock said.{some} <b>Predicted</b> is the host, from its rates.{rough} "
         f"<b>Modelled</b> is one NeuronCore of a {m.name}, from published figures: {quantity(m.launch_s, 's')} "
         f"a launch, {quantity(m.link_bytes_per_s, 'B')}/s to the device and {quantity(m.unlink_bytes_per_s, 'B')}/s "
         f"back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, and at its peak "

@@ -11,6 +11,7 @@ from trnpy._policy import HYSTERESIS
 if TYPE_CHECKING:
     from trnpy._dispatch import Decision
 
+STRIDE = 17  # one of so many brief calls of a line is timed; a prime, so that calls that alternate in a loop all are
 DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
 RETRIED = "host (retried)"
 ROUTED = "host by "
@@ -42,7 +43,8 @@ class Tally:
     file: str = ""
     line: int = 0
     calls: int = 0
-    seconds: float = 0.0  # measured
+    seconds: float = 0.0  # measured; estimated of calls that were not timed
+    timed: int = 0
     modelled: int = 0  # calls with a prediction for both sides; the four below are theirs
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled
@@ -63,6 +65,10 @@ class Tally:
     longest_s: float = -1.0
     detail: str = ""  # of the longest call
     launches: dict[str, int] = field(default_factory=dict)  # of each kernel
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str, int]:
+        return self.op, self.ran_on, self.reason, self.machine, self.file, self.line
 
     @property
     def gain_s(self) -> float:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
-from trnpy._report_tally import FAILURES, ROUTED, Tally, merged
+from trnpy._report_tally import FAILURES, ROUTED, STRIDE, Tally, merged
 
 if TYPE_CHECKING:
     from trnpy._report import Ledger, WhatIf
@@ -39,6 +39,20 @@ def duration(seconds: float) -> str:
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
     return quantity(seconds, "s")
+
+
+def took(t: Tally) -> str:
+    """What its calls took; with ~ where not all were timed."""
+    return ("~" if t.timed < t.calls else "") + duration(t.seconds)
+
+
+def estimates(tallies: list[Tally]) -> str:
+    """Which times are not those of each call."""
+    timed, calls = (sum(getattr(t, name) for t in tallies) for name in ("timed", "calls"))
+    return (
+        f"times with ~ are estimated: every {STRIDE}th small call of a line is timed, "
+        f"and {timed:,} of all {calls:,} calls were"
+    )
 
 
 def several(count: int, noun: str) -> str:
@@ -82,6 +96,8 @@ def sentences(ledger: Ledger) -> list[str]:
         *doubts(tallies, what_if),
         *device_sentences(tallies),
     ]
+    if any(t.timed < t.calls for t in tallies):
+        said.append(estimates(tallies))
     if any(t.uncalibrated for t in tallies):
         said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
     return said
@@ -153,10 +169,10 @@ def where(t: Tally, machine: str) -> str:
 def figures(t: Tally) -> tuple[str, ...]:
     """Calls; seconds measured, predicted and modelled; the modelled gain; bytes and flops."""
     if not t.modelled:
-        return f"{t.calls:,}", duration(t.seconds), *(NONE,) * 5
+        return f"{t.calls:,}", took(t), *(NONE,) * 5
     gain = duration(t.gain_s) if t.won else NONE
     work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
-    return f"{t.calls:,}", duration(t.seconds), duration(t.host_s), duration(t.device_s), gain, *work
+    return f"{t.calls:,}", took(t), duration(t.host_s), duration(t.device_s), gain, *work
 
 
 def tables(ledger: Ledger) -> list[Table]:
@@ -250,10 +266,10 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 
 
 def show(ledger: Ledger, file: IO[str]) -> None:
-    """Print the report to ``file``, by rich where that is installed; a terminal gets what fits its width."""
-    # A file is as wide as its longest line; only a terminal has an edge to wrap at.
+    """Print the report to ``file``; a terminal gets what fits its width, by rich where that is installed."""
+    # A file is as wide as its longest line; only a terminal has an edge to wrap at, and colours.
     columns = shutil.get_terminal_size().columns if file.isatty() else WIDE
-    if importlib.util.find_spec("rich") is None:
+    if not file.isatty() or importlib.util.find_spec("rich") is None:
         print(plain(ledger, columns), file=file)
         return
     import rich.console

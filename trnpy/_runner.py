@@ -17,11 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from trnpy import _distribution, _doctor, _program, _report
-from trnpy._calibration import current_rates
+from trnpy import _distribution, _program, _report
 from trnpy._engine import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
-from trnpy._patch import patch, patch_status
+from trnpy._patch import ROWS, patch, patch_namespace, patch_status
 from trnpy._policy import CHOICES, process_policy, set_process_policy
 
 Command = Callable[[list[str]], int]
@@ -48,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (conflict := _distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
     _record(options, " ".join(rest))
-    patch()
+    patch([f"numpy.{name}" for name in ROWS["numpy"][2].split()])
+    patch_namespace("numpy.linalg")
+    after_import("scipy.linalg", lambda: patch_namespace("scipy.linalg"))
     after_import("pyscf", _patch_pyscf)
     if options.verbose:
         _introduce()
@@ -62,6 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        # Only now: whether a command is there is asked of its package, which may be SciPy's importer.
+        commands = "\n".join(f"  {name:<12}{what}" for name, what in _commands().items())
+        self.epilog = f"commands:\n{commands}\n\n{self.epilog}"
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"trnpy: {message}\n")
 
@@ -83,10 +90,8 @@ def _exists(module: str) -> bool:
 
 
 def _command(name: str) -> Command | None:
-    if name == "doctor":
-        return _doctor.doctor
-    if name == "calibrate":
-        return _doctor.calibrate
+    if name in ("doctor", "calibrate"):
+        return cast(Command, getattr(importlib.import_module("trnpy._doctor"), name))
     if name in DELEGATED and _exists(module := DELEGATED[name][0]):
         # The simulator's two commands share a main, which reads their name.
         prefix = [name] if sum(module == other for other, _ in DELEGATED.values()) > 1 else []
@@ -116,7 +121,6 @@ def _carried_out(command: Command, argv: list[str]) -> int:
 
 def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     """The parser of what precedes the program, and which of its options are followed by a value."""
-    commands = "\n".join(f"  {name:<12}{what}" for name, what in _commands().items())
     parser = _Parser(
         prog="python -m trnpy",
         usage="python -m trnpy [option ...] (script.py | -m module | -c code | -) [argument ...]\n"
@@ -124,8 +128,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         description="Run a Python program with NumPy's and SciPy's heavy functions on AWS Trainium where that is\n"
         "faster, then print what ran where and why. Without a device it runs as always, and the\n"
         "report says what a device would have done (modelled).",
-        epilog=f"commands:\n{commands}\n\n"
-        "Processes that the program spawns run without trnpy. Those that it forks keep it, but the\n"
+        epilog="Processes that the program spawns run without trnpy. Those that it forks keep it, but the\n"
         "report is of the first process alone.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -143,7 +146,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     add("--force", action="store_true", help="send every supported call down the device path, however small")
     add("--no-report", action="store_true", help="do not print the report")
     add("-v", "--verbose", action="store_true", help="also say what is patched, and what escapes")
-    add("-V", "--version", action="version", version=f"trnpy {_doctor.version()}")
+    add("-V", "--version", action="version", version=f"trnpy {sys.modules['trnpy'].__version__}")
     add("-h", "--help", action="help", help="show this and exit")
     return parser, {name for action in valued for name in action.option_strings}
 
@@ -184,9 +187,6 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
 
 def _record(options: argparse.Namespace, title: str) -> None:
     """Open a ledger now and report it when the process ends, however it ends and after all the program prints."""
-    # What the first calls would else be charged with, and the host be called slow for.
-    current_rates()
-    importlib.import_module("opt_einsum")
     recording = _report.profile(title)
     ledger = recording.__enter__()
     process = os.getpid()
