@@ -23,6 +23,7 @@ class Held(Protocol):
     @property
     def nbytes(self) -> int: ...
 
+
 BY_DIGITS = "digits"  # what Engine.format answers where products of float64 are made of digits
 
 
