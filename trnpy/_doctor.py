@@ -47,11 +47,6 @@ class Finding:
     wrong: bool = False
 
 
-def version() -> str:
-    """trnpy's own, which is not there to read where another project has replaced ``trnpy/__init__.py``."""
-    return str(vars(sys.modules["trnpy"]).get("__version__", "of unknown version"))
-
-
 def doctor(argv: list[str]) -> int:
     """Print what trnpy finds; 1 if anything is wrong.  ``argv`` names modules to import and look into for escapes."""
     if argv[:1] == ["--probe"]:
@@ -106,7 +101,7 @@ def _device(what: str, argv: list[str]) -> Engine | None:
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding("trnpy", f"{version()} ({_distribution.NAME}), {_distribution.FOLDER}")
+    yield Finding("trnpy", f"{_distribution.version()} ({_distribution.NAME}), {_distribution.FOLDER}")
     if conflict := _distribution.conflict():
         yield Finding("trnpy", conflict, True)
     yield Finding("python", f"{platform.python_version()}, {platform.platform()}")

@@ -146,7 +146,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     add("--force", action="store_true", help="send every supported call down the device path, however small")
     add("--no-report", action="store_true", help="do not print the report")
     add("-v", "--verbose", action="store_true", help="also say what is patched, and what escapes")
-    add("-V", "--version", action="version", version=f"trnpy {sys.modules['trnpy'].__version__}")
+    add("-V", "--version", action="version", version=f"trnpy {_distribution.version()}")
     add("-h", "--help", action="help", help="show this and exit")
     return parser, {name for action in valued for name in action.option_strings}
 
