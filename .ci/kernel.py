@@ -1,0 +1,15 @@
+"""Print the OpenBLAS kernels that NumPy and SciPy run here, once both have multiplied matrices with them.
+
+The process dies where OPENBLAS_CORETYPE names kernels with instructions that the processor lacks.  OpenBLAS may run
+others than those named: many builds have Haswell's for Zen.
+"""
+
+import numpy as np
+import scipy.linalg.blas as blas
+from threadpoolctl import threadpool_info
+
+for dtype in "fdFD":
+    a = np.ones((300, 300), dtype)
+    b = a @ a
+    blas.get_blas_funcs("gemm", dtype=dtype)(1, b, a)
+print(*sorted({pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}))
