@@ -38,6 +38,24 @@ class RecordingEngine(_Double):
         return np.matmul(a, b)
 
 
+class RoundingEngine(_Double):
+    """Products rounded as some BLAS might: each entry moved at random by up to half an eps of its terms' sizes."""
+
+    name = "rounding"
+
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def answer(self, a, b):
+        c = np.matmul(a, b)
+        unit = np.finfo(c.dtype).eps / 2 * np.matmul(np.abs(a), np.abs(b))
+        moved = c + unit * self.rng.uniform(-1, 1, c.shape)
+        if c.dtype.kind == "c":
+            moved = moved + 1j * unit * self.rng.uniform(-1, 1, c.shape)
+        return moved.astype(c.dtype)
+
+
 class Float32Engine(_Double):
     """Products rounded to float32, as a TensorEngine without emulation returns them."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from trnpy import _distribution, _solve
 from trnpy._faults import FAULTS_BEFORE_REST, Health, Refused
-from trnpy._handles import BY_DIGITS, Handle, Held, HostHandle, Operand, combined
+from trnpy._handles import BY_DIGITS, Handle, Held, HostHandle, Operand, combined, hermitian
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import Counters, DeviceUnavailable
@@ -114,7 +114,7 @@ class Engine(Protocol):
         digits: int | None = None,
     ) -> Handle: ...  # fmt: skip
 
-    # A A^H: (..., m, k) -> (..., m, m); of a handle Hermitian to the last bit
+    # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; complex64 kept on a device only to rounding
     @overload
     def gram(self, a: np.ndarray) -> np.ndarray: ...
     @overload
@@ -224,10 +224,7 @@ class HostEngine:
 
     def gram(self, a: Any, *, digits: int | None = None) -> Any:
         x = _array(a)
-        c = self.product(x, x.conj().swapaxes(-1, -2))
-        if isinstance(a, HostHandle) and c.dtype.kind in "fc":
-            c = (c + c.conj().T) / 2
-        return _kept(c, a)
+        return _kept(hermitian(self.product(x, x.conj().swapaxes(-1, -2))), a)
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
         return _kept(combined(alpha, _array(x), beta, _array(y)), x, y)

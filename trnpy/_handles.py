@@ -220,3 +220,15 @@ def combined(alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray |
     if alpha != 1:
         x = x * x.dtype.type(alpha)
     return x if y is None or not beta else x + x.dtype.type(beta) * y
+
+
+def hermitian(product: np.ndarray) -> np.ndarray:
+    """A product A A^H (..., m, m), Hermitian to the last bit.
+
+    BLAS is not bound to make it so: which triangles differ, by rounding, depends on its kernel for the processor.
+    """
+    if product.dtype.kind not in "fc":
+        return product
+    half = np.ascontiguousarray(product)
+    half = (half.view(half.real.dtype) * 0.5).view(half.dtype)  # of the parts: a complex inf times 0.5 has a NaN
+    return np.asarray(half + half.conj().swapaxes(-1, -2))

@@ -14,7 +14,7 @@ import numpy as np
 from trnpy import _matched, _matched_stacks, _solve, _tuning
 from trnpy._digits import MOST_DIGITS, pairs
 from trnpy._faults import Health, Refused
-from trnpy._handles import BY_DIGITS, Digits, Handle, Held, Numbers, Source, Store, combined, stored
+from trnpy._handles import BY_DIGITS, Digits, Handle, Held, Numbers, Source, Store, combined, hermitian, stored
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
@@ -190,8 +190,8 @@ class DeviceEngine:
             if not form:
                 return self._in_digits(a.dtype, lambda d, wide: _as(_matched.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
-                return self.get(self.gram(self.put(a)))
-        return self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2))
+                return hermitian(self.get(self.gram(self.put(a))))
+        return hermitian(self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2)))
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
         """alpha X + beta Y, or alpha X: numbers on the device, in float32; digits and arrays on the host."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
-from doubles import FaultyEngine, Float32Engine, RecordingEngine
+from doubles import FaultyEngine, Float32Engine, RecordingEngine, RoundingEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +95,18 @@ def test_started_from_products_it_is_as_good(family, dtype):
     with engine(RecordingEngine()), trnpy.policy(force=True, method="divide"), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a)
     assert log[0].on_device and log[0].method == "divide", log
+    check(a, u, s, vh, known)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("family", ["tiny", "half of full rank"])
+def test_however_products_are_rounded_it_is_as_good(family, seed, dtype):
+    """Neighbouring values at random: the gaps that corrections are divided by are down to 1e-6."""
+    a, known = general(family, 129, dtype, seed)
+    with engine(RoundingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        u, s, vh = trnpy.linalg.svd(a)
+    assert log[0].on_device, log
     check(a, u, s, vh, known)
 
 

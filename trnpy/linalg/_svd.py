@@ -202,7 +202,7 @@ def refine(
             x, y = _couplings(state)
         f, g = _corrections(state, x, y, clusters, norm)
         u, v = state.u + engine.matmul(state.u, f), state.v + engine.matmul(state.v, g)
-        if _largest(f, g) < CONVERGED and iteration > 0:
+        if max(np.linalg.norm(f), np.linalg.norm(g)) < CONVERGED and iteration > 0:
             residual = max(np.linalg.norm(x, axis=0).max(), np.linalg.norm(y, axis=0).max())
             if residual <= ACCEPTED * np.sqrt(n) * U * norm:
                 return _with_values(state.s, u, v, engine.matmul(a, v))
@@ -309,7 +309,7 @@ def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Fa
     for _ in range(POLAR_STEPS):
         defect = np.eye(len(b)) - engine.gram(x.conj().T)
         x = x + engine.matmul(x, defect) / 2
-        if np.abs(defect).max() < CONVERGED:
+        if np.linalg.norm(defect) < CONVERGED:
             break
     else:
         raise NotConverged(f"no polar factor of a cluster after {POLAR_STEPS} steps")
