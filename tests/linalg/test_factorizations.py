@@ -480,4 +480,5 @@ def test_on_the_simulator(dtype):
         x = trnpy.linalg.solve(a, p[:, :3], assume_a="gen")
     assert all(d.on_device and d.launches for d in log), log
     assert norm(l @ l.T - p) <= 10 * eps(dtype) * norm(p)
-    assert norm(a @ x - p[:, :3]) <= 10 * eps(dtype) * norm(x)
+    # Sums of n terms round by sqrt(n) eps of them at random, in factors and in solutions; |a| = 1.
+    assert norm(a @ x - p[:, :3]) <= 2 * np.sqrt(n) * eps(dtype) * norm(x)
