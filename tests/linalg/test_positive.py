@@ -101,6 +101,48 @@ def test_one_entry_that_is_not_hermitian_is_seen_anywhere(place):
         _positive.certify(a)
 
 
+def unevenly_rounded(a, share, seed=0):
+    """``a`` with each entry moved at random, by up to ``share`` / 2 of what rounding may tell a_ij from conj(a_ji)."""
+    rng = np.random.default_rng(seed)
+    d = np.sqrt(np.einsum("...ii->...i", a).real)
+    allowed = share / 2 * _positive._rounding(a) * d[..., np.newaxis] * d[..., np.newaxis, :]
+    angle = np.exp(1j * rng.uniform(0, 2 * np.pi, a.shape)) if a.dtype.kind == "c" else rng.choice([-1, 1], a.shape)
+    return (a + allowed * angle).astype(a.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_a_product_need_not_be_hermitian_to_the_last_bit(dtype):
+    """X X^H as any BLAS may round it, and as this one does: function and accuracy are those of its Hermitian part."""
+    rng, eps = np.random.default_rng(0), np.finfo(dtype).eps
+    x = (rng.uniform(0, 1, (N, 2 * N)) + (1j * rng.uniform(0, 1, (N, 2 * N)) if dtype[0] == "c" else 0)).astype(dtype)
+    x += N * np.eye(N, 2 * N, dtype=dtype)
+    a = (x * np.linspace(1, 2, 2 * N, dtype=x.real.dtype)) @ x.conj().T
+    for rounded in (a, unevenly_rounded((a + a.conj().T) / 2, 0.9)):
+        root = routed("sqrtm", rounded)
+        theirs = scipy.linalg.sqrtm(rounded)
+        assert norm(root @ root - rounded) <= max(3 * norm(theirs @ theirs - rounded), N * eps * norm(a))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_what_differs_by_more_than_rounding_is_not_hermitian(dtype, batch):
+    a = np.stack([positive(N, dtype, 10.0, seed) for seed in range(max(batch, default=1))]).reshape(*batch, N, N)
+    _positive.certify(unevenly_rounded(a, 0.9))
+    with pytest.raises(_positive.Unsupported, match="not Hermitian"):
+        _positive.certify(unevenly_rounded(a, 5.0))
+    corner = a.copy()
+    corner[..., 0, -1] += 5 * _positive._rounding(a) * np.abs(a).max()
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.linalg.sqrtm(corner), scipy.linalg.sqrtm(corner))
+    assert not log[0].route
+    corner[..., 0, -1] = 1.5e308 * (1 + (1j if dtype == "c16" else 0))  # no overflow of the look's
+    assert not _positive.positive("sqrtm")((corner,), {})
+    upper = a.copy()
+    upper[..., 3, 200] = np.nan
+    with pytest.raises(_positive.Unsupported):
+        _positive.certify(upper)
+
+
 # --- What is remembered where there is no device ----------------------------------------------------------------------
 
 REST = Policy(device="none")

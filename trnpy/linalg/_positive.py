@@ -97,7 +97,9 @@ def positive(name: str) -> Look:
         # In Python's numbers: beside a large call each function of NumPy's takes 2 us.
         diagonal = first.diagonal().real.tolist()
         ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
-        if not ends or first.item(0, -1) != first.item(-1, 0).conjugate():
+        corner = first.item(0, -1) - first.item(-1, 0).conjugate()
+        apart = math.hypot(corner.real, corner.imag)
+        if not ends or (apart and not apart <= _rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])):
             return False
         if first is a:
             if len(a) >= SPREAD * LAST and not _promising(a):
@@ -164,7 +166,8 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if a.ndim > 2:
         w, q = _numpy_eigh(a)
     elif a.dtype.kind == "c":
-        w, q = _host.eigh(a, driver="evr", check_finite=False)
+        # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
+        w, q = _host.eigh(a, driver="evd", check_finite=False)
     elif len(a) >= BY_STEPS:
         w, q = _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
     else:
@@ -206,7 +209,7 @@ def _gram(q: np.ndarray) -> np.ndarray:
 
 
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
-    """Unsupported unless a (..., n, n) is Hermitian, its condition certainly below its limit, its norm in ``norms``."""
+    """Unsupported unless a (..., n, n) is Hermitian to rounding, its condition in its limit, its norm in ``norms``."""
     if not _bounded(a):
         limit = _kind(a.dtype.char).condition
         raise Unsupported(Reason.VALUE, f"not positive definite, or condition number above {limit:.0e}")
@@ -214,20 +217,41 @@ def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
         raise Unsupported(Reason.VALUE, difference)
 
 
+def _rounding(a: np.ndarray) -> float:
+    """How far a_ij and conj(a_ji) of a (..., n, n) may be apart, over sqrt(a_ii a_jj), to differ by rounding only.
+
+    A product X X^H is Hermitian to rounding: BLAS may sum the terms of a_ij and of a_ji in different orders, which
+    depend on the processor. X has at least n columns where the product is positive definite, and n random rounding
+    errors add up to about sqrt(n) eps: measured for n = 300 were 0.8 eps on Gaussian X and 11 eps on positive X.
+    The function of one triangle then errs by the condition times sqrt(n) eps: ``_Kind.condition`` allows as much.
+    """
+    return math.sqrt(a.shape[-1]) * float(np.finfo(a.dtype).eps)
+
+
+def _mirrors(a: np.ndarray, rows: slice) -> bool:
+    """Whether ``rows`` of a (..., n, n), from their diagonal on, are to rounding what a Hermitian matrix has there."""
+    there = (..., rows, slice(rows.start, None))
+    mine, mirrored = a[there], adjoint(a)[there]
+    if (mine == mirrored).all():
+        return True
+    sizes = np.sqrt(np.abs(np.einsum("...ii->...i", a)))
+    with np.errstate(all="ignore"):
+        allowed = _rounding(a) * sizes[..., rows, np.newaxis] * sizes[..., np.newaxis, rows.start :]
+        return bool((np.abs(mine - mirrored) <= allowed).all())
+
+
 def _promising(a: np.ndarray) -> bool:
     """Whether the first row and column of a (n, n) agree, and its last ones alone are as ``certify`` wants all.
 
     Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
     """
-    return bool((a[0] == a[:, 0].conj()).all()) and _bounded(a[-LAST:, -LAST:])
+    return _mirrors(a, slice(0, 1)) and _bounded(a[-LAST:, -LAST:])
 
 
 def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
     """What of a (..., n, n) besides its condition is not as ``certify`` wants it, "" if nothing."""
-    n, mirrored = a.shape[-1], adjoint(a)
-    for j in range(0, n, MIRROR):
-        if not (a[..., j : j + MIRROR, j:] == mirrored[..., j : j + MIRROR, j:]).all():
-            return "not Hermitian"
+    if not all(_mirrors(a, slice(j, j + MIRROR)) for j in range(0, a.shape[-1], MIRROR)):
+        return "not Hermitian"
     if norms == ANY:
         return ""
     if a.ndim == 2:  # by SciPy's BLAS, in Python's numbers: see _gram and _bounded
