@@ -5,13 +5,20 @@ from __future__ import annotations
 import cmath
 import contextvars
 import functools
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from trnpy._dispatch import Reason, Unsupported
 from trnpy._precision import MATCHED
+
+c_einsum: Callable[..., Any]
+try:
+    # What numpy.einsum calls for plain arrays without options, after as long as a small contraction takes.
+    from numpy._core.multiarray import c_einsum
+except ImportError:  # a NumPy that keeps it elsewhere
+    c_einsum = np.einsum
 
 # Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
 QUIET = contextvars.Context()
@@ -54,8 +61,10 @@ def all_finite(a: np.ndarray) -> bool:
     if not a.ndim:
         return cmath.isfinite(a.item())
     flat = a.ravel("K")
-    # A sum of squares takes half the time of a look at each element; it may overflow, but is finite only if all are.
-    return math.isfinite(np.vdot(flat, flat).real) or bool(np.isfinite(flat).all())
+    # A sum takes two thirds of the time of a look at each element; it may overflow, but is finite only if all are.
+    # By NumPy's loop: threads of its BLAS would then keep those of SciPy's waiting (tests/test_pools.py).
+    parts = flat if flat.dtype.kind == "f" else flat.view(flat.real.dtype)
+    return cmath.isfinite(c_einsum("i->", parts)) or bool(np.isfinite(flat).all())
 
 
 def finite(*arrays: np.ndarray) -> None:

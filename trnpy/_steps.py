@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,13 +14,8 @@ from trnpy._calibration import HostRates
 from trnpy._dispatch import Cost
 from trnpy._einsum import THIN
 from trnpy._engine import HOST, Engine
+from trnpy._guards import c_einsum
 
-c_einsum: Callable[..., Any]
-try:
-    # What numpy.einsum calls for plain arrays without options, after as long as a small contraction takes.
-    from numpy._core.multiarray import c_einsum
-except ImportError:  # a NumPy that keeps it elsewhere
-    c_einsum = np.einsum
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
 TRANSPOSES = 8  # a transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives)

@@ -61,7 +61,7 @@ class _Kind:
     high: float
     potrf: Any
     syevd: Any
-    syrk: Any  # of real numbers
+    rank_k: Any  # syrk, or herk of complex numbers
     dot: Any
 
 
@@ -70,7 +70,8 @@ def _kind(char: str) -> _Kind:
     limits = (1e10, 1e-150, 1e150) if char in "dD" else (1e4, 1e-18, 1e18)
     names = "potrf", "heevd" if char in "FD" else "syevd"
     lapack = _host.lapack.get_lapack_funcs(names, dtype=char)
-    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(("syrk", "dotc" if char in "FD" else "dot"), dtype=char))
+    products = ("herk", "dotc") if char in "FD" else ("syrk", "dot")
+    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(products, dtype=char))
 
 
 class _Looked(threading.local):
@@ -180,12 +181,15 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
 
-    Of one sign, or two of a single matrix with ascending f: real ones take half the operations, exactly symmetric.
+    A single matrix, and stacks of one sign, take half the operations and come out exactly Hermitian.
     """
     negative = int(np.count_nonzero(f < 0))
     mixed = 0 < negative < f.size
-    if mixed and (f.ndim > 1 or not (f[:negative] < 0).all()):
+    if mixed and f.ndim > 1:
         return np.asarray((q * f[..., np.newaxis, :]) @ adjoint(q))
+    if mixed and not (f[:negative] < 0).all():
+        ascending = np.argsort(f)
+        q, f = q[:, ascending], f[ascending]
     q *= np.sqrt(np.abs(f))[..., np.newaxis, :]
     if not mixed:
         result = _gram(q)
@@ -196,16 +200,16 @@ def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 
 def _gram(q: np.ndarray) -> np.ndarray:
-    """Q Q^H of q (..., n, k); of a single real one by the library whose LAPACK made it.
+    """Q Q^H of q (..., n, k), by the library whose LAPACK made it: of stacks NumPy, of one matrix SciPy.
 
     NumPy's and SciPy's OpenBLAS have threads of their own, and those of one wait for a processor as long as the other's
     spin: with two of each, on two processors, 8 to 16 ms.
     """
-    if q.ndim > 2 or q.dtype.kind == "c":
+    if q.ndim > 2:
         return np.asarray(q @ adjoint(q))
-    x = np.asarray(_kind(q.dtype.char).syrk(1.0, q).T)
+    x = np.asarray(_kind(q.dtype.char).rank_k(1.0, q).T)
     mirror(x)
-    return x
+    return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
 
 
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
