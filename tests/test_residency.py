@@ -194,6 +194,24 @@ def test_read_only_arrays_are_compared_too(device):
     assert device.cache.changed == 1
 
 
+def test_what_was_written_while_it_was_copied_is_not_kept():
+    """Another thread writes before the copy and undoes it after: the array is as it was, what was copied is not."""
+    cache, a = Cache(), matrix()
+
+    def get(make):
+        return cache.get(a, "form", make, lambda value: value.nbytes, 2**30)
+
+    def copied_after_a_write():
+        a[3, 5] += 1
+        return a.copy()
+
+    with trnpy.resident(a):
+        before = a.copy()
+        get(copied_after_a_write)
+        a[...] = before
+        np.testing.assert_array_equal(get(a.copy), a)
+
+
 def test_the_least_recently_used_is_evicted_and_resident_ones_last():
     cache, arrays = Cache(), [matrix(i) for i in range(4)]
     limit = 2.5 * arrays[0].nbytes

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import math
+import os
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
@@ -333,20 +334,29 @@ def _null_engine(machine: str) -> Engine:
     return NullEngine(MACHINES[machine])
 
 
-@functools.cache
 def _neuron_engine() -> tuple[Engine | None, str]:
-    """The engine on this machine's device, else why there is none; drivers do not mend while a process lives."""
+    """The engine on this machine's device, else why there is none."""
     if MISSING:
         return None, MISSING
+    device, missing, owner = _opened()
+    if device is not None and owner != os.getpid():  # a runtime of Neuron does not survive a fork
+        return None, f"the device belongs to process {owner}, which this one was forked from: start it by spawn"
+    return device, missing
+
+
+@functools.cache
+def _opened() -> tuple[Engine | None, str, int]:
+    """``_neuron_engine`` of the process that asks first, and its number; drivers do not mend while a process lives."""
     from trnpy._products import DeviceEngine
 
     try:
         hardware = instance_machine(process_policy().machine)
-        return DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit)), ""
+        device = DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit))
     except (
         Exception
     ) as why:  # whatever torch's own packages raise where they are imported: under auto the host computes
-        return None, f"{type(why).__name__}: {why}"
+        return None, f"{type(why).__name__}: {why}", os.getpid()
+    return device, "", os.getpid()
 
 
 @functools.cache

@@ -15,7 +15,6 @@ import importlib
 import inspect
 import pkgutil
 import sys
-import threading
 import types
 import warnings
 from collections import Counter
@@ -25,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from trnpy._dispatch import Op
 from trnpy._hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, own, resolve
+from trnpy._locks import Lock
 from trnpy._policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
 # Where the rows of a namespace are, loaded when they are needed, SciPy's import being slow; and what they are called,
@@ -72,7 +72,7 @@ def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
 class _Installed:
     """What stands where in this process; changed under ``lock`` only."""
 
-    lock: threading.RLock = field(default_factory=threading.RLock)  # re-entrant: undo() within unpatch()
+    lock: Lock = field(default_factory=Lock)  # re-entrant: undo() within unpatch()
     hooks: dict[str, Hook] = field(default_factory=dict)  # all ever made: one imported while patched works again
     users: Counter[str] = field(default_factory=Counter)  # how many want the hook of a name in place
     rebound: list[tuple[types.ModuleType, str, Hook]] = field(default_factory=list)

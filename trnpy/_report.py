@@ -12,7 +12,6 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._calibration import machine_id
+from trnpy._locks import Lock
 from trnpy._policy import HYSTERESIS, Attention, current_policy
 from trnpy._report_tally import DEVICE, STRIDE, Call, Tally, merged, ran_on
 from trnpy._report_text import NOTICEABLE, duration, plain, show, uncalibrated
@@ -169,7 +169,7 @@ class Ledger:
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for the reader
         self._pending: deque[tuple[Decision, float, float, _Site, int]] = deque()
-        self._lock = threading.RLock()  # re-entrant: a signal handler may call in the middle of _fold
+        self._lock = Lock()  # a signal handler may call in the middle of _fold
         self._sites: dict[tuple[int, int], _Site] = {}  # by id of code, and instruction
         self._elsewhere = _Site(None, *_UNKNOWN)
         self._tallies: dict[tuple[str, str, str, str, str, int], Tally] = {}
@@ -455,7 +455,7 @@ class Process:
     ledger: Ledger | None = None
     last: Ledger | None = None  # closed most recently
     opened: tuple[Ledger, ...] = ()  # the last of which records
-    lock = threading.RLock()  # re-entrant: a signal handler may open one
+    lock = Lock()  # a signal handler may open one
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import types
 import weakref
 from collections import OrderedDict, deque
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from trnpy._locks import Lock
 
 SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
 MOST = 4096  # places remembered: views of one array could be without number
@@ -109,7 +110,7 @@ class _Open:
     """What is resident now, in any thread."""
 
     residents: tuple[Resident, ...] = ()
-    lock = threading.Lock()  # of changes; readers take the tuple as it is
+    lock = Lock()  # of changes; readers take the tuple as it is
 
 
 def resident(*arrays: np.ndarray) -> Resident:
@@ -151,7 +152,7 @@ class Cache:
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._freed: deque[Hashable] = deque()  # keys of arrays that died, at any moment and in any thread
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     @property
     def nbytes(self) -> int:
@@ -189,7 +190,8 @@ class Cache:
             self.misses += 1
             entry.value, entry.nbytes = None, 0  # its memory, before more is taken
             value = make()
-            if self._room(nbytes(value), limit, key):
+            # Another thread may have written while it was copied, and may write back what was there.
+            if fingerprint(array) == mark and self._room(nbytes(value), limit, key):
                 entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
             return value
 

@@ -1,6 +1,7 @@
 """The device runtime without a device: torch tensors on the CPU, kernels by the simulator, behind the same code."""
 
 import os
+import re
 import subprocess
 import sys
 import types
@@ -208,9 +209,19 @@ def found(monkeypatch):
     """As on a machine whose device and packages are all there."""
     monkeypatch.setattr(_engine, "MISSING", "")
     monkeypatch.setattr(_engine, "RESTING", frozenset({"none"}))
-    _engine._neuron_engine.cache_clear()
+    _engine._opened.cache_clear()
     yield
-    _engine._neuron_engine.cache_clear()
+    _engine._opened.cache_clear()
+
+
+def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
+    monkeypatch.setattr(_engine, "neuron_route", lambda: CPU)
+    assert trnpy.available() == (True, "")
+    monkeypatch.setattr(_engine.os, "getpid", lambda: 0)  # as after a fork
+    available, why = trnpy.available()
+    assert not available and re.match(r"the device belongs to process \d+, .* by spawn$", why)
+    with trnpy.policy(device="neuron"), pytest.raises(DeviceUnavailable, match="by spawn"):
+        trnpy.explain(trnpy.matmul, np.eye(2), np.eye(2))
 
 
 def test_a_device_is_used_where_it_is_found(found, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 import weakref
 from collections import Counter, deque
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trnpy._locks import Lock
 from trnpy._nki.hardware import Hardware
 
 
@@ -80,7 +80,7 @@ class Memory:
         self.limit = limit
         self._held = 0
         self._freed: deque[int] = deque()  # bytes of buffers that died, at any moment and in any thread
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def used(self) -> int:
