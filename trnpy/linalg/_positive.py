@@ -181,7 +181,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
 
-    A single matrix, and stacks of one sign, take half the operations and come out exactly Hermitian.
+    A single matrix, and real stacks of one sign, take half the operations and come out exactly Hermitian.
     """
     negative = int(np.count_nonzero(f < 0))
     mixed = 0 < negative < f.size
