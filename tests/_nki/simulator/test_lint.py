@@ -1,5 +1,6 @@
 """Tests of the lint: every rule catches the bug planted for it, and correct kernels pass."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 
 import trnpy._nki.kernels
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
+from tests._nki.simulator.planted_backend import BACKEND, TWINS
 from tests._nki.simulator.planted_engines import ENGINES
 from tests._nki.simulator.planted_runs import CORRECT, MEMORY
+from trnpy._nki.simulator.dialects import DIALECTS
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_source
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
@@ -54,9 +57,9 @@ def test_our_own_kernels_have_no_error_in_their_source(path):
     assert errors(lint_file(path)) == ()
 
 
-def test_there_are_39_rules_each_with_a_source_and_a_pass():
-    assert sorted(RULES) == list(range(1, 40))
-    assert all(rule.source and rule.passes for rule in RULES.values())
+def test_there_are_47_rules_each_with_a_source_a_pass_and_the_front_ends_it_holds_for():
+    assert sorted(RULES) == list(range(1, 48))
+    assert all(rule.source and rule.passes and set(rule.dialects) <= set(DIALECTS) for rule in RULES.values())
     assert set(DECIDED_ELSEWHERE) <= set(RULES)
 
 
@@ -68,7 +71,7 @@ def launched(text: str, planted: Planted, folder) -> tuple[Finding, ...]:
     return lint_launch(kernel, arrays, target=planted.target)
 
 
-RUNS = (*MEMORY, *ENGINES)
+RUNS = (*MEMORY, *ENGINES, *BACKEND)
 
 
 @pytest.mark.parametrize("planted", RUNS, ids=lambda p: p.id)
@@ -82,6 +85,20 @@ def test_a_bug_that_a_launch_shows_is_found_at_its_line(planted: Planted, tmp_pa
 @pytest.mark.parametrize(("name", "text", "arrays", "lnc"), CORRECT, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_correct_launch_gives_no_error(name, text, arrays, lnc, tmp_path):
     assert errors(launched(text, Planted(0, "E", text, arrays, lnc=lnc), tmp_path)) == ()
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda p: p.id)
+def test_the_twin_of_a_bug_of_the_backend_passes(twin: Planted, tmp_path):
+    found = launched(twin.text, twin, tmp_path)
+    assert errors(found) == () and (twin.rule, "E") not in {(f.rule, f.severity) for f in found}
+
+
+def test_what_is_listed_for_a_kernel_is_noted_with_its_rule(tmp_path):
+    outside = next(p for p in BACKEND if p.note == "psum outside")
+    (tmp_path / "kernel.py").write_text(HEAD + outside.text)
+    kernel = replace(load_kernel(tmp_path / "kernel.py", "kernel"), listed={40: "not mended yet"})
+    found = lint_launch(kernel, tuple(np.array(a) for a in outside.args))
+    assert [f.rule for f in found if f.rule >= 40] == [40] and errors(found) == ()
 
 
 def test_a_bank_taken_by_the_compiler_is_missed_by_a_kernel_that_needs_all_eight(tmp_path, monkeypatch):

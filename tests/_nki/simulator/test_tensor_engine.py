@@ -402,23 +402,6 @@ def test_a_memset_between_products_is_refused_too():
     refusal(kernel, rule=24)
 
 
-def test_an_inferred_flag_must_not_change_between_iterations_of_a_device_loop():
-    def kernel(a, b, before):
-        dst, left, right = psum(8, 16), on_chip(a), on_chip(b)
-        if before:
-            nisa.nc_matmul(dst=dst, stationary=left, moving=right)
-
-        def body(i):
-            nisa.nc_matmul(dst=dst, stationary=left, moving=right)
-
-        nl.fori_loop(0, 3, body)
-        return to_hbm(dst)
-
-    a, b = values((128, 8)), values((128, 16), seed=1)
-    np.testing.assert_array_equal(run(kernel, a, b, True), 4 * (a.T @ b))
-    refusal(kernel, a, b, False, rule=24)
-
-
 def test_operands_on_different_partitions_are_noted():
     def kernel(a, b):
         dst = psum(8, 16)

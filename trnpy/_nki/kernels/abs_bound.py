@@ -27,8 +27,10 @@ def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
     nisa.memset(dst=least, value=NOTHING, engine=nisa.engine.vector)
     m_block, n_block = m_tiles * blocks.TILE, n_tiles * blocks.TILE_N
     pools = blocks.pools_of(dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, m_size=m_block, n_size=n_block)
-    for m0, m_size, m_count in blocks.pieces(extent=m, block=m_block):
-        for n0, n_size, n_count in blocks.pieces(extent=n, block=n_block):
+    for m_piece in blocks.pieces(extent=m, block=m_block):
+        m0, m_size, m_count = m_piece
+        for n_piece in blocks.pieces(extent=n, block=n_block):
+            n0, n_size, n_count = n_piece
             _blocks(
                 a=a, b=b, least=least, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles, m0=m0, m_size=m_size,
                 m_count=m_count, n0=n0, n_size=n_size, n_count=n_count, pools=pools,

@@ -79,9 +79,12 @@ def _to_digits(half, out, stack, nao, nleft, top):
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
     used = 0
-    for l0, l_size, l_count in pieces(extent=stack, block=group):
-        for c0, c_size, c_count in pieces(extent=nleft, block=width):
-            for n0, n_size, n_count in pieces(extent=nao, block=TILE):
+    for l_piece in pieces(extent=stack, block=group):
+        l0, l_size, l_count = l_piece
+        for c_piece in pieces(extent=nleft, block=width):
+            c0, c_size, c_count = c_piece
+            for n_piece in pieces(extent=nao, block=TILE):
+                n0, n_size, n_count = n_piece
                 source = offsets(
                     pattern=[[l_size * nao * nleft, l_count], [c_size, c_count], [n_size * nleft, n_count]],
                     start=(l0 * nao + n0) * nleft + c0,

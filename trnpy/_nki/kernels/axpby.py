@@ -23,8 +23,10 @@ def axpby(x, y=None, alpha=None, beta=None, form="float32"):
     m, n = x.shape
     out = nl.ndarray((m, n), dtype=_format(form=form), buffer=nl.shared_hbm)
     scales = (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta))
-    for m0, m_size, m_count in blocks.pieces(extent=m, block=TURN * blocks.TILE):
-        for n0, n_size, n_count in blocks.pieces(extent=n, block=COLUMNS):
+    for m_piece in blocks.pieces(extent=m, block=TURN * blocks.TILE):
+        m0, m_size, m_count = m_piece
+        for n_piece in blocks.pieces(extent=n, block=COLUMNS):
+            n0, n_size, n_count = n_piece
             table = blocks.offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
 
             def block(t, table=table, m_size=m_size, n_size=n_size):

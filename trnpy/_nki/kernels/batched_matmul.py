@@ -40,7 +40,7 @@ def batched_matmul(a, b, a_rows=True, b_rows=True, m_tiles=4, n_tiles=2, k_tiles
     a_flat = a.reshape((a.shape[0] * a.shape[1], a.shape[2]))
     b_flat = b.reshape((b.shape[0] * b.shape[1], b.shape[2]))
     c_flat = c.reshape((c.shape[0] * c.shape[1], c.shape[2]))
-    if batch > 1 and max(m, k, n) <= SMALL:
+    if batch > 1 and max(max(m, k), n) <= SMALL:
         _small(a=a_flat, b=b_flat, c=c_flat, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, batch=batch, jumps=jumps)
     else:
         blocks.product(
@@ -75,7 +75,7 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
     item = 4 if a.dtype == nl.float32 else 2
     per_matrix = item * len(k_parts) * (m + n) + 4 * len(m_parts) * n
     per_matrix = per_matrix + item * k * ((len(m_parts) if a_rows else 0) + (0 if b_rows else len(n_parts)))
-    group = max(1, min(GROUP_MAX, GROUP_BYTES // per_matrix, (batch + GROUPS - 1) // GROUPS))
+    group = max(1, min(min(GROUP_MAX, GROUP_BYTES // per_matrix), (batch + GROUPS - 1) // GROUPS))
     banks, turns = [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
@@ -185,7 +185,8 @@ def _operand(side, k, k_parts, at, base, count, pools):
     strips = _load(x=side["x"], at=at, base=base, jump=side["jump"], parts=side["outer"], width=k, count=count)
     found = []
     used = 0
-    for start, step, size in k_parts:
+    for item in k_parts:
+        start, step, size = item
         tile = nl.ndarray((size, count * side["size"]), dtype=side["x"].dtype, buffer=nl.sbuf)
         bank, filled, done = pools[1][used % TURN_BANKS], 0, 0
         for j in range(count):
@@ -216,10 +217,12 @@ def _load(x, at, base, jump, parts, width, count):
     if together > 1:
         tile = nl.ndarray((parts[0][2], count * together * width), dtype=x.dtype, buffer=nl.sbuf)
         _move(x=x, at=at, base=base, jump=jump, tile=tile, width=together * width, count=count, store=False)
-        for start, _, _ in parts:
+        for item in parts:
+            start, _, _ = item
             found.append((tile, together * width, start * width))
         return found
-    for start, _, rows in parts:
+    for item in parts:
+        start, _, rows = item
         tile = nl.ndarray((rows, count * width), dtype=x.dtype, buffer=nl.sbuf)
         _move(x=x, at=at, base=base + start * width, jump=jump, tile=tile, width=width, count=count, store=False)
         found.append((tile, width, 0))

@@ -69,7 +69,8 @@ def broadcast(scalar):
 def offsets(pattern, start):
     """Offsets in elements of the blocks that a device loop visits, as a (1, count) table on the chip."""
     count = 1
-    for _, length in pattern:
+    for part in pattern:
+        _, length = part
         count = count * length
     table = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
     nisa.iota(dst=table, pattern=pattern, offset=start)
@@ -222,8 +223,10 @@ def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=
     )
     tables = turn_tables(a=a, b=b, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles)
     a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]  # from one row of C to the next
-    for m0, m_size, m_count in pieces(extent=m, block=m_block):
-        for n0, n_size, n_count in pieces(extent=n, block=n_block):
+    for m_piece in pieces(extent=m, block=m_block):
+        m0, m_size, m_count = m_piece
+        for n_piece in pieces(extent=n, block=n_block):
+            n0, n_size, n_count = n_piece
             # n outside m: a block of B stays while those of A pass.
             a_at = offsets(pattern=[[jumps[0], batch], [0, n_count], [m_size * a_step, m_count]], start=m0 * a_step)
             b_at = offsets(pattern=[[jumps[1], batch], [n_size * b_step, n_count], [0, m_count]], start=n0 * b_step)

@@ -53,7 +53,8 @@ def products(plan, depth, half, c_at):
         for e in range(digits):
             d = e if plan["wrap"] else digits - 1 - e
             room = EXACT if strict or d < digits - RELAXED_GROUPS else RELAXED * EXACT
-            for times, firsts in _pairs(d=d, halved=plan["halved"]):
+            for item in _pairs(d=d, halved=plan["halved"]):
+                times, firsts = item
                 pairs = []
                 for q in range(0, depth, TILE):
                     for x in firsts:

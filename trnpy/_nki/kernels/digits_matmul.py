@@ -84,16 +84,21 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
     size = batch * m * n
     if lower:
         size = 0
-        for m0, m_size, m_count in pieces(extent=m, block=m_block):
-            for n0, n_size, n_count in pieces(extent=n, block=n_block):
-                for above, _ in _spans(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count):
+        for m_piece in pieces(extent=m, block=m_block):
+            m0, m_size, m_count = m_piece
+            for n_piece in pieces(extent=n, block=n_block):
+                n0, n_size, n_count = n_piece
+                for item in _spans(m0=m0, m_size=m_size, m_count=m_count, n0=n0, n_size=n_size, n_count=n_count):
+                    above, _ = item
                     size = size + (m_count - above) * m_size * n_size
     c = nl.ndarray((words, size) if lower else (words, batch * m, n), dtype=nl.int32, buffer=nl.shared_hbm)
     plan["c"] = c
     plan["plane"] = size
     done = 0
-    for m0, m_size, m_count in pieces(extent=m, block=m_block):
-        for n0, n_size, n_count in pieces(extent=n, block=n_block):
+    for m_piece in pieces(extent=m, block=m_block):
+        m0, m_size, m_count = m_piece
+        for n_piece in pieces(extent=n, block=n_block):
+            n0, n_size, n_count = n_piece
             plan["m_size"] = m_size
             plan["n_size"] = n_size
             plan["row"] = n_size if lower else n
@@ -102,7 +107,8 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
                 for part in range(2 if halved else 1):
                     plan["halved"] = halved and part == 0
                     firsts, stops = [], []
-                    for above, below in spans:
+                    for item in spans:
+                        above, below = item
                         firsts.append(below if part == 1 else above)
                         stops.append(below if plan["halved"] else m_count)
                     tables, count = _lower_tables(
@@ -140,7 +146,8 @@ def _spans(m0, m_size, m_count, n0, n_size, n_count):
 def _ahead(pattern, start):
     """Where blocks begin, with room for one more: a block looks up where the next one begins."""
     count = 1
-    for _, length in pattern:
+    for item in pattern:
+        _, length = item
         count = count * length
     table = nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf)
     nisa.iota(dst=table[0:1, 0:count], pattern=pattern, offset=start)

@@ -39,8 +39,10 @@ def digits_split(x, width, places, turned=False, packed=False):
     if turned:
         for _ in range(TURN_BANKS):
             banks.append(nl.ndarray((TILE, BLOCK), dtype=nl.bfloat16, buffer=nl.psum))
-    for r0, r_size, r_count in pieces(extent=rows, block=BLOCK):
-        for c0, c_size, c_count in pieces(extent=columns, block=BLOCK):
+    for r_piece in pieces(extent=rows, block=BLOCK):
+        r0, r_size, r_count = r_piece
+        for c_piece in pieces(extent=columns, block=BLOCK):
+            c0, c_size, c_count = c_piece
             x_at = offsets(
                 pattern=[[width * c_size, c_count], [r_size * x.shape[1], r_count]],
                 start=r0 * x.shape[1] + width * c0,

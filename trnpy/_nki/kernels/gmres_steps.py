@@ -86,9 +86,10 @@ def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):
         krylov.add_multiple(x=direction, factor=share, y=x)
         nisa.tensor_scalar(dst=share, data=share, op0=nl.multiply, operand0=-1.0)
         krylov.add_multiple(x=image, factor=share, y=rs)
-        for kept, new, place, width in (
+        for part in (
             (images, image, at, length), (directions, direction, at, length), (inverses, inverse, done, 1),
         ):  # fmt: skip
+            kept, new, place, width = part
             pattern = [[kept.shape[1], TILE], [1, width]]
             target = kept.ap(pattern=pattern, offset=0, scalar_offset=place, indirect_dim=1)
             nisa.tensor_copy(dst=target, src=new, engine=nisa.engine.vector)

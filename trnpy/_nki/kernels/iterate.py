@@ -52,8 +52,10 @@ def multiply(work, a, b, out, transposed=False, alpha=None, c0=None, beta=None):
     tables = blocks.turn_tables(a=a, b=b, a_rows=a_rows, b_rows=True, k=k, k_tiles=work["k_tiles"])
     step = a.shape[1] if a_rows else 1  # in a, from one row of the product to the next
     pools = work["pools"]
-    for m0, m_size, m_count in blocks.pieces(extent=m, block=side_of(extent=m)):
-        for n0, n_size, n_count in blocks.pieces(extent=n, block=side_of(extent=n)):
+    for m_piece in blocks.pieces(extent=m, block=side_of(extent=m)):
+        m0, m_size, m_count = m_piece
+        for n_piece in blocks.pieces(extent=n, block=side_of(extent=n)):
+            n0, n_size, n_count = n_piece
             a_at = blocks.offsets(pattern=[[0, n_count], [m_size * step, m_count]], start=m0 * step)
             b_at = blocks.offsets(pattern=[[n_size, n_count], [0, m_count]], start=n0)
             out_at = blocks.offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
@@ -119,7 +121,8 @@ def measure(x, less_identity=False):
         dst=identity, pattern=[[1, blocks.TILE]], channel_multiplier=-1, on_true_tile=ones, on_false_value=0.0,
         cmp_op=nl.equal,
     )  # fmt: skip
-    for start, size, count in blocks.pieces(extent=n, block=blocks.TILE):
+    for item in blocks.pieces(extent=n, block=blocks.TILE):
+        start, size, count = item
         at = blocks.offsets(pattern=[[size * (n + 1), count]], start=start * (n + 1))
 
         def diagonal(t, at=at, size=size):
@@ -134,8 +137,10 @@ def measure(x, less_identity=False):
             _add(tile=part, to=found[0:size, 0:1])
 
         nl.fori_loop(0, count, diagonal)
-    for start, size, count in blocks.pieces(extent=n, block=blocks.TILE):
-        for column, width, columns in blocks.pieces(extent=n, block=STRIP):
+    for item in blocks.pieces(extent=n, block=blocks.TILE):
+        start, size, count = item
+        for columns_piece in blocks.pieces(extent=n, block=STRIP):
+            column, width, columns = columns_piece
             at = blocks.offsets(pattern=[[size * n, count], [width, columns]], start=start * n + column)
 
             def strip(t, at=at, size=size, width=width):

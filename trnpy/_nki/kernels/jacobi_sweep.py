@@ -100,7 +100,8 @@ def _patterns():
     _selected(dst=moves[:, :, 0:1], ones=wide[:, :, 0:1], pattern=[[-2, HALF], [0, 1]], offset=2)
     _selected(dst=moves[:, :, 1:2], ones=wide[:, :, 1:2], pattern=[[-2, HALF], [0, 1]], offset=-3)
     last = blocks.TILE - 1
-    for column, player in ((0, 0), (2, 1), (last, last - 1)):
+    for slot in ((0, 0), (2, 1), (last, last - 1)):
+        column, player = slot
         _selected(dst=move[:, column : column + 1], ones=ones[:, column : column + 1], pattern=[[0, 1]], offset=-player)
     index = nl.ndarray((blocks.TILE, 1), dtype=nl.int32, buffer=nl.sbuf)
     odd = nl.ndarray((blocks.TILE, 1), dtype=nl.int32, buffer=nl.sbuf)

@@ -168,7 +168,8 @@ def _clear(job):
     for x in (job["sums"], job["parts"]):
         nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
     for store in job["stores"]:
-        for h, t in store:
+        for part in store:
+            h, t = part
             nisa.memset(dst=h, value=0.0, engine=nisa.engine.vector)
             nisa.memset(dst=t, value=0.0, engine=nisa.engine.gpsimd)
     for work in job["works"]:
@@ -265,7 +266,8 @@ def _products(job, r, depth, half, begun, used):
     if digits == 1 and not begun:
         nisa.memset(dst=low, value=0.0, engine=nisa.engine.vector)
     started = [begun, begun or digits == 1]  # whether high and low hold something
-    for d, pairs in groups:
+    for part in groups:
+        d, pairs = part
         room = EXACT if d < digits - ROUNDED_GROUPS else len(pairs)
         for first in range(0, len(pairs), room):
             bank = job["banks"][used % SUM_BANKS][0:height, :]
@@ -377,7 +379,8 @@ def _exchange(job, r, partner, last, whole, column):
     ranges = [(0, stop, 2)] if whole else [(own, stop, 1)]
     if not whole and r > 0:
         ranges.append((0, own, 2))
-    for start, end, kind in ranges:
+    for part in ranges:
+        start, end, kind = part
         pairs = [(work["u"][0:height, start:end], banks[1][0:height, start:end])]
         if split:
             pairs.append((work["grid"][0:height, start:end], banks[0][0:height, start:end]))

@@ -40,7 +40,8 @@ def sampled_matmul(a, b, left_at, right_at, masks=None, mask_at=None):
 
     def turn(t):
         for q in range(TURN):
-            for x, table, slots in ((a, left_table, lefts), (b, right_table, rights)):
+            for part in ((a, left_table, lefts), (b, right_table, rights)):
+                x, table, slots = part
                 at = rows.look(source=table[:, q:count], j=t)
                 width = x.shape[1]
                 for i in range(tiles):

@@ -24,8 +24,10 @@ def scale_combine(x, rows, columns):
     """
     _, m, n = x.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    for m0, m_size, m_count in blocks.pieces(extent=m, block=blocks.TILE):
-        for n0, n_size, n_count in blocks.pieces(extent=n, block=BLOCK):
+    for m_piece in blocks.pieces(extent=m, block=blocks.TILE):
+        m0, m_size, m_count = m_piece
+        for n_piece in blocks.pieces(extent=n, block=BLOCK):
+            n0, n_size, n_count = n_piece
             x_at = blocks.offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
             row_at = blocks.offsets(pattern=[[0, n_count], [m_size, m_count]], start=m0)
             column_at = blocks.offsets(pattern=[[n_size, n_count], [0, m_count]], start=n0)

@@ -47,8 +47,10 @@ def schwarz_screened_spmm(a, b, counts, turns=None, words=3, m_tiles=4, k_tiles=
         edges = nl.ndarray(turns.shape, dtype=nl.int32, buffer=nl.sbuf)
         nisa.dma_copy(dst=edges, src=turns)
     done = 0
-    for m0, m_size, m_count in pieces(extent=m, block=m_tiles * TILE):
-        for n0, n_size, n_count in pieces(extent=n, block=TILE_N):
+    for m_piece in pieces(extent=m, block=m_tiles * TILE):
+        m0, m_size, m_count = m_piece
+        for n_piece in pieces(extent=n, block=TILE_N):
+            n0, n_size, n_count = n_piece
             count = m_count * n_count
             tables = (
                 offsets(pattern=[[0, n_count], [m_size, m_count]], start=m0),

@@ -111,7 +111,8 @@ def _walk(count, high, low):
     """high max(i, j) and low min(i, j) for the pairs of ``count`` blocks, once each, as tables on the chip."""
     rounds = count // 2  # the last one half used when the count is even
     found = []
-    for scale, op in ((high, nl.maximum), (low, nl.minimum)):
+    for part in ((high, nl.maximum), (low, nl.minimum)):
+        scale, op = part
         ring = blocks.offsets(pattern=[[0, 2], [scale, count]], start=0)
         first = blocks.offsets(pattern=[[0, rounds], [scale, count]], start=0)
         second = nl.ndarray((1, rounds * count), dtype=nl.int32, buffer=nl.sbuf)

@@ -40,8 +40,10 @@ def turn(x, out, m_tiles, n_tiles):
         outs.append(nl.ndarray((blocks.TILE, rows), dtype=dtype, buffer=nl.sbuf))
     for _ in range(BANKS):
         banks.append(nl.ndarray((blocks.TILE, width), dtype=dtype, buffer=nl.psum))
-    for m0, m_size, m_count in blocks.pieces(extent=m, block=HALVES * rows):
-        for n0, n_size, n_count in blocks.pieces(extent=n, block=columns):
+    for m_piece in blocks.pieces(extent=m, block=HALVES * rows):
+        m0, m_size, m_count = m_piece
+        for n_piece in blocks.pieces(extent=n, block=columns):
+            n0, n_size, n_count = n_piece
             pattern = [[m_size * n, m_count], [n_size, n_count]]
             x_at = blocks.offsets(pattern=pattern, start=m0 * n + n0)
             pattern = [[m_size, m_count], [n_size * m, n_count]]

@@ -27,7 +27,8 @@ def invert_tiles(a, out, lower, turned, unit, size):
     repeats = []
     for i in range(SMALL):
         repeats.append(_repeat(row=i))
-    for start, extent, count in blocks.pieces(extent=n, block=size):
+    for part in blocks.pieces(extent=n, block=size):
+        start, extent, count = part
         a_at = blocks.offsets(pattern=[[extent * (n + 1), count]], start=start * (n + 1))
         out_at = blocks.offsets(pattern=[[extent * blocks.TILE, count]], start=start * blocks.TILE)
 
@@ -204,7 +205,8 @@ def _unit_columns(tiles):
 def _double(straight, across, inverse, turned, masks, tiles, banks):
     """From inverses of order 16 to 128, in place: [A 0; B C]^-1 has -C^-1 B A^-1 where M - M B M has it."""
     below, below_turned, first, second = _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles), _wide(tiles=tiles)
-    for mask, mask_turned in masks:
+    for part in masks:
+        mask, mask_turned = part
         nisa.tensor_tensor(dst=below, data1=straight, data2=mask[:, 0:tiles, :], op=nl.multiply)
         nisa.tensor_tensor(dst=below_turned, data1=across, data2=mask_turned[:, 0:tiles, :], op=nl.multiply)
         _products(stationary=below_turned, moving=inverse, dst=first, tiles=tiles, banks=banks[0:2])

@@ -111,7 +111,8 @@ def _panel(job, places, p, extent, solved, left):
     pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, len(diagonal)], [1, blocks.TILE]]
     source = blocks.flat(job["inverses"]).ap(pattern=pattern, offset=0, scalar_offset=at[3], indirect_dim=0)
     nisa.dma_copy(dst=inverses, src=source)
-    for c0, width, count in blocks.pieces(extent=r, block=COLUMNS * blocks.TILE_N):
+    for c_piece in blocks.pieces(extent=r, block=COLUMNS * blocks.TILE_N):
+        c0, width, count = c_piece
         c_at = blocks.offsets(pattern=[[width, count]], start=c0)
 
         def columns(t, c_at=c_at, width=width):

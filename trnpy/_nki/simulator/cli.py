@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.simulator.cost import Cost, price, rows
+from trnpy._nki.simulator.dialects import ALL, DEFAULT, DIALECTS, PARSER, TRACER, chosen
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import MODES, TARGETS, Kernel, Result, Specification, run
@@ -25,6 +26,10 @@ from trnpy._nki.simulator.table import print_table
 from trnpy._nki.simulator.timeline import write_timeline
 
 USAGE_ERROR = 2
+NKI_HELP = (
+    f"front end whose refusals hold: {', '.join(DIALECTS)}; default {DEFAULT}",
+    f"front ends whose refusals are shown: {', '.join(DIALECTS)}, several with commas, or all, the default",
+)
 INDEX_RANGE = 128  # integers given to a kernel count up to this: valid row indices of any tile
 
 
@@ -44,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--dtype", action="append", default=[], metavar="float32", help="one for all, or one each")
         command.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a compile-time argument")
         command.add_argument("--target", choices=sorted(TARGETS), default="trn2")
+        command.add_argument("--nki", metavar="DIALECT", help=NKI_HELP[command is lint])
         command.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of the launch")
         command.add_argument("--seed", type=int, default=0, help="of the random inputs and of reordering")
         command.add_argument("--json", action="store_true")
@@ -128,24 +134,29 @@ def _load(file: Path, name: str | None, lnc: int) -> Kernel:
 
 def _lint(options: argparse.Namespace) -> int:
     if options.rules:
-        lines = [(str(r.number), r.subject, ", ".join(r.passes), r.source) for r in RULES.values()]
-        print_table("rules of the lint", ("rule", "subject", "decided by", "documented in"), lines)
+        lines = [
+            (str(r.number), r.subject, ", ".join(r.passes), ", ".join(r.dialects), r.source) for r in RULES.values()
+        ]
+        print_table("rules of the lint", ("rule", "subject", "decided by", "holds for", "source"), lines)
         elsewhere = [(str(number), why) for number, why in DECIDED_ELSEWHERE.items()]
         print_table("what of them a run here cannot settle", ("rule", "why, and who answers"), elsewhere)
         return 0
-    found = list(environment(os.environ, options.lnc)) if options.environment else []
+    dialects = chosen(options.nki or ALL)
+    found = list(environment(os.environ, options.lnc, options.target, dialects)) if options.environment else []
     if options.file is None:
         if not options.environment:
             raise ValueError("lint needs a FILE (or --rules, or --environment)")
         _show(found, options)
         return 1 if errors(found) else 0
     file, name = _split(options.file)
-    found += lint_file(file, name)
+    found += lint_file(file, name, dialects)
     if options.shape:
         kernel = _load(file, name, options.lnc)
-        launched = lint_launch(kernel, _arrays(options), _values(options), options.target)
-        same = str(file.resolve())
-        found += [dataclasses.replace(f, file=str(file)) if f.file == same else f for f in launched]
+        # What a parser refuses in the source is found already: a launch shows the rest, once for each way of running.
+        for nki in dict.fromkeys(TRACER if d == PARSER else d for d in dialects):
+            launched = lint_launch(kernel, _arrays(options), _values(options), options.target, nki=nki)
+            same = str(file.resolve())
+            found += [dataclasses.replace(f, file=str(file)) if f.file == same else f for f in launched]
     _show(sorted(set(found)), options)
     if not options.shape and not options.json:
         print("source rules only: give --shape (and --dtype, --arg) to check a run as well")
@@ -167,6 +178,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "line": finding.line,
         "rule": finding.rule,
         "severity": finding.severity,
+        "nki": list(finding.dialects),
         "message": finding.message,
         "source": finding.source,
     }
@@ -176,7 +188,11 @@ def _simulate(options: argparse.Namespace) -> int:
     file, name = _split(options.file)
     kernel = _load(file, name, options.lnc)
     arguments = _arrays(options)
-    result = run(kernel, arguments, _values(options), target=options.target, mode=options.mode, seed=options.seed)
+    nki, *others = chosen(options.nki or DEFAULT)
+    if others:
+        raise ValueError(f"--nki {options.nki}: a run is for one front end")
+    settings = {"target": options.target, "mode": options.mode, "seed": options.seed, "nki": nki}
+    result = run(kernel, arguments, _values(options), **settings)
     costs = [price(trace) for trace in result.traces]
     found = lint_trace(result.traces)
     if options.timeline:

@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
+from trnpy._nki.simulator import backend
+from trnpy._nki.simulator.dialects import DEFAULT, Dialect
 from trnpy._nki.simulator.errors import HERE, SimulatorError, source_location
 from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
 from trnpy._nki.simulator.record import Allocation, Buffer, Engine, Instruction, Loop, Note, Operand, Trace
@@ -124,6 +126,8 @@ class Run:
     ordered: int = 0  # depth of nl.no_reorder blocks
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
     domains: Domains = "refuse"  # what an activation outside its documented range does
+    nki: Dialect = DEFAULT  # the front end that the kernel is for
+    listed: frozenset[int] = frozenset()  # rules of backend.py that are noted instead of refused
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:
@@ -220,7 +224,12 @@ def issue(
     for role, tensor in targets:
         if tensor.storage.readonly:
             raise SimulatorError(f"{opcode}: {role} is a constant or a read-only input array and cannot be written")
-    position = _record(run, opcode, engine, sources, targets, options, name) if run.recording else -1
+    position = -1
+    if run.recording:
+        backend.check_instruction(run, opcode, engine, sources, targets)
+        if engine == "dma":
+            backend.check_dma(run, opcode, sources, targets, skip)
+        position = _record(run, opcode, engine, sources, targets, options, name)
     pending: Pending | None = None
     if compute is not None and run.mode != "trace":
         if run.scheduler is None or keeps:

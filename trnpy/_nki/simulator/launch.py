@@ -7,15 +7,19 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.simulator.backend import check_size
 from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, Domains, Mode, Run
 from trnpy._nki.simulator.cores import CoreGroup
+from trnpy._nki.simulator.dialects import DEFAULT, DIALECTS, PARSER, Dialect
 from trnpy._nki.simulator.dtypes import STORAGE, Array, dtype_name
 from trnpy._nki.simulator.errors import KERNEL, SimulatorError
+from trnpy._nki.simulator.lint_source import lint_source
 from trnpy._nki.simulator.memory import Storage, check_capacity, fresh
 from trnpy._nki.simulator.objects import NKIObject
 from trnpy._nki.simulator.record import Buffer, Trace
@@ -60,6 +64,7 @@ class Kernel:
     grid: bool = False  # whether it was indexed
     target: str = DEFAULT_TARGET  # when called directly
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction: those it runs after
+    listed: Mapping[int, str] = field(default_factory=dict)  # rules of backend.py it is known to break, and why
 
     @property
     def __name__(self) -> str:
@@ -103,6 +108,7 @@ class Launch:
     idents: Any = field(default_factory=itertools.count)
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
     inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
+    arguments: list[Storage] = field(default_factory=list)
     copies: list[tuple[Array, Array]] = field(default_factory=list)  # (caller's array, contiguous stand-in)
 
     @property
@@ -149,7 +155,7 @@ class Launch:
         storage = Storage(
             next(self.idents), tuple(shape), device_dtype, "hbm", name=name, shared=self.many, written=True
         )
-        return whole(storage)
+        return self._given(storage)
 
     def _array(self, array: Array, name: str) -> NkiTensor:
         dtype = _argument_dtype(array.dtype, name)
@@ -171,6 +177,11 @@ class Launch:
             )
             storage.readonly = not array.flags.writeable
             self.inputs[key] = storage
+        return self._given(storage)
+
+    def _given(self, storage: Storage) -> NkiTensor:
+        storage.argument = True
+        self.arguments.append(storage)
         return whole(storage)
 
     def output(self, value: Any) -> Any:
@@ -237,6 +248,7 @@ class Simulation:
     perturb_fp32: bool = False
     seed: int = 0
     domains: Domains = "refuse"
+    nki: Dialect = DEFAULT
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs: an array, or a tuple of them."""
@@ -256,6 +268,8 @@ class Simulation:
             raise SimulatorError(f"{kernel.__name__}[2]: {hardware.name} has no logical cores of two", rule=37)
         token = KERNEL.set(kernel.__name__)
         try:
+            if self.nki == PARSER:
+                _parse(kernel)
             return self._launch(kernel, hardware, args, kwargs)
         finally:
             KERNEL.reset(token)
@@ -266,6 +280,10 @@ class Simulation:
         tensors = tuple(launch.argument(value, str(position)) for position, value in enumerate(args))
         named = {key: launch.argument(value, key) for key, value in kwargs.items()}
         runs = [self._core(kernel, launch, rank) for rank in range(kernel.lnc)]
+        for storage in launch.arguments:
+            code = kernel.function.__code__
+            place = {"file": code.co_filename, "line": code.co_firstlineno}
+            check_size(runs[0], storage.shape, storage.nbytes, f"argument {storage.name}", **place)
         bodies = [partial(_execute, run, kernel, tensors, named) for run in runs]
         returned = [bodies[0]()] if kernel.lnc == 1 else cores.run(bodies)
         traces = tuple(_finished(run) for run in runs)
@@ -280,8 +298,18 @@ class Simulation:
         scheduler = Scheduler(rng) if self.mode == "reorder" else None
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
-            scheduler=scheduler, domains=self.domains, schedule=kernel.schedule,
+            scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
+            listed=frozenset(kernel.listed),
         )  # fmt: skip
+
+
+def _parse(kernel: Kernel) -> None:
+    """Refuse what the parsing front end refuses in the kernel's source."""
+    code = kernel.function.__code__
+    text = Path(code.co_filename).read_text()
+    for found in lint_source(text, code.co_filename, code.co_name, (PARSER,)):
+        if found.severity == "E" and found.dialects == (PARSER,):
+            raise SimulatorError(found.message, rule=found.rule, file=found.file, line=found.line)
 
 
 def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -342,16 +370,19 @@ def simulate(
     perturb_fp32: bool = False,
     seed: int = 0,
     domains: Domains = "refuse",
+    nki: Dialect = DEFAULT,
 ) -> Simulation:
     """``simulate(kernel)(*arrays)``.
 
     target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
     no memory for HBM, "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
     perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
-    documented range in the trace instead of refusing it.
+    documented range in the trace instead of refusing it. ``nki``: the front end whose refusals hold.
     """
     machine(target)
-    return Simulation(kernel, target, mode, perturb_fp32, seed, domains)
+    if nki not in DIALECTS:
+        raise SimulatorError(f"nki {nki!r}: expected one of {', '.join(DIALECTS)}")
+    return Simulation(kernel, target, mode, perturb_fp32, seed, domains, nki)
 
 
 def run(kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any) -> Result:

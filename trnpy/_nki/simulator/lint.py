@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trnpy._nki.simulator.context import Mode
+from trnpy._nki.simulator.dialects import DEFAULT, DIALECTS, SEVEN, Dialect
 from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import run
+from trnpy._nki.simulator.launch import machine, run
 from trnpy._nki.simulator.lint_source import lint_source
 from trnpy._nki.simulator.lint_trace import BANK_TAKER, from_error, lint_trace
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
+
+DEFAULT_LNC = 2  # of neuronx-cc from trn2 on (NKI 0.7 migration guide)
 
 __all__ = [
     "DECIDED_ELSEWHERE",
@@ -28,20 +31,25 @@ __all__ = [
 ]
 
 
-def lint_file(path: Path, kernel: str | None = None) -> tuple[Finding, ...]:
+def lint_file(path: Path, kernel: str | None = None, nki: tuple[Dialect, ...] = DIALECTS) -> tuple[Finding, ...]:
     """Findings that the text of ``path`` decides; see lint_source."""
-    return lint_source(path.read_text(), str(path), kernel)
+    return lint_source(path.read_text(), str(path), kernel, nki)
 
 
 def lint_launch(
-    kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, target: str = "trn2", mode: Mode = "run"
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    target: str = "trn2",
+    mode: Mode = "run",
+    nki: Dialect = DEFAULT,
 ) -> tuple[Finding, ...]:
     """Findings of one simulated launch: what the simulator refused, or the rules on its trace.
 
     A refusal ends the run, so it is the only finding; correct it and look again.
     """
     try:
-        result = run(kernel, args, kwargs, target=target, mode=mode)
+        result = run(kernel, args, kwargs, target=target, mode=mode, nki=nki)
     except SimulatorError as error:
         found = from_error(error)
         seen = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
@@ -53,10 +61,18 @@ def lint_launch(
     return lint_trace(result.traces)
 
 
-def environment(variables: Mapping[str, str], lnc: int = 1) -> tuple[Finding, ...]:
-    """Findings on the variables of an instance, for a launch on ``lnc`` cores: rules 11, 37 and 39."""
+def environment(
+    variables: Mapping[str, str], lnc: int = 1, target: str = "trn2", nki: tuple[Dialect, ...] = DIALECTS
+) -> tuple[Finding, ...]:
+    """Findings on the variables of an instance, for a launch on ``lnc`` cores of ``target``: rules 11, 37 and 39."""
     found = []
     cores = variables.get("NEURON_LOGICAL_NC_CONFIG")
+    if cores is None and lnc != DEFAULT_LNC and machine(target).generation > 2 and SEVEN in nki:
+        message = (
+            f"NCC_EVRF066: the kernel is for LNC {lnc}, neuronx-cc compiles for {DEFAULT_LNC} on {target}: set "
+            f"NEURON_LOGICAL_NC_CONFIG={lnc} or --lnc {lnc}"
+        )
+        found.append(Finding("environment", 0, 37, "E", message, (SEVEN,)))
     if cores is not None and cores != str(lnc):
         message = f"NEURON_LOGICAL_NC_CONFIG={cores}, but the launch is on {lnc}; the two must be equal"
         found.append(Finding("environment", 0, 37, "E", message))

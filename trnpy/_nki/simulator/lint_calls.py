@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from trnpy._nki.simulator.dialects import PARSER, SEVEN, TRACER, TRACERS
 from trnpy._nki.simulator.lint_scope import LOOPS, Function, Module, Violation, body_nodes, dotted, is_jit
 from trnpy._nki.simulator.rules import Severity
 
@@ -106,8 +107,19 @@ def _names(function: Function, module: Module) -> Iterator[Violation]:
                     yield decorator, 10, "E", f"nki.jit({keyword.arg}=) was removed in 0.3"
 
 
+def _arithmetic(node: ast.expr, register: str, counter: bool) -> Iterator[Violation]:
+    """Rule 6: Python computes with no register, but for the NkiScalar that counts a loop of 0.7."""
+    advice = "compute in SBUF and register_load it"
+    yield node, 6, "E", f"'add' expected (int, int), got (int, object): arithmetic on {register!r}; {advice}", (PARSER,)
+    if counter:
+        yield node, 6, "E", f"arithmetic on the counter {register!r} is a TypeError; {advice}", (TRACER,)
+    else:
+        yield node, 6, "E", f"arithmetic on register {register!r} is a TypeError; {advice}", TRACERS
+
+
 def _loops(function: Function, module: Module, registers: frozenset[str]) -> Iterator[Violation]:
     """Rule 6: one kind of compile-time loop, no register where Python needs a value."""
+    scalars = {a.arg for body in function.loop_bodies.values() for a in body.args.args[:1]}
 
     def holds_register(node: ast.AST) -> str | None:
         return next((n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in registers), None)
@@ -118,12 +130,8 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
             if name in STATIC_LOOPS:
                 yield node, 6, "W", f"{name} is range under a deprecated name"
             elif name == DYNAMIC_RANGE:
-                yield (
-                    node,
-                    6,
-                    "W",
-                    "nl.dynamic_range is deprecated and refused by the tracing front end; use nl.fori_loop",
-                )
+                yield node, 6, "W", "nl.dynamic_range is deprecated; use nl.fori_loop", (PARSER, TRACER)
+                yield node, 6, "E", "nl.dynamic_range was removed in 0.7; use nl.fori_loop", (SEVEN,)
             elif name in ("range", "int", "float", "bool"):
                 register = next((r for a in node.args if (r := holds_register(a))), None)
                 if register:
@@ -131,8 +139,12 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
         elif isinstance(node, ast.While | ast.If | ast.IfExp):
             register = holds_register(node.test)
             if register:
-                word = "while" if isinstance(node, ast.While) else "if"
-                yield node, 6, "E", f"{word} on register {register!r}; use nl.while_loop or masks on the device"
+                if isinstance(node, ast.While) and isinstance(node.test, ast.Name):
+                    yield node, 6, "W", f"while {register}: is deprecated; use nl.while_loop", (PARSER,)
+                    yield node, 6, "E", f"while on register {register!r} is a TypeError; use nl.while_loop", TRACERS
+                else:
+                    word = "while" if isinstance(node, ast.While) else "if"
+                    yield node, 6, "E", f"{word} on register {register!r}; use nl.while_loop or masks on the device"
         elif isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp):
             operands = (
                 (node.left, node.right)
@@ -143,7 +155,7 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
             )
             register = next((o.id for o in operands if isinstance(o, ast.Name) and o.id in registers), None)
             if register:
-                yield node, 6, "E", f"arithmetic on register {register!r}; compute in SBUF and register_load it"
+                yield from _arithmetic(node, register, register in scalars)
 
 
 def _loop_bodies(function: Function, module: Module) -> Iterator[Violation]:

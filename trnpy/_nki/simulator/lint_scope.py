@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from trnpy._nki.simulator.dialects import Dialect
 from trnpy._nki.simulator.rules import Severity
 
-Violation: TypeAlias = tuple[ast.AST, int, Severity, str]  # where, rule, severity, sentence
+# Where, rule, severity, sentence, and for which dialects where these are not all that the rule holds for.
+Violation: TypeAlias = tuple[ast.AST, int, Severity, str] | tuple[ast.AST, int, Severity, str, tuple[Dialect, ...]]
 
 JIT = ("nki.jit", "nki.compiler.jit", "torch_neuronx.nki_jit", "neuronxcc.nki.jit")
 LOOPS = ("nki.language.fori_loop", "nki.language.while_loop")

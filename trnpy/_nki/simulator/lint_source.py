@@ -1,4 +1,4 @@
-"""Lint rules that the text of a kernel decides: the Python subset, purity and the names it calls (1-5, 8)."""
+"""Lint rules that the text of a kernel decides: the Python subset (lint_parser), purity, values, names called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from trnpy._nki.simulator.dialects import DIALECTS, PARSER, Dialect
 from trnpy._nki.simulator.lint_calls import call_findings, host_findings
+from trnpy._nki.simulator.lint_parser import parser_findings
 from trnpy._nki.simulator.lint_scope import (
     Function,
     Module,
@@ -22,7 +24,7 @@ from trnpy._nki.simulator.lint_scope import (
     loop_bodies,
 )
 from trnpy._nki.simulator.lint_tree import call_tree
-from trnpy._nki.simulator.rules import Finding
+from trnpy._nki.simulator.rules import RULES, Finding
 
 INT32 = (-(2**31), 2**31 - 1)
 FLOAT32_MAX = 3.4028234663852886e38
@@ -44,12 +46,14 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProx
 )
 
 
-def lint_source(text: str, file: str, kernel: str | None = None) -> tuple[Finding, ...]:
+def lint_source(
+    text: str, file: str, kernel: str | None = None, nki: tuple[Dialect, ...] = DIALECTS
+) -> tuple[Finding, ...]:
     """All findings that the text alone decides, ordered by line.
 
     ``kernel`` limits the check to one function and what it calls, here and in files that ``file``
     imports from; without it, every function decorated with nki.jit is a kernel. Raises ValueError when
-    there is none.
+    there is none. Only findings that hold for one of the dialects ``nki`` are given.
     """
     try:
         tree = ast.parse(text)
@@ -63,83 +67,29 @@ def lint_source(text: str, file: str, kernel: str | None = None) -> tuple[Findin
     for reached in calls.reached.values():
         module, node = reached.module, reached.node
         function = Function(reached.place[1], node, reached.kernel, loop_bodies(node, module))
-        for check in (_subset, _signature, _host_library, _purity, _nested_kernels, _values, _outputs, call_findings):
+        for check in CHECKS:
             found |= {_finding(reached.place[0], violation) for violation in check(function, module)}
     for reached in calls.recursive():
         message = f"{reached.place[1]} calls itself; the compiler inlines every call and cannot recurse"
-        found.add(_finding(reached.place[0], (reached.node, 1, "E", message)))
+        found.add(_finding(reached.place[0], (reached.node, 1, "E", message, (PARSER,))))
     own = calls.reached[file, calls.kernels[0]].module
     found |= {_finding(file, v) for v in (*_imports(tree), *host_findings(tree, own, calls.kernels))}
-    return tuple(sorted(found))
+    return tuple(sorted(f for f in found if set(f.dialects) & set(nki)))
 
 
 def _finding(file: str, violation: Violation) -> Finding:
-    node, rule, severity, message = violation
-    return Finding(file, getattr(node, "lineno", 1), rule, severity, message)
-
-
-def _subset(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 1: statements and expressions that the compiler's front end does not know."""
-    names = {
-        ast.Lambda: "lambda",
-        ast.ListComp: "list comprehension",
-        ast.SetComp: "set comprehension",
-        ast.DictComp: "dict comprehension",
-        ast.GeneratorExp: "generator expression",
-        ast.Yield: "yield",
-        ast.YieldFrom: "yield from",
-        ast.Await: "await",
-        ast.Try: "try/except",
-        ast.Global: "global",
-        ast.Nonlocal: "nonlocal",
-        ast.NamedExpr: "assignment expression :=",
-        ast.Match: "match",
-        ast.ClassDef: "class",
-        ast.Import: "import",
-        ast.ImportFrom: "import",
-        ast.AsyncFunctionDef: "async def",
-        ast.Set: "set",
-    }
-    for node in body_nodes(function.node):
-        word = names.get(type(node))
-        if word:
-            yield node, 1, "E", f"{word} is not part of the kernel language; write it with loops and plain statements"
-        elif isinstance(node, ast.FunctionDef) and node.name not in function.loop_bodies:
-            yield node, 1, "E", f"nested function {node.name!r} is not the body of a fori_loop or while_loop"
-        elif isinstance(node, ast.With):
-            for item in node.items:
-                call = item.context_expr
-                if not (isinstance(call, ast.Call) and dotted(call.func, module) == "nki.language.no_reorder"):
-                    yield node, 1, "E", "the only context manager of the kernel language is nl.no_reorder()"
-        elif isinstance(node, ast.Call):
-            if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-                yield node, 1, "E", "star-arguments in a call are not part of the kernel language"
-        elif isinstance(node, ast.Delete):
-            yield node, 1, "W", "del is not in the language guide"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bytes | complex):
-            yield node, 1, "E", f"{type(node.value).__name__} is not a value of the kernel language"
-    arguments = function.node.args
-    if arguments.vararg or arguments.kwarg:
-        yield function.node, 1, "E", f"{function.name} takes star-arguments"
-    for decorator in function.node.decorator_list:
-        if not is_jit(decorator, module):
-            yield decorator, 1, "E", f"{function.name} carries a decorator other than nki.jit"
+    node, rule, severity, message, *dialects = violation
+    holds = dialects[0] if dialects else RULES[rule].dialects
+    return Finding(file, getattr(node, "lineno", 1), rule, severity, message, holds)
 
 
 def _signature(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 2: identity tests, keyword-only parameters, list defaults, subscripts in tuple targets."""
+    """Rule 2: identity tests, list defaults."""
     for node in body_nodes(function.node):
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-            yield node, 2, "E", "'is' tests identity, which the compiler does not have; compare with == or !="
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Tuple | ast.List) and any(
-                    isinstance(t, ast.Subscript) for t in ast.walk(target)
-                ):
-                    yield node, 2, "E", "a subscript cannot be a target of tuple unpacking; assign it on its own line"
+            sentence = "'is' tests identity, which the compiler does not have; compare with == or !="
+            yield node, 2, "E", sentence, (PARSER,)
     arguments = function.node.args
-    if arguments.kwonlyargs:
-        yield function.node, 2, "E", f"{function.name} has keyword-only parameters; remove the '*' from its signature"
     if function.kernel:
         for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d)):
             if isinstance(default, ast.List | ast.Dict | ast.Set):
@@ -241,14 +191,10 @@ def _nested_kernels(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _values(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 8: integers are int32, floats float32, dictionary keys strings, classes NKIObjects."""
+    """Rule 8: integers are int32, floats float32, classes NKIObjects."""
     inner: set[int] = set()
     for node in body_nodes(function.node):
-        if isinstance(node, ast.Dict):
-            for key in node.keys:
-                if key is not None and not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
-                    yield key, 8, "E", "a dictionary key is not a string literal"
-        elif isinstance(node, ast.Name) and node.id in module.classes and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Name) and node.id in module.classes and isinstance(node.ctx, ast.Load):
             bases = [ast.unparse(b).split(".")[-1] for b in module.classes[node.id].bases]
             if len(bases) != 1 or bases[0] not in BASES:
                 yield node, 8, "E", f"class {node.id} must inherit from NKIObject and nothing else"
@@ -293,3 +239,8 @@ def _number_fits(node: ast.expr, value: int | float) -> Iterator[Violation]:
         digits = repr(value).split("e")[0].replace(".", "").replace("-", "").strip("0")
         if len(digits) > FLOAT32_DIGITS and struct.unpack("f", struct.pack("f", value))[0] != value:
             yield node, 8, "W", f"{value!r} has more digits than float32 keeps"
+
+
+CHECKS: tuple[Callable[[Function, Module], Iterator[Violation]], ...] = (
+    parser_findings, _signature, _host_library, _purity, _nested_kernels, _values, _outputs, call_findings
+)  # fmt: skip

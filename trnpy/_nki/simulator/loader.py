@@ -12,17 +12,20 @@ import importlib.util
 import itertools
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from trnpy._nki import kernels
+from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator import collectives, isa, language
 from trnpy._nki.simulator.context import DEFAULT_TARGET
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, simulate
 
+OWN = Path(kernels.__file__).resolve().parent
 NKI_VERSION = "0.6.0"
 REMOVED_JIT_OPTIONS = ("mode", "platform_target", "debug_kernel")
 INIT = "__init__.py"
@@ -187,7 +190,8 @@ def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
         name = kernels[0]
     found = vars(module).get(name)
     if isinstance(found, Kernel):
-        return found
+        listed = LISTED.get(name, {}) if Path(path).resolve().parent == OWN else {}
+        return replace(found, listed=listed)
     if isinstance(found, FunctionType):
         return Kernel(found, target=DEFAULT_TARGET)
     raise SimulatorError(f"{path} has no kernel named {name}", file=str(path), line=0)

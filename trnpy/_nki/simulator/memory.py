@@ -143,8 +143,9 @@ class Storage:
     """
 
     __slots__ = (
-        "address", "buffer", "cache", "data", "dtype", "file", "ident", "line", "name", "partition_start",
-        "partitions", "products", "readonly", "row_bytes", "scope", "shape", "shared", "started", "written",
+        "address", "argument", "buffer", "cache", "chains", "data", "dtype", "file", "ident", "line", "loop", "name",
+        "partition_start", "partitions", "products", "readonly", "reused", "row_bytes", "scope", "shape", "shared",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -175,10 +176,13 @@ class Storage:
         self.row_bytes = _product(shape) * itemsize // self.partitions
         self.data = data
         self.readonly = False
+        self.argument = False  # whether the launch was given it
         self.scope: Any = None  # the iteration of a device loop that it was made in
+        self.loop: Any = None  # the device loop that uses it, of PSUM
+        self.chains: dict[Any, int] = {}  # PSUM regions that hold sums nobody has read, and of how many products
+        self.reused = False  # whether sums of products were read from it
         nbytes = self.partitions * self.row_bytes
         self.written = Marks(nbytes, itemsize, written)
-        self.started: Any = None  # the device loop and iteration in which a product last overwrote it
         self.products = Marks(nbytes, itemsize, False) if buffer == "psum" else None
         self.cache: dict[Any, Array] = {}  # float32 copies of tiles; emptied by every write
 

@@ -1,4 +1,4 @@
-"""The 39 lint rules: what each forbids, where the documentation says so, and which pass decides it."""
+"""The lint rules: what each forbids, where that is said, which pass decides it, and for which front ends it holds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from trnpy._nki.simulator.dialects import DIALECTS, PARSER, Dialect, shown
 
 Severity = Literal["E", "W"]
 Pass = Literal["source", "trace", "run", "environment"]
@@ -27,6 +29,11 @@ ISA = "nki/api/nki/isa/__init__.py"
 LANGUAGE = "nki/api/nki/language/__init__.py"
 NOTES = "release-notes/components/nki.rst"
 FLAGS = "compiler/neuronx-cc/faq.rst"
+# The parsing front end, in the open.
+PARSING = "leanprover/KLR: KLR/NKI/Simplify.lean"
+# Notes of users who ran kernels on trn1 and trn2 with NKI 0.6.
+KILN = "foxl-ai/kiln: docs/neuron-notes.md"
+DNS = "aws-samples/sample-spectral-dns-on-aws-neuron: docs/neuron-rules.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class Rule:
     subject: str
     source: str  # path in aws-neuron-sdk
     passes: tuple[Pass, ...]  # which of ours decide it; "run": the simulator refuses while executing
+    dialects: tuple[Dialect, ...] = DIALECTS  # that refuse it; some findings of a rule hold for fewer
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,31 +56,33 @@ class Finding:
     rule: int
     severity: Severity
     message: str
+    dialects: tuple[Dialect, ...] = DIALECTS
 
     @property
     def source(self) -> str:
         return RULES[self.rule].source if self.rule in RULES else SIMULATOR
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.severity}{self.rule:02d} {self.message} [{self.source}]"
+        code = f"{self.severity}{self.rule:02d}"
+        return f"{self.file}:{self.line}: {code} {shown(self.dialects)}{self.message} [{self.source}]"
 
 
-def _rule(number: int, subject: str, source: str, *passes: Pass) -> Rule:
-    return Rule(number, subject, source, passes)
+def _rule(number: int, subject: str, source: str, *passes: Pass, nki: tuple[Dialect, ...] = DIALECTS) -> Rule:
+    return Rule(number, subject, source, passes, nki)
 
 
 RULES: Mapping[int, Rule] = MappingProxyType(
     {
         r.number: r
         for r in (
-            _rule(1, "statement outside the kernel language", COMPILER, "source"),
+            _rule(1, "Python that the parser does not take", PARSING, "source", nki=(PARSER,)),
             _rule(2, "signature or operator the compiler rejects", MIGRATION, "source"),
             _rule(3, "host library inside a kernel", MIGRATION, "source", "run"),
             _rule(4, "kernel that is not a pure function of its arguments", GUIDE, "source"),
             _rule(5, "compiled kernel called from a kernel", MIGRATION, "source", "run"),
             _rule(6, "loop form, or a register where only compile-time values go", LOOPS, "source", "run"),
             _rule(7, "what a device loop may hold", LANGUAGE, "source", "run"),
-            _rule(8, "value outside int32, float32 and string keys", GUIDE, "source"),
+            _rule(8, "value outside int32 and float32", GUIDE, "source", nki=(PARSER,)),
             _rule(9, "unrolled size and recompilation", LOOPS, "source", "trace"),
             _rule(10, "name removed or deprecated", NOTES, "source", "run"),
             _rule(11, "on-chip memory beyond the target", ARCH, "trace", "run"),
@@ -104,6 +114,14 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(37, "two cores and the launch grid", LNC, "source", "trace", "run", "environment"),
             _rule(38, "target left to its default", SIMULATOR, "source"),
             _rule(39, "framework route around the kernel", FLAGS, "source", "environment"),
+            _rule(40, "PSUM of a device loop made outside it", f"{KILN} (NCC_IBIR092)", "run"),
+            _rule(41, "on-chip operand at a run-time offset", f"{KILN} (NCC_IBIR829, NCC_IBIR040)", "run"),
+            _rule(42, "two sums of products in one PSUM tensor", f"{KILN} (probe_psum_interleave)", "run"),
+            _rule(43, "accumulate=None on PSUM that was read", KILN, "run"),
+            _rule(44, "DMA that a device loop cannot hold", f"{KILN} (NCC_IGCA103, NCC_ISQI001)", "run"),
+            _rule(45, "HBM tensor beyond 2 GiB", f"{DNS} (rule 10)", "run"),
+            _rule(46, "device loop inside a device loop", "aws-neuron/aws-neuron-sdk#1346 (NCC_ICFG018)", "run"),
+            _rule(47, "trip count beyond 32 bits", "nki/api/nki/language/__init__.py (fori_loop, 2.33)", "run"),
         )
     }
 )

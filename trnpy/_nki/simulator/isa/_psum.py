@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware
+from trnpy._nki.simulator.context import hardware
 from trnpy._nki.simulator.dtypes import Array
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.memory import Mask
@@ -36,11 +36,7 @@ def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool)
         raise SimulatorError(f"{opcode}: a transpose does not accumulate", rule=24)
     if transpose or accumulate is False:
         return False
-    if accumulate is not None:
-        return _inferred(opcode, dst, accumulate)
-    flag = _inferred(opcode, dst, None)
-    _check_one_flag(opcode, dst, flag)
-    return flag
+    return _inferred(opcode, dst, accumulate)
 
 
 def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
@@ -60,26 +56,6 @@ def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Ma
             f"{opcode}: accumulation onto PSUM {found} is undefined; start with accumulate=False", rule=24
         )
     return products.mask(dst)
-
-
-def _check_one_flag(opcode: str, dst: NkiTensor, added: bool | Mask) -> None:
-    """Refuse an inferred flag that would have to change between iterations of a device loop.
-
-    The loop's body is one instruction: it cannot overwrite in the first iteration and add in the next.
-    """
-    run = current()
-    if not run.loop_stack:
-        return
-    loop, iteration = run.loop_stack[-1], run.scopes[-1]
-    started = dst.storage.started
-    if added is False:
-        dst.storage.started = (loop, iteration)
-    elif started is not None and started[0] is loop and started[1] is not iteration:
-        raise SimulatorError(
-            f"{opcode}: accumulate is inferred to overwrite in the first iteration of a device loop and to add in "
-            "later ones, but the body is one instruction: start the accumulation before the loop",
-            rule=24,
-        )
 
 
 def store_product(dst: NkiTensor, a: Array, b: Array, addition: bool | Mask) -> None:

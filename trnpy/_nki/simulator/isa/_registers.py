@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, register_value
+from trnpy._nki.simulator.dialects import SEVEN
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.isa._enums import nc_version
 from trnpy._nki.simulator.isa._lanes import write_integers
-from trnpy._nki.simulator.registers import VirtualRegister
+from trnpy._nki.simulator.registers import NkiScalar, VirtualRegister
 from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = [
-    "NkiInstruction", "NkiValidationError", "VirtualRegister", "get_nc_sub_version", "get_nc_version",
-    "register_alloc", "register_load", "register_move", "register_store",
+    "NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "get_nc_sub_version", "get_nc_version",
+    "register_alloc", "register_load", "register_move", "register_store", "scalar_load", "scalar_store",
 ]  # fmt: skip
 
 NkiValidationError = SimulatorError
@@ -41,6 +42,8 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
 def _writable(register: Any, what: str) -> VirtualRegister:
     if not isinstance(register, VirtualRegister):
         raise SimulatorError(f"{what}: dst is {type(register).__name__}; need a register of nisa.register_alloc")
+    if isinstance(register, NkiScalar):
+        raise SimulatorError(f"{what}: dst is an NkiScalar, which never changes; need a register", rule=6)
     if register.frozen:
         raise SimulatorError(f"{what}: the variable of a device loop is read-only", rule=7)
     return register
@@ -81,6 +84,8 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
     """The one element of dst = src."""
     if dst.size != 1 or dst.storage.buffer == "psum":
         raise SimulatorError(f"register_store: dst {dst!r}; need one element in SBUF or HBM")
+    if isinstance(src, NkiScalar):
+        raise SimulatorError("register_store: src is an NkiScalar; use nisa.scalar_store", rule=6)
     value = register_value(src, "register_store")
 
     def compute() -> None:
@@ -88,3 +93,48 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
         write_integers("register_store", dst, np.asarray(value, np.int64))
 
     return issue("register_store", "sync", {}, {"dst": dst}, compute)
+
+
+def _needs_scalars(what: str) -> None:
+    dialect = current().nki
+    if dialect != SEVEN:
+        raise SimulatorError(f"{what}: NkiScalar is NKI 0.7's, traced; the run is for {dialect}", rule=10)
+
+
+def scalar_load(src: NkiTensor) -> NkiScalar:
+    """The one element of src, an int32 tensor in SBUF or HBM, as a scalar that computes.
+
+    Source: nki.isa.scalar_load (Neuron 2.33).
+    """
+    _needs_scalars("scalar_load")
+    if src.size != 1 or src.storage.buffer == "psum" or src.dtype != "int32":
+        raise SimulatorError(f"scalar_load: src {src!r}; need one int32 in SBUF or HBM", rule=6)
+    _flush()
+    found: list[int] = []
+
+    def compute() -> None:
+        found.append(int(src.read().reshape(-1)[0]))
+
+    issue("scalar_load", "sync", {"src": src}, {}, compute)
+    _flush()
+    return NkiScalar(found[0] if found else None)
+
+
+def scalar_store(dst: NkiTensor, value: NkiScalar) -> None:
+    """The one element of dst, an int32 tensor in SBUF or HBM, = value.
+
+    Source: nki.isa.scalar_store (Neuron 2.33).
+    """
+    _needs_scalars("scalar_store")
+    if not isinstance(value, NkiScalar):
+        raise SimulatorError(
+            f"scalar_store: value is {value!r}; an NkiScalar is needed, memset writes constants", rule=6
+        )
+    if dst.size != 1 or dst.storage.buffer == "psum" or dst.dtype != "int32":
+        raise SimulatorError(f"scalar_store: dst {dst!r}; need one int32 in SBUF or HBM", rule=6)
+
+    def compute() -> None:
+        assert value.value is not None
+        write_integers("scalar_store", dst, np.asarray(value.value, np.int64))
+
+    issue("scalar_store", "sync", {}, {"dst": dst}, compute)

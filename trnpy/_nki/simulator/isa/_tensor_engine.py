@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
+from trnpy._nki.simulator.backend import check_product
 from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, note
 from trnpy._nki.simulator.dtypes import STORAGE, Array
 from trnpy._nki.simulator.errors import SimulatorError
@@ -60,6 +61,8 @@ def nc_matmul(
     addition = added("nc_matmul", dst, accumulate, is_transpose)
     run = current()
     position = len(run.instructions)
+    if run.recording and not is_transpose:
+        check_product(run, dst, accumulate, addition is True)
     # A factor of 0 or 1 loses nothing, whatever the array does with the other one.
     onezero = is_stationary_onezero or is_moving_onezero
     perturbed = run.perturb_fp32 and stationary.dtype == "float32" and not onezero

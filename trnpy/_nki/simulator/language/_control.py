@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from trnpy._nki.simulator import backend
 from trnpy._nki.simulator.context import LoopRecord, Run, Scope, current, note, register_value
+from trnpy._nki.simulator.dialects import SEVEN
 from trnpy._nki.simulator.errors import SimulatorError, source_location
 from trnpy._nki.simulator.names import MemoryRegion
-from trnpy._nki.simulator.registers import VirtualRegister
+from trnpy._nki.simulator.registers import NkiScalar, VirtualRegister
 from trnpy._nki.simulator.views import DynamicSlice
 
 __all__ = [
@@ -36,9 +38,11 @@ static_range = affine_range
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """A device loop in the syntax that 0.6 deprecates; its variable is a register."""
-    note(6, "nl.dynamic_range is deprecated and is refused by the tracing front end: use nl.fori_loop")
-    lower, upper = (0, start) if stop is None else (start, stop)
     run = current()
+    if run.nki == SEVEN:
+        raise SimulatorError("nl.dynamic_range was removed in NKI 0.7: use nl.fori_loop", rule=6)
+    note(6, "nl.dynamic_range is deprecated, and removed in 0.7: use nl.fori_loop")
+    lower, upper = (0, start) if stop is None else (start, stop)
     values, executions = _trips(run, lower, upper, step, "dynamic_range")
     with _device_loop(run) as record:
         for value in values:
@@ -46,18 +50,22 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
                 yield VirtualRegister(value, frozen=True)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], None], step: int = 1) -> None:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
     """Device loop over range(lower, upper, step), bounds integers or registers.
 
-    The body runs once per iteration with a new read-only register, and is recorded once. Tensors made in
-    it cannot be used outside. In trace-only mode it runs once.
+    The body runs once per iteration with a new read-only register (in 0.7 a scalar, where no bound is a register),
+    and is recorded once. Tensors made in it cannot be used outside. In trace-only mode it runs once.
     """
     run = current()
     values, executions = _trips(run, lower, upper, step, "fori_loop")
+    registers = [b for b in (lower, upper) if isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar)]
+    scalars = run.nki == SEVEN and not registers
     with _device_loop(run) as record:
         for value in values:
             with _iteration(run, record, executions):
-                body_fun(VirtualRegister(value, frozen=True))
+                returned = body_fun(NkiScalar(value) if scalars else VirtualRegister(value, frozen=True))
+            if returned is not None:
+                raise SimulatorError("fori_loop: the body returns a value; what it computes goes to memory", rule=7)
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
@@ -83,6 +91,7 @@ def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iter
         raise SimulatorError(f"{what}: step {step!r} must be a positive compile-time integer", rule=6)
     bounds = []
     for bound in (lower, upper):
+        backend.check_bound(bound, what)
         if isinstance(bound, VirtualRegister):
             bounds.append(register_value(bound, what))
         elif isinstance(bound, int) and not isinstance(bound, bool):
@@ -101,6 +110,8 @@ def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iter
 @contextmanager
 def _device_loop(run: Run) -> Iterator[LoopRecord]:
     """Open the record of a loop: a new one, or that of the same loop in an earlier outer iteration."""
+    if run.recording:
+        backend.check_nesting(run)
     if run.ordered:
         raise SimulatorError("a device loop inside nl.no_reorder: put nl.no_reorder inside the loop's body", rule=7)
     parent = run.loop_stack[-1] if run.loop_stack else None

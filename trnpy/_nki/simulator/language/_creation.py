@@ -11,6 +11,7 @@ import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from trnpy._nki.simulator import isa
+from trnpy._nki.simulator.backend import check_size
 from trnpy._nki.simulator.context import Run, current, issue
 from trnpy._nki.simulator.dtypes import STORAGE, convert, dtype_name, is_integer
 from trnpy._nki.simulator.errors import SimulatorError, source_location
@@ -111,6 +112,8 @@ def _storage(
         storage = found or launch.allocate(shape, dtype, kind, shared=True, name=name, location=location)
         launch.shared[key] = storage
     storage.scope = run.scopes[-1] if run.scopes else None
+    if kind == "hbm":
+        check_size(run, shape, storage.nbytes, name or "tensor")
     return storage
 
 

@@ -1,0 +1,232 @@
+"""One kernel for each rule of the backend, with one planted bug, and its twin that does the same and passes.
+
+``PAIRS``: rule, severity, target, note, statements with the bug, statements without, arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests._nki.simulator.planted import Planted, normal
+from tests._nki.simulator.planted_runs import kernel
+
+PRODUCT = (normal(128, 64), normal(128, 512, seed=1))
+THREE = (normal(128, 64), normal(128, 64, seed=1))
+TABLE = (normal(128, 64), np.arange(8, dtype=np.int32).reshape(1, 8))
+
+HEAD = """
+left, right = fetch(a), fetch(b)
+total = sbuf((64, b.shape[1]), nl.float32)
+nisa.memset(dst=total, value=0.0)
+turns = nisa.register_alloc(3)
+"""
+SUM = """
+    nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=False)
+    nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.add)
+"""
+OUTSIDE = (
+    HEAD
+    + "bank = psum(total.shape, nl.float32)\ndef step(i):"
+    + SUM
+    + "nl.fori_loop(0, turns, step)\nreturn put(total)"
+)
+INSIDE = OUTSIDE.replace(
+    "bank = psum(total.shape, nl.float32)\ndef step(i):", "def step(i):\n    bank = psum(total.shape, nl.float32)"
+)
+
+TWO_LOOPS = (
+    HEAD
+    + """
+bank = psum(total.shape, nl.float32)
+nisa.activation(dst=bank, op=nl.copy, data=total)
+def first(i):
+    nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.add)
+def second(i):
+    nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.subtract)
+nl.fori_loop(0, turns, first)
+nl.fori_loop(0, turns, second)
+return put(total)
+"""
+)
+ONE_LOOP = TWO_LOOPS.replace("nl.fori_loop(0, turns, second)\n", "")
+
+LOOKED_UP = """
+t, table = fetch(x), fetch(places)
+out = sbuf((128, 8), nl.float32)
+turns = nisa.register_alloc(8)
+def step(i):
+    nisa.tensor_copy(dst=out[:, nl.ds(i, 1)], src=t[:, 0:1])
+nl.fori_loop(0, turns, step)
+return put(out)
+"""
+THROUGH_HBM = """
+t = fetch(x)
+found = nl.ndarray((8, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+turns = nisa.register_alloc(8)
+def step(i):
+    row = found.ap(pattern=[[1, 128], [1, 1]], scalar_offset=i, indirect_dim=0)
+    nisa.dma_copy(dst=row, src=t[:, 0:1])
+nl.fori_loop(0, turns, step)
+return found
+"""
+REGISTER = """
+t, table = fetch(x), fetch(places)
+bound = nisa.register_alloc()
+turns = nisa.register_alloc(1)
+def step(i):
+    nisa.register_load(bound, table[0:1, nl.ds(i, 1)])
+nl.fori_loop(0, turns, step)
+return put(t)
+"""
+REGISTER_OF_A_TILE = REGISTER.replace(
+    "    nisa.register_load(bound, table[0:1, nl.ds(i, 1)])",
+    "    here = sbuf((1, 1), nl.int32)\n"
+    "    nisa.dma_copy(dst=here, src=places.ap(pattern=[[8, 1], [1, 1]], scalar_offset=i, indirect_dim=1))\n"
+    "    nisa.register_load(bound, here)",
+)
+OFFSET_IN_A_TILE = """
+t, table = fetch(x), fetch(places)
+out = sbuf((128, 1), nl.float32)
+nisa.tensor_copy(dst=out, src=t.ap(pattern=[[64, 128], [1, 1]], scalar_offset=table[0:1, 3:4], indirect_dim=1))
+return put(out)
+"""
+OFFSET_IN_A_REGISTER = OFFSET_IN_A_TILE.replace(
+    "out = sbuf", "r = nisa.register_alloc()\nnisa.register_load(r, table[0:1, 3:4])\nout = sbuf"
+).replace("scalar_offset=table[0:1, 3:4]", "scalar_offset=r")
+
+CHAINS = """
+left, right = fetch(a), fetch(b)
+{banks}
+for j in range(2):
+    for q in range(2):
+        nisa.nc_matmul(
+            dst={bank}, stationary=left[:, 0:32], moving=right[:, 32 * j : 32 * j + 32], accumulate=q > 0
+        )
+out = sbuf((32, 64), nl.float32)
+for j in range(2):
+    nisa.tensor_copy(dst=out[:, 32 * j : 32 * j + 32], src={bank})
+return put(out)
+"""
+SIDE_BY_SIDE = CHAINS.format(banks="one = psum((32, 64), nl.float32)", bank="one[:, 32 * j : 32 * j + 32]")
+ONE_EACH = CHAINS.format(
+    banks="banks = []\nfor _ in range(2):\n    banks.append(psum((32, 32), nl.float32))", bank="banks[j]"
+)
+INTERLEAVED = """
+left, right = fetch(a), fetch(b)
+one = psum((32, 64), nl.float32)
+for q in range(2):
+    for j in range(2):
+        here = one[:, 32 * j : 32 * j + 32]
+        nisa.nc_matmul(dst=here, stationary=left[:, 0:32], moving=right[:, 0:32], accumulate=q > 0)
+out = sbuf((32, 64), nl.float32)
+nisa.tensor_copy(dst=out, src=one)
+return put(out)
+"""
+STARTED_ONLY = INTERLEAVED.replace("range(2):\n    for j", "range(1):\n    for j")
+INFERRED = """
+left, right = fetch(a), fetch(b)
+bank, out = psum((64, 64), nl.float32), sbuf((64, 64), nl.float32)
+for _ in range(2):
+    nisa.nc_matmul(dst=bank, stationary=left, moving=right)
+    nisa.tensor_copy(dst=out, src=bank)
+return put(out)
+"""
+SAID = INFERRED.replace("moving=right)", "moving=right, accumulate=False)")
+
+STATIC_LOAD = """
+out = sbuf(x.shape, nl.float32)
+turns = nisa.register_alloc(2)
+def step(i):
+    t = sbuf(x.shape, nl.float32)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.tensor_copy(dst=out, src=t)
+nl.fori_loop(0, turns, step)
+return put(out)
+"""
+DYNAMIC_LOAD = """
+out = sbuf((64, 64), nl.float32)
+turns = nisa.register_alloc(2)
+def step(i):
+    t = sbuf((64, 64), nl.float32)
+    nisa.dma_copy(dst=t, src=x.ap(pattern=[[64, 64], [1, 64]], scalar_offset=i, indirect_dim=0))
+    nisa.tensor_copy(dst=out, src=t)
+nl.fori_loop(0, turns, step)
+return put(out)
+"""
+GATHER = "x.ap(pattern=[[64, 128], [1, 64]], vector_offset=where, indirect_dim=0)"
+SKIPPING = f"""
+where, out = fetch(i), sbuf((128, 64), nl.float32)
+nisa.memset(dst=out, value=0.0)
+turns = nisa.register_alloc(2)
+def step(j):
+    nisa.dma_copy(dst=out, src={GATHER}, oob_mode=nisa.oob_mode.skip)
+nl.fori_loop(0, turns, step)
+return put(out)
+"""
+CLAMPED = SKIPPING.replace(", oob_mode=nisa.oob_mode.skip", "")
+BIG = """
+t = fetch(x)
+big = nl.ndarray(({rows}, 8192), dtype=nl.float32, buffer=nl.private_hbm)
+return put(t)
+"""
+NESTED = """
+t, u = fetch(x), sbuf(x.shape, nl.float32)
+turns = nisa.register_alloc(2)
+def inner(j):
+    nisa.tensor_copy(dst=u, src=t)
+def outer(i):
+    nl.fori_loop(0, turns, inner)
+nl.fori_loop(0, turns, outer)
+return put(u)
+"""
+UNROLLED = NESTED.replace(
+    "    nl.fori_loop(0, turns, inner)", "    for j in range(2):\n        nisa.tensor_copy(dst=u, src=t)"
+)
+LONG = """
+t = fetch(x)
+def step(i):
+    nisa.tensor_copy(dst=t, src=t)
+nl.fori_loop({first}, {first}, step)
+return put(t)
+"""
+BOTH_IN_PSUM = """
+left, right = fetch(a), fetch(b)
+banks, out = [], sbuf((64, 64), nl.float32)
+for _ in range(2):
+    banks.append(psum((64, 64), nl.float32))
+    nisa.nc_matmul(dst=banks[-1], stationary=left, moving=right, accumulate=False)
+nisa.scalar_tensor_tensor(dst=out, data=banks[0], op0=nl.multiply, operand0=2.0, op1=nl.add, operand1={second})
+return put(out)
+"""
+X = (normal(128, 64),)
+GATHERED = (normal(128, 64), np.arange(128, dtype=np.int32).reshape(128, 1))
+ROWS_OF_X = "x, i"
+
+PAIRS = (
+    (40, "E", "trn2", "psum outside", "a, b", OUTSIDE, INSIDE, PRODUCT),
+    (40, "E", "trn1", "psum of two loops", "a, b", TWO_LOOPS, ONE_LOOP, PRODUCT),
+    (41, "E", "trn1", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE),
+    (41, "W", "trn2", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE),
+    (41, "E", "trn1", "register_load", "x, places", REGISTER, REGISTER_OF_A_TILE, TABLE),
+    (41, "E", "trn2", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_IN_A_REGISTER, TABLE),
+    (42, "E", "trn1", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE),
+    (42, "E", "trn2", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE),
+    (43, "E", "trn2", "inferred", "a, b", INFERRED, SAID, THREE),
+    (44, "E", "trn2", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
+    (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
+    (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=8192), X),
+    (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
+    (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
+    (27, "E", "trn2", "two in psum", "a, b", BOTH_IN_PSUM.format(second="banks[1]"),
+     BOTH_IN_PSUM.format(second="out").replace("nisa.scalar", "nisa.tensor_copy(dst=out, src=banks[1])\nnisa.scalar"),
+     THREE),
+)  # fmt: skip
+
+BACKEND = tuple(
+    Planted(rule, severity, kernel(parameters, wrong), arrays, target=target, note=note)
+    for rule, severity, target, note, parameters, wrong, _, arrays in PAIRS
+)
+TWINS = tuple(
+    Planted(rule, severity, kernel(parameters, right), arrays, target=target, note=note)
+    for rule, severity, target, note, parameters, _, right, arrays in PAIRS
+)

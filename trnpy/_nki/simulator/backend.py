@@ -1,0 +1,151 @@
+"""What the compiler's backend refuses, or gets silently wrong on trn1, of programs that every front end takes.
+
+Each rule was met on real NeuronCores by users of NKI 0.6 (neuronx-cc 2.27); rules.py names the source. Checks see an
+instruction once, in the iteration of a device loop that is recorded: they are about the program, not its values.
+A kernel whose findings are listed with a reason (``Run.listed``) is noted instead of refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trnpy._nki.simulator.dialects import SEVEN
+from trnpy._nki.simulator.errors import SimulatorError, source_location
+from trnpy._nki.simulator.record import Note
+from trnpy._nki.simulator.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from trnpy._nki.simulator.context import Run
+
+LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
+GEN3 = 3
+Operands = list[tuple[str, NkiTensor]]
+
+
+def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Raise, or note what is listed for this kernel."""
+    if rule not in run.listed:
+        raise SimulatorError(message, rule=rule, file=file, line=line)
+    doubt(run, rule, message)
+
+
+def doubt(run: Run, rule: int, message: str) -> None:
+    """Note what is unproven, or listed."""
+    file, line = source_location()
+    run.notes[Note(file, line, rule, message)] = None
+
+
+def check_instruction(run: Run, opcode: str, engine: str, sources: Operands, targets: Operands) -> None:
+    """The rules on one instruction that is being recorded."""
+    for role, tensor in (*sources, *targets):
+        if tensor.storage.buffer == "psum":
+            _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
+        elif tensor.storage.buffer == "sbuf" and tensor.index is not None and engine != "dma":
+            _check_register_offset(run, opcode, role, tensor)
+    if engine == "vector":
+        in_psum = [role for role, t in sources if t.storage.buffer == "psum"]
+        if len(in_psum) > 1:
+            names = " and ".join(repr(role) for role in in_psum[:2])
+            refuse(run, 27, f"{opcode}: {names} cannot both read from PSUM: copy one to SBUF")
+    if engine != "tensor":
+        for _, tensor in sources:
+            if tensor.storage.buffer == "psum":
+                _read(tensor)
+
+
+def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
+    """PSUM that TensorE writes in a device loop is made in that loop's body, and lives in one loop only."""
+    if not run.loop_stack:
+        return
+    storage, loop = tensor.storage, run.loop_stack[-1]
+    inside = storage.scope is run.scopes[-1]
+    if written and engine == "tensor" and not inside:
+        refuse(
+            run, 40,
+            f"NCC_IBIR092: {opcode}: {role} is PSUM made in line {storage.line}, outside the device loop in which "
+            "TensorEngine writes it: allocate it in the loop's body",
+        )  # fmt: skip
+    if storage.loop is not None and storage.loop is not loop:
+        refuse(
+            run, 40,
+            f"NCC_IBIR092: {opcode}: {role} is PSUM made in line {storage.line} that two device loops use: allocate it "
+            "in the body of each",
+        )  # fmt: skip
+    storage.loop = loop
+
+
+def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
+    """On trn1 only addresses in HBM are dynamic; later a register, or in 0.7 a tile, may move an SBUF operand."""
+    assert tensor.index is not None
+    by_tile = isinstance(tensor.index.source, NkiTensor)
+    if run.hardware.generation < GEN3:
+        code = "NCC_IBIR829" if opcode == "register_load" else "NCC_IBIR040"
+        advice = "copy through HBM, where a DMA takes run-time addresses"
+        refuse(run, 41, f"{code}: {opcode}: {role} is SBUF at a run-time offset, which trn1 does not have: {advice}")
+    elif by_tile and run.nki != SEVEN:
+        message = f"NCC_INLA001: {opcode}: {role} is SBUF at an offset that a tile holds: refused before NKI 0.7"
+        refuse(run, 41, f"{message}, load it into a register")
+    else:
+        doubt(run, 41, f"{opcode}: {role} is SBUF at a run-time offset: documented from trn2 on, proven by nobody")
+
+
+def _read(tensor: NkiTensor) -> None:
+    """Take the sums that an instruction reads from those that wait in their PSUM tensor."""
+    storage, region = tensor.storage, tensor.region
+    storage.reused = storage.reused or bool(storage.chains)
+    storage.chains = {r: n for r, n in storage.chains.items() if r.stop <= region.start or region.stop <= r.start}
+
+
+def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
+    """One chain of products at a time in a PSUM tensor, and no inferred flag where a chain was read before."""
+    storage = dst.storage
+    if accumulate is None and storage.reused:
+        refuse(
+            run, 43,
+            f"nc_matmul: accumulate=None on PSUM of line {storage.line} whose products were read: the hardware does "
+            "not know that a new sum begins; pass True or False",
+        )  # fmt: skip
+    region = dst.region
+    others = {r: n for r, n in storage.chains.items() if r != region}
+    if (added and others) or any(n > 1 for n in others.values()):
+        refuse(
+            run, 42,
+            f"nc_matmul: a second sum of products in the PSUM tensor of line {storage.line} before the first is read: "
+            "on trn1 every sum but the last loses its first product; use a tensor for each sum",
+        )  # fmt: skip
+    length = storage.chains.get(region, 0) + 1 if added else 1
+    storage.chains = {**others, region: length}
+
+
+def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
+    """What a DMA inside a device loop may be."""
+    if not run.loop_stack:
+        return
+    if skip:
+        refuse(run, 44, f"NCC_IGCA103: {opcode}: oob_mode.skip inside a device loop: clamp the indices")
+    for role, tensor in (*sources, *targets):
+        if tensor.storage.argument and tensor.index is None:
+            refuse(
+                run, 44,
+                f"NCC_ISQI001: {opcode}: {role} is a kernel input at a compile-time address inside a device loop: give "
+                "it a run-time address, or move it before the loop",
+            )  # fmt: skip
+
+
+def check_size(run: Run, shape: tuple[int, ...], nbytes: int, what: str, **place: Any) -> None:
+    """Byte offsets into one HBM tensor are 32-bit integers."""
+    if nbytes > LARGEST_HBM_BYTES:
+        message = f"{what} {shape} has {nbytes} bytes of HBM; one tensor has at most 2^31: split it"
+        refuse(run, 45, f"NRT_EXEC_HW_ERR_DMA_ABORT: {message}", **place)
+
+
+def check_nesting(run: Run) -> None:
+    """A device loop around a device loop compiled for some and not for others (NCC_ICFG018)."""
+    if run.loop_stack:
+        doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")
+
+
+def check_bound(bound: Any, what: str) -> None:
+    """Trip counts are compared in 32 bits."""
+    if isinstance(bound, int) and not -(2**31) <= bound < 2**31:
+        raise SimulatorError(f"{what}: the bound {bound} does not fit 32 bits, in which trips are counted", rule=47)
