@@ -152,7 +152,7 @@ def specified(slots, blocks, n, digits=0, dtype=BF16):
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("digits, n, unit", [(0, 2048, 4), (7, 512, 4), (9, 512, 2), (12, 512, 2)])
 def test_the_largest_launch_fits_and_the_program_is_short(name, digits, n, unit):
-    arrays = specified(reference.SLOTS, 2048, n, digits, BF16 if digits else np.float32)
+    arrays = specified(reference.SLOTS, 2048 if digits < 9 else 1024, n, digits, BF16 if digits else np.float32)
     bounds = Specification((len(reference.turns(unit)) + 1, reference.ROWS), np.int32)
     keywords = {"unit": unit, "digits": digits, "words": words_for(digits) if digits else 3}
     for more in ((bounds,), ()):

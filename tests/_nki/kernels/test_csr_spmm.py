@@ -62,7 +62,7 @@ def test_lint_finds_no_error(target):
 def test_the_largest_launch_of_groups_fits():
     shape = (TILE, csr_spmm_reference.SLOTS)
     arrays = (
-        *(Specification(shape, np.float32),) * 2, Specification(shape, np.int32), Specification((10**6, 2048)),
+        *(Specification(shape, np.float32),) * 2, Specification(shape, np.int32), Specification((2**18, 2048)),
         Specification((4, 1024), np.int32),
     )  # fmt: skip
     trace = run(GATHER, arrays, mode="trace").trace

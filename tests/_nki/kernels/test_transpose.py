@@ -57,7 +57,7 @@ def test_lint_finds_no_error(target, dtype):
     assert not errors((*lint_launch(KERNEL, (bits((600, 300), dtype),), SMALL_TILES, target=target), *lint_file(FILE)))
 
 
-@pytest.mark.parametrize("shape", [(512, 512), (40000, 40000), (1, 2_000_000), (3_000_000, 700)])
+@pytest.mark.parametrize("shape", [(512, 512), (23168, 23168), (1, 2_000_000), (700_000, 700)])
 def test_the_program_does_not_grow_with_the_operand(shape):
     trace = run(KERNEL, (Specification(shape, np.dtype("f4")),), mode="trace").trace
     print(f"transpose of {shape}: {len(trace.instructions)} compiled instructions")

@@ -6,7 +6,7 @@ import numpy as np
 
 from trnpy._nki.kernels import digits_matmul_reference as product
 
-LARGEST = product.LARGEST
+LARGEST = product.LARGEST // 2  # elements of 4 bytes
 WORDS = 3  # that up to eight digits take
 HEADROOM = 2  # digits that sums may have above those of the operands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
 SMALL = 512  # rows and columns up to which matrices pass in groups, whose number has no limit
 BLOCKS = 2048  # of larger matrices, of the kernel's default size: their offsets are tables on the chip
 ROWS, COLUMNS = 512, 1024  # of one such block of C

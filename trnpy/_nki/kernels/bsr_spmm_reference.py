@@ -13,7 +13,7 @@ COLUMNS = 2048  # of X for numbers: four PSUM banks
 DIGIT_COLUMNS = 512  # of X for digits: one
 SLOTS = 4096  # products of one launch: tables of them lie in one partition of SBUF
 ROWS = 2048  # block rows of one launch
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
 LONGEST = 64  # tiles of a row of known length: its loop is written out
 
 

@@ -7,7 +7,7 @@ import numpy as np
 TILE = 128
 COLUMNS = 2048  # of X: four PSUM banks
 SLOTS = 4096  # groups of one launch: tables of their elements lie in SBUF
-LARGEST = 2**31 - 1  # elements of X: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements of X: 2 GiB, as far as byte offsets of 32 bits reach
 
 
 def check(values: np.ndarray, row_of: np.ndarray, column_of: np.ndarray, x: np.ndarray) -> None:

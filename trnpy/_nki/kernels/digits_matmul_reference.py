@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+LARGEST = 2**30  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
 TILE_N = 512  # columns of a block, as in the kernel
 BLOCKS = 4096  # of 128 x 512: their offsets are tables on the chip
 
@@ -36,7 +36,7 @@ def check(
     expected = -(-bits * digits // 32) if wrap else words_for(digits, bits)
     if words != expected:
         raise ValueError(f"{words} words for {digits} digits: expected {expected}")
-    if max(a.size, b.size, words * batch * m * b.shape[2]) > LARGEST:
+    if max(a.size, b.size, 2 * words * batch * m * b.shape[2]) > LARGEST:
         raise ValueError(f"digits {a.shape} and {b.shape}: at most {LARGEST} elements each")
     return digits, k, m, b.shape[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # bytes in and elements out: run-time offsets are 32-bit integers
+LARGEST = 2**30  # bytes in and elements out: 2 GiB, as far as byte offsets of 32 bits reach
 
 
 def check(x: np.ndarray, width: int, places: tuple[int, ...]) -> tuple[int, int]:

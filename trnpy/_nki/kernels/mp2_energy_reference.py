@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # elements of the digits: run-time offsets are 32-bit integers
+LARGEST = 2**30  # elements of the digits: 2 GiB, as far as byte offsets of 32 bits reach
 MOST_COLUMNS = 512  # of a block: one PSUM bank
 MOST_PLACES = 5120  # entries of both tables, which stay on the chip
 LARGEST_GROUP = 2.0**24  # of the highest group's sums, which float32 holds exactly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # elements: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements: 2 GiB, as far as byte offsets of 32 bits reach
 MOST_WORDS = 4  # 2^112 is the largest power of two that a word's half is scaled by
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
 
 
 def check(a: np.ndarray, a_rows: bool, mirrored: bool, c0: np.ndarray | None, beta: np.ndarray | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16", "int32")
-LARGEST = 2**31 - 1  # elements: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements: 2 GiB, as far as byte offsets of 32 bits reach
 BLOCKS = 2048  # of the kernel's default size: their offsets are tables on the chip
 ROWS, COLUMNS = 2048, 1024  # of one block
 

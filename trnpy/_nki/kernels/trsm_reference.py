@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
+LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
 BLOCKS = 2048  # of 1024 right-hand sides, and before and after a solve from the right 2048 x 1024 of them
 
 
