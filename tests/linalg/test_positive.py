@@ -236,3 +236,19 @@ def test_a_small_matrix_is_refused_exactly_where_its_least_eigenvalue_is_too_sma
             if n > 2:
                 a[1, 0] = a[0, 1] = np.nan
                 assert not _positive._bounded(a)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("char", "dfDF")
+def test_infs_and_nans_are_seen_whatever_becomes_of_them_in_a_factorization(char, value):
+    """Of which the last pivot may tell nothing."""
+    rng = np.random.default_rng(0)
+    for n in (3, 5, 8, 33, 130):
+        x = rng.standard_normal((n, 2 * n)) + (1j * rng.standard_normal((n, 2 * n)) if char in "DF" else 0)
+        good = (x @ x.conj().T / n + np.eye(n)).astype(char)
+        for i, j in ((0, 1), (0, n // 2), (n // 3, n - 2)):
+            a = good.copy()
+            a[i, j] = a[j, i] = value
+            assert not _positive._bounded(a)
+            assert not _positive._bounded(np.stack([good, a, good]))
+            assert not _positive._definite(a.copy(), np.float64(1.0))
