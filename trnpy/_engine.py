@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import inspect
-import math
 import os
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
@@ -154,6 +153,9 @@ def _kept(result: np.ndarray, *operands: Any) -> Any:
     return HostHandle(result) if any(isinstance(x, HostHandle) for x in operands) else result
 
 
+HOST_ROOM = 2.0**30  # bytes: twins hold their operands several times over, and the host has other work
+
+
 @functools.cache
 def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
     """The NumPy twin of the kernel ``name``, or ``file.name`` of a file with several; and its parameters' names."""
@@ -216,7 +218,7 @@ class HostEngine:
 
     @property
     def room(self) -> float:
-        return math.inf
+        return HOST_ROOM
 
     def matmul(
         self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
@@ -259,7 +261,7 @@ class NullEngine:
 
     @property
     def room(self) -> float:
-        return HOST.room
+        return HOST_ROOM
 
     def put(self, a: np.ndarray) -> HostHandle:
         self.counters.bytes_in += a.nbytes

@@ -112,7 +112,8 @@ def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[
 
 def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.ndarray:
     """x with ``fill`` after its last extents."""
-    padded = np.full((*shape, *x.shape[len(shape) :]), fill, dtype)
+    extents = (*shape, *x.shape[len(shape) :])
+    padded = np.full(extents, fill, dtype) if fill else np.zeros(extents, dtype)  # zeros are not written twice
     with np.errstate(over="ignore"):  # an infinity is found when the result is checked
         padded[tuple(slice(0, n) for n in x.shape[: len(shape)])] = x
     return padded

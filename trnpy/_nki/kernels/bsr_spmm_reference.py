@@ -76,9 +76,9 @@ def bsr_spmm(  # type: ignore[no-untyped-def]
     else:
         first, after = bounds[0], bounds[-1]
     wide = np.float64 if digits or tiles.dtype == np.float64 else np.float32
-    lefts = tiles.astype(wide).reshape(-1, TILE, planes, TILE).transpose(2, 0, 1, 3)
+    lefts = tiles.astype(wide, copy=False).reshape(-1, TILE, planes, TILE).transpose(2, 0, 1, 3)
     lefts = lefts if turned else lefts.swapaxes(-1, -2)
-    rights = x.astype(wide).reshape(-1, TILE, planes, n).transpose(2, 0, 1, 3)
+    rights = x.astype(wide, copy=False).reshape(-1, TILE, planes, n).transpose(2, 0, 1, 3)
     total = np.zeros((planes, len(first), TILE, n), wide)
     for r, (s, e) in enumerate(zip(first.tolist(), after.tolist(), strict=True)):
         if digits and (e - s) * TILE > longest_k(digits):
