@@ -26,7 +26,7 @@ def install(extra: str) -> str:
 def conflict() -> str:
     """One line on another project's ``trnpy`` that is installed, or has replaced our ``__init__.py``; else "".
 
-    It takes 0.2 ms where there is none (Python 3.12, a busy EPYC), as all else has read the folders of packages.
+    It takes 0.4 ms where there is none (Python 3.12, five entries of sys.path, a busy EPYC).
     """
     if not any(glob.glob(os.path.join(glob.escape(folder), "trnpy[-.]*info")) for folder in sys.path):
         return _replaced()  # and importlib.metadata, 20 ms, is not needed
