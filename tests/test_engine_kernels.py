@@ -104,6 +104,16 @@ def test_kept_forms_are_made_anew_where_contents_change():
     assert e.cache.nbytes == held.nbytes == 64
 
 
+def test_an_array_that_is_held_has_the_room_of_those_kept():
+    e = MAKES["simulator"]()
+    a = np.random.default_rng(0).standard_normal((300, 300))
+    with trnpy.resident(a):
+        e.keep(a, "all", lambda: e.hold(a.astype("f4")))
+    e.runtime.memory.limit = e.runtime.memory.used + 1000
+    held = e.hold(np.ones(1000))
+    assert held.shape == (1000,) and e.cache.nbytes == 0
+
+
 def test_what_kernels_multiply_follows_precision_and_probes():
     device = MAKES["simulator"]()
     assert [device.format(np.dtype(t)) for t in "fdFD"] == ["float32", "digits", "float32", "digits"]
