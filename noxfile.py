@@ -84,12 +84,12 @@ def install(session: nox.Session, numpy: str, scipy: str) -> None:
     session.install("--upgrade", *wheels, "-e", ".[test]", *requirements(numpy, scipy))
 
 
-def covering(pairs: list[tuple[str, str]]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+def covering() -> dict[tuple[str, str, str], list[tuple[str, str]]]:
     """Cells in which every environment that can be and every pair of a kernel and threads occur at least once."""
     possible = [e for e in ENVIRONMENTS if not obstacle(*e)]
     chosen: dict[tuple[str, str, str], list[tuple[str, str]]] = {e: [] for e in possible}
-    for i in range(max(len(possible), len(pairs))):
-        chosen[possible[i % len(possible)]].append(pairs[i % len(pairs)])
+    for i in range(max(len(possible), len(PAIRS))):
+        chosen[possible[i % len(possible)]].append(PAIRS[i % len(PAIRS)])
     return chosen
 
 
@@ -115,22 +115,29 @@ def blas(kernel: str, threads: str) -> dict[str, str | None]:
     return unset | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": count}
 
 
-def runnable(session: nox.Session, environment: tuple[str, ...]) -> dict[str, str]:
-    """What OpenBLAS runs for each kernel's name; without those that this processor cannot execute, which are said."""
+def runnable(session: nox.Session, environment: tuple[str, ...]) -> dict[tuple[str, str], str]:
+    """The kernels that OpenBLAS runs for each pair; without those in which NumPy or SciPy die, which are said."""
     found = {}
-    for kernel in KERNELS:
+    for pair in PAIRS:
+        name = (*environment, *pair)
         try:
-            said = session.run("python", ".ci/kernel.py", env=blas(kernel, "1"), silent=True, log=False)
+            said = session.run("python", ".ci/kernel.py", env=blas(*pair), silent=True, log=False)
         except CommandFailed as why:
-            if not re.search(r"code -\d", str(why)):  # it was not killed: something else is wrong
+            if not (code := re.search(r"code -(\d+)", str(why))):  # it was not killed: something else is wrong
                 raise
-            reason = f"this processor cannot execute these kernels ({why})"
-            session.warn(f"{kernel}: not run, {reason}")
-            keep(session, (*environment, kernel), reason=reason)
+            cause = "the processor lacks instructions" if code[1] == "4" else "a fault of OpenBLAS"
+            reason = f"products of NumPy or SciPy themselves die of signal {code[1]} ({cause})"
+            session.warn(f"{', '.join(pair)}: not run, {reason}")
+            keep(session, name, reason=reason)
         else:
-            forget(session, (*environment, kernel))
-            found[kernel] = str(said).split("\n")[-2] if said else ""
+            found[pair] = str(said).split("\n")[-2] if said else ""
     return found
+
+
+def living(pair: tuple[str, str], runs: dict[tuple[str, str], str]) -> tuple[str, str]:
+    """``pair``, or the next that runs here, so that each environment has a cell."""
+    start = PAIRS.index(pair)
+    return next(p for p in PAIRS[start:] + PAIRS[:start] if p in runs)
 
 
 def cell(session: nox.Session, name: tuple[str, ...], about: dict[str, str], arguments: list[str], whole: bool) -> bool:
@@ -176,14 +183,13 @@ def matrix(session: nox.Session, numpy: str, scipy: str) -> None:
     forget(session, environment)
     install(session, numpy, scipy)
     runs = runnable(session, environment)
-    pairs = [pair for pair in PAIRS if pair[0] in runs]
     every = ours.all or ours.kernel or ours.threads
-    chosen = pairs if every else covering(pairs)[environment]
+    chosen = list(runs) if every else [living(pair, runs) for pair in covering()[environment]]
     chosen = [(k, t) for k, t in chosen if k in (ours.kernel or KERNELS) and t in (ours.threads or THREADS)]
     versions = "import platform, numpy, scipy; print(platform.python_version(), numpy.__version__, scipy.__version__)"
     about = {"versions": str(session.run("python", "-c", versions, silent=True, log=False)).strip(), "commit": commit()}
     names = [(*environment, *pair) for pair in chosen]
-    green = [cell(session, name, about | {"runs": runs[name[3]]}, arguments, ours.whole) for name in names]
+    green = [cell(session, name, about | {"runs": runs[name[3], name[4]]}, arguments, ours.whole) for name in names]
     if red := [" ".join(name) for name, passed in zip(names, green, strict=True) if not passed]:
         session.error(f"red: {', '.join(red)}")
 

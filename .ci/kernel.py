@@ -1,15 +1,17 @@
 """Print the OpenBLAS kernels that NumPy and SciPy run here, once both have multiplied matrices with them.
 
-The process dies where OPENBLAS_CORETYPE names kernels with instructions that the processor lacks.  OpenBLAS may run
-others than those named: many builds have Haswell's for Zen.
+The process dies where OPENBLAS_CORETYPE names kernels with instructions that the processor lacks (SIGILL), or with a
+fault of OpenBLAS (SIGSEGV).  OpenBLAS may run others than those named: many builds have Haswell's for Zen.
 """
 
 import numpy as np
 import scipy.linalg.blas as blas
 from threadpoolctl import threadpool_info
 
+SIZE = 500  # where float64 products crash OpenBLAS 0.3.34 (NumPy 2.5.5): Haswell's kernels on an EPYC with AVX-512
+
 for dtype in "fdFD":
-    a = np.ones((300, 300), dtype)
+    a = np.ones((SIZE, SIZE), dtype)
     b = a @ a
     blas.get_blas_funcs("gemm", dtype=dtype)(1, b, a)
 print(*sorted({pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}))
