@@ -15,7 +15,7 @@ DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint6
 def operand(shape, dtype, rng, bits=64):
     """Every value of the dtype, its extremes included, or of fewer bits."""
     if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
+        return rng.random(shape) < 0.05  # of more NumPy's loop is the faster
     info = np.iinfo(dtype)
     low, high = max(info.min, -(2 ** (bits - 1))), min(info.max, 2 ** (bits - 1) - 1 if bits < 64 else info.max)
     a = rng.integers(max(low, info.min), high, shape, dtype=dtype, endpoint=True)
@@ -70,6 +70,18 @@ def test_stacks_and_layouts():
     rng = np.random.default_rng(0)
     a, b = operand((3, 90, 80), "int64", rng)[:, ::-1], operand((1, 150, 80), "int64", rng).transpose(0, 2, 1)
     np.testing.assert_array_equal(routed(lambda: trnpy.matmul(a, b)), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_bools_of_which_many_are_true_stay_numpys_whose_loop_stops_at_the_first_pair(share, order):
+    rng = np.random.default_rng(0)
+    a, b = (np.asarray(rng.random((600, 600)) < share, order=order) for _ in range(2))
+    with trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, b), np.matmul(a, b))
+    assert [(d.reason, bool(d.route)) for d in log] == [
+        (Reason.ROUTE, True) if share < 0.1 else (Reason.VALUE, False)
+    ]
 
 
 def test_small_and_skipped_calls_stay_numpys():

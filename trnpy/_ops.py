@@ -21,7 +21,7 @@ from trnpy._engine import Engine, current_engine
 from trnpy._names import rows, settled
 from trnpy._nki.hardware import MACHINES
 from trnpy._pairwise import ROUTE_S
-from trnpy._policy import current_policy
+from trnpy._policy import HYSTERESIS, current_policy
 
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
@@ -99,7 +99,13 @@ def _integer_problem(
         converted = moved * CONVERSIONS / rates.copy_bytes_per_s
         return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
 
-    route = Route("exact float64 products", seconds, lambda: _integer.exact(product, arrays[0], arrays[1], k, dtype))
+    def run() -> Any:
+        limit = HYSTERESIS * seconds(current_rates())
+        if dtype.kind == "b" and _integer.any_s(arrays[0], arrays[1], k, math.prod(p.shape())) < limit:
+            raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
+        return _integer.exact(product, arrays[0], arrays[1], k, dtype)
+
+    route = Route("exact float64 products", seconds, run)
     cost = replace(cost, kind="integer")
     if dtype.kind == "b":  # counted on the device, as float32
         cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
