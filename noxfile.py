@@ -251,7 +251,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def build(session: nox.Session) -> None:
     """Sdist and wheel, checked, and the README's first command in the unpacked sdist; -- --tests: its second, too."""
-    session.install("build", "twine")
+    session.install("build", "twine", "numpy", "scipy", "threadpoolctl")
     session.run("bash", ".ci/package", "python", *session.posargs, external=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg.blas as blas
 from threadpoolctl import threadpool_info
 
-SIZE = 500  # where float64 products crash OpenBLAS 0.3.34 (NumPy 2.5.5): Haswell's kernels on an EPYC with AVX-512
+SIZE = 500  # kills OpenBLAS 0.3.34 (NumPy 2.5) where Haswell is forced on a Zen 4: OpenMathLib/OpenBLAS#6021
 
 for dtype in "fdFD":
     a = np.ones((SIZE, SIZE), dtype)
