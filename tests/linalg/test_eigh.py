@@ -117,7 +117,7 @@ def test_a_precision_that_does_not_refine_launches_nothing(name):
 
 def test_eigvalsh_is_eighs_values():
     a = hermitian("random", 129, "f8")
-    np.testing.assert_array_equal(forced(a, name="eigvalsh"), forced(a)[0])
+    np.testing.assert_array_equal(forced(a, name="eigvalsh"), forced(a)[0])  # the same products by the same library
 
 
 @pytest.mark.parametrize("uplo", ["L", "U", "l"])
@@ -133,7 +133,7 @@ def test_numpy_rows(uplo):
     assert all(d.on_device for d in log)
     assert type(result) is type(np.linalg.eigh(a))
     check(a, result.eigenvalues, result.eigenvectors)
-    np.testing.assert_array_equal(values, result.eigenvalues)
+    np.testing.assert_array_equal(values, result.eigenvalues)  # the same products
 
 
 LAYOUTS = {

@@ -203,7 +203,7 @@ def test_products_of_many(shapes, dtype):
     if np.ndim(theirs) == 2:
         out = np.empty_like(theirs)
         assert forced("numpy.linalg.multi_dot", arrays, out=out) is out
-        np.testing.assert_array_equal(out, ours)
+        np.testing.assert_array_equal(out, ours)  # the same products
 
 
 def test_a_badly_ordered_chain_takes_the_short_way():

@@ -150,7 +150,7 @@ def test_rectangles(shape, full, dtype):
     theirs = scipy.linalg.svd(a, full_matrices=full)
     assert [x.shape for x in (u, s, vh)] == [x.shape for x in theirs]
     check(a, u, s, vh)
-    with engine(RecordingEngine()), trnpy.policy(force=True):
+    with engine(RecordingEngine()), trnpy.policy(force=True):  # to the bit: the same products by the same library
         np.testing.assert_array_equal(trnpy.linalg.svd(a, compute_uv=False), trnpy.linalg.svdvals(a))
         np.testing.assert_allclose(trnpy.linalg.svdvals(a), theirs[1], atol=40 * U * s[0])
 
@@ -270,7 +270,7 @@ def test_numpys_rows_have_numpys_types():
     result = forced("numpy.linalg.svd", a)
     assert type(result) is type(np.linalg.svd(a))
     check(a, result.U, result.S, result.Vh)
-    np.testing.assert_array_equal(forced("numpy.linalg.svdvals", a), result.S)
+    np.testing.assert_array_equal(forced("numpy.linalg.svdvals", a), result.S)  # the same products
 
 
 LAYOUTS = {
