@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from host_routes import LIBRARIES
+from host_routes import LIBRARIES, takes_stacks
 
 import trnpy
 from trnpy._pairwise import NAME
@@ -53,7 +53,8 @@ def test_every_route_has_a_row():
     trees = [ast.parse(path.read_text()) for path in pathlib.Path(trnpy.__file__).parent.rglob("*.py")]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 3]
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Route"]
-    assert {NAME if isinstance(name, ast.Name) else name.value for name in named} == taken
+    elsewhere = set() if takes_stacks("eigh") else {"numpy.linalg over the stack"}
+    assert {NAME if isinstance(name, ast.Name) else name.value for name in named} == taken | elsewhere
 
 
 def test_what_is_trnpys_own_has_a_row():
