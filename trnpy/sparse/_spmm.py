@@ -16,6 +16,7 @@ SCRATCH_BYTES = 2**23  # of X that is copied into huge pages
 HUGE_PAGE = 2**21
 FRESH_BYTES = 2**25  # glibc maps as much anew, and does not hand out small pages again; what is not written takes none
 CACHE_BYTES = 2**15  # of operands that stay in the first-level cache together with others
+FETCHED_BYTES = 2**13  # of a block from which fetching takes less than it saves: a tenth of 32 x 32 (benchmarks/sparse)
 AHEAD_BYTES = 2**19  # of blocks fetched at a time, into the second-level cache
 LINE = 64
 UNPACKED = 10**6  # multiply-adds up to which OpenBLAS reads real operands where they are, at up to 60 GFLOP/s of 45
@@ -70,7 +71,7 @@ def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np
     """
     (_, r, c), m = blocks.shape, x.shape[1]
     multiply, width = _by_rows, m
-    if r * c * x.itemsize >= CACHE_BYTES and blocks.flags.c_contiguous:
+    if r * c * x.itemsize >= FETCHED_BYTES and blocks.flags.c_contiguous:
         multiply, width = _by_strips, _width(r, c, x)
     if c * m * x.itemsize >= CACHE_BYTES and x.nbytes <= SCRATCH_BYTES and len(indices) * c >= 2 * len(x) > 0:
         with _strips(x, width) as strips:
@@ -101,8 +102,7 @@ def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, stri
     gemm, met = _gemm(blocks.dtype.char), [_met(indices, blocks, x) for x in strips]
     tile = np.empty((count, r, width), blocks.dtype).transpose(0, 2, 1) if count > 1 else None
     rows = out.reshape(nrows, r, count, width).transpose(0, 2, 3, 1)
-    # Where it does not copy operands, BLAS waits for each line of a block: it begins many rows of it at a time.
-    fetch = c * width * blocks.itemsize <= CACHE_BYTES
+    # BLAS waits for each line of a block, for it begins many rows of it at a time.
     size, lines = r * c * blocks.itemsize, blocks.reshape(-1).view(np.uint8)[::LINE]
     step = max(AHEAD_BYTES // size, 1)
     ahead = np.empty(step * size // LINE + 1, np.uint8)
@@ -113,9 +113,8 @@ def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, stri
         targets = row if tile is None else tile
         for h in range(s, e, step):
             after = min(h + step, e)
-            if fetch:
-                read = lines[h * size // LINE : after * size // LINE]
-                ahead[: len(read)] = read
+            read = lines[h * size // LINE : after * size // LINE]
+            ahead[: len(read)] = read
             for pairs, ct in zip(met, targets, strict=True):
                 _add(gemm, pairs, after - h, ct, float(h > s))
         if tile is not None:
