@@ -1,8 +1,9 @@
-"""Sparse products against scipy.sparse, side by side on the host, with the ratios that are asked of them."""
+"""Sparse products against scipy.sparse, attention against NumPy's, side by side on the host, with the ratios asked."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable, Iterator
 
@@ -82,6 +83,38 @@ def block_cases(rng) -> Iterator[Case]:
         yield f"CSR to BSR {block}", NEVER_SLOWER, lambda a=a, s=size: a.tobsr(s), lambda a=mine, s=size: a.tobsr(s)
 
 
+def sparse_blocks(rng) -> Iterator[Case]:
+    """One block in twenty: X is read about as often as it is long."""
+    for block, asked in ((16, 3.0), (32, 4.0), (64, 8.0), (128, 10.0)):
+        a = bsr(rng, 4096, block, 0.05 * 4096 / block)
+        yield products(f"5 % of blocks of {block} x dense 64", asked, a, rng.standard_normal((4096, 64)))
+
+
+def dense_attention(q, k, v, mask):
+    scores = np.where(mask, (q @ k.T) / np.sqrt(q.shape[1]), -np.inf)
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    return scores / scores.sum(axis=1, keepdims=True) @ v
+
+
+def attention_cases(rng) -> Iterator[Case]:
+    """Beside NumPy's of all elements, which is given the mask as it uses it."""
+    n, attention = 1024, trnpy.sparse.masked_attention
+    held = rng.random((8, 8)) < 0.3
+    np.fill_diagonal(held, True)
+    masks = {
+        "causal": trnpy.sparse.local_mask(n, n, causal=True),
+        "within 128": trnpy.sparse.local_mask(n, 128),
+        "within 16": trnpy.sparse.local_mask(n, 16),
+        "of blocks": scipy.sparse.csr_array(np.kron(held, np.ones((128, 128), bool))),
+    }
+    for dtype in ("f8", "f4"):
+        q, k, v = rng.standard_normal((3, n, 64)).astype(dtype)
+        for what, mask in masks.items():
+            theirs = functools.partial(dense_attention, q, k, v, mask.toarray())
+            yield f"attention {dtype} {what}", 1.0, theirs, functools.partial(attention, q, k, v, mask)
+
+
 def structured_cases(rng) -> Iterator[Case]:
     """No analysis is kept from one product to the next, so that of the first is in every figure."""
     diagonal = scipy.sparse.block_diag([rng.standard_normal((s, s)) for s in rng.integers(20, 400, 40)], format="csr")
@@ -106,6 +139,8 @@ def other_cases(rng) -> Iterator[Case]:
             yield products(f"{name} x dense {m}", NEVER_SLOWER, a, rng.standard_normal((n, m)))
         yield products(f"{name} x vector", NEVER_SLOWER, a, rng.standard_normal(n))
         yield products(f"{name}, CSC, x dense 64", NEVER_SLOWER, a.tocsc(), rng.standard_normal((n, 64)))
+    narrow = scipy.sparse.random_array((1024, 1024), density=0.1, rng=rng, format="csr")
+    yield products("a tenth filled x dense 32", NEVER_SLOWER, narrow, rng.standard_normal((1024, 32)))
     small = scipy.sparse.random_array((n, n), density=0.0005, rng=rng, format="csr")
     yield products("random x random", NEVER_SLOWER, small, small)
     for n in (1000, 100, 4):
@@ -146,7 +181,7 @@ def main(argv: list[str]) -> int:
     clock = time.thread_time if alone() else time.perf_counter
     print(f"{'':34}{'SciPy':>12}{'ratio':>8}{'asked':>8}{'extra':>12}")
     below = 0
-    for cases in (block_cases, structured_cases, other_cases):
+    for cases in (block_cases, sparse_blocks, attention_cases, structured_cases, other_cases):
         for name, asked, theirs, mine in cases(np.random.default_rng(0)):
             if options.only not in name:
                 continue

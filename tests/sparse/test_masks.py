@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import trnpy
 import trnpy.sparse
+from trnpy.sparse import _masks
 
 FORMATS = ("csr", "csc", "coo", "bsr", "lil", "dia", "dok")
 EPS = np.finfo(float).eps
@@ -108,6 +109,34 @@ def test_attention_is_the_dense_softmax_of_what_the_mask_marks(kind, n):
         np.testing.assert_allclose(
             trnpy.sparse.masked_attention(q, k, v, mask, scale), expected, rtol=0, atol=n * 100 * EPS
         )
+
+
+@pytest.mark.parametrize("fullest", [0, np.inf])
+def test_attention_by_boxes_and_by_marked_elements_is_the_same(fullest, monkeypatch):
+    """Of a window, and of a few columns that all rows see: boxes of columns apart, and a row that sees nothing."""
+    monkeypatch.setattr(_masks, "FULLEST", fullest)
+    n = 600
+    mask = dense(trnpy.sparse.local_mask(n, 20))
+    mask[:, 3:9] = True
+    mask[200] = False
+    q, k, v = np.random.default_rng(2).standard_normal((3, n, 16))
+    calls = []
+    by_boxes = _masks._Attention._by_boxes
+    monkeypatch.setattr(_masks._Attention, "_by_boxes", lambda *args: calls.append(0) or by_boxes(*args))
+    found = trnpy.sparse.masked_attention(q, k, v, mask)
+    assert len(calls) == (fullest > 0)
+    np.testing.assert_allclose(found, dense_attention(q, k, v, mask, 0.25), rtol=0, atol=100 * n * EPS)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_no_row_attends_to_may_be_infinite(value):
+    n = 300
+    mask = np.tril(np.ones((n, n), bool))
+    mask[:, 5] = False
+    q, k, v = np.random.default_rng(3).standard_normal((3, n, 8))
+    expected = dense_attention(q, k, v, mask, 8**-0.5)
+    v[5] = value
+    np.testing.assert_allclose(trnpy.sparse.masked_attention(q, k, v, mask), expected, rtol=0, atol=100 * n * EPS)
 
 
 @pytest.mark.parametrize("kind", MASKS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trnpy import _guards
 from trnpy.sparse._classes import adopt
 from trnpy.sparse._ops import is_sparse
 
@@ -16,6 +20,9 @@ WIDEST = 32 * BLOCK  # columns of one product: 4 MiB of float64 results
 # Elements of a run of blocks over those wanted, from which a dot product for each one wanted is less work: BLAS
 # multiplies about twenty times faster than NumPy gathers rows.
 SPARSEST = 20
+# Elements of boxes over those marked, up to which attention computes whole boxes: an element of a box takes 16 to 20
+# ns, a marked one by itself 80 to 110 (benchmarks/sparse, float64, one thread).
+FULLEST = 5
 GATHERED_BYTES = 2**22  # of rows and columns gathered at a time
 
 
@@ -95,12 +102,44 @@ class _Attention:
         self.q, self.k, self.v = (x.astype(dtype, copy=False).reshape(-1, *x.shape[-2:]) for x in (q, k, v))
         self.mask = mask
         self.scale = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
-        self.probabilities = [
-            _softmax(self.scale * block_mask_matmul(one, other.T, mask))
+
+    @functools.cached_property
+    def probabilities(self) -> list[Any]:
+        """Of each q and k the softmax over what the mask marks, in compressed rows."""
+        return [
+            _softmax(self.scale * block_mask_matmul(one, other.T, self.mask))
             for one, other in zip(self.q, self.k, strict=True)
         ]
-        rows = [p @ x for p, x in zip(self.probabilities, self.v, strict=True)]
-        self.output = np.asarray(rows, dtype).reshape(*q.shape[:-1], v.shape[-1])
+
+    @functools.cached_property
+    def output(self) -> np.ndarray:
+        q, _, v = self.shapes
+        boxes = list(_boxes(self.mask))
+        rows = None
+        if sum(box.size for box in boxes) <= FULLEST * self.mask.nnz:
+            rows = self._by_boxes(boxes)
+        if rows is None or not _guards.all_finite(rows):  # what is not marked has no part in infs and NaNs
+            rows = np.asarray([p @ x for p, x in zip(self.probabilities, self.v, strict=True)], self.v.dtype)
+        return rows.reshape(*q[:-1], v[-1])
+
+    def _by_boxes(self, boxes: list[_Box]) -> np.ndarray:
+        """The result by dense products and exponentials of whole boxes."""
+        from trnpy._ops import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
+        out = np.zeros((len(self.q), self.mask.shape[0], self.v.shape[-1]), self.v.dtype)
+        with np.errstate(all="ignore"):  # infs and NaNs show in the result
+            for box in boxes:
+                unmarked = box.unmarked()
+                for i in range(len(out)):
+                    e = matmul(self.q[i, box.rows] * self.q.dtype.type(self.scale), self.k[i, box.columns].T)
+                    if unmarked is not None:
+                        np.copyto(e, -np.inf, where=unmarked)
+                    largest = e.max(axis=1, keepdims=True)
+                    np.subtract(e, np.where(largest == -np.inf, 0, largest), out=e)
+                    np.exp(e, out=e)
+                    total = e.sum(axis=1, keepdims=True)
+                    out[i, box.rows] = matmul(e, self.v[i, box.columns]) / np.where(total == 0, 1, total)
+        return out
 
     def gradients(self, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if g.shape != self.output.shape:
@@ -116,6 +155,51 @@ class _Attention:
             dq[i], dk[i] = ds @ self.k[i], ds.T @ self.q[i]
         qs, ks, vs = self.shapes
         return dq.reshape(qs), dk.reshape(ks), dv.reshape(vs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A block of rows of a mask and columns that hold all it marks there."""
+
+    rows: slice
+    columns: slice | np.ndarray
+    part: Any  # the mask's rows, in compressed rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        columns = self.columns
+        return self.part.shape[0], columns.stop - columns.start if isinstance(columns, slice) else len(columns)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def unmarked(self) -> np.ndarray | None:
+        """Which elements are not marked; None where all are."""
+        if self.part.nnz == self.size:
+            return None
+        at, columns = self.part.indices, self.columns
+        at = at - columns.start if isinstance(columns, slice) else columns.searchsorted(at)
+        marked = sparse.csr_array((np.ones(len(at), bool), at, self.part.indptr), shape=self.shape)
+        return np.asarray(~marked.toarray())
+
+
+def _boxes(mask: Any) -> Iterator[_Box]:
+    """Boxes of what ``mask`` (compressed rows, columns ascending) marks, BLOCK rows each."""
+    for first in range(0, mask.shape[0], BLOCK):
+        rows = slice(first, min(first + BLOCK, mask.shape[0]))
+        part = mask[rows]
+        if not part.nnz:
+            continue
+        start, stop = int(part.indices.min()), int(part.indices.max()) + 1
+        if 2 * part.nnz >= part.shape[0] * (stop - start):
+            yield _Box(rows, slice(start, stop), part)
+            continue
+        runs = _runs(part.indices)
+        if sum(after - at for at, after in runs) == runs[-1][1] - runs[0][0]:
+            yield _Box(rows, slice(start, stop), part)
+        else:
+            yield _Box(rows, np.concatenate([np.arange(at, min(after, mask.shape[1])) for at, after in runs]), part)
 
 
 def _pattern(mask: Any) -> Any:
@@ -152,7 +236,9 @@ def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) 
 
 def _runs(column: np.ndarray) -> list[tuple[int, int]]:
     """(first, after) columns of runs of adjacent blocks that hold any of ``column``, none wider than WIDEST."""
-    blocks = np.unique(column // BLOCK)
+    held = np.zeros(int(column.max(initial=-1)) // BLOCK + 1, bool)
+    held[column >> BLOCK.bit_length() - 1] = True  # a division takes five times as long
+    blocks = np.flatnonzero(held)
     ends = np.flatnonzero(np.diff(blocks) > 1) + 1
     runs = []
     for part in np.split(blocks, ends) if len(blocks) else []:
