@@ -353,7 +353,8 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
         a, b = args[second - 1], args[second]
         if type(a) is not np.ndarray or type(b) is not np.ndarray:
             return False
-        if len(args) == 3 and a.size * b.size <= LOOP_SMALL:  # the loop is never longer: the answer to most calls
+        # The loop is never longer than the product of all sizes: the answer to most calls.
+        if math.prod([x.size for x in args[1:] if type(x) is ndarray]) <= LOOP_SMALL:
             return False
         return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or without_blas(args, kwargs)
 
