@@ -34,6 +34,10 @@ def specials(n: int, rng: np.random.Generator):
     yield "gaussian kernel", np.exp(-10 * (x - x[:, np.newaxis]) ** 2)
 
 
+def _loop(lefts: list[np.ndarray], rights: list[np.ndarray]) -> list[np.ndarray]:
+    return [a @ b for a, b in zip(lefts, rights, strict=True)]
+
+
 def cases(n: int):
     """(name, original, through trnpy) at size n."""
     rng = np.random.default_rng(n)
@@ -57,6 +61,11 @@ def cases(n: int):
     if n <= 64:
         many = [("ij,jk->ik", a[:20, :20].copy(), b[:20, :20].copy())] * 200
         yield "200 einsum of 20", lambda: [np.einsum(*one) for one in many], lambda: trnpy.multi_einsum(many)
+        for count, size in ((1000, 4), (1000, 16), (400, n)):
+            lefts, rights = (list(rng.standard_normal((count, size, size))) for _ in range(2))
+            calls = [("ij,jk->ik", x, y) for x, y in zip(lefts, rights, strict=True)]
+            loop = partial(_loop, lefts, rights)
+            yield f"{count} x {size} products", loop, partial(trnpy.multi_einsum, calls)
         chain = "ij,jk,kl->il", big, big, a
         yield "chain", lambda: np.einsum(*chain), lambda: trnpy.einsum(*chain)
     yield "cholesky", lambda: scipy.linalg.cholesky(spd), lambda: trnpy.linalg.cholesky(spd)

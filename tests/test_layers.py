@@ -12,7 +12,7 @@ LEVELS = {  # a module may import its own level and those below
     "_decisions": 3, "_dispatch": 3, "_iterations": 3, "_names": 4, "_guards": 4, "_einsum": 4, "_contraction": 4,
     "_steps": 4, "_pairwise": 4, "_einsum_plan": 6, "_integer": 0, "_digits": 0,
     "_ops": 5, "linalg": 5, "sparse": 5,
-    "_multi_einsum": 6,
+    "_many_products": 5, "_multi_einsum": 6,
     "_hook": 6, "_patch": 6, "chem": 7, "_program": 7, "_doctor": 7, "_runner": 8, "__main__": 9, "": 9,
 }  # fmt: skip
 ONLY = {

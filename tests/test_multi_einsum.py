@@ -168,6 +168,38 @@ def test_any_list_of_contractions_is_numpy_s_loop(data):
         same(trnpy.multi_einsum(calls), [np.einsum(*call) for call in calls])
 
 
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_any_product_on_the_host_is_numpy_s(data):
+    """Labels in any order, repeated and summed ones, vectors, few items and many, uniform lists and mixed ones."""
+    sizes, calls = dict(zip("ijk", data.draw(st.permutations((2, 3, 20))), strict=True)), []
+    kinds = data.draw(st.integers(1, 3))
+    for _ in range(kinds):
+        left, right = (data.draw(st.text("ijk", min_size=1, max_size=2)) for _ in range(2))
+        output = "".join(data.draw(st.permutations(sorted(set(left + right)))))[: data.draw(st.integers(0, 3))]
+        dtype = data.draw(st.sampled_from(["f4", "f8", "c16", ">f8", "i4"]))
+        shapes = [[sizes[x] for x in labels] for labels in (left, right)]
+        for _ in range(data.draw(st.sampled_from([1, 3, 40]))):
+            calls.append((f"{left},{right}->{output}", *(array(*shape, dtype=dtype) for shape in shapes)))
+    if kinds > 1:
+        calls = data.draw(st.permutations(calls))
+    expected = [np.einsum(*call) for call in calls]
+    same(trnpy.multi_einsum(calls), expected)
+
+
+def test_alike_products_on_the_host_are_computed_without_a_plan_for_each(monkeypatch):
+    monkeypatch.setattr("trnpy._multi_einsum.einsum", None)
+    for calls in (
+        pairs(3, 4, 30),
+        [("ij,jk->ki", array(3, 4), array(4, 5)) for _ in range(50)],
+        [("ij,j->i", array(40, 50), array(50)), ("ij,jk->ik", array(3, 4), array(4, 5))] * 2,
+    ):
+        ours = trnpy.multi_einsum(calls)
+        monkeypatch.undo()
+        same(ours, [np.einsum(*call) for call in calls])
+        monkeypatch.setattr("trnpy._multi_einsum.einsum", None)
+
+
 def test_nothing_to_do_is_an_empty_list():
     assert trnpy.multi_einsum([]) == []
     with policy(force=True):
@@ -197,8 +229,9 @@ def test_infs_and_overflow_are_the_host_s():
     with policy(force=True), trace() as decisions:
         ours = trnpy.multi_einsum(calls)
     assert decisions[-1].reason == Reason.VALUE
-    for x, y in zip(ours, [np.einsum(*call) for call in calls], strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-13)
+    for found in (ours, trnpy.multi_einsum(calls)):
+        for x, y in zip(found, [np.einsum(*call) for call in calls], strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-13)
 
 
 @pytest.mark.parametrize("fault", FaultyEngine.FAULTS)

@@ -13,7 +13,8 @@ import numpy as np
 from trnpy import _einsum, _guards
 from trnpy._contraction import Plan, contract, plan
 from trnpy._dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._engine import Engine
+from trnpy._engine import Engine, at_rest
+from trnpy._many_products import products
 from trnpy._names import settled
 from trnpy._nki.kernels.batched_matmul_reference import SMALL as STACKED
 from trnpy._ops import SMALL, einsum
@@ -285,7 +286,8 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
     contractions  tuples of einsum's arguments, ``("ij,jk->ik", a, b)`` or ``(a, [0, 1], b, [1, 2], [0, 2])``
 
-    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On a device
+    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On the host products of
+    two matrices are BLAS's, as those of ``optimize=True`` are, and as fast as a loop of ``@``. On a device
     contractions of one subscript and dtype are one launch each: where many operands meet many, as in the loop over
     pairs of DF-MP2, one product of all; else one of stacks, those of similar shapes filled up with zeros. An array
     that several contractions share is sent once.
@@ -296,12 +298,16 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
     >>> [c.shape for c in multi_einsum([("ij,jk->ik", a, b), ("ij->j", a)])]
     [(2, 4), (3,)]
     """
-    results = []
-    for n, call in enumerate(contractions):
+    calls = list(contractions)
+    for n, call in enumerate(calls):
         if not isinstance(call, (list, tuple)):
             raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")
+    results = products(calls) if calls and at_rest(current_policy()) else [None] * len(calls)
+    for n, result in enumerate(results):
+        if result is not None:
+            continue
         try:
-            results.append(einsum(*call))
+            results[n] = einsum(*calls[n])
         except (TypeError, ValueError) as why:
             kind = TypeError if isinstance(why, TypeError) else ValueError
             raise kind(f"item {n}: {why}") from why
