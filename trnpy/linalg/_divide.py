@@ -13,7 +13,6 @@ pairs. It costs twice the operations of complex products and needs no kernel of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -163,7 +162,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
     return best, tried
 
 
-def _basis(h: Any, operator: Any, rank: int, complement: bool, task: Task) -> _iterations.Subspace | None:
+def _basis(h: Handle, operator: Handle, rank: int, complement: bool, task: Task) -> _iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None where no random block gave one."""
     # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
     # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
