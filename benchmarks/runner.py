@@ -1,8 +1,8 @@
 """python -m trnpy program.py over python program.py: whole processes, start-up and report included.
 
-Programs of two seconds and more that call NumPy and SciPy as such programs do: often and briefly, or seldom and at
-length. Start-up takes 0.07 s of each, and the first large call of numpy.linalg 0.25 s where the program has not loaded
-SciPy, which its row needs. Programs of packages that are not installed are left out, by name.
+Programs of a few seconds that call NumPy and SciPy as such programs do: often and briefly, or seldom and at length.
+Start-up is part of it, and so is SciPy, which the first large call of numpy.linalg loads for a program that does not.
+Programs of packages that are not installed are left out, by name.
 """
 
 from __future__ import annotations
