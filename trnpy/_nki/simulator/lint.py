@@ -62,7 +62,7 @@ def lint_launch(
 
 
 def environment(
-    variables: Mapping[str, str], lnc: int = 1, target: str = "trn2", nki: tuple[Dialect, ...] = DIALECTS
+    variables: Mapping[str, str], lnc: int = 1, target: str = "trn2", nki: tuple[Dialect, ...] = (DEFAULT,)
 ) -> tuple[Finding, ...]:
     """Findings on the variables of an instance, for a launch on ``lnc`` cores of ``target``: rules 11, 37 and 39."""
     found = []
