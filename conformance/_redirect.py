@@ -26,6 +26,7 @@ class Redirection(importlib.abc.MetaPathFinder):
         self.package = package
         self.fetched: Counter[str] = Counter()  # how often test files got each name
         self._names = {id(n.reference): n for n in names}  # the Name keeps its reference, and so the id, alive
+        _enter(self._names.values())
         self.replaced = {n.name for n in self._names.values()}
         self._proxies: dict[str, Proxy] = {}
         self._folder = Path(sys.modules[package].__path__[0])
@@ -67,6 +68,12 @@ class Redirection(importlib.abc.MetaPathFinder):
 
     def _import(self, *args: Any, **kwargs: Any) -> Any:
         return self.redirect(builtins.__import__(*args, **kwargs))
+
+
+def _enter(names: Iterable[Name]) -> None:
+    """Enter trnpy's functions beside SciPy's in the table that tests look functions up in, where there is one."""
+    table = getattr(sys.modules.get("scipy._lib._array_api"), "xp_capabilities_table", {})
+    table.update({name.ours: table[name.reference] for name in names if name.reference in table})
 
 
 class Proxy(ModuleType):

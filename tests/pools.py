@@ -40,6 +40,8 @@ def rest(pools, within_s=60.0):
 def entered(make, pools):
     """Names of the pools whose threads ran during the call that ``make`` returns: a function and its arguments."""
     call, *operands = make()
+    call(*operands)  # whose first call may ask the installed library what it does, once
+    call, *operands = make()
     rest(pools.values())
     before = {name: ran_s(pool) for name, pool in pools.items()}
     call(*operands)

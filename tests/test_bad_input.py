@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (tables of options, a row each)
 import copy
+import sys
 import warnings
 
 import numpy as np
@@ -36,8 +37,6 @@ ARGUMENTS = {
     ),
 }
 
-# SciPy's Cython code takes native byte order only: else a message on stderr, and numbers that are none.
-NATIVE = ("scipy.linalg.lu", "scipy.linalg.det", "scipy.linalg.sqrtm", "scipy.linalg.expm")
 ENDLESS = "scipy.linalg.logm"  # SciPy 1.17's takes square roots of infinity, one by one, until they are near 1
 
 
@@ -72,6 +71,24 @@ def outcome(function, args, kwargs):
         except Exception as why:
             result = why
     return result, sorted((w.category.__name__, str(w.message)) for w in caught)
+
+
+def misread(name):
+    """Whether the installed reference takes the other byte order for its own: then there are no right numbers."""
+    operands = [np.array([[2.0, 1.0], [1.0, 3.0]]), np.ones((2, 1))][: OPERANDS.get(name, 1)]
+    arguments, options = ARGUMENTS.get(name, lambda *operands: operands), {"t": 0.5} if "power" in name else {}
+    hook, sys.unraisablehook = sys.unraisablehook, lambda ignored: None  # Cython's lu complains on stderr only
+    try:
+        plain, other = (
+            outcome(ROWS[name][1], arguments(*(x.astype(order) for x in operands)), options)[0]
+            for order in ("<f8", ">f8")
+        )
+    finally:
+        sys.unraisablehook = hook
+    if isinstance(other, Exception):
+        return False  # an answer
+    parts = [x if isinstance(x, (tuple, list)) else (x,) for x in (plain, other)]
+    return not all(np.allclose(x, y) for x, y in zip(*parts, strict=True) if np.ndim(x))
 
 
 def same(ours, theirs):
@@ -215,6 +232,7 @@ OPTIONS = {
     "scipy.linalg.fractional_matrix_power": [{"t": 0.5}, {"t": -0.3}, {"t": 2}, {"t": "x"}, {"t": 1j}, {"t": np.nan}, {}],
 }  # fmt: skip
 
+MISREAD = {name for name in ROWS if name.startswith("scipy.linalg.") and misread(name)}
 CASES = [(name, i) for name in ROWS for i in range(len(OPTIONS[name]))]
 
 
@@ -228,7 +246,7 @@ def test_as_the_reference(name, option, first, second, n, seed):
     # Not finite and not checked: LAPACK's own answer differs from run to run.
     if OPTIONS[name][option].get("check_finite") is False and {first, second} & {"nan", "inf"}:
         return
-    if (name in NATIVE and first == "big-endian") or (name == ENDLESS and n == 1 and first == "inf"):
+    if ("big-endian" in (first, second) and name in MISREAD) or (name == ENDLESS and n == 1 and first == "inf"):
         return
     compare(name, args, OPTIONS[name][option])
 
@@ -261,7 +279,7 @@ SPOILT = {
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of 1e200 to float32, here
 def test_stacks_with_one_spoilt_matrix_as_the_reference(name, spoilt, dtype, n, batch, seed):
     """Without a device and without force: stacks go to NumPy's gufuncs, what SciPy would complain of to SciPy."""
-    if name in NATIVE and dtype == ">f8":
+    if dtype == ">f8" and name in MISREAD:
         return
     rng = np.random.default_rng(seed)
     a = np.broadcast_to(matrix(n, rng), (*batch, n, n)).copy()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import scipy.linalg
@@ -157,6 +158,14 @@ def test_every_way_to_import_is_redirected_and_scipy_itself_is_not() -> None:
     exec(IMPORTS, namespace)
     assert namespace["seen"] == [linalg.solve] * 8
     assert scipy.linalg._basic.solve is scipy.linalg.solve is before is not linalg.solve
+
+
+def test_tables_of_functions_have_trnpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {scipy.linalg.solve: "what it can do"}
+    monkeypatch.setitem(sys.modules, "scipy._lib._array_api", SimpleNamespace(xp_capabilities_table=table))
+    names = (scipy.linalg.solve, linalg.solve), (scipy.linalg.inv, linalg.inv)
+    Redirection([Name(theirs.__name__, theirs, ours) for theirs, ours in names], "scipy")
+    assert table == {scipy.linalg.solve: "what it can do", linalg.solve: "what it can do"}
 
 
 def test_writes_of_test_files_reach_scipys_modules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,23 @@ import trnpy
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 
 
+def signature(function):
+    """None where it has none, as functions in C of some versions."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hook_has_the_face_of_its_original(name):
     original = ORIGINALS[name]
     with trnpy.patched(name):
         hook = standing(name)
-        assert inspect.signature(hook) == inspect.signature(original)
+        assert signature(hook) == signature(original)
         assert hook.__doc__ == original.__doc__
-        assert (hook.__name__, hook.__qualname__) == (original.__name__, original.__qualname__)
+        assert hook.__name__ == original.__name__
+        assert getattr(hook, "__qualname__", None) == getattr(original, "__qualname__", None)
         assert hook.__module__ == name.rpartition(".")[0]
         assert isinstance(hook, type(original))
         assert inspect.isfunction(hook) == inspect.isfunction(original)

@@ -111,6 +111,9 @@ class Op:
     # The result of a call that passed that look, where there is no device and nothing is recorded, without deciding
     # anew what was decided of its like; None where it is not such a call.
     known: Callable[[tuple[Any, ...], dict[str, Any], Policy], Any] | None = None
+    # How the installed reference returns the result of a call, where versions differ; raises Unsupported where it
+    # does not take such a call.
+    form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ import numpy as np
 
 from trnpy import _report
 from trnpy._calibration import current_rates
+from trnpy._conventions import counted, poured, uncounted
 from trnpy._decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
 from trnpy._engine import Engine, Refused, _override, at_rest, current_engine
 from trnpy._nki.runtime import DeviceMemoryError
@@ -93,7 +94,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     op = getattr(function, "__trnpy_op__", None)
     if not isinstance(op, Op):
         raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
-    return _plan(op, args, kwargs, current_policy())[1]
+    return _plan(op, args, kwargs, current_policy())[2]
 
 
 def _elements(args: tuple[Any, ...]) -> float:
@@ -109,23 +110,26 @@ def _elements(args: tuple[Any, ...]) -> float:
 
 def _plan(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
-) -> tuple[Problem | None, Decision, Engine | None]:
+) -> tuple[Problem | None, Any, Decision, Engine | None]:
+    """The problem, the form of its result, the decision, the engine."""
     engine = current_engine(policy)
     try:
         problem = op.prepare(*args, **kwargs)
+        form = None if op.form is None else op.form(op.reference, args, kwargs)
     except Unsupported as why:
-        return None, Decision(op.name, False, why.reason, str(why)), engine
-    except (TypeError, ValueError) as why:  # of the call's form: the reference has the right message
-        return None, Decision(op.name, False, Reason.PARAM, str(why)), engine
+        return None, None, Decision(op.name, False, why.reason, str(why)), engine
+    except (TypeError, ValueError) as why:  # of the arguments: the reference has the right message
+        return None, None, Decision(op.name, False, Reason.PARAM, str(why)), engine
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
         if engine.health.open:
             detail = "resting after repeated device errors"
-        return problem, Decision(op.name, False, Reason.ERROR, detail), engine
+        return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
-    return problem, decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes), engine
+    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes)
+    return problem, form, decision, engine
 
 
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
@@ -164,6 +168,7 @@ def routed(op: Op) -> Callable[..., Any]:
     attention, process, rest, report = Attention, _Process, _Rest, _report.Process
     own, chosen, log_of = _own.get, _override.get, _trace.get
 
+    @uncounted
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         plain = may_route is None or not may_route(args, kwargs)
@@ -248,9 +253,10 @@ class _Unbound:
         return f"<accelerated {self._original!r}>"
 
 
+@uncounted
 def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:
     """The result of a call, and the decision that was carried out."""
-    problem, decision, engine = _plan(op, args, kwargs, policy)
+    problem, form, decision, engine = _plan(op, args, kwargs, policy)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
@@ -276,7 +282,7 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
             result, decision = _verified(op, problem, result, args, kwargs, decision, policy, engine)
-            return op.deliver(problem, result) if decision.on_device else result, decision
+            return _formed(form, op.deliver(problem, result)) if decision.on_device else result, decision
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
             return _after_fault(op, args, kwargs), decision
@@ -286,12 +292,17 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
         raise FallbackError(decision)
     if decision.route and problem is not None and problem.route is not None:
         try:
-            return problem.route.run(), decision
+            return _formed(form, problem.route.run()), decision
         except Unsupported as why:
             decision = replace(decision, reason=why.reason, detail=str(why), route="")
     return op.reference(*args, **kwargs), decision
 
 
+def _formed(form: Any, result: Any) -> Any:
+    return result if form is None else poured(form, result)
+
+
+@uncounted
 def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The reference's result, for which calls of trnpy inside it do not ask the engine again."""
     token = _fallen.set(True)
@@ -315,7 +326,7 @@ def _warn(decision: Decision, engine: Engine) -> None:
     )
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _report.LIBRARIES:
-        level, frame = level + 1, frame.f_back
+        level, frame = level + counted(frame), frame.f_back
     message = f"{decision.op} ran on the host: {decision.detail}{rest}"
     warnings.warn(message, NkiFallbackWarning, stacklevel=level)
 
@@ -328,6 +339,7 @@ def _fault(why: Exception) -> dict[str, Any]:
     return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
 
 
+@uncounted
 def _run(op: Op, problem: Problem, engine: Engine) -> Any:
     try:
         return op.run(problem, engine)
@@ -335,6 +347,7 @@ def _run(op: Op, problem: Problem, engine: Engine) -> Any:
         raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
+@uncounted
 def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
     """The result on ``engine``, which counted ``before`` launches; _WrongNumbers where the fault is the engine's."""
     unit = eps(problem.dtype, policy.precision)
@@ -366,6 +379,7 @@ def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
     return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED_ERROR * KNOWN * unit * np.abs(known).max())
 
 
+@uncounted
 def _verified(
     op: Op,
     problem: Problem,

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy import _policy, _report
+from trnpy._conventions import uncounted
 from trnpy._dispatch import Decision, Op, Reason, _trace, routed, small_decision
 from trnpy._policy import Attention
 
@@ -125,6 +126,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
         small, look, accelerated = op.small, op.routed, routed(op)
         return accelerated
 
+    @uncounted
     def inside(*args: Any, **kwargs: Any) -> Any:
         """The original, whose own calls of accelerated functions are part of it: neither routed nor recorded twice."""
         token = own.set(NOTHING)
@@ -135,6 +137,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
 
     direct = original if alone else inside  # NumPy's rows call none by their public names
 
+    @uncounted
     def call(*args: Any, **kwargs: Any) -> Any:
         here = of_context() or process.activation
         if name not in here.names:
@@ -181,6 +184,7 @@ def _small_calls(
     return ledger.small_calls(small_decision(name, small or UNSEEN), frame, here, policy)
 
 
+@uncounted
 def _excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
     ledger, log = _report.Process.ledger, _trace.get()
     if (ledger is None and log is None) or caller.partition(".")[0] == "trnpy":

@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._calibration import machine_id
+from trnpy._conventions import uncounted
 from trnpy._locks import Lock
 from trnpy._policy import HYSTERESIS, Attention, current_policy
 from trnpy._report_tally import DEVICE, STRIDE, Call, Tally, merged, ran_on
@@ -212,6 +213,7 @@ class Ledger:
             self.small[key] = new = SmallCalls(self._resolve(frame), decision, activation, policy)
             return new
 
+    @uncounted
     def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``function(*args, **kwargs)``, and what it took, as one of ``small``."""
         started = time.perf_counter()

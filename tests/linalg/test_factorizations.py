@@ -1,5 +1,7 @@
 """Factorizations on the device path: backward errors of LAPACK's size, SciPy's errors and warnings."""
 
+import inspect
+import re
 import warnings
 
 import numpy as np
@@ -69,13 +71,13 @@ def test_cholesky_reads_one_triangle():
 def test_not_positive_definite_is_scipys_error():
     a = positive(200, "f8", 10.0)
     a[150, 150] = -1
+    after = a.copy()
     with pytest.raises(scipy.linalg.LinAlgError) as theirs:
-        scipy.linalg.cholesky(a)
-    before = a.copy()
+        scipy.linalg.cholesky(after, overwrite_a=True)
     with pytest.raises(scipy.linalg.LinAlgError) as ours, engine(RecordingEngine()), trnpy.policy(force=True):
         trnpy.linalg.cholesky(a, overwrite_a=True)
     assert str(ours.value) == str(theirs.value)
-    np.testing.assert_array_equal(a, before)
+    np.testing.assert_array_equal(a, after)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -156,6 +158,21 @@ def both(library, name, *args, runs=True, **kwargs):
     return ours, theirs
 
 
+# SciPy before 1.17 has no structures of inverses.
+PLAIN_INV = {"assume_a": "gen"} if "assume_a" in inspect.signature(scipy.linalg.inv).parameters else {}
+
+
+def takes(library, name, *args):
+    """Whether the installed reference takes the call; where it does not, trnpy raises what it raises."""
+    try:
+        getattr(REFERENCE[library], name)(*args)
+    except ValueError as why:
+        with pytest.raises(type(why), match=f"^{re.escape(str(why))}$"), trnpy.policy(force=True):
+            getattr(ROWS[library], name)(*args)
+        return False
+    return True
+
+
 def forms(result):
     if isinstance(result, (tuple, list)):
         return type(result), [forms(x) for x in result]
@@ -202,7 +219,7 @@ def test_backward_errors_are_lapacks(n, dtype, condition):
             compare(lambda f: norm(f[0] @ f[1] @ f[2] - a) / norm(a), both("scipy", "lu", a))
             systems = both("scipy", "solve", a, b, assume_a="gen", runs=True if condition < 1e10 else None)
             compare(residual(a, b), systems)
-            inverses = both("scipy", "inv", a, assume_a="gen", runs=True if condition < 1e10 else None)
+            inverses = both("scipy", "inv", a, **PLAIN_INV, runs=True if condition < 1e10 else None)
             compare(lambda x: norm(x @ a - one) / (norm(a) * norm(x)), inverses)
             compare(lambda x: norm(a @ x - one) / (norm(a) * norm(x)), inverses)
         compare(lambda f: norm(f[0] @ f[1] - a) / norm(a), qr := both("scipy", "qr", a))
@@ -320,6 +337,12 @@ def test_factors_solve(dtype, lower):
 def test_structures_of_inverses_and_transposed_systems(dtype, assume_a):
     n = 200
     rng = np.random.default_rng(0)
+    if not PLAIN_INV:
+        with pytest.raises(TypeError, match="assume_a") as ours, trnpy.policy(force=True):
+            trnpy.linalg.inv(np.eye(n), assume_a=assume_a)
+        with pytest.raises(TypeError, match=re.escape(str(ours.value))):
+            scipy.linalg.inv(np.eye(n), assume_a=assume_a)
+        return
     a = general(n, n, dtype, 1e2) + (n * np.eye(n) if assume_a and "triangular" in assume_a else 0)
     a = {"sym": a + a.T, "her": a + t(a), "pos": positive(n, dtype, 1e2)}.get(assume_a, a).astype(dtype)
     for lower in (True, False):
@@ -354,18 +377,22 @@ def test_stacks_share_launches(dtype):
     b = a[..., :2].copy()
     for library in ("scipy", "numpy"):
         for name, args in (("cholesky", (p,)), ("inv", (a,)), ("det", (a,)), ("solve", (a, b)), ("qr", (a,))):
+            if not takes(library, name, *args):
+                continue
             with engine(RecordingEngine()) as e, trnpy.policy(force=True):
                 getattr(ROWS[library], name)(*args)
             assert e.shapes and all(shape[:2] == (2, 2) for shape in e.shapes)  # of all matrices at once
             ours, theirs = both(library, name, *args)
             if name != "qr":
-                scale = np.abs(theirs).max()
-                np.testing.assert_allclose(ours, theirs, atol=2e4 * eps(dtype) * scale)
+                # SciPy from 1.18 on multiplies the pivots of a determinant in the precision of a.
+                least = max(2e4 * eps(dtype) * np.abs(theirs).max(), np.finfo(dtype).tiny)
+                np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=least)
             else:
                 assert norm(ours[0] @ ours[1] - a) <= 1e3 * eps(dtype) * norm(a)
     pl, u = both("scipy", "lu", a, permute_l=True)[0]
     assert norm(pl @ u - a) <= 1e3 * eps(dtype) * norm(a)
-    both("scipy", "lu_factor", a)
+    if takes("scipy", "cholesky", p):  # a SciPy that does not gives pivots of no matrix here
+        both("scipy", "lu_factor", a)
 
 
 @pytest.mark.parametrize("name, launches", [("cholesky", 1), ("det", 1), ("inv", 3), ("qr", 9)])
@@ -376,7 +403,8 @@ def test_stacks_and_large_matrices_go_where_the_model_says_they_pay(name, launch
         with trnpy.policy(device="null", machine="trn2"):
             return trnpy.explain(getattr(trnpy.linalg, name), np.broadcast_to(np.zeros((), dtype), shape))
 
-    assert decision((64, 256, 256), "f4").on_device and not decision((64, 256, 256), "f8").on_device
+    stacks = takes("scipy", name, np.stack([np.eye(3)] * 2))
+    assert decision((64, 256, 256), "f4").on_device is stacks and not decision((64, 256, 256), "f8").on_device
     assert decision((8192, 8192), "f8").on_device and not decision((512, 512), "f8").on_device
     problem = getattr(trnpy.linalg, name).__trnpy_op__.prepare(np.broadcast_to(np.float32(0), (64, 256, 256)))
     assert problem.cost.launches == launches  # for all matrices together
@@ -397,7 +425,7 @@ def test_what_is_asked_of_the_engine_is_what_the_cost_says(n):
     calls = [
         (_work.cholesky(n), lambda: trnpy.linalg.cholesky(p)),
         (_work.lu(n, n), lambda: trnpy.linalg.lu_factor(a)),
-        (inverted, lambda: trnpy.linalg.inv(a, assume_a="gen")),
+        (inverted, lambda: trnpy.linalg.inv(a, **PLAIN_INV)),
         (_work.householder(n, n) + _work.form_q(n, n, n), lambda: trnpy.linalg.qr(a)),
         (_work.triangular(n, 5), lambda: trnpy.linalg.solve_triangular(p, p[:, :5])),
     ]
@@ -438,10 +466,11 @@ def test_any_shape_dtype_and_layout(name, n, dtype, layout, lower, seed):
     b = LAYOUTS[layout](general(n, 3, dtype, 1.0, seed))
     options = {"lower": lower} if name in ("cholesky", "cho_factor", "solve_triangular") else {}
     if name in ("solve", "inv"):
-        options["assume_a"] = "gen"
+        options |= {"assume_a": "gen"} if name == "solve" else PLAIN_INV
     if name == "solve_triangular":
         a = a + 2 * np.eye(n, dtype=dtype)
-    ours, theirs = both("scipy", name, a, *((b,) if name.startswith("solve") else ()), **options)
+    runs = None if name == "inv" and not options else True  # banded ones are the host's where nothing is said of them
+    ours, theirs = both("scipy", name, a, *((b,) if name.startswith("solve") else ()), runs=runs, **options)
     allowed = 1e3 * n * eps(dtype)
     if name == "lu":
         assert norm(ours[0] @ ours[1] @ ours[2] - a) <= allowed * norm(a)
@@ -449,7 +478,8 @@ def test_any_shape_dtype_and_layout(name, n, dtype, layout, lower, seed):
         assert norm(ours[0] @ ours[1] - a) <= allowed * norm(a)
     else:
         ours, theirs = (x[0] if isinstance(x, tuple) else x for x in (ours, theirs))
-        assert norm(ours - theirs) <= 10 * allowed * norm(theirs)
+        # SciPy from 1.18 on multiplies the pivots of a determinant in the precision of a: what is tiny there, is lost.
+        assert norm(ours - theirs) <= 10 * allowed * norm(theirs) + (np.finfo(dtype).tiny if name == "det" else 0)
 
 
 def test_a_product_of_less_accuracy_is_not_accepted():

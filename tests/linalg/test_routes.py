@@ -1,5 +1,6 @@
 """Other routes on the host give SciPy's results: its conventions, backward errors of LAPACK's size, its complaints."""
 
+import re
 import warnings
 
 import numpy as np
@@ -22,15 +23,34 @@ VECTORS = {"eigh", "svd", "qr"}  # results that are unique up to phases: checked
 SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
 
 
+@pytest.fixture(autouse=True)
+def every_route_pays(monkeypatch):
+    """Also where the installed SciPy's loop over a stack is compiled, and would be left alone."""
+    monkeypatch.setattr(_routes, "pays", lambda name: True)
+
+
+def untraced(name, *args, **kwargs):
+    """trnpy's result and SciPy's.
+
+    Where the installed SciPy takes no such call, trnpy raises what it raises, and the rest of a test is skipped.
+    """
+    try:
+        theirs = getattr(scipy.linalg, name)(*args, **kwargs)
+    except ValueError as why:
+        with pytest.raises(type(why), match=f"^{re.escape(str(why))}$"):
+            getattr(trnpy.linalg, name)(*args, **kwargs)
+        pytest.skip(f"the installed SciPy takes no stacks, and trnpy says so, too: {why}")
+    return getattr(trnpy.linalg, name)(*args, **kwargs), theirs
+
+
 def run(name, *args, route=True, **kwargs):
-    """trnpy's result and SciPy's, of equal types, shapes and dtypes; the route ran (or did not)."""
+    """Both results, of equal types, shapes and dtypes; the route ran (or did not)."""
     with trnpy.trace() as log:
-        ours = getattr(trnpy.linalg, name)(*args, **kwargs)
+        ours, theirs = untraced(name, *args, **kwargs)
     assert [d.reason is Reason.ROUTE for d in log] == [route], log
     assert bool(log[0].route) is route and not log[0].on_device
     if route:
         assert "times faster than the reference" in log[0].detail
-    theirs = getattr(scipy.linalg, name)(*args, **kwargs)
     assert type(ours) is type(theirs)
     for mine, other in zip(*((x if isinstance(x, (list, tuple)) else (x,)) for x in (ours, theirs)), strict=True):
         assert type(mine) is type(other)
@@ -140,7 +160,7 @@ def test_batch_dimensions_come_first(name, batch):
     args = (a, stack(4, 2, "f8", batch)) if name == "lstsq" else (a,)
     ours, theirs = run(name, *args)
     if name not in VECTORS:
-        for mine, other in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
+        for mine, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (ours, theirs)), strict=True):
             np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
 
 
@@ -155,7 +175,7 @@ def test_few_and_no_matrices_are_scipys(name, batch):
             result = function(*args)
         except ValueError as why:
             return str(why)
-        return [x.shape for x in (result if isinstance(result, list) else [result])]
+        return [x.shape for x in (result if isinstance(result, (list, tuple)) else [result])]
 
     assert outcome(getattr(trnpy.linalg, name)) == outcome(getattr(scipy.linalg, name))
 
@@ -191,7 +211,8 @@ def test_lstsq_is_gelsds(shape, b, dtype):
     right = stack(m, 2, dtype)[0, :, 0].copy() if b == () else stack(m, 2, dtype, b[:-1])
     (x, residues, rank, s), theirs = run("lstsq", a, right)
     np.testing.assert_array_equal(rank, theirs[2])
-    np.testing.assert_allclose(s, theirs[3], rtol=200 * eps(dtype))
+    # To eps of the largest: gelsd and NumPy's gesdd each have the smallest of a matrix to that.
+    np.testing.assert_allclose(s, theirs[3], rtol=200 * eps(dtype), atol=20 * eps(dtype) * s.max())
     np.testing.assert_allclose(residues, theirs[1], rtol=1e5 * eps(dtype), atol=100 * eps(dtype))
     column, y, y0 = (v[..., None] if b == () else v for v in (right, x, theirs[0]))
     mine, other = (size(t(a) @ (a @ z - column)) / (size(a) ** 2 * size(z)) for z in (y, y0))
@@ -247,8 +268,8 @@ def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, co
     args = (a, a[..., :1]) if name == "lstsq" else (a,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
-        ours, theirs = (getattr(module, name)(*args) for module in (trnpy.linalg, scipy.linalg))
-    for mine, other in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
+        ours, theirs = untraced(name, *args)
+    for mine, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (ours, theirs)), strict=True):
         np.testing.assert_array_equal(mine, other)
 
 
@@ -258,7 +279,7 @@ def complaints(function, a):
         warnings.simplefilter("always")
         try:
             result = function(a)
-        except np.linalg.LinAlgError as why:
+        except ValueError as why:  # LinAlgError is one
             result = str(why)
     return result, [(w.category, str(w.message)) for w in caught]
 
@@ -273,7 +294,11 @@ def test_scipy_warns_of_the_same_matrices_of_a_stack(n, batch, dtype):
         flat[i, -1] *= 1e-20
     flat[700] = np.triu(flat[700])
     (ours, warned), (theirs, expected) = (complaints(m.inv, a) for m in (trnpy.linalg, scipy.linalg))
-    assert warned == expected and len(warned) == 1
+    assert warned == expected
+    if isinstance(theirs, str):  # no stacks
+        assert ours == theirs
+        return
+    assert len(warned) == 1
     chosen = [3, 501, 700, 998]
     np.testing.assert_array_equal(ours.reshape(-1, n, n)[chosen], theirs.reshape(-1, n, n)[chosen])
     assert not np.tril(ours.reshape(-1, n, n)[700], -1).any()
@@ -475,16 +500,19 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
     rates = HostRates(slow, 1e10, True, "a test")
     monkeypatch.setattr("trnpy._dispatch.current_rates", lambda: rates)
     with trnpy.trace() as log:
-        for name in ("qr", "eigh", "svd"):
-            getattr(trnpy.linalg, name)(definite(4, "f8"))
         trnpy.linalg.eigh(hermitian("random", 130, "f8"))
-        trnpy.linalg.logm(definite(4, "f8") / 20)
+        for name in ("qr", "eigh", "svd", "logm"):
+            untraced(name, definite(4, "f8") / 20)
     assert [bool(d.route) for d in log] == [False] * 5
-    assert {d.reason for d in log[:3]} == {Reason.LAYOUT}
+    assert {d.reason for d in log[1:4]} == {Reason.LAYOUT}
 
 
 def test_explain_says_which_route():
     decision = trnpy.explain(trnpy.linalg.qr, definite(4, "f8"))
+    if decision.reason is Reason.PARAM:
+        with pytest.raises(ValueError, match=re.escape(decision.detail.rpartition(": ")[2])):
+            scipy.linalg.qr(definite(4, "f8"))
+        return
     assert decision.route == "numpy.linalg over the stack" and "host by numpy.linalg over the stack" in str(decision)
 
 
@@ -496,7 +524,7 @@ def test_large_stacks_go_in_chunks(name, monkeypatch):
     for elements in ("CHUNK", "PIECE"):
         monkeypatch.setattr(_stacks, elements, 16 * 11)  # matrices at a time, and ten are left
     parts, _ = run(name, a, *second)
-    for one, other in zip(*((x if isinstance(x, list) else [x]) for x in (whole, parts)), strict=True):
+    for one, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (whole, parts)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
     if name == "solve":  # broadcast operands are not cut
         run(name, a, np.ones(4))

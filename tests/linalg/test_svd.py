@@ -119,7 +119,9 @@ def test_clusters_beyond_a_leaf(family, method, monkeypatch):
     with engine(RecordingEngine()), trnpy.policy(force=True, method=method), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a)
     if not log[0].on_device:
-        assert family in HARD and log[0].reason is Reason.ACCURACY and "near zero" in log[0].detail
+        # Values from 1e-12 down to a leaf of 20: how BLAS rounds decides whether they come apart.
+        assert family in (*HARD, "geometric to 1e-12")
+        assert log[0].reason is Reason.ACCURACY and "near zero" in log[0].detail
         return
     check(a, u, s, vh, known)
 

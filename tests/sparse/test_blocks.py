@@ -103,7 +103,8 @@ def test_the_count_is_kept_until_the_pattern_changes(layout):
 
 def test_the_analysis_prints_density_padding_modelled_seconds_and_the_decision(capsys):
     rng = np.random.default_rng(2)
-    a = trnpy.sparse.block_diag([rng.standard_normal((300, 300)) for _ in range(8)], format="csr")
+    blocks = [trnpy.sparse.coo_matrix(rng.standard_normal((300, 300))) for _ in range(8)]
+    a = trnpy.sparse.block_diag(blocks, format="csr")
     with trnpy.policy(machine="trn1"):
         result = trnpy.sparse.block_analysis(a, columns=64)
     printed = capsys.readouterr().out

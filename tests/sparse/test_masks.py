@@ -22,7 +22,9 @@ MASKS = {
     "causal window": lambda n: trnpy.sparse.local_mask(n, 5, causal=True),
     "window": lambda n: trnpy.sparse.local_mask(n, 130),
     "causal": lambda n: np.tril(np.ones((n, n), bool)),
-    "ragged blocks": lambda n: scipy.sparse.block_diag([np.ones((min(50, n), min(50, n)))] * 9).tocsr()[:n, :n],
+    "ragged blocks": lambda n: scipy.sparse.block_diag([scipy.sparse.csr_array(np.ones(2 * (min(50, n),)))] * 9, "csr")[
+        :n, :n
+    ],
     "with empty rows": lambda n: scipy.sparse.csr_array(np.arange(n)[:, np.newaxis] % 3 * np.ones(n) > 1),
 }
 
@@ -80,7 +82,7 @@ def test_shapes_that_do_not_match(mask):
 
 
 def test_products_of_full_blocks_are_decided_like_any_other():
-    mask = scipy.sparse.block_diag([np.ones((128, 128))] * 2)
+    mask = scipy.sparse.block_diag([scipy.sparse.coo_array(np.ones((128, 128)))] * 2)
     a = np.random.default_rng(0).standard_normal((256, 200))
     with trnpy.trace() as log, trnpy.policy(force=True):
         trnpy.sparse.block_mask_matmul(a, a.T, mask)

@@ -357,7 +357,8 @@ def test_without_a_device_nothing_is_asked_of_one():
 def test_the_decision_weighs_iterations_and_launches():
     small, b = adopted(laplacian(30)), np.ones(900)
     rng = np.random.default_rng(12)
-    blocks = adopted(scipy.sparse.block_diag([np.eye(128) + 0.01 * rng.random((128, 128)) for _ in range(300)], "csr"))
+    tiles = [scipy.sparse.coo_array(np.eye(128) + 0.01 * rng.random((128, 128))) for _ in range(300)]
+    blocks = adopted(scipy.sparse.block_diag(tiles, "csr"))
     with trnpy.policy(device="null"):
         stencil = trnpy.explain(ours_linalg.cg, small, b)
         with trnpy.resident(blocks.data):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as reference
 
-from trnpy import _guards, _host
+from trnpy import _conventions, _guards, _host
 from trnpy._dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
@@ -65,10 +65,12 @@ def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, che
 
 
 def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
-    """The other triangle is a's, as LAPACK leaves it."""
+    """The other triangle is a's, as LAPACK leaves it, where it is in SciPy's, too."""
     (a,), (lower, given) = problem.arrays, problem.params
     factor = run_cholesky(problem, engine)
-    return factor + (np.triu(a, 1) if lower else np.tril(a, -1)), given
+    if _conventions.leaves_triangle(reference.cho_factor):
+        factor = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
+    return factor, given
 
 
 def cho_factor_error(problem: Problem, result: tuple[np.ndarray, Any]) -> float:
@@ -78,11 +80,18 @@ def cho_factor_error(problem: Problem, result: tuple[np.ndarray, Any]) -> float:
 
 def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_finite: Any = True) -> Problem:
     c, lower = c_and_lower
-    c = square(c)
+    c = _factor(c)
     b = right_hand_sides(c, b)
     dtype, n, k = _guards.floating(c, b), len(c), b.size // len(c)
     once = _work.triangular(n, k, in_one_launch(2, dtype))
     return Problem((c, b), dtype, (once + once).cost("trsm", n, 2.0 * n * n * k, dtype), (bool(lower),))
+
+
+def _factor(a: Any) -> np.ndarray:
+    """One square matrix, but no lists: some versions of SciPy take none here."""
+    if type(a) is not np.ndarray:
+        raise Unsupported(Reason.SUBCLASS, f"a factor of type {type(a).__name__}")
+    return square(a)
 
 
 def run_cho_solve(problem: Problem, engine: Engine) -> np.ndarray:
@@ -164,9 +173,7 @@ def lu_error(problem: Problem, result: Any) -> float:
 
 
 def deliver_lu_factor(problem: Problem, factored: Factored) -> Any:
-    """SciPy's loop over a stack collects results in a list."""
-    pair = factored.lu, factored.pivots.astype(np.int32)
-    return pair if factored.lu.ndim == 2 else list(pair)
+    return factored.lu, factored.pivots
 
 
 def deliver_lu(problem: Problem, factored: Factored) -> tuple[np.ndarray, ...]:
@@ -187,7 +194,7 @@ def prepare_lu_solve(
     lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: Any = False, check_finite: Any = True
 ) -> Problem:
     lu, pivots = lu_and_piv
-    lu, pivots = square(lu), _guards.array(pivots)
+    lu, pivots = _factor(lu), _guards.array(pivots)
     b = right_hand_sides(lu, b)
     if pivots.shape != lu.shape[:1] or pivots.dtype.kind != "i":
         raise Unsupported(Reason.PARAM, f"pivots {pivots.dtype} {pivots.shape} for a matrix {lu.shape}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as reference
 
-from trnpy import _guards
+from trnpy import _conventions, _guards
 from trnpy._calibration import FLOPS
 from trnpy._dispatch import Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
@@ -177,7 +177,14 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
     return float(max(trace, abs(_norm(w) - norm) / norm))
 
 
-OPS = (
+def _form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return _conventions.form(function, args, kwargs)
+    except _conventions.Refused as why:
+        raise Unsupported(Reason.PARAM, str(why)) from why
+
+
+_ROWS = (
     Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
     Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
        routed=_routes.stacked("eigvalsh")),
@@ -187,6 +194,7 @@ OPS = (
     *SVD_OPS,
     *FUNCTION_OPS,
 )  # fmt: skip
+OPS = tuple(replace(row, form=_form) for row in _ROWS)
 
 
 def _in_c_order(row: Op) -> Op:

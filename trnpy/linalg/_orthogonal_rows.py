@@ -121,8 +121,8 @@ def deliver_qr(problem: Problem, result: Orthogonal) -> Any:
         m, n = problem.arrays[0].shape[-2:]
         r = np.zeros((*result.r.shape[:-2], m, n), result.r.dtype)
         r[..., : result.r.shape[-2], :] = result.r
-        return (r,) if r.ndim == 2 else r  # SciPy's loop over a stack returns an array or a list
-    return (result.q, result.r) if result.r.ndim == 2 else [result.q, result.r]
+        return r
+    return result.q, result.r
 
 
 def deliver_numpy_qr(problem: Problem, result: Orthogonal) -> Any:

@@ -28,7 +28,8 @@ def adjoint(a: np.ndarray) -> np.ndarray:
 
 def cholesky(a: np.ndarray) -> np.ndarray:
     """Lower L of (..., n, n), whose upper triangle is not read; _host.LinAlgError."""
-    l: np.ndarray = _host.cholesky(a, lower=True, check_finite=False)
+    l: np.ndarray
+    (l,) = _each(lambda m: (_host.cholesky(m, lower=True, check_finite=False),), a)
     return l
 
 
@@ -49,7 +50,9 @@ def qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def substitution(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """X (..., n, k) of A X = B for triangular (..., n, n)."""
-    x: np.ndarray = _host.solve_triangular(a, b, lower=lower, unit_diagonal=unit, check_finite=False)
+    options: dict[str, Any] = {"lower": lower, "unit_diagonal": unit, "check_finite": False}
+    x: np.ndarray
+    (x,) = _each(lambda l, c: (_host.solve_triangular(l, c, **options),), a, b)
     return x
 
 
@@ -59,9 +62,10 @@ def upper_inverse(u: np.ndarray) -> np.ndarray:
     return np.triu(_each(lambda m: trtri(m)[:1], u)[0])
 
 
-def _each(function: Any, a: np.ndarray) -> Any:
-    """``function`` of every matrix of a stack; its results stacked."""
-    if a.ndim == 2:
-        return function(a)
-    flat = [function(m) for m in a.reshape(-1, *a.shape[-2:])]
-    return [np.stack(x).reshape(*a.shape[:-2], *x[0].shape) for x in zip(*flat, strict=True)]
+def _each(function: Any, *stacks: np.ndarray) -> Any:
+    """``function`` of the matrices of stacks of equal batches, one by one; its results stacked."""
+    batch = stacks[0].shape[:-2]
+    if not batch:
+        return function(*stacks)
+    flat = [function(*m) for m in zip(*(a.reshape(-1, *a.shape[-2:]) for a in stacks), strict=True)]
+    return [np.stack(x).reshape(*batch, *x[0].shape) for x in zip(*flat, strict=True)]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg as reference
 from numpy import ndarray
 
-from trnpy import _guards, _host
+from trnpy import _conventions, _guards, _host
 from trnpy._calibration import FLOPS, HostRates
 from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
 from trnpy.linalg import _stacks, _tridiagonal
@@ -42,6 +43,7 @@ class Stacked:
     least: int  # elements of the stack: below, SciPy's loop is done before a route is chosen
     largest: int  # rows or columns: from there both spend their time in the same LAPACK
     matrices: int = 1  # of which one is looked at for its condition: that has to be a hundredth of the call
+    compiled: bool = False  # worth it beside a compiled loop of SciPy's, too: 1.18 has more of them than 1.17
 
     def worth_a_look(self, a: np.ndarray) -> bool:
         enough = a.size >= self.least and max(a.shape[-2:]) <= self.largest
@@ -53,7 +55,7 @@ STACKED: Mapping[str, Stacked] = {
     "qr": Stacked(64, 32),
     "eigh": Stacked(64, 128),
     "eigvalsh": Stacked(64, 32),
-    "inv": Stacked(16000, 4),
+    "inv": Stacked(16000, 4, compiled=True),
     "svd": Stacked(64, 12),
     "svdvals": Stacked(64, 32),
     "pinv": Stacked(64, 16, 128),
@@ -66,13 +68,19 @@ def is_stack(a: Any) -> bool:
     return type(a) is np.ndarray and a.ndim > 2
 
 
+@functools.cache
+def pays(name: str) -> bool:
+    """Whether NumPy computes stacks faster than the installed SciPy."""
+    return STACKED[name].compiled or _conventions.loops(getattr(reference, name))
+
+
 def stacked(name: str) -> Look:
     """A look for a stack worth deciding about."""
     row, judge = STACKED[name], _stacks.SAMPLED.get(name)
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("a")
-        if type(a) is not np.ndarray or a.ndim < 3 or not row.worth_a_look(a):
+        if type(a) is not np.ndarray or a.ndim < 3 or not pays(name) or not row.worth_a_look(a):
             return False
         return judge is None or _stacks.promising(judge, a)
 
@@ -83,7 +91,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` as the route; no device path."""
     arrays = tuple(_guards.array(a) for a in arrays)
     a = arrays[0]
-    if a.ndim < 3 or arrays[-1].size == 0 or not STACKED[name].worth_a_look(a):
+    if a.ndim < 3 or arrays[-1].size == 0 or not STACKED[name].worth_a_look(a) or not pays(name):
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of many small matrices")
     for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
         if _guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
@@ -101,7 +109,7 @@ def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *o
     def seconds(rates: HostRates) -> float:
         return seconds_of(rates, f"gufunc {name}", size, flops, dtype) + ROUTE_S
 
-    route = Route("numpy.linalg over the stack", seconds, lambda: run(*arrays, *options))
+    route = Route("numpy.linalg over the stack", seconds, functools.partial(run, *arrays, *options))
     refusal = (Reason.LAYOUT, f"shape {a.shape} is not one matrix")
     return Problem(arrays, dtype, cost, route=route, on_device=False, refusal=refusal)
 

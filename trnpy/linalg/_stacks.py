@@ -2,8 +2,8 @@
 
 The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty.
 What SciPy would raise for is Unsupported, so that SciPy itself runs; matrices that are ill-conditioned, of which it
-may warn, or structured are SciPy's among others.  Results are SciPy's: one array, or a list of several, batch
-dimensions first.
+may warn, or structured are SciPy's among others.  Results are SciPy's but for their container: one array, or a list of
+several, batch dimensions first.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from scipy.linalg import pinv as _scipy_pinv
 from scipy.linalg import pinvh as _scipy_pinvh
 
 from trnpy import _guards, _host
+from trnpy._conventions import uncounted
 from trnpy._dispatch import Reason, Unsupported
 
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
@@ -85,6 +86,7 @@ def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Call
     """
 
     def decorated(function: Callable[..., Result]) -> Callable[..., Result]:
+        @uncounted
         @functools.wraps(function)
         def run(*args: Any) -> Result:
             batch = args[0].shape[:-2]
@@ -249,6 +251,7 @@ def _look_near(a: np.ndarray, pivots: list[float]) -> bool:
     return any(low < x < high for x in pivots)
 
 
+@uncounted
 def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     """In a stack of identities, which take SciPy a thirtieth of the time: it warns of matrices by number."""
     stack = np.zeros_like(a)
@@ -295,6 +298,7 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
     return [x, kept.sum(axis=-1), near] if return_rank else [x, near]
 
 
+@uncounted
 def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
     return _scipy_pinv(a[chosen], **options)
@@ -309,6 +313,7 @@ def pinv(a: np.ndarray, atol: float | None, rtol: float | None, return_rank: boo
     return _ranked(adjoint(vh) @ adjoint(u * inverse[..., np.newaxis, :]), kept, _near(s, threshold), return_rank)
 
 
+@uncounted
 def _scipys_pinvh(
     chosen: np.ndarray, a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool
 ) -> Any:
@@ -331,6 +336,7 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
     return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
 
 
+@uncounted
 def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
     return _scipy_lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
 

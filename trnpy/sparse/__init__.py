@@ -17,34 +17,12 @@ if TYPE_CHECKING:
     from scipy.sparse import *  # noqa: F403
 
 _SUBMODULES = ("csgraph", "linalg")
-_MAKERS = (
-    "block_array",
-    "block_diag",
-    "bmat",
-    "diags",
-    "diags_array",
-    "expand_dims",
-    "eye",
-    "eye_array",
-    "hstack",
-    "identity",
-    "kron",
-    "kronsum",
-    "load_npz",
-    "permute_dims",
-    "rand",
-    "random",
-    "random_array",
-    "spdiags",
-    "swapaxes",
-    "tril",
-    "triu",
-    "vstack",
-)
+_PLAIN = """csgraph find get_index_dtype issparse isspmatrix isspmatrix_bsr isspmatrix_coo isspmatrix_csc isspmatrix_csr
+    isspmatrix_dia isspmatrix_dok isspmatrix_lil linalg safely_cast_index_arrays save_npz test"""
 
 __all__ = _scipy.__all__
 
-_names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _MAKERS, __name__)
+_names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _PLAIN, __name__)
 _OWN = (
     _blocks.block_analysis,
     _blocks.morton_order,

@@ -6,12 +6,13 @@ import copy
 import functools
 import types
 from abc import ABCMeta
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from scipy import sparse
 
+from trnpy._conventions import uncounted
 from trnpy._names import settled
 from trnpy.sparse import _blocks, _ops
 
@@ -54,6 +55,7 @@ def adopt(result: Any) -> Any:
 def adopting(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, its result adopted."""
 
+    @uncounted
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return adopt(function(*args, **kwargs))
@@ -61,9 +63,14 @@ def adopting(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def makers(module: ModuleType, names: Iterable[str], home: str) -> dict[str, Callable[..., Any]]:
-    """The functions ``names`` of ``module``, those this SciPy has, with adopted results and at home in ``home``."""
-    return settled([adopting(getattr(module, name)) for name in names if hasattr(module, name)], home)
+def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[..., Any]]:
+    """The functions of ``module`` with adopted results and at home in ``home``.
+
+    But for those named in ``plain``, whose results are never sparse: a function that a newer SciPy brings is adopted.
+    """
+    names = [name for name in dir(module) if not name.startswith("_") and name not in plain.split()]
+    functions = [getattr(module, name) for name in names]
+    return settled([adopting(f) for f in functions if callable(f) and not isinstance(f, type)], home)
 
 
 class _Sparse(_ops.Products):

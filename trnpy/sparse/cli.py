@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 def _read(path: Path) -> Any:
     if path.suffix == ".npz":
         return adopt(sparse.load_npz(path))
-    matrix = scipy.io.mmread(path)
+    matrix = scipy.io.mmread(path, spmatrix=False)
     if not sparse.issparse(matrix):
         raise ValueError("a dense matrix: expected a sparse one")
     return adopt(sparse.csr_array(matrix))

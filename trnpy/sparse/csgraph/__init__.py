@@ -16,15 +16,9 @@ from trnpy.sparse._classes import makers as _makers
 if TYPE_CHECKING:
     from scipy.sparse.csgraph import *  # noqa: F403
 
-_MAKERS = (
-    "breadth_first_tree",
-    "csgraph_from_dense",
-    "csgraph_from_masked",
-    "depth_first_tree",
-    "laplacian",
-    "minimum_spanning_tree",
-    "reconstruct_path",
-)
+_PLAIN = """bellman_ford breadth_first_order connected_components construct_dist_matrix csgraph_masked_from_dense
+    csgraph_to_dense csgraph_to_masked depth_first_order dijkstra floyd_warshall johnson maximum_bipartite_matching
+    min_weight_full_bipartite_matching reverse_cuthill_mckee shortest_path structural_rank test yen"""
 
 __all__ = _scipy.__all__
 
@@ -36,7 +30,7 @@ def _maximum_flow(*args: _Any, **kwargs: _Any) -> _Any:
     return result
 
 
-_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _settled([_maximum_flow], __name__)
+_names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _settled([_maximum_flow], __name__)
 globals().update(_names)
 
 

@@ -15,11 +15,12 @@ from trnpy.sparse.linalg._ops import OPS as _OPS
 if TYPE_CHECKING:
     from scipy.sparse.linalg import *  # noqa: F403
 
-_MAKERS = ("expm", "inv", "matrix_power", "spsolve")
+_PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_krylov gcrotmk is_sptriangular lgmres lsmr
+    lsqr minres norm onenormest qmr spbandwidth spilu splu spsolve_triangular svds test tfqmr use_solver"""
 
 __all__ = _scipy.__all__
 
-_names = _public(_scipy) | _makers(_scipy, _MAKERS, __name__) | _rows(_OPS + _EXPONENTIAL_OPS, __name__)
+_names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _rows(_OPS + _EXPONENTIAL_OPS, __name__)
 globals().update(_names)
 
 

@@ -12,6 +12,7 @@ from scipy.sparse import linalg as scipy_linalg
 
 from trnpy import _guards
 from trnpy._calibration import current_rates
+from trnpy._conventions import uncounted
 from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import Engine, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
@@ -219,6 +220,7 @@ def prepare_lobpcg(
     return _pairs_problem(A, X.shape[1], X.shape[1], (*options, restartControl))
 
 
+@uncounted
 def _run_lobpcg(problem: Problem, engine: Engine) -> Any:
     """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
     a, _, x, *options = problem.params
