@@ -15,7 +15,17 @@ from dataclasses import dataclass, fields
 
 from trnpy import _calibration, _distribution, _probes, _store, _timings, _tuning
 from trnpy._engine import Engine, available, current_engine
-from trnpy._nki.device import AUTO_CAST, CASTS, COMPILE_CACHE, COMPILER_FLAGS, compile_cache, detect, pinned_flags
+from trnpy._nki.device import (
+    AUTO_CAST,
+    CASTS,
+    COMPILE_CACHE,
+    COMPILER_FLAGS,
+    LNC,
+    LOGICAL_CORES,
+    compile_cache,
+    detect,
+    pinned_flags,
+)
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch import patch_status, patched
@@ -182,7 +192,7 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     except ImportError as why:
         yield Finding("environment", f"NEURON_* not looked at: {why}; {_distribution.install('simulator')}")
     else:
-        for f in environment({**environ, COMPILER_FLAGS: pinned_flags(flags)}):
+        for f in environment({LOGICAL_CORES: LNC, **environ, COMPILER_FLAGS: pinned_flags(flags)}):
             yield Finding("environment", f.message, f.severity == "E")
     if environ.get(STOCHASTIC, "0") not in ("", "0"):
         yield Finding("environment", f"{STOCHASTIC}={environ[STOCHASTIC]}: float32 results are rounded at random", True)

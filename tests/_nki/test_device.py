@@ -180,12 +180,20 @@ class Xla(types.ModuleType):
         self.synced.append(wait)
 
 
+@pytest.fixture(autouse=True)
+def cores(monkeypatch):
+    """Unset, and again after a test that opened a device."""
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    monkeypatch.delenv("NEURON_LOGICAL_NC_CONFIG")
+
+
 def test_the_older_route_is_taken_where_torch_has_no_neuron_device(monkeypatch):
     xla = Xla()
     monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cast=all")
     monkeypatch.setitem(sys.modules, "torch_xla", xla)
     route = neuron_route()
     assert device.os.environ["NEURON_CC_FLAGS"] == "--auto-cast=none"
+    assert device.os.environ["NEURON_LOGICAL_NC_CONFIG"] == "1"  # as kernels are launched
     NeuronRuntime(TRN2, route, lambda: 10.0, simulated).launch("matmul", np.ones((2, 2), "f4"), np.ones((2, 2), "f4"))
     assert xla.synced and all(xla.synced)
 

@@ -132,6 +132,10 @@ CASTS = re.compile(r"--auto-cast(?:-type)?(?:[= ]\S+)?")
 AUTO_CAST = "--auto-cast=none"  # else the compiler may turn float32 products into bfloat16 ones
 
 
+# Physical cores behind one that a kernel runs on: kernels are launched on one, neuronx-cc assumes two on trn2.
+LOGICAL_CORES, LNC = "NEURON_LOGICAL_NC_CONFIG", "1"
+
+
 def pinned_flags(flags: str) -> str:
     """NEURON_CC_FLAGS with automatic casts switched off, whatever they said of them."""
     kept = CASTS.sub("", flags).split()
@@ -157,6 +161,7 @@ class Route:
 def neuron_route() -> Route:
     """torch's own ``neuron`` device where it has one, else torch-xla's; DeviceUnavailable where it has neither."""
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
+    os.environ.setdefault(LOGICAL_CORES, LNC)
     os.environ[COMPILE_CACHE] = compile_cache()
     torch = importlib.import_module("torch")
     for package in ("torch_neuronx", "libtorch_neuronx_lite"):
