@@ -1,11 +1,15 @@
 """Tests of the runner of NKI kernels written by others, on a folder laid out like theirs."""
 
 import json
+import re
 
 import pytest
 
+from conformance.nki import _ours as ours
 from conformance.nki import main
 from conformance.nki._blocks import as_kernel, blocks, claims, free_names
+from conformance.nki._ours import CASES, cells
+from trnpy._nki.simulator.runtime import SOURCES
 
 ISA = '''
 def twice(dst, src):
@@ -133,3 +137,30 @@ def test_blocks_know_their_owner_and_what_they_leave_open(tmp_path):
     assert free_names(third.text) == ["unknown"]
     assert (claims(first.text), claims(second.text), claims(third.text)) == (1, 1, 0)
     assert "documented_shape(t.permute((0, 2, 1)), (1, 2))" in as_kernel(second.text, [])
+
+
+def test_our_kernels_are_taken_by_every_front_end_on_every_machine():
+    """Three of them; `python -m conformance nki --kernels ours` runs all."""
+    found = list(cells(names=("transpose", "csr_spmm", "probes.rounding")))
+    assert len(found) == 3 * 3 * 3
+    assert {c.shown for c in found} == {"yes", "listed 46"}
+    assert {c.kernel for c in found if c.excused} == {"csr_spmm"}
+
+
+def test_every_kernel_of_ours_has_a_case():
+    named = {name.rpartition(".")[2] for name in CASES}
+    text = "".join(path.read_text() for path in SOURCES.glob("[a-z]*.py"))
+    assert named == set(re.findall(r"@nki\.jit\ndef (\w+)", text))
+
+
+def test_a_finding_that_is_not_listed_and_an_entry_that_nothing_meets_fail(monkeypatch, capsys):
+    monkeypatch.setattr(ours, "CASES", {"csr_spmm": CASES["csr_spmm"]})
+    monkeypatch.setattr(ours, "MACHINES", ("trn2",))
+    assert main(["--kernels", "ours", "--nki", "0.7"]) == 0
+    monkeypatch.setattr(ours, "LISTED", {})
+    assert main(["--kernels", "ours", "--nki", "0.7"]) == 1
+    assert "W46" in capsys.readouterr().out
+    assert ours.stale([]) == []
+    monkeypatch.setattr(ours, "LISTED", {"csr_spmm": {46: "rows", 41: "no more"}})
+    assert ours.stale(list(ours.cells(("0.7",), ("csr_spmm",)))) == ["csr_spmm: rule 41"]
+    assert main(["--kernels", "ours", "--nki", "0.5"]) == 2

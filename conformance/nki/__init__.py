@@ -5,6 +5,9 @@ folder; none of its code is in this repository. Every runnable kernel of ``nki/e
 example of ``nki.isa`` and ``nki.language``, the kernels that guides print, and their statements on views
 and strides are run and compared with NumPy references that are ours. Kernels that the documentation
 shows as wrong must be refused.
+
+--kernels ours: trnpy's own kernels instead, traced for each front end of --nki (default: all) on each machine. The
+exit code is 1 when a compiler would refuse one and trnpy/_nki/kernels/listed.py does not say why.
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ from pathlib import Path
 
 from conformance.nki._examples import examples
 from conformance.nki._guides import guide_kernels
+from conformance.nki._ours import MACHINES, cells, stale
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
+from trnpy._nki.kernels.listed import LISTED
+from trnpy._nki.simulator.dialects import ALL, DIALECTS, chosen
+from trnpy._nki.simulator.rules import RULES
 from trnpy._nki.simulator.table import print_table
 
 
@@ -44,6 +51,36 @@ def outcomes(folder: Path) -> Iterator[Outcome]:
         yield from guide_kernels(root, Path(scratch))
 
 
+def _own_kernels(options: argparse.Namespace) -> int:
+    """Print the table of trnpy's own kernels: front ends and machines side by side."""
+    try:
+        dialects = chosen(options.nki)
+    except ValueError as error:
+        print(f"conformance nki: {error}")
+        return 2
+    found = list(cells(dialects))
+    refused = [f for c in found for f in c.found]
+    left_over = stale(found) if dialects == DIALECTS else []
+    if options.json:
+        plain = [{**asdict(c), "shown": c.shown} for c in found]
+        print(json.dumps({"cells": plain, "stale": left_over}, indent=1))
+        return 1 if refused or left_over else 0
+    heads = ("kernel", *(f"{nki} {target}" for nki in dialects for target in MACHINES))
+    rows = [(name, *(c.shown for c in found if c.kernel == name)) for name in dict.fromkeys(c.kernel for c in found)]
+    print_table("kernels of trnpy, front ends and machines: taken by the compiler, as far as is known", heads, rows)
+    for finding in sorted(set(refused)):
+        print(finding)
+    for name, rules in LISTED.items():
+        for rule, why in rules.items():
+            print(f"listed: {name}, rule {rule} ({RULES[rule].subject}): {why}")
+    for entry in left_over:
+        print(f"listed, but found nowhere: {entry}")
+    kernels = len(rows)
+    bad = sum(bool(c.found) for c in found)
+    print(f"{kernels} kernels x {len(dialects)} front ends x {len(MACHINES)} machines: {bad} of {len(found)} refused")
+    return 1 if refused or left_over else 0
+
+
 def summary(found: Sequence[Outcome]) -> Summary:
     good = sum(o.good for o in found)
     left_out = sum(o.left_out for o in found)
@@ -53,9 +90,15 @@ def summary(found: Sequence[Outcome]) -> Summary:
 def main(argv: list[str]) -> int:
     """Print the table; 0 when everything that can run runs and matches, 1 otherwise, 2 without a checkout."""
     parser = argparse.ArgumentParser(prog="python -m conformance nki", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
+    parser.add_argument("--kernels", choices=("ours",), help="trnpy's own instead of a folder's")
+    parser.add_argument("--nki", default=ALL, help=f"of --kernels ours: {', '.join(DIALECTS)}, with commas, or all")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
+    if options.kernels:
+        return _own_kernels(options)
+    if options.folder is None:
+        parser.error("FOLDER or --kernels ours is needed")
     try:
         found = list(outcomes(options.folder))
     except FileNotFoundError as error:

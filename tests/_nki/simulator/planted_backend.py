@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from tests._nki.simulator.planted import Planted, normal
@@ -198,7 +199,39 @@ for _ in range(2):
 nisa.scalar_tensor_tensor(dst=out, data=banks[0], op0=nl.multiply, operand0=2.0, op1=nl.add, operand1={second})
 return put(out)
 """
+TURNED = """
+t = fetch(x)
+bank, out = psum((64, 128), {dtype}), sbuf((64, 128), nl.bfloat16)
+nisa.nc_transpose(dst=bank, data=t, engine=nisa.engine.tensor)
+nisa.tensor_copy(dst=out, src=bank)
+return put(out)
+"""
+SLOTS = """
+t = fetch(x)
+bank, out = psum((3, 8), nl.bfloat16), sbuf((3, 5), nl.bfloat16)
+nisa.nc_transpose(dst=bank[:, {first} : {first} + 5], data=t, engine=nisa.engine.tensor)
+nisa.tensor_copy(dst=out, src=bank[:, {first} : {first} + 5])
+return put(out)
+"""
+MISFIT = """
+t = sbuf(({rows}, {columns}), nl.float32)
+nisa.dma_copy(dst=t, src=x)
+return put(t)
+"""
+ON_GPSIMD = """
+t, u = fetch(x), sbuf(x.shape, nl.float32)
+nisa.tensor_tensor(dst=u, data1=t, data2=t, op=nl.add, engine=nisa.engine.{engine})
+return put(u)
+"""
+BY_DMA = """
+t = sbuf((64, 16), nl.float32)
+nisa.dma_transpose(dst=t, src=x[0:16, 0:64])
+return put(t)
+"""
+HALF = (normal(128, 64).astype(ml_dtypes.bfloat16),)
+FIVE = (normal(5, 3).astype(ml_dtypes.bfloat16),)
 X = (normal(128, 64),)
+WIDE = (normal(16, 67),)
 GATHERED = (normal(128, 64), np.arange(128, dtype=np.int32).reshape(128, 1))
 ROWS_OF_X = "x, i"
 
@@ -217,6 +250,16 @@ PAIRS = (
     (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=8192), X),
     (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
     (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
+    (25, "E", "trn1", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"),
+     TURNED.format(dtype="nl.float32"), HALF),
+    (25, "E", "trn2", "transpose on trn2", "x", TURNED.format(dtype="nl.float32"),
+     TURNED.format(dtype="nl.bfloat16"), HALF),
+    (11, "E", "trn2", "unaligned slot", "x", SLOTS.format(first=1), SLOTS.format(first=2), FIVE),
+    (18, "E", "trn2", "partitions", "x", MISFIT.format(rows=64, columns=128), MISFIT.format(rows=128, columns=64), X),
+    (30, "E", "trn1", "floats on gpsimd", "x", ON_GPSIMD.format(engine="gpsimd"), ON_GPSIMD.format(engine="vector"), X),
+    (21, "E", "trn2", "row stride", "x", BY_DMA, BY_DMA.replace("src=x[0:16, 0:64]", "src=whole").replace(
+        "nisa.dma_transpose", "whole = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.private_hbm)\n"
+        "nisa.dma_copy(dst=whole, src=x[0:16, 0:64])\nnisa.dma_transpose"), WIDE),
     (27, "E", "trn2", "two in psum", "a, b", BOTH_IN_PSUM.format(second="banks[1]"),
      BOTH_IN_PSUM.format(second="out").replace("nisa.scalar", "nisa.tensor_copy(dst=out, src=banks[1])\nnisa.scalar"),
      THREE),

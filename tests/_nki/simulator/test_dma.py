@@ -197,7 +197,7 @@ def test_a_skipped_scatter_writes_the_rows_in_bounds():
 
 
 @pytest.mark.parametrize(
-    ("shape", "axes"), [((16, 20), (1, 0)), ((4, 3, 20), (2, 1, 0)), ((2, 3, 4, 20), (3, 1, 2, 0))]
+    ("shape", "axes"), [((16, 32), (1, 0)), ((4, 3, 32), (2, 1, 0)), ((2, 3, 4, 32), (3, 1, 2, 0))]
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
 def test_dma_transposes(shape, axes, dtype):

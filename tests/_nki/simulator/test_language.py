@@ -61,7 +61,7 @@ def test_load_store_and_their_transpose():
         nl.store(out, nl.copy(nl.load(x), nl.float32))
         return out, to_hbm(turned)
 
-    x = values((5, 7))
+    x = values((5, 8))
     out, turned = run(kernel, x)
     np.testing.assert_array_equal(out, x)
     np.testing.assert_array_equal(turned, x.T)

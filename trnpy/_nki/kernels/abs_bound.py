@@ -44,22 +44,22 @@ def _blocks(a, b, least, a_rows, b_rows, k, k_tiles, m0, m_size, m_count, n0, n_
     a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]
     a_at = blocks.offsets(pattern=[[0, n_count], [m_size * a_step, m_count]], start=m0 * a_step)
     b_at = blocks.offsets(pattern=[[n_size * b_step, n_count], [0, m_count]], start=n0 * b_step)
-    tables = blocks.turn_tables(a=a, b=b, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles)
     lowest = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
 
     def block(t):
         sums = blocks.zeros(rows=m_size, columns=n_size)
         blocks.add_products(
-            a=a, b=b, a_at=blocks.entry(table=a_at, t=t), b_at=blocks.entry(table=b_at, t=t), tables=tables, k=k,
-            k_tiles=k_tiles, sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools,
+            a=a, b=b, a_at=blocks.entry(table=a_at, t=t), b_at=blocks.entry(table=b_at, t=t), k=k, k_tiles=k_tiles,
+            sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools,
+            banks=blocks.banks_of(dtype=a.dtype),
         )  # fmt: skip
         for i in range(len(sums)):
             rows = sums[i].shape[0]
-            absent = pools[3][i % blocks.OUTS][0:rows, 0:n_size]
+            absent = pools[1][i % blocks.OUTS][0:rows, 0:n_size]
             nisa.tensor_scalar(dst=absent, data=sums[i], op0=nl.equal, operand0=0.0, op1=nl.multiply, operand1=NOTHING)
             nisa.tensor_tensor(dst=absent, data1=absent, data2=sums[i], op=nl.maximum)
             nisa.tensor_reduce(dst=lowest[0:rows, :], op=nl.minimum, data=absent, axis=1)
             here = least[0:rows, :]
             nisa.tensor_tensor(dst=here, data1=here, data2=lowest[0:rows, :], op=nl.minimum)
 
-    nl.fori_loop(0, m_count * n_count, block)
+    nl.fori_loop(0, nisa.register_alloc(m_count * n_count), block)

@@ -99,7 +99,7 @@ def _to_digits(half, out, stack, nao, nleft, top):
                 def pair(t, job=job, source=source, target=target, used=used):
                     _tile(job=job, at=entry(table=source, t=t), to=entry(table=target, t=t), memory=sets[used % SETS])
 
-                nl.fori_loop(0, count, pair)
+                nl.fori_loop(0, nisa.register_alloc(count), pair)
                 used = used + 1
 
 

@@ -37,7 +37,7 @@ def axpby(x, y=None, alpha=None, beta=None, form="float32"):
                         columns=n_size,
                     )  # fmt: skip
 
-            nl.fori_loop(0, m_count * n_count, block)
+            nl.fori_loop(0, nisa.register_alloc(m_count * n_count), block)
     return out
 
 

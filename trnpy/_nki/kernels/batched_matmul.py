@@ -76,12 +76,7 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
     per_matrix = item * len(k_parts) * (m + n) + 4 * len(m_parts) * n
     per_matrix = per_matrix + item * k * ((len(m_parts) if a_rows else 0) + (0 if b_rows else len(n_parts)))
     group = max(1, min(min(GROUP_MAX, GROUP_BYTES // per_matrix), (batch + GROUPS - 1) // GROUPS))
-    banks, turns = [], []
-    for _ in range(SUM_BANKS):
-        banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
-    for _ in range(TURN_BANKS):
-        turns.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=a.dtype, buffer=nl.psum))
-    pools = (banks, turns)
+    pools = _pools(dtype=a.dtype)
     # Operands of batch 1 are read once.
     a_once, b_once = None, None
     if jumps[0] == 0:
@@ -95,26 +90,38 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
         # Where the next turn begins: counted on the chip, because a table would grow with the batch.
         nexts, steps = [], []
         for jump in jumps:
-            nexts.append(blocks.offsets(pattern=[[0, 1]], start=0))
-            steps.append(blocks.offsets(pattern=[[0, 1]], start=jump * turn_size))
+            nexts.append(blocks.counted(pattern=[[0, 1]], start=0))
+            steps.append(blocks.counted(pattern=[[0, 1]], start=jump * turn_size))
 
-        def turn(t):
-            at = []
+        def turn(_):
+            at, inside = [], _pools(dtype=a.dtype)
             for i in range(len(nexts)):
-                at.append(blocks.entry(table=nexts[i], t=0))
+                at.append(nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf))
+                nisa.tensor_copy(dst=at[i], src=nexts[i], engine=nisa.engine.gpsimd)
                 nisa.tensor_tensor(dst=nexts[i], data1=nexts[i], data2=steps[i], op=nl.add)
             for half in range(GROUPS):
                 _group(
                     sides=sides, c=c, m=m, k=k, n=n, k_parts=k_parts, at=at, first=half * group, count=group,
-                    jumps=jumps, pools=pools,
+                    jumps=jumps, pools=inside,
                 )  # fmt: skip
 
-        nl.fori_loop(0, turns_count, turn)
+        nl.fori_loop(0, nisa.register_alloc(turns_count), turn)
     for first in range(turns_count * turn_size, batch, group):
         _group(
             sides=sides, c=c, m=m, k=k, n=n, k_parts=k_parts, at=(None, None, None), first=first,
             count=min(group, batch - first), jumps=jumps, pools=pools,
         )  # fmt: skip
+
+
+def _pools(dtype):
+    """PSUM of one loop body, or of what is outside: for sums and for transposes."""
+    banks, turns = [], []
+    for _ in range(SUM_BANKS):
+        banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
+    for _ in range(TURN_BANKS):
+        form = blocks.turned_format(dtype=dtype)
+        turns.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=form, buffer=nl.psum))
+    return (banks, turns)
 
 
 def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
@@ -130,7 +137,10 @@ def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
     outs = []
     for i in range(1 if together > 1 else len(m_parts)):
         outs.append(nl.ndarray((m_parts[i][2], count * width), dtype=nl.float32, buffer=nl.sbuf))
+    shared = jumps[0] == 0 and rights[0][1] == n  # neighbours of B are neighbours on the chip: one product of all
     each = blocks.TILE_N // n  # products that share a bank
+    if len(lefts) > 1 and not shared:
+        each = 1  # a bank holds one sum of several products at a time
     packed = 0
     for i in range(len(m_parts)):
         start, step, rows = m_parts[i]
@@ -141,7 +151,7 @@ def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
             _products(
                 lefts=lefts, rights=rights, bank=bank, b0=b0, count=some, n=n, turned=a_side["rows"],
                 part=(packed if a_side["rows"] else start, 1 if a_side["rows"] else step, rows), a_size=m,
-                jumps=jumps,
+                jumps=jumps, one=shared,
             )  # fmt: skip
             if together == 1:
                 nisa.tensor_copy(dst=out[:, b0 * n : (b0 + some) * n], src=bank, engine=nisa.engine.vector)
@@ -157,12 +167,11 @@ def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
         _move(x=c, at=at[2], base=base, jump=jumps[2], tile=outs[i], width=width, count=count, store=True)
 
 
-def _products(lefts, rights, bank, b0, count, n, turned, part, a_size, jumps):
+def _products(lefts, rights, bank, b0, count, n, turned, part, a_size, jumps, one):
     """One part of the rows of ``count`` products, side by side in a bank; of one product if A is shared."""
     start, step, rows = part
     left_jump = 0 if jumps[0] == 0 else 1
     right_jump = 0 if jumps[1] == 0 else 1
-    one = left_jump == 0 and rights[0][1] == n  # neighbours of B are neighbours on the chip
     for j in range(1 if one else count):
         wide = count * n if one else n
         for q in range(len(lefts)):
@@ -193,7 +202,7 @@ def _operand(side, k, k_parts, at, base, count, pools):
             for i in range(len(strips)):
                 strip, pitch, first = strips[i]
                 rows = side["outer"][i][2]
-                if filled + rows > blocks.TILE_N:
+                if filled + rows > blocks.TILE_N or filled % 2 > 0:  # tiles of PSUM begin at words of four bytes
                     nisa.activation(dst=tile[:, done : done + filled], op=nl.copy, data=bank[0:size, 0:filled])
                     used, done, filled = used + 1, done + filled, 0
                     bank = pools[1][used % TURN_BANKS]

@@ -1,7 +1,9 @@
-"""Parts that kernels over blocks of HBM matrices share: offsets on the chip, operand panels, block sums.
+"""Parts that kernels over blocks of HBM matrices share: tables of offsets, operand panels, block sums.
 
-A device loop keeps what is allocated in it for all its duration: pools are made once, outside, and reused.
-Offsets that a loop looks up count elements of the flat matrix.
+A device loop keeps what is allocated in it for all its duration: pools of SBUF are made once, outside, and reused.
+PSUM is made in the body of each loop, because the compiler refuses what TensorE writes there otherwise. Blocks of C are
+turns of one loop, and all of K is written out in its body. Offsets that a loop looks up count elements of the flat
+matrix and lie in HBM: on trn1 nothing else has run-time addresses.
 """
 
 import nki.isa as nisa
@@ -18,13 +20,24 @@ OLDS = 2  # tiles of C0
 OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
 
 
-def pools_of(dtype, turned, k_tiles, m_size, n_size):
-    """PSUM banks for sums and transposes, strips if some operand is ``turned``, finished tiles, panels, tiles of C0."""
-    banks, turns, strips, outs, panels, olds = [], [], [], [], [], []
+def turned_format(dtype):
+    """What TensorE transposes ``dtype`` to in PSUM: before trn2 that is a product, whose results are float32."""
+    return nl.float32 if nisa.get_nc_version() < nisa.nc_version.gen3 else dtype
+
+
+def banks_of(dtype):
+    """PSUM of one loop body: banks for sums, one chain of products each at a time, and banks for transposes."""
+    banks, turns = [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
     for _ in range(TURN_BANKS):
-        turns.append(nl.ndarray((TILE, TURNED * TILE), dtype=dtype, buffer=nl.psum))
+        turns.append(nl.ndarray((TILE, TURNED * TILE), dtype=turned_format(dtype=dtype), buffer=nl.psum))
+    return (banks, turns)
+
+
+def pools_of(dtype, turned, k_tiles, m_size, n_size):
+    """SBUF of all bodies: strips if some operand is ``turned``, finished tiles, panels, tiles of C0."""
+    strips, outs, panels, olds = [], [], [], []
     if turned:
         for _ in range(STRIPS):
             strips.append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
@@ -38,7 +51,7 @@ def pools_of(dtype, turned, k_tiles, m_size, n_size):
         panels.append((lefts, rights))
     for _ in range(OLDS):
         olds.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
-    return (banks, turns, strips, outs, panels, olds)
+    return (strips, outs, panels, olds)
 
 
 def chunk_tiles(dtype):
@@ -67,7 +80,12 @@ def broadcast(scalar):
 
 
 def offsets(pattern, start):
-    """Offsets in elements of the blocks that a device loop visits, as a (1, count) table on the chip."""
+    """Offsets in elements of the blocks that a device loop visits, as a (1, count) table in HBM."""
+    return in_hbm(counted(pattern=pattern, start=start))
+
+
+def counted(pattern, start):
+    """The same table on the chip, to compute with."""
     count = 1
     for part in pattern:
         _, length = part
@@ -77,14 +95,20 @@ def offsets(pattern, start):
     return table
 
 
-def entry(table, t, start=None):
-    """table[t], or start + table[t], as a (1, 1) tile: integers on GpSimd are exact."""
+def in_hbm(written):
+    """A small table of the chip in HBM, where a loop can look entries up."""
+    table = nl.ndarray(written.shape, dtype=written.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(dst=table, src=written)
+    return table
+
+
+def entry(table, t, start=None, row=0, ahead=0):
+    """table[row, t + ahead], or ``start`` more, as a (1, 1) tile: integers on GpSimd are exact."""
     here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    found = table[0:1, nl.ds(t, 1)]
-    if start == None:  # noqa: E711 - NKI has no `is`
-        nisa.tensor_copy(dst=here, src=found, engine=nisa.engine.gpsimd)
-    else:
-        nisa.tensor_tensor(dst=here, data1=found, data2=start, op=nl.add)
+    found = table.ap(pattern=[[1, 1], [1, 1]], offset=row * table.shape[1] + ahead, scalar_offset=t, indirect_dim=1)
+    nisa.dma_copy(dst=here, src=found)
+    if start != None:  # noqa: E711 - NKI has no `is`
+        nisa.tensor_tensor(dst=here, data1=here, data2=start, op=nl.add, engine=nisa.engine.gpsimd)
     return here
 
 
@@ -97,20 +121,11 @@ def flat(x):
 
 
 def place(x, at, offset, rows, columns):
-    """The (rows, columns) block of the matrix x whose first element is ``at`` (on the chip) + ``offset``."""
+    """The (rows, columns) block of the matrix x that begins at ``at`` (on the chip, or None for 0) + ``offset``."""
     pattern = [[x.shape[1], rows], [1, columns]]
+    if at == None:  # noqa: E711 - NKI has no `is`
+        return flat(x).ap(pattern=pattern, offset=offset)
     return flat(x).ap(pattern=pattern, offset=offset, scalar_offset=at, indirect_dim=0)
-
-
-def turn_tables(a, b, a_rows, b_rows, k, k_tiles):
-    """Offsets of every second K chunk in a and in b, or None: two chunks are one turn of the loop over K."""
-    chunk = k_tiles * TILE
-    pairs = k // (2 * chunk)
-    if pairs == 0:
-        return None
-    a_k = offsets(pattern=[[2 * chunk * (1 if a_rows else a.shape[1]), pairs]], start=0)
-    b_k = offsets(pattern=[[2 * chunk * (b.shape[1] if b_rows else 1), pairs]], start=0)
-    return (a_k, b_k)
 
 
 def zeros(rows, columns, memory=None):
@@ -127,49 +142,45 @@ def zeros(rows, columns, memory=None):
     return sums
 
 
-def add_products(a, b, a_at, b_at, tables, k, k_tiles, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
+def add_products(a, b, a_at, b_at, k, k_tiles, sums, a_rows, b_rows, m_size, n_size, pools, banks, lower=False):
     """Add all K products of one block of C to its sums.
 
     ``lower`` is for a block on the diagonal of A A^T: b is a, and each tile stops at the diagonal.
     """
     chunk = k_tiles * TILE
-    pairs = k // (2 * chunk)
-    if pairs > 0:
-
-        def pair(j):
-            a_pair, b_pair = entry(table=tables[0], t=j, start=a_at), entry(table=tables[1], t=j, start=b_at)
-            for half in range(HALVES):
-                add_chunk(
-                    a=a, b=b, a_at=a_pair, b_at=b_pair, k0=half * chunk, depth=chunk, half=half, sums=sums,
-                    a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
-                )  # fmt: skip
-
-        nl.fori_loop(0, pairs, pair)
-    for k0 in range(2 * chunk * pairs, k, chunk):
+    for k0 in range(0, k, chunk):
         add_chunk(
             a=a, b=b, a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, k - k0), half=k0 // chunk % HALVES, sums=sums,
-            a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, lower=lower,
+            a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, banks=banks, lower=lower,
         )  # fmt: skip
 
 
-def add_chunk(a, b, a_at, b_at, k0, depth, half, sums, a_rows, b_rows, m_size, n_size, pools, lower=False):
-    """Add the products of ``depth`` rows of K from k0 on to the sums of one block."""
-    left, right = pools[4][half]
-    lefts = panel(x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, memory=left, pools=pools)
+def add_chunk(
+    a, b, a_at, b_at, k0, depth, half, sums, a_rows, b_rows, m_size, n_size, pools, banks, lower=False, a_base=0
+):
+    """Add the products of ``depth`` rows of K from k0 on to the sums of one block; a begins at a_at + ``a_base``."""
+    left, right = pools[2][half]
+    lefts = panel(
+        x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, memory=left, strips_of=pools[0],
+        banks=banks[1], base=a_base,
+    )  # fmt: skip
     rights = lefts
     if not lower:
-        rights = panel(x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, memory=right, pools=pools)
-    add_tiles(lefts=lefts, rights=rights, sums=sums, m_size=m_size, n_size=n_size, pools=pools, lower=lower)
+        rights = panel(
+            x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, memory=right, strips_of=pools[0],
+            banks=banks[1],
+        )  # fmt: skip
+    add_tiles(lefts=lefts, rights=rights, sums=sums, m_size=m_size, n_size=n_size, banks=banks[0], lower=lower)
 
 
-def add_tiles(lefts, rights, sums, m_size, n_size, pools, lower=False):
+def add_tiles(lefts, rights, sums, m_size, n_size, banks, lower=False):
     """sums += lefts^T rights, both with K on the partitions."""
     for i in range(len(sums)):
         rows = min(TILE, m_size - i * TILE)
         stop = min(n_size, (i + 1) * TILE) if lower else n_size
         for n0 in range(0, stop, TILE_N):
             columns = min(TILE_N, stop - n0)
-            bank = pools[0][(i * n_size + n0) // TILE_N % SUM_BANKS][0:rows, 0:columns]
+            bank = banks[(i * n_size + n0) // TILE_N % len(banks)][0:rows, 0:columns]
             for q in range(len(lefts)):
                 nisa.nc_matmul(
                     dst=bank,
@@ -181,7 +192,7 @@ def add_tiles(lefts, rights, sums, m_size, n_size, pools, lower=False):
             nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.add)
 
 
-def panel(x, at, k0, depth, size, k_inside, memory, pools):
+def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
     """Tiles (128 of K, size) of one operand, in ``memory``; through TensorE when K runs along the rows in HBM."""
     width = x.shape[1]
     tiles = []
@@ -189,20 +200,20 @@ def panel(x, at, k0, depth, size, k_inside, memory, pools):
         tiles.append(memory[q // TILE][0 : min(TILE, depth - q), 0:size])
     if not k_inside:
         for q in range(len(tiles)):
-            source = place(x=x, at=at, offset=(k0 + q * TILE) * width, rows=tiles[q].shape[0], columns=size)
+            source = place(x=x, at=at, offset=base + (k0 + q * TILE) * width, rows=tiles[q].shape[0], columns=size)
             nisa.dma_copy(dst=tiles[q], src=source)
         return tiles
     for i0 in range(0, size, TURNED * TILE):
         stop = min(size, i0 + TURNED * TILE)
         strips = []
         for i in range(i0, stop, TILE):
-            strip = pools[2][i // TILE % STRIPS][0 : min(TILE, size - i), 0:depth]
-            source = place(x=x, at=at, offset=i * width + k0, rows=strip.shape[0], columns=depth)
+            strip = strips_of[i // TILE % STRIPS][0 : min(TILE, size - i), 0:depth]
+            source = place(x=x, at=at, offset=base + i * width + k0, rows=strip.shape[0], columns=depth)
             nisa.dma_copy(dst=strip, src=source)
             strips.append(strip)
         for q in range(len(tiles)):
             columns = tiles[q].shape[0]
-            bank = pools[1][q % TURN_BANKS]
+            bank = banks[q % TURN_BANKS]
             for i in range(len(strips)):
                 nisa.nc_transpose(
                     dst=bank[0:columns, i * TILE : i * TILE + strips[i].shape[0]],
@@ -221,7 +232,6 @@ def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=
     pools = pools_of(
         dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, m_size=min(m, m_block), n_size=min(n, n_block)
     )
-    tables = turn_tables(a=a, b=b, a_rows=a_rows, b_rows=b_rows, k=k, k_tiles=k_tiles)
     a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]  # from one row of C to the next
     for m_piece in pieces(extent=m, block=m_block):
         m0, m_size, m_count = m_piece
@@ -233,20 +243,20 @@ def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=
             c_at = offsets(pattern=[[jumps[2], batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
 
             def block(t, a_at=a_at, b_at=b_at, c_at=c_at, m_size=m_size, n_size=n_size):
+                banks = banks_of(dtype=a.dtype)
                 sums = zeros(rows=m_size, columns=n_size)
                 add_products(
-                    a=a, b=b, a_at=entry(table=a_at, t=t), b_at=entry(table=b_at, t=t), tables=tables, k=k,
-                    k_tiles=k_tiles, sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size,
-                    pools=pools,
+                    a=a, b=b, a_at=entry(table=a_at, t=t), b_at=entry(table=b_at, t=t), k=k, k_tiles=k_tiles,
+                    sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, banks=banks,
                 )  # fmt: skip
                 c_here = entry(table=c_at, t=t)
                 for i in range(len(sums)):
                     rows, offset = sums[i].shape[0], i * TILE * n
-                    out = pools[3][i % OUTS][0:rows, 0:n_size]
-                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out, old=pools[5][i % OLDS])
+                    out = pools[1][i % OUTS][0:rows, 0:n_size]
+                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out, old=pools[3][i % OLDS])
                     nisa.dma_copy(dst=place(x=c, at=c_here, offset=offset, rows=rows, columns=n_size), src=out)
 
-            nl.fori_loop(0, batch * m_count * n_count, block)
+            nl.fori_loop(0, nisa.register_alloc(batch * m_count * n_count), block)
 
 
 def scale(c0, scales, at, offset, tile, out, old):

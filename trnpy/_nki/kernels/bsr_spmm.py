@@ -3,7 +3,8 @@
 A loop on the device takes the tiles of one block row between bounds that it reads itself, so no row is padded to
 another's length: 2 U tiles a turn, and what is left in turns of U, U/2 ... 1, each with slots of its own, so that
 tiles of the next turn arrive while those of this one are multiplied. Block rows of X are read where they lie.
-Numbers are summed in PSUM, started by a product of zeros; digits as in digits_matmul, for K = 128 x tiles of a row.
+The products of half a turn are summed in PSUM, these sums in SBUF; digits as in digits_matmul, for K = 128 x tiles of
+a row.
 With ``length`` every row has that many tiles, bounds are known to the compiler, and no register is needed.
 
 Bound by TensorE from 512 columns on, below by the DMA of tiles (64 KiB each in float32), in the model.
@@ -14,12 +15,11 @@ import nki.isa as nisa
 import nki.language as nl
 
 from . import digit_sums, rows
-from .blocks import flat, offsets
+from .blocks import entry, flat, offsets, turned_format
 from .digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
-SUM_BANKS = 4  # of numbers: at most 2048 columns of X at once
 TURN_BANKS = 2  # for transposed tiles
 TURNED_DIGITS = 8  # transposed bfloat16 tiles side by side in one of these
 NOTHING = 2.0**100  # stands for no positive sum: larger than any
@@ -57,16 +57,16 @@ def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least
         c = nl.ndarray((count * TILE, n), dtype=nl.float32, buffer=nl.shared_hbm)
     plan["c"] = c
     plan["plane"] = count * TILE * n
-    plan["places"] = (rows.table(source=left_at), rows.table(source=right_at))
+    plan["places"] = (left_at, right_at)
     plan["stride"] = length
     plan["ordered"] = ordered
     c_at = offsets(pattern=[[TILE * n, count]], start=0)
-    edges = None if bounds == None else rows.levels(bounds=bounds)  # noqa: E711
 
     def row(r):
         if digits == 0:
-            rows.start(banks=plan["banks"], zeros=plan["zeros"])
-        if edges == None:  # noqa: E711
+            nisa.memset(dst=plan["out"], value=0.0, engine=nisa.engine.vector)
+        if bounds == None:  # noqa: E711
+            _start(plan=plan)
             for q0 in range(0, length, unit):
                 slots = []
                 for q in range(q0, min(q0 + unit, length)):
@@ -74,38 +74,32 @@ def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least
                 _load(plan=plan, slots=slots, j=r, ahead=q0)
                 _multiply(plan=plan, slots=slots)
         else:
-            rows.turns(plan=plan, edges=edges, r=r, unit=unit, load=_load, multiply=_multiply)
-        _finish(plan=plan, here=rows.look(source=c_at, j=r))
+            rows.turns(plan=plan, bounds=bounds, r=r, unit=unit, load=_load, multiply=_multiply, start=_start)
+        _finish(plan=plan, here=entry(table=c_at, t=r))
 
-    nl.fori_loop(0, count, row)
+    nl.fori_loop(0, nisa.register_alloc(count), row)
     if least:
         nisa.dma_copy(dst=c, src=plan["least"])
     return c
 
 
 def _plan(tiles, x, digits, n, unit, words, turned):
-    """What a row needs: slots of operands, PSUM banks, sums and tiles on their way out."""
+    """What a row needs: slots of operands, sums and tiles on their way out."""
     planes = max(digits, 1)
     plan = {"tiles": tiles, "x": x, "digits": digits, "n": n, "turned": turned, "least": None}
-    lefts, rights, banks, turns, raws = [], [], [], [], []
+    lefts, rights, raws = [], [], []
     for _ in range(2 * unit):
         rights.append(nl.ndarray((TILE, planes * n), dtype=x.dtype, buffer=nl.sbuf))
     for _ in range(2):  # half of the slots each: what lies side by side in HBM does so here
         lefts.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     if turned:
-        for _ in range(TURN_BANKS):
-            width = min(planes, TURNED_DIGITS) * TILE
-            turns.append(nl.ndarray((TILE, width), dtype=tiles.dtype, buffer=nl.psum))
         for _ in range(2):
             raws.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     plan["unit"] = unit
     plan["lefts"] = lefts
     plan["rights"] = rights
-    plan["turns"] = turns
     plan["raws"] = raws
     if digits > 0:
-        for _ in range(BANKS - TURN_BANKS if turned else BANKS):
-            banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
         casts, sums, outs = digit_sums.workspace(rows=1, digits=digits, words=words, bits=8)
         plan["casts"] = casts
         plan["sums"] = sums
@@ -117,14 +111,8 @@ def _plan(tiles, x, digits, n, unit, words, turned):
         plan["n_size"] = n
         plan["row"] = n
     else:
-        for n0 in range(0, n, TILE_N):
-            banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
-        zeros = nl.ndarray((TILE, TILE + min(TILE_N, n)), dtype=nl.bfloat16, buffer=nl.sbuf)
-        nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
-        plan["zeros"] = zeros
         plan["out"] = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
         plan["lowest"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    plan["banks"] = banks
     return plan
 
 
@@ -144,7 +132,7 @@ def _load(plan, slots, j, ahead):
             if side == 0 and plan["ordered"] and q > 0:
                 continue
             table = plan["places"][side]
-            at = rows.look(source=table[:, ahead + q : table.shape[1] : step], j=j)
+            at = rows.item(table=table, j=j, ahead=ahead + q, stride=step)
             if side == 0:
                 source = plan["tiles"]
                 target = _left(plan=plan, name="raws" if plan["turned"] else "lefts", slot=slots[q], count=count)
@@ -163,9 +151,10 @@ def _turn(plan, slot):
     planes = max(plan["digits"], 1)
     raw = _left(plan=plan, name="raws", slot=slot, count=1)
     left = _left(plan=plan, name="lefts", slot=slot, count=1)
-    for d0 in range(0, planes, TURNED_DIGITS):
-        count = min(TURNED_DIGITS, planes - d0)
-        bank = plan["turns"][(slot + d0 // TURNED_DIGITS) % TURN_BANKS]
+    side = plan["turns"][0].shape[1] // TILE
+    for d0 in range(0, planes, side):
+        count = min(side, planes - d0)
+        bank = plan["turns"][(slot + d0 // side) % TURN_BANKS]
         for d in range(count):
             nisa.nc_transpose(
                 dst=bank[:, d * TILE : (d + 1) * TILE],
@@ -176,20 +165,42 @@ def _turn(plan, slot):
         nisa.tensor_copy(dst=place, src=bank[:, 0 : count * TILE], engine=nisa.engine.vector)
 
 
+def _start(plan):
+    """PSUM of one loop body: for sums and, where tiles are turned, for these."""
+    digits, n = plan["digits"], plan["n"]
+    turns = []
+    if plan["turned"]:
+        for _ in range(TURN_BANKS):
+            form = turned_format(dtype=plan["tiles"].dtype)
+            side = TURNED_DIGITS if form == nl.bfloat16 else TURNED_DIGITS // 2
+            turns.append(nl.ndarray((TILE, min(max(digits, 1), side) * TILE), dtype=form, buffer=nl.psum))
+    plan["turns"] = turns
+    if digits > 0:
+        plan["banks"] = digit_sums.banks_of(count=BANKS - len(turns))
+        return
+    banks = []
+    for n0 in range(0, n, TILE_N):
+        banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
+    plan["banks"] = banks
+
+
 def _multiply(plan, slots):
     """Add the products of some slots to the sums of the row."""
-    if plan["turned"]:  # after all of them are on their way: copies wait for them, and places are looked up by VectorE
+    if plan["turned"]:  # after all of them are on their way: copies wait for them
         for slot in slots:
             _turn(plan=plan, slot=slot)
     if plan["digits"] > 0:
         _multiply_digits(plan=plan, slots=slots)
         return
-    for slot in slots:
-        left = _left(plan=plan, name="lefts", slot=slot, count=1)
-        for b in range(len(plan["banks"])):
-            bank = plan["banks"][b]
-            moving = plan["rights"][slot][:, b * TILE_N : b * TILE_N + bank.shape[1]]
-            nisa.nc_matmul(dst=bank, stationary=left, moving=moving, accumulate=True)
+    banks = plan["banks"]
+    for q in range(len(slots)):
+        left = _left(plan=plan, name="lefts", slot=slots[q], count=1)
+        for b in range(len(banks)):
+            moving = plan["rights"][slots[q]][:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
+            nisa.nc_matmul(dst=banks[b], stationary=left, moving=moving, accumulate=q > 0)
+    for b in range(len(banks)):
+        here = plan["out"][:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
+        nisa.tensor_tensor(dst=here, data1=here, data2=banks[b], op=nl.add)
 
 
 def _multiply_digits(plan, slots):
@@ -224,9 +235,6 @@ def _finish(plan, here):
             digit_sums.carry_group(plan=plan, i=0, e=e, c_at=here)
         return
     out, n = plan["out"], plan["n"]
-    for b in range(len(plan["banks"])):
-        bank = plan["banks"][b]
-        nisa.activation(dst=out[:, b * TILE_N : b * TILE_N + bank.shape[1]], op=nl.copy, data=bank)
     if plan["least"] == None:  # noqa: E711
         place = flat(plan["c"]).ap(pattern=[[n, TILE], [1, n]], offset=0, scalar_offset=here, indirect_dim=0)
         nisa.dma_copy(dst=place, src=out)

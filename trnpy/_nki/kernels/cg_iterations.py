@@ -32,8 +32,10 @@ def cg_iterations(tiles, left_at, column_of, bounds, x, r, p, rho, limit, most=3
     least = krylov.vector(source=limit)
     product = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=product, value=0.0, engine=nisa.engine.vector)
-    history = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=history, value=0.0, engine=nisa.engine.vector)
+    history = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.shared_hbm)
+    nothing = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=nothing, value=0.0, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=history, src=nothing)
     done = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
     one = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
     nisa.memset(dst=done, value=0, engine=nisa.engine.vector)
@@ -47,6 +49,7 @@ def cg_iterations(tiles, left_at, column_of, bounds, x, r, p, rho, limit, most=3
     krylov.proceed(size=size, limit=least, done=done, most=most, flag=flag, register=more)
 
     def step(condition):
+        krylov.summing(plan=plan, columns=1)
         krylov.times(plan=plan, x=ps, out=product)
         krylov.dot(plan=plan, x=ps, y=product, out=curvature)
         krylov.quotient(numerator=size, denominator=curvature, out=factor)
@@ -58,7 +61,7 @@ def cg_iterations(tiles, left_at, column_of, bounds, x, r, p, rho, limit, most=3
         nisa.scalar_tensor_tensor(dst=ps, data=ps, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=rs)
         nisa.tensor_copy(dst=size, src=following, engine=nisa.engine.vector)
         place = history.ap(pattern=[[most, 1], [1, 1]], offset=0, scalar_offset=done, indirect_dim=1)
-        nisa.tensor_copy(dst=place, src=size[0:1, :], engine=nisa.engine.vector)
+        nisa.dma_copy(dst=place, src=size[0:1, :])
         nisa.tensor_tensor(dst=done, data1=done, data2=one, op=nl.add)
         following_condition = nisa.register_alloc()
         krylov.proceed(size=size, limit=least, done=done, most=most, flag=flag, register=following_condition)
@@ -66,8 +69,8 @@ def cg_iterations(tiles, left_at, column_of, bounds, x, r, p, rho, limit, most=3
 
     nl.while_loop(more, step)
     outs = []
-    for source in (xs, rs, ps, size, history, done):
+    for source in (xs, rs, ps, size, done):
         out = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(dst=out, src=source)
         outs.append(out)
-    return (outs[0], outs[1], outs[2], outs[3], outs[4], outs[5])
+    return (outs[0], outs[1], outs[2], outs[3], history, outs[4])

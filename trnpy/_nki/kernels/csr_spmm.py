@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from . import rows
-from .blocks import flat, offsets
+from .blocks import entry, flat, offsets
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
@@ -26,38 +26,30 @@ def csr_spmm(values, row_of, column_of, x, bounds, unit=2):
     """
     n, count = x.shape[1], bounds.shape[1]
     c = nl.ndarray((count * TILE, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    banks, gathered, segments = [], [], []
-    for n0 in range(0, n, TILE_N):
-        banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
+    gathered, segments = [], []
     for _ in range(2 * unit):
         gathered.append(nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf))
         segments.append(nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf))
-    zeros = nl.ndarray((TILE, TILE + min(TILE_N, n)), dtype=nl.bfloat16, buffer=nl.sbuf)
-    nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
     integers = nl.ndarray((TILE, TILE), dtype=nl.int32, buffer=nl.sbuf)
     nisa.iota(dst=integers, pattern=[[1, TILE]], offset=0)
     numbers = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(dst=numbers, src=integers, engine=nisa.engine.vector)
     out = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
     plan = {
-        "x": x, "n": n, "banks": banks, "gathered": gathered, "segments": segments, "numbers": numbers,
-        "tables": (rows.table(source=values), rows.table(source=row_of), rows.table(source=column_of)),
+        "x": x, "n": n, "out": out, "gathered": gathered, "segments": segments, "numbers": numbers,
+        "tables": (values, row_of, column_of),
     }  # fmt: skip
     c_at = offsets(pattern=[[TILE * n, count]], start=0)
-    edges = rows.levels(bounds=bounds)
 
     def row(r):
-        rows.start(banks=banks, zeros=zeros)
-        rows.turns(plan=plan, edges=edges, r=r, unit=unit, load=_gather, multiply=_multiply)
-        for b in range(len(banks)):
-            here = out[:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
-            nisa.activation(dst=here, op=nl.copy, data=banks[b])
-        place = rows.look(source=c_at, j=r)
+        nisa.memset(dst=out, value=0.0, engine=nisa.engine.vector)
+        rows.turns(plan=plan, bounds=bounds, r=r, unit=unit, load=_gather, multiply=_multiply, start=_start)
+        place = entry(table=c_at, t=r)
         nisa.dma_copy(
             dst=flat(c).ap(pattern=[[n, TILE], [1, n]], offset=0, scalar_offset=place, indirect_dim=0), src=out
         )
 
-    nl.fori_loop(0, count, row)
+    nl.fori_loop(0, nisa.register_alloc(count), row)
     return c
 
 
@@ -66,7 +58,7 @@ def _gather(plan, slots, j, ahead):
     for q in range(len(slots)):
         here = []
         for table in plan["tables"]:
-            here.append(rows.look(source=table[:, ahead + q : table.shape[1]], j=j))
+            here.append(rows.column(table=table, j=j, ahead=ahead + q))
         n, gathered = plan["n"], plan["gathered"][slots[q]]
         source = plan["x"].ap(pattern=[[n, TILE], [1, n]], offset=0, vector_offset=here[2], indirect_dim=0)
         nisa.dma_copy(dst=gathered, src=source)
@@ -75,12 +67,24 @@ def _gather(plan, slots, j, ahead):
         nisa.tensor_scalar(dst=plan["segments"][slots[q]], data=plan["numbers"], op0=nl.equal, operand0=here[1])
 
 
+def _start(plan):
+    """PSUM of one loop body."""
+    n, banks = plan["n"], []
+    for n0 in range(0, n, TILE_N):
+        banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
+    plan["banks"] = banks
+
+
 def _multiply(plan, slots):
     """Add the rows of some groups to the sums."""
-    for slot in slots:
-        for b in range(len(plan["banks"])):
-            bank = plan["banks"][b]
-            moving = plan["gathered"][slot][:, b * TILE_N : b * TILE_N + bank.shape[1]]
+    out, banks = plan["out"], plan["banks"]
+    for q in range(len(slots)):
+        for b in range(len(banks)):
             nisa.nc_matmul(
-                dst=bank, stationary=plan["segments"][slot], moving=moving, is_stationary_onezero=True, accumulate=True
-            )
+                dst=banks[b], stationary=plan["segments"][slots[q]],
+                moving=plan["gathered"][slots[q]][:, b * TILE_N : b * TILE_N + banks[b].shape[1]],
+                is_stationary_onezero=True, accumulate=q > 0,
+            )  # fmt: skip
+    for b in range(len(banks)):
+        here = out[:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
+        nisa.tensor_tensor(dst=here, data1=here, data2=banks[b], op=nl.add)

@@ -37,6 +37,14 @@ def workspace(rows, digits, words, bits, balanced=False):
     return (casts, sums, outs)
 
 
+def banks_of(count):
+    """PSUM of one loop body: each bank has one sum of products at a time."""
+    banks = []
+    for _ in range(count):
+        banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
+    return banks
+
+
 def _tile():
     return nl.ndarray((TILE, TILE_N), dtype=nl.int32, buffer=nl.sbuf)
 

@@ -24,7 +24,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from . import digit_sums
-from .blocks import entry, flat, offsets, pieces
+from .blocks import entry, flat, in_hbm, offsets, pieces
 
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
@@ -57,29 +57,15 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
     n = right.shape[2]
     m_block = m_tiles * TILE
     n_block = TILE_N // m_block * m_block if halved else TILE_N  # blocks of rows must fill squares on the diagonal
-    lefts, rights, banks = [], [], []
+    lefts, rights = [], []
     for _ in range(2 * k_tiles):
         lefts.append(nl.ndarray((TILE, digits * m_block), dtype=a.dtype, buffer=nl.sbuf))
         rights.append(nl.ndarray((TILE, digits * TILE_N), dtype=a.dtype, buffer=nl.sbuf))
-    for _ in range(digit_sums.BANKS):
-        banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
     casts, sums, outs = digit_sums.workspace(rows=m_tiles, digits=digits, words=words, bits=bits, balanced=balanced)
-    chunk = k_tiles * TILE
-    turns = (k - 1) // (2 * chunk)  # the last one or two chunks are not in the loop: the carries follow them
-    starts = []
-    for width in (m, n):
-        starts.append(
-            (
-                offsets(pattern=[[2 * chunk * width, turns + 1]], start=0),
-                nl.ndarray((1, turns + 1), dtype=nl.int32, buffer=nl.sbuf),
-                nl.ndarray((1, turns + 1), dtype=nl.int32, buffer=nl.sbuf),
-                nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf),
-            )
-        )
     plan = {
         "a": a, "b": right, "digits": digits, "wrap": wrap, "words": words, "bits": bits, "k_tiles": k_tiles,
-        "turns": turns, "k": k, "halved": False, "balanced": balanced, "lefts": lefts, "rights": rights,
-        "banks": banks, "casts": casts, "sums": sums, "outs": outs, "starts": starts,
+        "k": k, "halved": False, "balanced": balanced, "lefts": lefts, "rights": rights,
+        "casts": casts, "sums": sums, "outs": outs,
     }  # fmt: skip
     size = batch * m * n
     if lower:
@@ -121,8 +107,8 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
             else:
                 jump = 0 if right.shape[1] == k else k * n
                 tables = (
-                    _ahead(pattern=[[k * m, batch], [0, n_count], [m_size, m_count]], start=m0),
-                    _ahead(pattern=[[jump, batch], [n_size, n_count], [0, m_count]], start=n0),
+                    offsets(pattern=[[k * m, batch], [0, n_count], [m_size, m_count]], start=m0),
+                    offsets(pattern=[[jump, batch], [n_size, n_count], [0, m_count]], start=n0),
                 )
                 at = offsets(pattern=[[m * n, batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
                 _blocks(plan=plan, count=batch * m_count * n_count, tables=tables, c_at=at)
@@ -143,88 +129,39 @@ def _spans(m0, m_size, m_count, n0, n_size, n_count):
     return spans
 
 
-def _ahead(pattern, start):
-    """Where blocks begin, with room for one more: a block looks up where the next one begins."""
-    count = 1
-    for item in pattern:
-        _, length = item
-        count = count * length
-    table = nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.iota(dst=table[0:1, 0:count], pattern=pattern, offset=start)
-    nisa.iota(dst=table[0:1, count : count + 1], pattern=[[0, 1]], offset=start)
-    return table
-
-
 def _lower_tables(m0, m_size, n0, n_size, firsts, stops):
-    """The same tables for blocks of rows from ``firsts`` to ``stops`` of every column of blocks."""
+    """Where blocks of rows from ``firsts`` to ``stops`` of every column of blocks begin in both operands; how many."""
     count = 0
     for j in range(len(firsts)):
         count = count + stops[j] - firsts[j]
-    tables = []
-    for _ in range(2):
-        tables.append(nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf))
-        nisa.iota(dst=tables[-1][0:1, count : count + 1], pattern=[[0, 1]], offset=0)
+    if count == 0:
+        return (None, 0)
+    left = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
+    right = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
     at = 0
     for j in range(len(firsts)):
         rows = stops[j] - firsts[j]
         if rows > 0:
-            nisa.iota(dst=tables[0][0:1, at : at + rows], pattern=[[m_size, rows]], offset=m0 + firsts[j] * m_size)
-            nisa.iota(dst=tables[1][0:1, at : at + rows], pattern=[[0, rows]], offset=n0 + j * n_size)
+            nisa.iota(dst=left[0:1, at : at + rows], pattern=[[m_size, rows]], offset=m0 + firsts[j] * m_size)
+            nisa.iota(dst=right[0:1, at : at + rows], pattern=[[0, rows]], offset=n0 + j * n_size)
             at = at + rows
-    return tables, count
+    return ((in_hbm(written=left), in_hbm(written=right)), count)
 
 
 def _blocks(plan, count, tables, c_at):
-    """Every block of one size. Places are looked up early: queues of engines that look hold sums and carries, too."""
-    starts, turns = plan["starts"], plan["turns"]
-    chunk = plan["k_tiles"] * TILE
-    rest = plan["k"] - 2 * chunk * turns
-    for side in range(2):
-        _places(start=starts[side], first=tables[side][0:1, 0:1])
-        _begin(start=starts[side])
-    at = [starts[0][3], starts[1][3]]
-    following = []
-    for side in range(2):
-        following.append(tables[side][0:1, 1 : count + 1])
+    """Every block of one size: all of K in one body, and the carries after it."""
+    k, chunk = plan["k"], plan["k_tiles"] * TILE
 
     def block(t):
-        for side in range(2):
-            _places(start=starts[side], first=entry(table=following[side], t=t))
+        plan["banks"] = digit_sums.banks_of(count=digit_sums.BANKS)
+        at = (entry(table=tables[0], t=t), entry(table=tables[1], t=t))
         c_here = entry(table=c_at, t=t)
-        if turns > 0:
+        for k0 in range(0, k, chunk):
+            depth, half = min(chunk, k - k0), k0 // chunk % 2
+            _load(plan=plan, at=at, k0=k0, depth=depth, half=half)
+            digit_sums.products(plan=plan, depth=depth, half=half, c_at=c_here if k0 + chunk >= k else None)
 
-            def turn(j):
-                for half in range(2):
-                    _load(plan=plan, at=at, k0=half * chunk, depth=chunk, half=half)
-                    if half == 1:
-                        for side in range(2):  # the next turn's, or that of what follows the last one
-                            steps = starts[side][1][0:1, 1 : turns + 1]
-                            nisa.tensor_copy(dst=at[side], src=steps[0:1, nl.ds(j, 1)], engine=nisa.engine.vector)
-                    digit_sums.products(plan=plan, depth=chunk, half=half, c_at=None)
-
-            nl.fori_loop(0, turns, turn)
-        for k0 in range(0, rest, chunk):
-            depth, last = min(chunk, rest - k0), k0 + chunk >= rest
-            _load(plan=plan, at=at, k0=k0, depth=depth, half=k0 // chunk)
-            if last:
-                for side in range(2):
-                    _begin(start=starts[side])
-            digit_sums.products(plan=plan, depth=depth, half=k0 // chunk, c_at=c_here if last else None)
-
-    nl.fori_loop(0, count, block)
-
-
-def _places(start, first):
-    """Where the turns over K of a block begin that begins at ``first``."""
-    steps, _, following, _ = start
-    nisa.tensor_tensor(dst=following, data1=steps, data2=first.broadcast(1, steps.shape[1]), op=nl.add)
-
-
-def _begin(start):
-    """Make the following block the present one: its first loads need no engine that is still busy with the last."""
-    _, present, following, here = start
-    nisa.tensor_copy(dst=present, src=following, engine=nisa.engine.vector)
-    nisa.tensor_copy(dst=here, src=following[0:1, 0:1], engine=nisa.engine.vector)
+    nl.fori_loop(0, nisa.register_alloc(count), block)
 
 
 def _load(plan, at, k0, depth, half):

@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from .blocks import entry, flat, offsets, pieces
+from .blocks import entry, flat, offsets, pieces, turned_format
 
 TILE = 128
 BLOCK = 512  # rows and columns: runs of 1 KiB in HBM at bfloat16, one PSUM bank of turned digits
@@ -35,10 +35,6 @@ def digits_split(x, width, places, turned=False, packed=False):
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
-    banks = []
-    if turned:
-        for _ in range(TURN_BANKS):
-            banks.append(nl.ndarray((TILE, BLOCK), dtype=nl.bfloat16, buffer=nl.psum))
     for r_piece in pieces(extent=rows, block=BLOCK):
         r0, r_size, r_count = r_piece
         for c_piece in pieces(extent=columns, block=BLOCK):
@@ -53,13 +49,13 @@ def digits_split(x, width, places, turned=False, packed=False):
                 row = digits * columns if packed else columns
                 out_at = offsets(pattern=[[c_size, c_count], [r_size * row, r_count]], start=r0 * row + c0)
             _blocks(
-                x=x, out=out, width=width, places=places, turned=turned, shift=shift, banks=banks, x_at=x_at,
+                x=x, out=out, width=width, places=places, turned=turned, shift=shift, x_at=x_at,
                 out_at=out_at, count=r_count * c_count, r_size=r_size, c_size=c_size, packed=packed,
             )  # fmt: skip
     return out
 
 
-def _blocks(x, out, width, places, turned, shift, banks, x_at, out_at, count, r_size, c_size, packed):
+def _blocks(x, out, width, places, turned, shift, x_at, out_at, count, r_size, c_size, packed):
     """Every block of one size."""
     digits = len(places)
     across = x.shape[1] // width
@@ -93,13 +89,16 @@ def _blocks(x, out, width, places, turned, shift, banks, x_at, out_at, count, r_
                 )  # fmt: skip
                 nisa.dma_copy(dst=target, src=plane)
         if turned:
+            banks = []
+            for _ in range(TURN_BANKS):
+                banks.append(nl.ndarray((TILE, BLOCK), dtype=turned_format(dtype=nl.bfloat16), buffer=nl.psum))
             for c in range(0, c_size, TILE):
                 _turn(
                     out=out, out_here=out_here, planes=planes, c=c, height=min(TILE, c_size - c), banks=banks,
                     r_size=r_size, c_size=c_size,
                 )  # fmt: skip
 
-    nl.fori_loop(0, count, block)
+    nl.fori_loop(0, nisa.register_alloc(count), block)
 
 
 def _turn(out, out_here, planes, c, height, banks, r_size, c_size):

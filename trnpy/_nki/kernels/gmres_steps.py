@@ -34,15 +34,17 @@ def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):
         vectors.append(nl.ndarray(r.shape, dtype=nl.float32, buffer=nl.sbuf))
         nisa.memset(dst=vectors[-1], value=0.0, engine=nisa.engine.vector)
     x, direction, image, last, change = vectors
-    basis = []
+    basis, stored = [], []  # what a step adds to the basis goes to HBM, where places are dynamic, and comes back
     for columns in (most * length, most * length, most):
         basis.append(nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf))
         nisa.memset(dst=basis[-1], value=0.0, engine=nisa.engine.vector)
+        stored.append(nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.private_hbm))
+        nisa.dma_copy(dst=stored[-1], src=basis[-1])
     images, directions, inverses = basis
     parts = nl.ndarray((TILE, most), dtype=nl.float32, buffer=nl.sbuf)
     shares = nl.ndarray((TILE, most), dtype=nl.float32, buffer=nl.sbuf)
-    history = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=history, value=0.0, engine=nisa.engine.vector)
+    history = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=history, src=inverses[0:1, :])
     integers = []
     for value in (0, 1, 0, length):
         integers.append(nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf))
@@ -53,12 +55,14 @@ def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):
         scalars.append(nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf))
     size, before, inverse, share, shrinks = scalars
     nisa.memset(dst=shrinks, value=1.0, engine=nisa.engine.vector)
+    krylov.summing(plan=plan, columns=1)
     krylov.dot(plan=plan, x=rs, y=rs, out=size)
     flag = krylov.flags()
     more = nisa.register_alloc()
     krylov.proceed(size=size, limit=least, done=done, most=most, flag=flag, register=more)
 
     def step(condition):
+        krylov.summing(plan=plan, columns=most)
         nisa.tensor_tensor(dst=change, data1=rs, data2=last, op=nl.subtract)
         nisa.scalar_tensor_tensor(
             dst=direction, data=change, op0=nl.multiply, operand0=shrinks, op1=nl.add, operand1=last
@@ -86,19 +90,18 @@ def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):
         krylov.add_multiple(x=direction, factor=share, y=x)
         nisa.tensor_scalar(dst=share, data=share, op0=nl.multiply, operand0=-1.0)
         krylov.add_multiple(x=image, factor=share, y=rs)
-        for part in (
-            (images, image, at, length), (directions, direction, at, length), (inverses, inverse, done, 1),
-        ):  # fmt: skip
-            kept, new, place, width = part
-            pattern = [[kept.shape[1], TILE], [1, width]]
-            target = kept.ap(pattern=pattern, offset=0, scalar_offset=place, indirect_dim=1)
-            nisa.tensor_copy(dst=target, src=new, engine=nisa.engine.vector)
+        added, places, widths = (image, direction, inverse), (at, at, done), (length, length, 1)
+        for k in range(3):
+            pattern = [[stored[k].shape[1], TILE], [1, widths[k]]]
+            target = stored[k].ap(pattern=pattern, offset=0, scalar_offset=places[k], indirect_dim=1)
+            nisa.dma_copy(dst=target, src=added[k])
+            nisa.dma_copy(dst=basis[k], src=stored[k])
         nisa.tensor_copy(dst=last, src=image, engine=nisa.engine.vector)
         nisa.tensor_scalar(dst=before, data=size, op0=nl.multiply, operand0=SHRINKS)
         krylov.dot(plan=plan, x=rs, y=rs, out=size)
         nisa.tensor_tensor(dst=shrinks, data1=before, data2=size, op=nl.greater)
         place = history.ap(pattern=[[most, 1], [1, 1]], offset=0, scalar_offset=done, indirect_dim=1)
-        nisa.tensor_copy(dst=place, src=size[0:1, :], engine=nisa.engine.vector)
+        nisa.dma_copy(dst=place, src=size[0:1, :])
         nisa.tensor_tensor(dst=done, data1=done, data2=one, op=nl.add)
         nisa.tensor_tensor(dst=at, data1=at, data2=stride, op=nl.add)
         following = nisa.register_alloc()
@@ -107,8 +110,8 @@ def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):
 
     nl.while_loop(more, step)
     outs = []
-    for source in (x, rs, history, done):
+    for source in (x, rs, done):
         out = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(dst=out, src=source)
         outs.append(out)
-    return (outs[0], outs[1], outs[2], outs[3])
+    return (outs[0], outs[1], history, outs[2])

@@ -23,7 +23,7 @@ def side_of(extent):
 
 
 def workspace(extents):
-    """PSUM banks and SBUF tiles for products of matrices with these rows and columns, one product after another."""
+    """SBUF tiles for products of matrices with these rows and columns, one product after another."""
     side = 0
     for extent in extents:
         side = max(side, side_of(extent=extent))
@@ -49,7 +49,6 @@ def multiply(work, a, b, out, transposed=False, alpha=None, c0=None, beta=None):
     k, m = a.shape if transposed else (a.shape[1], a.shape[0])
     n = b.shape[1]
     a_rows = not transposed
-    tables = blocks.turn_tables(a=a, b=b, a_rows=a_rows, b_rows=True, k=k, k_tiles=work["k_tiles"])
     step = a.shape[1] if a_rows else 1  # in a, from one row of the product to the next
     pools = work["pools"]
     for m_piece in blocks.pieces(extent=m, block=side_of(extent=m)):
@@ -63,21 +62,21 @@ def multiply(work, a, b, out, transposed=False, alpha=None, c0=None, beta=None):
             def block(t, a_at=a_at, b_at=b_at, out_at=out_at, m_size=m_size, n_size=n_size):
                 sums = blocks.zeros(rows=m_size, columns=n_size, memory=work["sums"])
                 blocks.add_products(
-                    a=a, b=b, a_at=blocks.entry(table=a_at, t=t), b_at=blocks.entry(table=b_at, t=t), tables=tables,
-                    k=k, k_tiles=work["k_tiles"], sums=sums, a_rows=a_rows, b_rows=True, m_size=m_size,
-                    n_size=n_size, pools=pools,
+                    a=a, b=b, a_at=blocks.entry(table=a_at, t=t), b_at=blocks.entry(table=b_at, t=t), k=k,
+                    k_tiles=work["k_tiles"], sums=sums, a_rows=a_rows, b_rows=True, m_size=m_size,
+                    n_size=n_size, pools=pools, banks=blocks.banks_of(dtype=a.dtype),
                 )  # fmt: skip
                 here = blocks.entry(table=out_at, t=t)
                 for i in range(len(sums)):
                     rows, offset = sums[i].shape[0], i * blocks.TILE * n
-                    tile = pools[3][i % blocks.OUTS][0:rows, 0:n_size]
+                    tile = pools[1][i % blocks.OUTS][0:rows, 0:n_size]
                     blocks.scale(
                         c0=c0, scales=(alpha, beta), at=here, offset=offset, tile=sums[i], out=tile,
-                        old=pools[5][i % blocks.OLDS],
+                        old=pools[3][i % blocks.OLDS],
                     )  # fmt: skip
                     nisa.dma_copy(dst=blocks.place(x=out, at=here, offset=offset, rows=rows, columns=n_size), src=tile)
 
-            nl.fori_loop(0, m_count * n_count, block)
+            nl.fori_loop(0, nisa.register_alloc(m_count * n_count), block)
 
 
 def step(work, x, out, y, z, coefficients):
@@ -90,20 +89,12 @@ def step(work, x, out, y, z, coefficients):
 
 def steps(work, x, other, y, z, coefficients):
     """An even number of steps on x in place, through ``other``; coefficients (steps, 3) in HBM."""
-    count = coefficients.shape[0]
-    firsts = blocks.offsets(pattern=[[2 * 3, count // 2]], start=0)
-
-    def pair(t):
-        at = blocks.entry(table=firsts, t=t)
+    pattern = [[0, blocks.TILE], [1, 2 * 3]]
+    for first in range(0, coefficients.shape[0], 2):
         here = nl.ndarray((blocks.TILE, 2 * 3), dtype=nl.float32, buffer=nl.sbuf)
-        source = blocks.flat(coefficients).ap(
-            pattern=[[0, blocks.TILE], [1, 2 * 3]], offset=0, scalar_offset=at, indirect_dim=0
-        )
-        nisa.dma_copy(dst=here, src=source)
+        nisa.dma_copy(dst=here, src=blocks.flat(coefficients).ap(pattern=pattern, offset=3 * first))
         step(work=work, x=x, out=other, y=y, z=z, coefficients=here[:, 0:3])
         step(work=work, x=other, out=x, y=y, z=z, coefficients=here[:, 3:6])
-
-    nl.fori_loop(0, count // 2, pair)
 
 
 def measure(x, less_identity=False):
@@ -136,7 +127,7 @@ def measure(x, less_identity=False):
             nisa.tensor_tensor(dst=part, data1=tile, data2=identity[0:size, 0:size], op=nl.multiply)
             _add(tile=part, to=found[0:size, 0:1])
 
-        nl.fori_loop(0, count, diagonal)
+        nl.fori_loop(0, nisa.register_alloc(count), diagonal)
     for item in blocks.pieces(extent=n, block=blocks.TILE):
         start, size, count = item
         for columns_piece in blocks.pieces(extent=n, block=STRIP):
@@ -151,7 +142,7 @@ def measure(x, less_identity=False):
                 nisa.tensor_tensor(dst=squares, data1=tile, data2=tile, op=nl.multiply)
                 _add(tile=squares, to=found[0:size, 1:2])
 
-            nl.fori_loop(0, count * columns, strip)
+            nl.fori_loop(0, nisa.register_alloc(count * columns), strip)
     return found
 
 

@@ -30,38 +30,33 @@ def jacobi_sweep(a, w, order):
     vectors = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=turned, src=a)
     nisa.dma_copy(dst=vectors, src=w)
-    tables = []
-    for i in range(4):
-        table = nl.ndarray((1, pairs), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=table, src=order[i : i + 1, :])
-        tables.append(table)
     job = _patterns()
     job["problem"] = _tile()
     job["rotations"] = _tile()
     job["rows"] = nl.ndarray((blocks.TILE, n), dtype=nl.float32, buffer=nl.sbuf)
     job["products"] = nl.ndarray((blocks.TILE, n), dtype=nl.float32, buffer=nl.sbuf)
-    job["banks"] = []
-    for _ in range(BANKS):
-        job["banks"].append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
 
     def pair(t):
-        row_i, row_j = blocks.entry(table=tables[0], t=t), blocks.entry(table=tables[1], t=t)
+        banks = []
+        for _ in range(BANKS):
+            banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
+        row_i, row_j = blocks.entry(table=order, t=t), blocks.entry(table=order, t=t, row=1)
         corners = []
         for row in (row_i, row_j):
-            for column in (tables[2], tables[3]):
-                corners.append(blocks.entry(table=column, t=t, start=row))
+            for column in range(2):
+                corners.append(blocks.entry(table=order, t=t, row=2 + column, start=row))
         for c in range(4):
             source = blocks.place(x=turned, at=corners[c], offset=0, rows=HALF, columns=HALF)
             nisa.dma_copy(dst=_corner(tile=job["problem"], c=c), src=source)
-        stationary = _solve(job=job)
-        columns = (blocks.entry(table=tables[2], t=t), blocks.entry(table=tables[3], t=t))
-        _rotate(job=job, x=vectors, at=(row_i, row_j), stationary=stationary, columns=None)
-        _rotate(job=job, x=turned, at=(row_i, row_j), stationary=stationary, columns=columns)
+        stationary = _solve(job=job, banks=banks)
+        columns = (blocks.entry(table=order, t=t, row=2), blocks.entry(table=order, t=t, row=3))
+        _rotate(job=job, x=vectors, at=(row_i, row_j), stationary=stationary, columns=None, banks=banks)
+        _rotate(job=job, x=turned, at=(row_i, row_j), stationary=stationary, columns=columns, banks=banks)
         for c in range(4):
             target = blocks.place(x=turned, at=corners[c], offset=0, rows=HALF, columns=HALF)
             nisa.dma_copy(dst=target, src=_corner(tile=job["problem"], c=c))
 
-    nl.fori_loop(0, pairs, pair)
+    nl.fori_loop(0, nisa.register_alloc(pairs), pair)
     return turned, vectors
 
 
@@ -111,17 +106,16 @@ def _patterns():
     return {"identity": identity, "exchange": exchange, "move": move, "parity": parity}
 
 
-def _solve(job):
+def _solve(job, banks):
     """One sweep over the problem of a pair, in place; its rotations, as a stationary operand that multiplies rows."""
     problem, rotations = job["problem"], job["rotations"]
-    banks = job["banks"]
     nisa.tensor_copy(dst=rotations, src=job["identity"], engine=nisa.engine.vector)
     given = _tile()
     nisa.tensor_copy(dst=given, src=problem, engine=nisa.engine.vector)
     turned, first, second = _tile(), _tile(), _tile()
     other, diagonal, coupling = _tile(), _column(), _column()
 
-    def one(_):
+    for _ in range(ROUNDS):
         nisa.tensor_tensor(dst=first, data1=problem, data2=job["identity"], op=nl.multiply)
         nisa.tensor_reduce(dst=diagonal, op=nl.add, data=first, axis=1, keepdims=True)
         nisa.tensor_tensor(dst=second, data1=problem, data2=job["exchange"], op=nl.multiply)
@@ -137,8 +131,6 @@ def _solve(job):
         _multiply(stationary=problem, moving=turned, out=other, bank=banks[0])
         _multiply(stationary=turned, moving=other, out=problem, bank=banks[1])
         _multiply(stationary=turned, moving=rotations, out=rotations, bank=banks[0])
-
-    nl.fori_loop(0, ROUNDS, one)
     # Cosines are rounded: 127 rounds leave 1e-5 from orthonormal, and Q (3 I - Q^T Q) / 2 a hundred times less.
     _multiply(stationary=rotations, moving=job["identity"], out=turned, bank=banks[0])
     _multiply(stationary=turned, moving=turned, out=first, bank=banks[1])
@@ -192,7 +184,7 @@ def _rotation(job, diagonal, partner, coupling):
     return sine, cosine
 
 
-def _rotate(job, x, at, stationary, columns):
+def _rotate(job, x, at, stationary, columns, banks):
     """Multiply two blocks of rows of x; and make their transpose the two blocks of columns, where these are given."""
     n = x.shape[1]
     rows, products = job["rows"], job["products"]
@@ -201,7 +193,7 @@ def _rotate(job, x, at, stationary, columns):
         nisa.dma_copy(dst=rows[half * HALF : (half + 1) * HALF, :], src=source)
     for n0 in range(0, n, blocks.TILE_N):
         stop = min(n, n0 + blocks.TILE_N)
-        bank = job["banks"][n0 // blocks.TILE_N % BANKS][:, 0 : stop - n0]
+        bank = banks[n0 // blocks.TILE_N % BANKS][:, 0 : stop - n0]
         nisa.nc_matmul(dst=bank, stationary=stationary, moving=rows[:, n0:stop], accumulate=False)
         nisa.activation(dst=products[:, n0:stop], op=nl.copy, data=bank)  # trn1 has no tensor_copy on ScalarE
     for half in range(2):
@@ -210,7 +202,7 @@ def _rotate(job, x, at, stationary, columns):
     if columns == None:  # noqa: E711 - NKI has no `is`
         return
     for k in range(0, n, blocks.TILE):
-        bank = job["banks"][k // blocks.TILE % BANKS][:, 0 : blocks.TILE]
+        bank = banks[k // blocks.TILE % BANKS][:, 0 : blocks.TILE]
         nisa.nc_transpose(dst=bank, data=products[:, k : k + blocks.TILE], engine=nisa.engine.tensor)
         tile = rows[:, k : k + blocks.TILE]
         nisa.tensor_copy(dst=tile, src=bank, engine=nisa.engine.vector)

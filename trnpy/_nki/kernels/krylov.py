@@ -20,16 +20,16 @@ def operator(tiles, left_at, column_of, bounds, unit):
         lefts.append(nl.ndarray((TILE, unit * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     for _ in range(2 * unit):
         rights.append(nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf))
-    zeros = nl.ndarray((TILE, TILE + 1), dtype=nl.bfloat16, buffer=nl.sbuf)
-    nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
     ones = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=ones, value=1.0, engine=nisa.engine.vector)
+    shape = (TILE, bounds.shape[1])
     return {
-        "tiles": tiles, "unit": unit, "lefts": lefts, "rights": rights, "zeros": zeros, "ones": ones,
-        "banks": [nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.psum)],
-        "sum": nl.ndarray((TILE, 512), dtype=nl.float32, buffer=nl.psum),
-        "left_at": rows.table(source=left_at), "column_of": rows.table(source=column_of),
-        "edges": rows.levels(bounds=bounds), "count": bounds.shape[1],
+        "tiles": tiles, "unit": unit, "lefts": lefts, "rights": rights, "ones": ones,
+        "left_at": left_at, "column_of": column_of, "bounds": bounds, "count": bounds.shape[1],
+        # Vectors whose columns a loop looks up pass through HBM: on trn1 nothing else has run-time addresses.
+        "given": nl.ndarray(shape, dtype=nl.float32, buffer=nl.private_hbm),
+        "found": nl.ndarray(shape, dtype=nl.float32, buffer=nl.private_hbm),
+        "out": nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf),
         "product": nl.ndarray((TILE, bounds.shape[1]), dtype=nl.float32, buffer=nl.sbuf),
         "partial": nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf),
     }  # fmt: skip
@@ -44,42 +44,57 @@ def vector(source):
 
 def times(plan, x, out):
     """out = A x."""
-    plan["x"] = x
+    nisa.dma_copy(dst=plan["given"], src=x)
+    columns = [[plan["count"], TILE], [1, 1]]
 
     def row(r):
-        rows.start(banks=plan["banks"], zeros=plan["zeros"])
-        rows.turns(plan=plan, edges=plan["edges"], r=r, unit=plan["unit"], load=_load, multiply=_multiply)
-        nisa.activation(dst=out[:, nl.ds(r, 1)], op=nl.copy, data=plan["banks"][0])
+        nisa.memset(dst=plan["out"], value=0.0, engine=nisa.engine.vector)
+        rows.turns(
+            plan=plan, bounds=plan["bounds"], r=r, unit=plan["unit"], load=_load, multiply=_multiply, start=_start
+        )
+        place = plan["found"].ap(pattern=columns, offset=0, scalar_offset=r, indirect_dim=1)
+        nisa.dma_copy(dst=place, src=plan["out"])
 
-    nl.fori_loop(0, plan["count"], row)
+    nl.fori_loop(0, nisa.register_alloc(plan["count"]), row)
+    nisa.dma_copy(dst=out, src=plan["found"])
 
 
 def _load(plan, slots, j, ahead):
     """Tiles from j + ahead on in one transfer, and the columns of x that they meet."""
-    table, unit = plan["left_at"], plan["unit"]
-    at = rows.look(source=table[:, ahead : table.shape[1]], j=j)
+    unit, x = plan["unit"], plan["given"]
+    at = rows.item(table=plan["left_at"], j=j, ahead=ahead)
     count, first = len(slots), slots[0] % unit * TILE
     place = flat(plan["tiles"]).ap(
         pattern=[[TILE, TILE], [TILE * TILE, count], [1, TILE]], offset=0, scalar_offset=at, indirect_dim=0
     )
     nisa.dma_copy(dst=plan["lefts"][slots[0] // unit][:, first : first + count * TILE], src=place)
-    x = plan["x"]
     for q in range(count):
-        column = rows.look(source=plan["column_of"][:, ahead + q : table.shape[1]], j=j)
+        column = rows.item(table=plan["column_of"], j=j, ahead=ahead + q)
         met = x.ap(pattern=[[x.shape[1], TILE], [1, 1]], offset=0, scalar_offset=column, indirect_dim=1)
-        nisa.tensor_copy(dst=plan["rights"][slots[q]], src=met, engine=nisa.engine.vector)
+        nisa.dma_copy(dst=plan["rights"][slots[q]], src=met)
+
+
+def _start(plan):
+    """PSUM of one turn of a row."""
+    plan["bank"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.psum)
 
 
 def _multiply(plan, slots):
-    unit = plan["unit"]
-    for slot in slots:
-        first = slot % unit * TILE
+    unit, bank = plan["unit"], plan["bank"]
+    for q in range(len(slots)):
+        first = slots[q] % unit * TILE
         nisa.nc_matmul(
-            dst=plan["banks"][0],
-            stationary=plan["lefts"][slot // unit][:, first : first + TILE],
-            moving=plan["rights"][slot],
-            accumulate=True,
+            dst=bank,
+            stationary=plan["lefts"][slots[q] // unit][:, first : first + TILE],
+            moving=plan["rights"][slots[q]],
+            accumulate=q > 0,
         )
+    nisa.tensor_tensor(dst=plan["out"], data1=plan["out"], data2=bank, op=nl.add)
+
+
+def summing(plan, columns):
+    """PSUM for totals of ``columns`` at once, in the body of a loop or outside all of them."""
+    plan["sum"] = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.psum)
 
 
 def total(plan, parts, out):

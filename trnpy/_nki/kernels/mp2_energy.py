@@ -24,10 +24,10 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from .blocks import entry, flat
+from .blocks import entry, flat, offsets, turned_format
 
 TILE = 128  # rows of K on the partitions, and of a in the stationary operand
-SUM_BANKS = 5  # groups of products rotate over these; the others hold transposes and traces
+SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
 EXACT = 8  # products of 128 rows of 8-bit digits that one bank sums exactly
 ROUNDED_GROUPS = 2  # the lowest ones may round: their unit is below what the digits leave out
 ROUNDER = 1.5 * 2.0**23  # added and taken away again it leaves the nearest integer
@@ -39,8 +39,7 @@ PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, t
 def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True, k_tiles=8):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
-    The first of each table is none: what TensorE adds last to a cell waits for VectorE, so that it is left for the
-    next turn of the loop.
+    The first of each table is none, and zero.
 
     a: digits (s, K, columns) bfloat16 with K = naux, a column for each ia, the virtuals of one i padded with
     zeros to a multiple of ``span``; or numbers (1, K, columns) float32. gaps: (3, columns) float32, e_a - e_i.
@@ -57,59 +56,41 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
     out = nl.ndarray((length, TILE, PARTS), dtype=nl.float32, buffer=nl.shared_hbm)
     job = _job(a=a, right=right, gaps=gaps, gaps_right=gaps_right, units=units, span=span, k_tiles=k_tiles)
     job["out"] = out
-    last = job["tiles"] - 1
     first, second = job["stores"]
     own = first if exchange else None
-    places = _table(x=cells, start=0)
-    _clear(job=job)
-    tail = {"r": last, "store": first, "partner": own, "whole": False, "column": 0}
+    _clear(job=job, index=0)
+    places = offsets(pattern=[[TILE * PARTS, count]], start=TILE * PARTS)
 
     def cell(t):
-        job["tail"] = tail
-        job["end"] = entry(table=places["out"], t=t)
-        _square(job=job, places=places, sides=(0, 1), t=t, store=first, partner=own, whole=False, column=0)
+        _start(job=job)
+        _square(job=job, table=cells, sides=(0, 1), t=t, store=first, partner=own, whole=False, column=0)
+        _drain(job=job)
+        _finish(job=job, end=entry(table=places, t=t))
 
-    nl.fori_loop(0, count, cell)
-    _drain(job=job, end=entry(table=places["end"], t=0))
+    nl.fori_loop(0, nisa.register_alloc(count), cell)
     if extra > 0:
-        pairs = _table(x=others, start=count + 1)
-        _clear(job=job)
-        rest = {"r": last, "store": second, "partner": first, "whole": True, "column": 1}
+        _clear(job=job, index=count + 1)
+        others_at = offsets(pattern=[[TILE * PARTS, extra]], start=(count + 2) * TILE * PARTS)
 
         def pair(t):
-            job["tail"] = rest
-            job["end"] = entry(table=pairs["out"], t=t)
-            _square(job=job, places=pairs, sides=(2, 3), t=t, store=first, partner=None, whole=True, column=0)
-            _square(job=job, places=pairs, sides=(0, 1), t=t, store=second, partner=first, whole=True, column=1)
+            _start(job=job)
+            _square(job=job, table=others, sides=(2, 3), t=t, store=first, partner=None, whole=True, column=0)
+            _square(job=job, table=others, sides=(0, 1), t=t, store=second, partner=first, whole=True, column=1)
+            _drain(job=job)
+            _finish(job=job, end=entry(table=others_at, t=t))
 
-        nl.fori_loop(0, extra, pair)
-        _drain(job=job, end=entry(table=pairs["end"], t=0))
+        nl.fori_loop(0, nisa.register_alloc(extra), pair)
     return out
 
 
-def _table(x, start):
-    """The rows of a table, with room for one more; the places of the cells before; where the first blocks are."""
-    count = x.shape[1]
-    rows, here = [], []
-    for i in range(x.shape[0]):
-        row = nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=row[0:1, 0:count], src=x[i : i + 1, :])
-        nisa.memset(dst=row[0:1, count : count + 1], value=0, engine=nisa.engine.vector)
-        rows.append(row[0:1, 1 : count + 1])
-        here.append(nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf))
-        nisa.tensor_copy(dst=here[i], src=row[0:1, 0:1], engine=nisa.engine.gpsimd)
-    places = nl.ndarray((1, count + 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.iota(dst=places, pattern=[[TILE * PARTS, count + 1]], offset=start * TILE * PARTS)
-    return {"next": rows, "here": here, "out": places[0:1, 0:count], "end": places[0:1, count : count + 1]}
-
-
 def _job(a, right, gaps, gaps_right, units, span, k_tiles):
-    """Everything on the chip: made once, because a device loop keeps what is allocated in it."""
+    """All of SBUF: made once, because a device loop keeps what is allocated in it."""
     digits, k, _ = a.shape
     tiles = (span + TILE - 1) // TILE
     wide = min(span, TILE)
+    padded = tiles * wide  # columns of what traces are made of: every product of one trace is of the same size
     k_tiles = min(k_tiles, (k + TILE - 1) // TILE)
-    panels, banks, rows, stores, works = [], [], [], [], []
+    panels, rows, stores, works = [], [], [], []
     for _ in range(2 * k_tiles):
         panels.append(
             (
@@ -117,20 +98,15 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
                 nl.ndarray((TILE, digits * span), dtype=a.dtype, buffer=nl.sbuf),
             )
         )
-    for _ in range(SUM_BANKS):
-        banks.append(nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum))
     for _ in range(tiles):
         rows.append((_work(span=span), _work(span=span)))
     for _ in range(2):
         store = []
         for _ in range(tiles):
-            store.append((nl.ndarray((TILE, span), dtype=nl.bfloat16, buffer=nl.sbuf), _work(span=span)))
+            store.append((_padded(columns=padded), _work(span=span)))
         stores.append(store)
     for _ in range(SETS):
-        work = {
-            "g": nl.ndarray((TILE, span), dtype=nl.bfloat16, buffer=nl.sbuf),
-            "turned": nl.ndarray((TILE, span), dtype=nl.bfloat16, buffer=nl.sbuf),
-        }
+        work = {"g": _padded(columns=padded), "turned": _padded(columns=padded)}
         for name in ("rounded", "gap", "inverse", "first", "grid", "rest", "u", "hz", "tu"):
             work[name] = _work(span=span)
         works.append(work)
@@ -147,47 +123,58 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
     )  # fmt: skip
     return {
         "a": a, "b": right, "gaps": gaps, "gaps_b": gaps_right, "span": span, "tiles": tiles, "k_tiles": k_tiles,
-        "panels": panels, "banks": banks, "rows": rows, "stores": stores, "works": works, "up": up, "down": down,
+        "panels": panels, "rows": rows, "stores": stores, "works": works, "up": up, "down": down,
         "scales": scales, "identity": identity, "spread": (_work(span=span), _work(span=span), _work(span=span)),
         "own": nl.ndarray((TILE, 3 * tiles), dtype=nl.float32, buffer=nl.sbuf),
-        "turned_h": nl.ndarray((TILE, span), dtype=nl.bfloat16, buffer=nl.psum),
-        "turned_t": nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum),
-        "trace": nl.ndarray((TILE, 3 * wide), dtype=nl.float32, buffer=nl.psum), "wide": wide,
+        "wide": wide,
         "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
-        "masked": _work(span=wide), "tail": None, "end": None, "out": None,
+        "masked": _work(span=wide), "tail": None, "out": None,
+        # What spares VectorE: GpSimd of trn1 adds no floating-point tiles.
+        "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
     }  # fmt: skip
+
+
+def _padded(columns):
+    """Zeros, of which rows of T overwrite the first ``span`` columns."""
+    tile = nl.ndarray((TILE, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
+    return tile
 
 
 def _work(span):
     return nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.sbuf)
 
 
-def _clear(job):
-    """Zeros where sums will not be written, and in what the first turn of a loop takes for the last row of a cell."""
+def _clear(job, index):
+    """Zeros where sums will not be written, and as place ``index`` of the result."""
     for x in (job["sums"], job["parts"]):
         nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
-    for store in job["stores"]:
-        for part in store:
-            h, t = part
-            nisa.memset(dst=h, value=0.0, engine=nisa.engine.vector)
-            nisa.memset(dst=t, value=0.0, engine=nisa.engine.gpsimd)
-    for work in job["works"]:
-        for name in ("g", "grid", "u"):
-            nisa.memset(dst=work[name], value=0.0, engine=nisa.engine.vector)
-    wide, g = job["wide"], job["works"][0]["g"][:, 0 : job["wide"]]
-    for kind in range(3):
-        nisa.nc_matmul(
-            dst=job["trace"][0:wide, kind * wide : (kind + 1) * wide], stationary=g, moving=g, accumulate=False
-        )
+    target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], offset=index * TILE * PARTS)
+    nisa.dma_copy(dst=target, src=job["parts"])
 
 
-def _square(job, places, sides, t, store, partner, whole, column):
+def _start(job):
+    """PSUM of one loop body, where each trace has a tensor of its own; no rows wait for TensorE."""
+    span, wide, banks, traces = job["span"], job["wide"], [], []
+    for _ in range(SUM_BANKS):
+        banks.append(nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum))
+    for _ in range(3):
+        traces.append(nl.ndarray((TILE, wide), dtype=nl.float32, buffer=nl.psum))
+    job["banks"] = banks
+    job["traces"] = traces
+    job["turned_h"] = nl.ndarray((TILE, span), dtype=turned_format(dtype=nl.bfloat16), buffer=nl.psum)
+    job["turned_t"] = nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum)
+    job["traced"] = [False, False, False]
+    job["tail"] = None
+
+
+def _square(job, table, sides, t, store, partner, whole, column):
     """One block T of ``span`` squared: its sums, all of them that need no transpose, and with ``partner`` exchange.
 
     ``partner`` holds T or, if ``whole``, the block whose transpose meets all of T.
     """
-    tiles, at = job["tiles"], (places["here"][sides[0]], places["here"][sides[1]])
+    tiles, at = job["tiles"], (entry(table=table, t=t, row=sides[0]), entry(table=table, t=t, row=sides[1]))
     k, chunk = job["a"].shape[1], job["k_tiles"] * TILE
     first = k - (k - 1) // chunk * chunk  # the last chunk is a whole one: the energies are computed beside it
     starts = [(0, first)]
@@ -199,16 +186,10 @@ def _square(job, places, sides, t, store, partner, whole, column):
         _load(job=job, at=at, k0=k0, depth=depth, half=c % 2)
         if c == 0:
             _load_gaps(job=job, at=at)
-        if c == len(starts) - 1:
-            # Where the next cell is, before GpSimd is asked for what follows the products.
-            for side in sides:
-                nisa.tensor_copy(
-                    dst=places["here"][side], src=places["next"][side][0:1, nl.ds(t, 1)], engine=nisa.engine.gpsimd
-                )
         for r in range(tiles):
             used = _products(job=job, r=r, depth=depth, half=c % 2, begun=c > 0, used=used)
             if (c == 0 and r == 0) or c == len(starts) - 1:
-                _drain(job=job, end=job["end"] if column == 0 and r == 0 else None)
+                _drain(job=job)
             if c == len(starts) - 1:
                 _energies(job=job, r=r, store=store, column=column)
                 job["tail"] = {"r": r, "store": store, "partner": partner, "whole": whole, "column": column}
@@ -297,10 +278,10 @@ def _energies(job, r, store, column):
     span, work = job["span"], job["works"][r % SETS]
     height = min(TILE, span - r * TILE)
     high, low = job["rows"][r][0][0:height, :], job["rows"][r][1][0:height, :]
-    h, t = store[r][0][0:height, :], store[r][1][0:height, :]
+    h, t = store[r][0][0:height, 0:span], store[r][1][0:height, :]
     rounded, gap, inverse = work["rounded"][0:height, :], work["gap"][0:height, :], work["inverse"][0:height, :]
     first, grid, rest = work["first"][0:height, :], work["grid"][0:height, :], work["rest"][0:height, :]
-    g, u, own = work["g"][0:height, :], work["u"][0:height, :], job["own"][0:height, 3 * r : 3 * r + 3]
+    g, u, own = work["g"][0:height, 0:span], work["u"][0:height, :], job["own"][0:height, 3 * r : 3 * r + 3]
     up, down = job["up"][0:height, :], job["down"][0:height, :]
     spread = []
     for k in range(3):
@@ -308,7 +289,7 @@ def _energies(job, r, store, column):
     # r = -1 / gap, with one Newton step.
     nisa.tensor_scalar(dst=gap, data=spread[0], op0=nl.add, operand0=own[:, 0:1])
     nisa.activation(dst=inverse, op=nl.reciprocal, data=gap)
-    nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=nisa.engine.gpsimd)
+    nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=job["side"])
     nisa.scalar_tensor_tensor(dst=inverse, data=gap, op0=nl.subtract, operand0=2.0, op1=nl.multiply, operand1=inverse)
     place = 2 * (column * job["tiles"] + r)
     if job["a"].shape[0] == 1:
@@ -319,24 +300,24 @@ def _energies(job, r, store, column):
     # T = H + t
     nisa.activation(dst=rounded, op=nl.copy, data=high, bias=up)
     nisa.activation(dst=h, op=nl.copy, data=rounded, bias=down)
-    nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=nisa.engine.gpsimd)
-    nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=nisa.engine.gpsimd)
+    nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=job["side"])
+    nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=job["side"])
     # G, the integer nearest to H / D, and z
     nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
     nisa.activation(dst=rounded, op=nl.copy, data=first, bias=up)
     nisa.activation(dst=g, op=nl.copy, data=rounded, bias=down)
     nisa.scalar_tensor_tensor(dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g)
-    nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=nisa.engine.gpsimd)
+    nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=job["side"])
     nisa.scalar_tensor_tensor(dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=rest, op=nl.add)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=t, op=nl.add)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=inverse, op=nl.multiply)  # z
-    nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=nisa.engine.gpsimd)
+    nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=job["side"])
     _sum(job=job, work=work, pairs=((h, grid), (t, u)), kind=0, place=place, height=height)
 
 
-def _drain(job, end):
-    """What TensorE does with the last rows whose energies were computed; with ``end`` the cell is complete."""
+def _drain(job):
+    """What TensorE does with the last rows whose energies were computed."""
     tail = job["tail"]
     if tail == None:  # noqa: E711 - NKI has no `is`
         return
@@ -346,13 +327,11 @@ def _drain(job, end):
     height = min(TILE, span - r * TILE)
     h, g = tail["store"][r][0][0:height, :], work["g"][0:height, :]
     for c in range(0, span if job["a"].shape[0] > 1 else 0, TILE):
-        stop = min(c + TILE, span)
+        stop = c + job["wide"]
         _trace(job=job, stationary=h[:, c:stop], moving=g[:, c:stop], kind=0, begun=column > 0 or r > 0 or c > 0)
     if partner != None:  # noqa: E711
         last = job["tiles"] if whole else r + 1
         _exchange(job=job, r=r, partner=partner, last=last, whole=whole, column=column)
-    if end != None:  # noqa: E711
-        _finish(job=job, end=end)
 
 
 def _exchange(job, r, partner, last, whole, column):
@@ -368,10 +347,10 @@ def _exchange(job, r, partner, last, whole, column):
             nisa.nc_transpose(dst=banks[x][0:height, start : start + rows], data=data, engine=nisa.engine.tensor)
     stop, own = min(span, last * TILE), r * TILE
     if split:
-        g, turned = work["g"][0:height, :], work["turned"][0:height, 0:stop]
-        nisa.activation(dst=turned, op=nl.copy, data=banks[0][0:height, 0:stop])
+        g, turned = work["g"][0:height, :], work["turned"][0:height, :]
+        nisa.activation(dst=turned[:, 0:stop], op=nl.copy, data=banks[0][0:height, 0:stop])
         for q in range(last):
-            start, end = q * TILE, min(q * TILE + TILE, span)
+            start, end = q * TILE, q * TILE + job["wide"]
             kind = 1 if q == r and not whole else 2
             first_row = 1 if kind == 2 and not whole else 0
             begun = r > first_row or (kind == 2 and q > 0)
@@ -402,8 +381,8 @@ def _sum(job, work, pairs, kind, place, height):
 
 def _trace(job, stationary, moving, kind, begun):
     """Add a product to one whose diagonal is a sum over columns of elementwise products: exact below 2^24."""
-    wide, columns = job["wide"], stationary.shape[1]
-    bank = job["trace"][0:columns, kind * wide : kind * wide + columns]
+    job["traced"][kind] = True
+    bank = job["traces"][kind][0 : job["wide"], :]
     nisa.nc_matmul(dst=bank, stationary=stationary, moving=moving, accumulate=begun)
 
 
@@ -411,10 +390,10 @@ def _finish(job, end):
     """Diagonals of the traces and sums over all rows, for the host to add up."""
     wide, parts = job["wide"], job["parts"]
     for kind in range(3):
-        bank = job["trace"][0:wide, kind * wide : (kind + 1) * wide]
-        masked = job["masked"][0:wide, :]
-        nisa.tensor_tensor(dst=masked, data1=bank, data2=job["identity"][0:wide, :], op=nl.multiply)
-        nisa.tensor_reduce(dst=parts[0:wide, 2 * kind : 2 * kind + 1], op=nl.add, data=masked, axis=1)
+        if job["traced"][kind]:
+            bank, masked = job["traces"][kind][0:wide, :], job["masked"][0:wide, :]
+            nisa.tensor_tensor(dst=masked, data1=bank, data2=job["identity"][0:wide, :], op=nl.multiply)
+            nisa.tensor_reduce(dst=parts[0:wide, 2 * kind : 2 * kind + 1], op=nl.add, data=masked, axis=1)
         nisa.tensor_reduce(dst=parts[:, 2 * kind + 1 : 2 * kind + 2], op=nl.add, data=job["sums"][:, kind, :], axis=1)
     target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], scalar_offset=end, indirect_dim=0)
     nisa.dma_copy(dst=target, src=parts)

@@ -3,45 +3,44 @@
 import nki.isa as nisa
 import nki.language as nl
 
-
-def table(source):
-    """A small matrix of HBM on the chip."""
-    found = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=found, src=source)
-    return found
+from .blocks import entry
 
 
-def levels(bounds):
-    """Each row of ``bounds`` (levels + 1, R) as a table of its own: where turns of one kind begin and end."""
-    found = []
-    for level in range(bounds.shape[0]):
-        found.append(table(source=bounds[level : level + 1, :]))
-    return found
-
-
-def look(source, j):
-    """Column j of a table, j known on the device, as a tile of its own."""
-    here = nl.ndarray((source.shape[0], 1), dtype=source.dtype, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=here, src=source[:, nl.ds(j, 1)], engine=nisa.engine.vector)
+def item(table, j, ahead, stride=1):
+    """Entry j stride + ``ahead`` of a (1, slots) table in HBM, as a (1, 1) tile."""
+    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    found = table.reshape((table.shape[1] // stride, stride))
+    source = found.ap(pattern=[[stride, 1], [1, 1]], offset=ahead, scalar_offset=j, indirect_dim=0)
+    nisa.dma_copy(dst=here, src=source)
     return here
 
 
-def turns(plan, edges, r, unit, load, multiply):
+def column(table, j, ahead):
+    """Column j + ``ahead`` of a (128, slots) table in HBM."""
+    here = nl.ndarray((table.shape[0], 1), dtype=table.dtype, buffer=nl.sbuf)
+    source = table.ap(pattern=[[table.shape[1], table.shape[0]], [1, 1]], offset=ahead, scalar_offset=j, indirect_dim=1)
+    nisa.dma_copy(dst=here, src=source)
+    return here
+
+
+def turns(plan, bounds, r, unit, load, multiply, start):
     """All items of row r: in turns of 2 ``unit``, of what is left unit, unit / 2 ... 1, into ``slots`` of their own.
 
-    load(plan, slots, j, ahead) brings items from j + ahead on, one for each of at most ``unit`` consecutive slots,
-    multiply(plan, slots) uses them. A turn of one unit has the first half of the slots, shorter ones share the second:
-    none waits for the one before.
+    bounds (levels + 1, R) in HBM: where turns of one kind begin and end. load(plan, slots, j, ahead) brings items from
+    j + ahead on, one for each of at most ``unit`` consecutive slots, multiply(plan, slots) adds their products to sums
+    in SBUF: PSUM does not outlive the body of a loop, and start(plan) makes that of a turn. A turn of one unit has the
+    first half of the slots, shorter ones share the second: none waits for the one before.
     """
-    bounds = []
-    for edge in edges:
-        bound = nisa.register_alloc()
-        nisa.register_load(bound, edge[0:1, nl.ds(r, 1)])
-        bounds.append(bound)
+    edges = []
+    for level in range(bounds.shape[0]):
+        edge = nisa.register_alloc()
+        nisa.register_load(edge, entry(table=bounds, t=r, row=level))
+        edges.append(edge)
     step, first = 2 * unit, 0
     for level in range(len(edges) - 1):
 
         def turn(j, step=step, first=first):
+            start(plan=plan)
             for half in range(0, step, unit):
                 slots = []
                 for q in range(half, min(half + unit, step)):
@@ -49,17 +48,9 @@ def turns(plan, edges, r, unit, load, multiply):
                 load(plan=plan, slots=slots, j=j, ahead=half)
                 multiply(plan=plan, slots=slots)
 
-        nl.fori_loop(bounds[level], bounds[level + 1], turn, step=step)
+        nl.fori_loop(edges[level], edges[level + 1], turn, step=step)
         if step < unit:
             first = first + step
         else:
             first = 0 if step == 2 * unit else unit
         step = step // 2
-
-
-def start(banks, zeros):
-    """Empty sums: a product of zeros, for only to what a product has written may others be added."""
-    width = zeros.shape[0]
-    for bank in banks:
-        moving = zeros[:, width : width + bank.shape[1]]
-        nisa.nc_matmul(dst=bank, stationary=zeros[:, 0:width], moving=moving, accumulate=False)

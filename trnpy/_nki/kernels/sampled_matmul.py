@@ -8,8 +8,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from . import rows
-from .blocks import flat, offsets
+from .blocks import entry, flat, offsets
 
 TILE = 128
 TURN = 4  # tiles a turn, each with operands and a PSUM bank of its own
@@ -26,23 +25,21 @@ def sampled_matmul(a, b, left_at, right_at, masks=None, mask_at=None):
     k, count = a.shape[0], left_at.shape[1]
     c = nl.ndarray((count * TILE, TILE), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = (k + TILE - 1) // TILE
-    banks, lefts, rights, outs, covers = [], [], [], [], []
+    lefts, rights, outs, covers = [], [], [], []
     for _ in range(TURN):
-        banks.append(nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum))
         lefts.append(nl.ndarray((TILE, tiles * TILE), dtype=a.dtype, buffer=nl.sbuf))
         rights.append(nl.ndarray((TILE, tiles * TILE), dtype=a.dtype, buffer=nl.sbuf))
         outs.append(nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf))
         covers.append(nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf))
-    left_table, right_table = rows.table(source=left_at), rows.table(source=right_at)
-    mask_table = None if masks == None else rows.table(source=mask_at)  # noqa: E711 - NKI has no `is`
     c_at = offsets(pattern=[[TILE * TILE, count]], start=0)
     square = [[TILE, TILE], [1, TILE]]
 
     def turn(t):
         for q in range(TURN):
-            for part in ((a, left_table, lefts), (b, right_table, rights)):
+            bank = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
+            for part in ((a, left_at, lefts), (b, right_at, rights)):
                 x, table, slots = part
-                at = rows.look(source=table[:, q:count], j=t)
+                at = entry(table=table, t=t, ahead=q)
                 width = x.shape[1]
                 for i in range(tiles):
                     height = min(TILE, k - i * TILE)
@@ -53,21 +50,21 @@ def sampled_matmul(a, b, left_at, right_at, masks=None, mask_at=None):
             for i in range(tiles):
                 height = min(TILE, k - i * TILE)
                 nisa.nc_matmul(
-                    dst=banks[q],
+                    dst=bank,
                     stationary=rights[q][0:height, i * TILE : (i + 1) * TILE],
                     moving=lefts[q][0:height, i * TILE : (i + 1) * TILE],
                     accumulate=i > 0,
                 )
-            if mask_table == None:  # noqa: E711
-                nisa.activation(dst=outs[q], op=nl.copy, data=banks[q])
+            if masks == None:  # noqa: E711 - NKI has no `is`
+                nisa.activation(dst=outs[q], op=nl.copy, data=bank)
             else:
-                at = rows.look(source=mask_table[:, q:count], j=t)
+                at = entry(table=mask_at, t=t, ahead=q)
                 nisa.dma_copy(
                     dst=covers[q], src=flat(masks).ap(pattern=square, offset=0, scalar_offset=at, indirect_dim=0)
                 )
-                nisa.tensor_tensor(dst=outs[q], data1=covers[q], data2=banks[q], op=nl.multiply)
-            here = rows.look(source=c_at[:, q:count], j=t)
+                nisa.tensor_tensor(dst=outs[q], data1=covers[q], data2=bank, op=nl.multiply)
+            here = entry(table=c_at, t=t, ahead=q)
             nisa.dma_copy(dst=flat(c).ap(pattern=square, offset=0, scalar_offset=here, indirect_dim=0), src=outs[q])
 
-    nl.fori_loop(0, count, turn, step=TURN)
+    nl.fori_loop(0, nisa.register_alloc(count), turn, step=TURN)
     return c

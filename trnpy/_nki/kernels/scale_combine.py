@@ -82,4 +82,4 @@ def _blocks(x, rows, columns, out, tables, count, m_size, n_size):
         nisa.tensor_tensor(dst=total, data1=total, data2=factor, op=nl.multiply)
         nisa.dma_copy(dst=blocks.place(x=out, at=at, offset=0, rows=m_size, columns=n_size), src=total)
 
-    nl.fori_loop(0, count, block)
+    nl.fori_loop(0, nisa.register_alloc(count), block)

@@ -42,10 +42,6 @@ def schwarz_screened_spmm(a, b, counts, turns=None, words=3, m_tiles=4, k_tiles=
     plan["steps"] = (
         offsets(pattern=[[step * m, k // step]], start=0), offsets(pattern=[[step * n, k // step]], start=0)
     )  # fmt: skip
-    edges = None
-    if turns != None:  # noqa: E711 - NKI has no `is`
-        edges = nl.ndarray(turns.shape, dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=edges, src=turns)
     done = 0
     for m_piece in pieces(extent=m, block=m_tiles * TILE):
         m0, m_size, m_count = m_piece
@@ -59,8 +55,7 @@ def schwarz_screened_spmm(a, b, counts, turns=None, words=3, m_tiles=4, k_tiles=
             )
             plan["m_size"] = m_size
             plan["n_size"] = n_size
-            here = None if edges == None else edges[0:1, done : done + count]  # noqa: E711
-            _blocks(plan=plan, tables=tables, edges=here, count=count, full=k // step)
+            _blocks(plan=plan, tables=tables, turns=turns, done=done, count=count, full=k // step)
             done = done + count
     return plan["c"]
 
@@ -82,23 +77,20 @@ def _plan(a, b, digits, m, words, m_tiles, k_tiles):
         "k_tiles": k_tiles, "lefts": lefts, "rights": rights, "masks": masks, "lane": lane,
         "left_of": nl.ndarray((TILE, m), dtype=nl.float32, buffer=nl.sbuf),
     }  # fmt: skip
-    banks, casts, sums, outs = [], [], [], []
-    for _ in range(digit_sums.BANKS if digits > 0 else blocks.SUM_BANKS):
-        banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
+    casts, sums, outs = [], [], []
     if digits > 0:
         casts, sums, outs = digit_sums.workspace(rows=m_tiles, digits=digits, words=words, bits=8)
     else:
         for _ in range(m_tiles):
             sums.append([nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.sbuf)])
-    plan["banks"] = banks
     plan["casts"] = casts
     plan["outs"] = outs
     plan["sums"] = sums
     return plan
 
 
-def _blocks(plan, tables, edges, count, full):
-    """Every block of one size."""
+def _blocks(plan, tables, turns, done, count, full):
+    """Every block of one size; ``turns`` of them begin at ``done``."""
     digits, m_size, n_size = plan["digits"], plan["m_size"], plan["n_size"]
     chunk = plan["k_tiles"] * TILE
     tiles = (m_size + TILE - 1) // TILE
@@ -107,10 +99,9 @@ def _blocks(plan, tables, edges, count, full):
     def block(t):
         a_here, b_here = entry(table=tables[0], t=t), entry(table=tables[1], t=t)
         c_here = entry(table=tables[2], t=t)
-        bound = full
-        if edges != None:  # noqa: E711 - NKI has no `is`
-            bound = nisa.register_alloc()
-            nisa.register_load(bound, edges[0:1, nl.ds(t, 1)])
+        bound = nisa.register_alloc(full)
+        if turns != None:  # noqa: E711 - NKI has no `is`
+            nisa.register_load(bound, entry(table=turns, t=t, ahead=done))
         source = flat(plan["counts"]).ap(pattern=[[0, TILE], [1, m_size]], scalar_offset=a_here, indirect_dim=0)
         nisa.dma_copy(dst=left_of, src=source)
         if digits == 0:
@@ -118,6 +109,7 @@ def _blocks(plan, tables, edges, count, full):
                 nisa.memset(dst=plan["sums"][i][0], value=0.0, engine=nisa.engine.vector)
 
         def turn(j):
+            plan["banks"] = digit_sums.banks_of(count=digit_sums.BANKS if digits > 0 else blocks.SUM_BANKS)
             at = []
             for side in range(2):
                 start = (a_here, b_here)[side]
@@ -141,7 +133,7 @@ def _blocks(plan, tables, edges, count, full):
                 target = blocks.place(x=plan["c"], at=c_here, offset=i * TILE * plan["row"], rows=rows, columns=n_size)
                 nisa.dma_copy(dst=target, src=plan["sums"][i][0][0:rows, 0:n_size])
 
-    nl.fori_loop(0, count, block)
+    nl.fori_loop(0, nisa.register_alloc(count), block)
 
 
 def _load(plan, at, half):
@@ -185,5 +177,5 @@ def _add(plan, half):
         rows = min(TILE, plan["m_size"] - i)
         sums.append(plan["sums"][i // TILE][0][0:rows, 0 : plan["n_size"]])
     blocks.add_tiles(
-        lefts=lefts, rights=rights, sums=sums, m_size=plan["m_size"], n_size=plan["n_size"], pools=(plan["banks"],)
+        lefts=lefts, rights=rights, sums=sums, m_size=plan["m_size"], n_size=plan["n_size"], banks=plan["banks"]
     )

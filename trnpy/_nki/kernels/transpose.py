@@ -32,14 +32,11 @@ def turn(x, out, m_tiles, n_tiles):
     m, n = x.shape
     dtype = x.dtype
     rows, columns = m_tiles * blocks.TILE, n_tiles * blocks.TILE
-    strips, outs, banks = [], [], []
-    width = BANK_BYTES // (4 if dtype == nl.float32 else 2)
+    strips, outs = [], []
     for _ in range(HALVES * m_tiles):
         strips.append(nl.ndarray((blocks.TILE, columns), dtype=dtype, buffer=nl.sbuf))
     for _ in range(n_tiles):
         outs.append(nl.ndarray((blocks.TILE, rows), dtype=dtype, buffer=nl.sbuf))
-    for _ in range(BANKS):
-        banks.append(nl.ndarray((blocks.TILE, width), dtype=dtype, buffer=nl.psum))
     for m_piece in blocks.pieces(extent=m, block=HALVES * rows):
         m0, m_size, m_count = m_piece
         for n_piece in blocks.pieces(extent=n, block=columns):
@@ -51,13 +48,24 @@ def turn(x, out, m_tiles, n_tiles):
 
             def block(t, x_at=x_at, out_at=out_at, m_size=m_size, n_size=n_size):
                 x_here, out_here = blocks.entry(table=x_at, t=t), blocks.entry(table=out_at, t=t)
+                banks = _banks(dtype=dtype)
                 for row in range(0, m_size, rows):
                     _half(
                         x=x, x_at=x_here, out=out, out_at=out_here, row=row, height=min(rows, m_size - row),
                         width=n_size, strips=strips[row // blocks.TILE :], outs=outs, banks=banks,
                     )  # fmt: skip
 
-            nl.fori_loop(0, m_count * n_count, block)
+            nl.fori_loop(0, nisa.register_alloc(m_count * n_count), block)
+
+
+def _banks(dtype):
+    """PSUM of one loop body."""
+    banks = []
+    for _ in range(BANKS):
+        form = blocks.turned_format(dtype=dtype)
+        shape = (blocks.TILE, BANK_BYTES // (4 if form == nl.float32 else 2))
+        banks.append(nl.ndarray(shape, dtype=form, buffer=nl.psum))
+    return banks
 
 
 def _half(x, x_at, out, out_at, row, height, width, strips, outs, banks):

@@ -18,10 +18,7 @@ def invert_tiles(a, out, lower, turned, unit, size):
     """
     n = a.shape[0]
     tiles = (size + blocks.TILE - 1) // blocks.TILE
-    banks = []
-    for _ in range(BANKS):
-        banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
-    masks = []
+    masks, banks = [], _banks()
     for level in LEVELS:
         masks.append(_siblings(level=level, tiles=tiles, banks=banks))
     repeats = []
@@ -33,7 +30,7 @@ def invert_tiles(a, out, lower, turned, unit, size):
         out_at = blocks.offsets(pattern=[[extent * blocks.TILE, count]], start=start * blocks.TILE)
 
         def panel(t, a_at=a_at, out_at=out_at, extent=extent):
-            here = blocks.entry(table=a_at, t=t)
+            here, banks = blocks.entry(table=a_at, t=t), _banks()
             tile_count = (extent + blocks.TILE - 1) // blocks.TILE
             straight, across = _lower(
                 a=a, at=here, extent=extent, lower=lower, unit=unit, tiles=tile_count, banks=banks
@@ -50,7 +47,15 @@ def invert_tiles(a, out, lower, turned, unit, size):
             )
             nisa.dma_copy(dst=target, src=turned_inverse if turned else inverse)
 
-        nl.fori_loop(0, count, panel)
+        nl.fori_loop(0, nisa.register_alloc(count), panel)
+
+
+def _banks():
+    """PSUM of one loop body, or of what comes before it."""
+    banks = []
+    for _ in range(BANKS):
+        banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
+    return banks
 
 
 def _wide(tiles):

@@ -50,7 +50,6 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
     inverses = nl.ndarray((count * blocks.TILE, blocks.TILE), dtype=nl.float32, buffer=nl.private_hbm)
     triangular.invert_tiles(a=a, out=inverses, lower=lower, turned=forward, unit=unit, size=size)
     k_tiles = blocks.chunk_tiles(dtype=a.dtype)
-    row, column = (1, n) if transposed else (n, 1)  # in a, from one row of T to the next, and one column
     diagonal, solutions, sums = [], [], []
     width = min(r, COLUMNS * blocks.TILE_N)
     for _ in range(0, size, blocks.TILE):
@@ -58,105 +57,74 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
         solutions.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
         sums.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
     job = {
-        "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "size": size, "k_tiles": k_tiles,
+        "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "k_tiles": k_tiles,
         "inverses": inverses, "diagonal": diagonal, "solutions": solutions, "sums": sums,
         "alpha": blocks.broadcast(scalar=alpha),
-        "columns_at": _order(step=size * column, count=full, forward=forward),
-        "solved_at": _order(step=size * r, count=full, forward=forward),
         "pools": blocks.pools_of(
             dtype=a.dtype, turned=not transposed, k_tiles=k_tiles, m_size=size, n_size=width
         ),
     }  # fmt: skip
-    last = full * size  # first row of what is left after the full panels
-    places = []
-    for step in (size * row, size * (n + 1), size * r, size * blocks.TILE):
-        places.append(_order(step=step, count=full, forward=forward))
-    ends = []
-    for start in (last * row, last * (n + 1), last * r, last * blocks.TILE):
-        ends.append(blocks.offsets(pattern=[[0, 1]], start=start))
-
-    def panel(p):
-        _panel(job=job, places=places, p=p, extent=size, solved=p if full > 1 else None, left=0 if forward else rest)
-
-    if rest > 0 and not forward:
-        _panel(job=job, places=ends, p=0, extent=rest, solved=None, left=0)
-    nl.fori_loop(0, full, panel)
-    if rest > 0 and forward:
-        _panel(job=job, places=ends, p=0, extent=rest, solved=full, left=0)
+    order = []
+    for p in range(full):
+        order.append((p * size, size))
+    if rest > 0:
+        order.append((full * size, rest))
+    if not forward:
+        order.reverse()
+    for p in range(len(order)):
+        _panel(job=job, first=order[p][0], extent=order[p][1], known=order[0:p])
 
 
-def _order(step, count, forward):
-    """Offsets of the full panels, in the order in which they are solved."""
-    if forward:
-        return blocks.offsets(pattern=[[step, count]], start=0)
-    return blocks.offsets(pattern=[[-step, count]], start=step * (count - 1))
-
-
-def _panel(job, places, p, extent, solved, left):
-    """Solve one panel: ``solved`` full ones are known if not None, and the ``left`` rows after the full ones."""
-    at = []
-    for table in places:
-        at.append(blocks.entry(table=table, t=p))
+def _panel(job, first, extent, known):
+    """Solve the ``extent`` rows from ``first`` on; ``known``: (first, rows) of the panels that are solved."""
     a, b = job["a"], job["b"]
-    r = b.shape[1]
+    n, r = b.shape
     chunk = job["k_tiles"] * blocks.TILE
     diagonal = []
+    _, turns = blocks.banks_of(dtype=a.dtype)
     for k0 in range(0, extent, chunk):
         found = blocks.panel(
-            x=a, at=at[1], k0=k0, depth=min(chunk, extent - k0), size=extent, k_inside=job["a_rows"],
-            memory=job["diagonal"][k0 // blocks.TILE :], pools=job["pools"],
+            x=a, at=None, k0=k0, depth=min(chunk, extent - k0), size=extent, k_inside=job["a_rows"],
+            memory=job["diagonal"][k0 // blocks.TILE :], strips_of=job["pools"][0], banks=turns, base=first * (n + 1),
         )  # fmt: skip
         diagonal.extend(found)
     inverses = nl.ndarray((blocks.TILE, len(diagonal), blocks.TILE), dtype=nl.float32, buffer=nl.sbuf)
     pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, len(diagonal)], [1, blocks.TILE]]
-    source = blocks.flat(job["inverses"]).ap(pattern=pattern, offset=0, scalar_offset=at[3], indirect_dim=0)
-    nisa.dma_copy(dst=inverses, src=source)
+    nisa.dma_copy(dst=inverses, src=blocks.flat(job["inverses"]).ap(pattern=pattern, offset=first * blocks.TILE))
+    row = n if job["a_rows"] else 1  # in a, from one row of T to the next
     for c_piece in blocks.pieces(extent=r, block=COLUMNS * blocks.TILE_N):
         c0, width, count = c_piece
         c_at = blocks.offsets(pattern=[[width, count]], start=c0)
+        a_at = blocks.offsets(pattern=[[0, count]], start=first * row)  # a loop reads inputs at run-time addresses only
 
-        def columns(t, c_at=c_at, width=width):
-            here = blocks.entry(table=c_at, t=t)
+        def columns(t, c_at=c_at, a_at=a_at, width=width):
+            here, rows_at = blocks.entry(table=c_at, t=t), blocks.entry(table=a_at, t=t)
+            banks = blocks.banks_of(dtype=a.dtype)
             sums = blocks.zeros(rows=extent, columns=width, memory=job["sums"])
-            _known(job=job, row_at=at[0], here=here, sums=sums, solved=solved, left=left, extent=extent, width=width)
+            for p in range(len(known)):
+                start, rows = known[p]
+                for k0 in range(0, rows, chunk):
+                    blocks.add_chunk(
+                        a=a, b=job["x"], a_at=rows_at, b_at=here, k0=start + k0, depth=min(chunk, rows - k0),
+                        half=k0 // chunk % blocks.HALVES, sums=sums, a_rows=job["a_rows"], b_rows=True,
+                        m_size=extent, n_size=width, pools=job["pools"], banks=banks,
+                    )  # fmt: skip
             _solve(
-                job=job, at=blocks.entry(table=c_at, t=t, start=at[2]), diagonal=diagonal, inverses=inverses,
-                sums=sums, width=width,
+                job=job, at=here, first=first, diagonal=diagonal, inverses=inverses, sums=sums, width=width,
+                banks=banks[0],
             )  # fmt: skip
 
-        nl.fori_loop(0, count, columns)
+        nl.fori_loop(0, nisa.register_alloc(count), columns)
 
 
-def _known(job, row_at, here, sums, solved, left, extent, width):
-    """Sum the products of this panel's rows of T with what is known of X."""
-    chunk = job["k_tiles"] * blocks.TILE
-    size, last = job["size"], job["b"].shape[0] - left
-
-    def one(j):
-        a_at = blocks.entry(table=job["columns_at"], t=j, start=row_at)
-        b_at = blocks.entry(table=job["solved_at"], t=j, start=here)
-        for k0 in range(0, size, chunk):
-            blocks.add_chunk(
-                a=job["a"], b=job["x"], a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, size - k0),
-                half=k0 // chunk % blocks.HALVES, sums=sums, a_rows=job["a_rows"], b_rows=True, m_size=extent,
-                n_size=width, pools=job["pools"],
-            )  # fmt: skip
-
-    if solved != None:  # noqa: E711 - NKI has no `is`
-        nl.fori_loop(0, solved, one)
-    for k0 in range(0, left, chunk):
-        blocks.add_chunk(
-            a=job["a"], b=job["x"], a_at=row_at, b_at=here, k0=last + k0, depth=min(chunk, left - k0),
-            half=k0 // chunk % blocks.HALVES, sums=sums, a_rows=job["a_rows"], b_rows=True, m_size=extent,
-            n_size=width, pools=job["pools"],
-        )  # fmt: skip
-
-
-def _solve(job, at, diagonal, inverses, sums, width):
+def _solve(job, at, first, diagonal, inverses, sums, width, banks):
     """Solve the panel on the diagonal tile by tile, alpha B less the sums on its right."""
-    b, banks, olds = job["b"], job["pools"][0], job["pools"][5]
-    count = len(sums)
-    order = range(count) if job["forward"] else range(count - 1, -1, -1)
+    b, olds = job["b"], job["pools"][3]
+    order = []
+    for i in range(len(sums)):
+        order.append(i)
+    if not job["forward"]:
+        order.reverse()
     known = []
     used = 0
     for i in order:
@@ -164,7 +132,7 @@ def _solve(job, at, diagonal, inverses, sums, width):
         alpha = 1.0 if job["alpha"] == None else job["alpha"][0:rows, :]  # noqa: E711
         solution = job["solutions"][i][0:rows, 0:width]
         old = olds[i % blocks.OLDS][0:rows, 0:width]
-        offset = i * blocks.TILE * b.shape[1]
+        offset = (first + i * blocks.TILE) * b.shape[1]
         nisa.dma_copy(dst=old, src=blocks.place(x=b, at=at, offset=offset, rows=rows, columns=width))
         nisa.scalar_tensor_tensor(
             dst=solution, data=old, op0=nl.multiply, operand0=alpha, op1=nl.subtract, operand1=sums[i]

@@ -71,6 +71,7 @@ class Life:
     address: tuple[int, int] | None
     first: int
     last: int
+    loop: LoopRecord | None = None  # the innermost one in whose body it was made
 
     def allocation(self, ident: int) -> Allocation:
         return Allocation(
@@ -83,6 +84,7 @@ class Life:
 class Scope:
     """One iteration of a device loop: what is allocated in it cannot be used after it."""
 
+    loop: LoopRecord
     open: bool = True
 
 
@@ -317,6 +319,7 @@ def _record(
             lives[storage.ident] = Life(
                 storage.name, storage.buffer, storage.dtype, storage.shape, storage.row_bytes,
                 storage.file, storage.line, storage.address, position, position,
+                None if storage.scope is None else storage.scope.loop,
             )  # fmt: skip
         else:
             life.last = position

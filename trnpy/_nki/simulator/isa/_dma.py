@@ -26,6 +26,7 @@ MAX_SOURCES = 16  # of dma_compute
 PRIORITIES = range(4)
 TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 TRANSPOSE_COLUMNS = 128  # most of the last dimension of a descriptor-generated transpose
+TRANSPOSE_STRIDE = 32  # bytes
 TRANSPOSE_ROWS = 16  # granularity of its first dimension
 
 
@@ -49,6 +50,7 @@ def dma_copy(
         raise SimulatorError(f"dma_copy: src {src.shape} has {src.size} elements, dst {dst.shape} {dst.size}", rule=18)
     if src.dtype != dst.dtype and (src.dtype in PACKED or dst.dtype in PACKED):
         raise SimulatorError(f"dma_copy: {src.dtype} to {dst.dtype}: packed dtypes are copied, not converted", rule=18)
+    _check_partitions(src, dst)
     dge = _dge(this, src, dst, dge_mode)
     if dge == "hwdge" and src.dtype != dst.dtype:
         raise SimulatorError(f"dma_copy: hwdge does not convert {src.dtype} to {dst.dtype}", rule=18)
@@ -82,6 +84,12 @@ def _check_places(opcode: str, **operands: NkiTensor) -> None:
             raise SimulatorError(
                 f"{opcode}: {role} is in PSUM, which DMA does not reach; copy it to SBUF first", rule=18
             )
+
+
+def _check_partitions(src: NkiTensor, dst: NkiTensor) -> None:
+    """A tile's partitions are the first dimension of what it is copied from or to."""
+    if (src.on_chip or dst.on_chip) and src.ndim > 1 and dst.ndim > 1 and src.shape[0] != dst.shape[0]:
+        raise SimulatorError(f"dma_copy: src {src.shape} and dst {dst.shape} differ in their partitions", rule=18)
 
 
 def _check_priority(opcode: str, priority: int | None) -> None:
@@ -149,6 +157,13 @@ def dma_transpose(
         raise SimulatorError(
             f"dma_transpose: axes {axes} of {src.shape}: {' or '.join(map(str, TRANSPOSE_AXES.values()))}", rule=21
         )
+    if hardware().generation < GEN3 and src.on_chip:
+        raise SimulatorError("dma_transpose: before trn2 src must be in HBM", rule=21)
+    if not src.on_chip and src.index is None and src.strides[0] * src.itemsize % TRANSPOSE_STRIDE:
+        raise SimulatorError(
+            f"dma_transpose: rows of src are {src.strides[0] * src.itemsize} bytes apart; a multiple of "
+            f"{TRANSPOSE_STRIDE} is needed", rule=21,
+        )  # fmt: skip
     wanted = tuple(src.shape[a] for a in order)
     if dst.storage.buffer != "sbuf" or dst.dtype != src.dtype or dst.shape != wanted:
         raise SimulatorError(f"dma_transpose: dst {dst!r} must be {wanted} {src.dtype} in SBUF", rule=21)

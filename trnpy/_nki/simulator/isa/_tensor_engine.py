@@ -32,6 +32,7 @@ MOVING_MAX = 512  # columns on trn1 and trn2: one PSUM bank of float32
 WIDE = frozenset({"float32", "tfloat32"})
 FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
 MATMUL_DTYPES = FP8 | WIDE | {"bfloat16", "float16"}
+PSUM_WORD = 4  # bytes
 VECTOR_TRANSPOSE = 32  # rows and columns of a VectorEngine transpose
 PERTURBATION = 2.0**-17  # of each operand, so that products move by up to 2^-16
 
@@ -58,6 +59,7 @@ def nc_matmul(
     _check_dtypes(dst, stationary, moving, double, is_transpose)
     tile = _check_tiling(tuple(tile_position), tuple(tile_size), double)
     _check_shapes(dst, stationary, moving, double, is_transpose, tile)
+    _check_aligned("nc_matmul", dst)
     addition = added("nc_matmul", dst, accumulate, is_transpose)
     run = current()
     position = len(run.instructions)
@@ -196,6 +198,15 @@ def _check_shapes(
         raise SimulatorError(f"nc_matmul: N = {n} exceeds all of PSUM: {shapes}", rule=23)
 
 
+def _check_aligned(opcode: str, dst: NkiTensor) -> None:
+    """Words of PSUM have 4 bytes, and TensorEngine writes whole ones."""
+    if dst.region.start % PSUM_WORD:
+        raise SimulatorError(
+            f"{opcode}: dst starts at byte {dst.region.start} of PSUM; a multiple of {PSUM_WORD} is needed",
+            rule=11,
+        )
+
+
 def _check_onezero(role: str, values: Array) -> None:
     if not np.isin(values, (0.0, 1.0)).all():
         raise SimulatorError(f"nc_matmul: is_{role}_onezero, but {role} holds other values than 0 and 1", rule=26)
@@ -238,17 +249,21 @@ def nc_transpose(
         if not isinstance(tensor, NkiTensor) or not tensor.on_chip:
             raise SimulatorError(f"nc_transpose: {role} must be a tile in SBUF or PSUM", rule=25)
     rows, columns = data.shape[0], data.free_size
-    if dst.dtype != data.dtype:
-        raise SimulatorError(f"nc_transpose: dst is {dst.dtype}, data {data.dtype}; they must agree", rule=25)
     if dst.shape[0] != columns or dst.free_size != rows:
         raise SimulatorError(f"nc_transpose: dst {dst.shape} is not the transpose of data {data.shape}", rule=25)
     where = _transpose_engine(dst, data, engine)
+    # Before trn2 TensorEngine's transpose is a product, whose results are float32.
+    wanted = "float32" if where == "tensor" and hardware().generation < GEN3 else data.dtype
+    if dst.dtype != wanted:
+        raise SimulatorError(f"nc_transpose: dst is {dst.dtype}, data {data.dtype}; dst must be {wanted}", rule=25)
+    if where == "tensor":
+        _check_aligned("nc_transpose", dst)
 
     def compute() -> None:
         values = data.read().reshape(rows, columns)
         if where == "tensor" and hardware().generation < GEN3 and values.dtype.kind not in "iu":
             spread = values.astype(np.float32)
-            values = (np.eye(rows, dtype=np.float32) @ spread).astype(STORAGE[data.dtype])
+            values = (np.eye(rows, dtype=np.float32) @ spread).astype(STORAGE[dst.dtype])
         dst.write(values.T.reshape(dst.shape))
 
     return issue("nc_transpose", where, {"data": data}, {"dst": dst}, compute, {"is_transpose": True}, name)

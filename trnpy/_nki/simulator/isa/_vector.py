@@ -42,6 +42,8 @@ def tensor_tensor(
     tiles = {"dst": dst, "data1": data1, "data2": data2}
     integers = all(tile.dtype in check.INT32 for tile in tiles.values())
     where = _tensor_tensor_engine(this, alu, engine, integers, tiles)
+    if where == "gpsimd" and hardware().generation < 3 and not integers and not alu.gpsimd_only:
+        check.refuse(this, "NCC_IXCG965: on trn1 GpSimd Engine adds no floating-point tiles; use vector", 30)
     check.not_both_psum(this, "data1", data1, "data2", data2)
     check.same_start(this, "data1", data1, "data2", data2)
     if alu.kind == "bitvec":

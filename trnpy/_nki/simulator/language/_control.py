@@ -142,7 +142,7 @@ def _device_loop(run: Run) -> Iterator[LoopRecord]:
 @contextmanager
 def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator[None]:
     """One run of a loop's body, standing for ``executions`` of it on the device."""
-    scope = Scope()
+    scope = Scope(record)
     run.scopes.append(scope)
     outer = run.repetitions
     run.repetitions = None if outer is None or executions is None else outer * executions
@@ -161,11 +161,16 @@ def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator
 
 
 def _keep_alive(run: Run, record: LoopRecord) -> None:
-    """What a loop touches is live during all of it (nki-dynamic-loops.rst, "Register Allocation")."""
+    """What a loop touches is live during all of it (nki-dynamic-loops.rst, "Register Allocation").
+
+    What was made in the body of a loop inside it is live during that one only.
+    """
     if record.stop == record.first:
         return
     inside = range(record.first, record.stop)
     for life in run.lives.values():
+        if life.loop is not None and life.loop is not record and life.loop.first >= record.first:
+            continue
         if life.first in inside:
             life.first = record.first
         if life.last in inside:

@@ -1,0 +1,174 @@
+"""Every kernel of trnpy against every front end on every machine: ``python -m conformance nki --kernels ours``.
+
+A launch is traced with operands just large enough to have several blocks, edges and turns. What counts is what a
+compiler would refuse: errors of any rule, and warnings of the rules of the backend. The other warnings are advice about
+speed. A finding is excused only where ``trnpy/_nki/kernels/listed.py`` names its kernel and rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trnpy._nki.kernels.listed import LISTED
+from trnpy._nki.simulator.dialects import DIALECTS, PARSER, TRACER, Dialect
+from trnpy._nki.simulator.launch import Specification
+from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.rules import Finding
+from trnpy._nki.simulator.runtime import SOURCES, kernel
+
+MACHINES = ("trn1", "trn2", "trn3")
+BACKEND = range(40, 48)  # rules whose warnings count as well
+I4, U1, BF16 = "int32", "uint8", "bfloat16"
+SEVEN = (6, 5, 4, 3, 2, 1, 0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch: specifications of the operands, None where one is left out, and keyword arguments."""
+
+    operands: tuple[Any, ...]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kernel for one front end on one machine."""
+
+    kernel: str
+    nki: Dialect
+    target: str
+    excused: tuple[int, ...]  # rules
+    found: tuple[Finding, ...]  # that are not excused
+
+    @property
+    def shown(self) -> str:
+        if self.found:
+            return "NO: " + " ".join(sorted({f"{f.severity}{f.rule:02d}" for f in self.found}))
+        return "yes" if not self.excused else "listed " + " ".join(map(str, self.excused))
+
+
+def _case(*operands: Any, **settings: Any) -> Case:
+    """Operands are shapes of float32, or pairs of a shape and a dtype, or None."""
+    found = []
+    for x in operands:
+        if x is None:
+            found.append(None)
+        else:
+            shape, dtype = x if isinstance(x[0], tuple) else (x, "float32")
+            found.append(Specification(shape, dtype))
+    return Case(tuple(found), settings)
+
+
+def _digits(*shape: int) -> tuple[tuple[int, ...], str]:
+    return shape, BF16
+
+
+def _integers(*shape: int) -> tuple[tuple[int, ...], str]:
+    return shape, I4
+
+
+TILES = {"m_tiles": 1, "n_tiles": 1, "k_tiles": 1}
+ROWS = (_integers(1, 16), _integers(1, 16), _integers(5, 3))
+OPERATOR = ((16 * 128, 128), _integers(1, 16), _integers(1, 16), _integers(5, 3))
+VECTOR, SCALAR = (128, 3), (128, 1)
+SPARSE = (
+    _case((16 * 128, 128), (640, 600), *ROWS),
+    _case((16 * 128, 128), (640, 600), *ROWS, ordered=True, least=True),
+    _case((16 * 128, 128), (640, 40), *ROWS[:2], length=8),
+    _case(_digits(16 * 128, 7 * 128), _digits(640, 7 * 40), *ROWS, digits=7),
+)
+
+CASES: Mapping[str, tuple[Case, ...]] = {
+    "abs_bound": (_case(_digits(300, 260), _digits(260, 700), **TILES),),
+    "ao_to_mo": (
+        _case((3 * 140, 140), (140, 30), (140, 20)),
+        _case(
+            _digits(7, 3 * 140, 140), _digits(7, 140, 30), _digits(8, 140, 20), top=9, words=(3, 3),
+            first_tiles=(1, 1), second_tiles=(1, 1),
+        ),
+    ),
+    "axpby": (_case((1100, 1100), (1100, 1100), (1, 1), (1, 1)), _case(_digits(300, 300), form="float32")),
+    "batched_matmul": (
+        _case((9, 256, 130), (9, 130, 30)), _case((9, 130, 256), (1, 130, 30), a_rows=False),
+        _case((100, 16, 16), (100, 16, 16)), _case((2, 600, 600), (2, 600, 600)),
+    ),
+    "bsr_spmm": SPARSE,
+    "bsr_transpose_spmm": SPARSE,
+    "cg_iterations": (_case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, most=4),),
+    "csr_spmm": (_case((128, 16), (128, 16), _integers(128, 16), (500, 600), _integers(4, 3)),),
+    "digits_matmul": (
+        _case(_digits(7, 700, 200), _digits(7, 700, 530), m_tiles=1, k_tiles=1),
+        _case(_digits(7, 700, 200), None, m_tiles=1, k_tiles=1, halved=True),
+        _case(_digits(5, 300, 40), _digits(5, 300, 30), wrap=True, words=2, m_tiles=1, k_tiles=1, batch=3),
+    ),
+    "digits_split": (
+        _case(((600, 4800), U1), width=8, places=SEVEN), _case(((600, 4800), U1), width=8, places=SEVEN, turned=True),
+    ),
+    "gmres_steps": (_case(*OPERATOR, VECTOR, SCALAR, most=4),),
+    "jacobi_sweep": (_case((256, 256), (256, 256), _integers(4, 6)),),
+    "matmul": (
+        _case((300, 700), (700, 600), **TILES), _case((700, 300), (600, 700), a_rows=False, b_rows=False, **TILES),
+        _case(_digits(300, 700), _digits(700, 600), **TILES),
+        _case((300, 300), (300, 600), (1, 1), (300, 600), (1, 1), **TILES),
+    ),
+    "mp2_energy": (
+        _case(_digits(4, 300, 600), (3, 600), (1, 5), _integers(2, 3), _integers(4, 2), span=150),
+        _case((1, 300, 600), (3, 600), (1, 5), _integers(2, 3), span=150, exchange=False),
+    ),
+    "orthonormal_polar": (
+        _case((160, 160), (160, 160), (160, 96), (4, 3), (2, 3)),
+        _case((160, 160), (160, 64), (160, 96), (4, 3), (2, 3), complement=True),
+    ),
+    "polynomial_sign": (_case((160, 160), (4, 3)), _case((1100, 1100), (2, 3))),
+    "probes.byte_reads": (_case(((128, 64), U1), width=4),),
+    "probes.denormals": (_case((128, 64)),),
+    "probes.exact_sums": (_case(_digits(256, 128), _digits(256, 64)),),
+    "probes.float32_products": (_case((128, 128), (128, 64)),),
+    "probes.integer_sums": (_case(_integers(128, 64), _integers(128, 64)),),
+    "probes.remainders": (_case((128, 64)),),
+    "probes.rounding": (_case((128, 64)),),
+    "sampled_matmul": (
+        _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8)),
+        _case((200, 500), (200, 500), _integers(1, 8), _integers(1, 8), (256, 128), _integers(1, 8)),
+    ),
+    "scale_combine": (_case(_integers(3, 200, 300), (200, 1), (1, 300)),),
+    "schwarz_screened_spmm": (
+        _case((512, 150), (512, 64), (1, 150), _integers(1, 2), m_tiles=1, k_tiles=1),
+        _case(_digits(7, 512, 150), _digits(7, 512, 64), (1, 150), m_tiles=1, k_tiles=1),
+    ),
+    "syrk": (
+        _case((300, 200), tiles=1, k_tiles=1),
+        _case((200, 300), (1, 1), (300, 300), (1, 1), a_rows=False, mirrored=False, tiles=1, k_tiles=1),
+    ),
+    "transpose": (_case((300, 700), m_tiles=1, n_tiles=1), _case(_digits(130, 200)), _case(_integers(130, 200))),
+    "trsm": (_case((300, 300), (300, 40), (1, 1), tiles=1), _case((300, 300), (40, 300), right=True, tiles=1)),
+}  # fmt: skip
+
+
+def cell(name: str, nki: Dialect, target: str) -> Cell:
+    """Everything found for one kernel, front end and machine."""
+    file, _, function = name.rpartition(".")
+    found = set(lint_file(SOURCES / f"{file or function}.py", function, (nki,)))
+    way = TRACER if nki == PARSER else nki  # what a parser refuses in the source is found already
+    for case in CASES[name]:
+        found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", way))
+    counted = {f for f in found if f.severity == "E" or f.rule in BACKEND}
+    listed = LISTED.get(function, {})
+    excused = tuple(sorted({f.rule for f in counted if f.rule in listed}))
+    return Cell(name, nki, target, excused, tuple(sorted(f for f in counted if f.rule not in listed)))
+
+
+def cells(dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None = None) -> Iterator[Cell]:
+    """One cell for each kernel, front end and machine."""
+    for name in CASES if names is None else names:
+        for nki in dialects:
+            for target in MACHINES:
+                yield cell(name, nki, target)
+
+
+def stale(found: list[Cell]) -> list[str]:
+    """What is listed and met by nothing: entries to remove."""
+    met = {(c.kernel.rpartition(".")[2], rule) for c in found for rule in c.excused}
+    return [f"{name}: rule {rule}" for name, rules in LISTED.items() for rule in rules if (name, rule) not in met]
