@@ -228,6 +228,12 @@ t = sbuf((64, 16), nl.float32)
 nisa.dma_transpose(dst=t, src=x[0:16, 0:64])
 return put(t)
 """
+STORED = """
+t, r = fetch(x), nisa.register_alloc(7)
+there = nl.ndarray((1, 1), dtype=nl.int32, buffer={memory})
+nisa.register_store(there, r)
+return put(t)
+"""
 HALF = (normal(128, 64).astype(ml_dtypes.bfloat16),)
 FIVE = (normal(5, 3).astype(ml_dtypes.bfloat16),)
 X = (normal(128, 64),)
@@ -254,6 +260,8 @@ PAIRS = (
      TURNED.format(dtype="nl.float32"), HALF),
     (25, "E", "trn2", "transpose on trn2", "x", TURNED.format(dtype="nl.float32"),
      TURNED.format(dtype="nl.bfloat16"), HALF),
+    (30, "E", "trn1", "register stored", "x", STORED.format(memory="nl.sbuf"),
+     STORED.format(memory="nl.private_hbm"), X),
     (11, "E", "trn2", "unaligned slot", "x", SLOTS.format(first=1), SLOTS.format(first=2), FIVE),
     (18, "E", "trn2", "partitions", "x", MISFIT.format(rows=64, columns=128), MISFIT.format(rows=128, columns=64), X),
     (30, "E", "trn1", "floats on gpsimd", "x", ON_GPSIMD.format(engine="gpsimd"), ON_GPSIMD.format(engine="vector"), X),

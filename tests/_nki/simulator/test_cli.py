@@ -133,3 +133,16 @@ def test_tables_are_plain_columns_without_rich(monkeypatch, capsys):
     monkeypatch.setattr(table.importlib.util, "find_spec", lambda name: None)
     table.print_table("title", ("a", "b"), [("1", "x"), ("22", "yy")])
     assert capsys.readouterr().out == "title\na   b\n1   x\n22  yy\n"
+
+
+def test_both_commands_take_a_front_end(tmp_path, capsys):
+    path = tmp_path / "kernel.py"
+    path.write_text(HEAD + CLEAN.replace("    bank = ", "    sizes = [n for n in at.shape]\n    bank = "))
+    assert main(["simulate", f"{path}:kernel", *SHAPES, "--nki", "0.7"]) == 0
+    assert main(["simulate", f"{path}:kernel", *SHAPES, "--nki", "0.6-parser"]) == 1
+    assert "unsupported expression" in capsys.readouterr().err
+    assert main(["lint", str(path), "--nki", "0.6-tracer,0.7"]) == 0
+    assert main(["lint", str(path)]) == 1
+    assert "E01 (0.6-parser) unsupported expression" in capsys.readouterr().out
+    assert main(["simulate", f"{path}:kernel", *SHAPES, "--nki", "all"]) == 2
+    assert main(["lint", str(path), "--nki", "0.5"]) == 2

@@ -86,6 +86,8 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
         raise SimulatorError(f"register_store: dst {dst!r}; need one element in SBUF or HBM")
     if isinstance(src, NkiScalar):
         raise SimulatorError("register_store: src is an NkiScalar; use nisa.scalar_store", rule=6)
+    if dst.on_chip and hardware().generation < 3:
+        raise SimulatorError("NCC_IXCG832: register_store: dst is SBUF, which trn1 cannot; store to HBM", rule=30)
     value = register_value(src, "register_store")
 
     def compute() -> None:
