@@ -255,6 +255,7 @@ PAIRS = (
     (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
     (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=8192), X),
     (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
+    (9, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
     (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
     (25, "E", "trn1", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"),
      TURNED.format(dtype="nl.float32"), HALF),

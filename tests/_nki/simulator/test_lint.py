@@ -90,7 +90,7 @@ def test_a_correct_launch_gives_no_error(name, text, arrays, lnc, tmp_path):
 @pytest.mark.parametrize("twin", TWINS, ids=lambda p: p.id)
 def test_the_twin_of_a_bug_of_the_backend_passes(twin: Planted, tmp_path):
     found = launched(twin.text, twin, tmp_path)
-    assert errors(found) == () and (twin.rule, "E") not in {(f.rule, f.severity) for f in found}
+    assert errors(found) == () and twin.rule not in {f.rule for f in found if twin.severity == "W"}
 
 
 def test_what_is_listed_for_a_kernel_is_noted_with_its_rule(tmp_path):
