@@ -69,16 +69,16 @@ def test_lint_finds_no_error(target, a_rows):
     assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
 
 
-@pytest.mark.parametrize("n", [512, 4096, 16384])
+@pytest.mark.parametrize("n", [512, 4096, 8192])
 def test_the_program_grows_with_k_only(n):
     s = Specification((n, n), BF16)
     trace = run(KERNEL, (s, s), {}, mode="trace").trace
-    assert len(trace.instructions) < max(2000, n) and trace.psum_peak_banks <= 8
+    assert len(trace.instructions) < max(2000, n // 2) and trace.psum_peak_banks <= 8
 
 
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
 @pytest.mark.parametrize("b_rows", [True, False])
-@pytest.mark.parametrize("n", [1024, 23168])
+@pytest.mark.parametrize("n", [1024, 8192])
 def test_all_operands_fit_on_the_chip(n, dtype, b_rows):
     s, c0, scale = Specification((n, n), np.dtype(dtype)), Specification((n, n)), Specification((1, 1))
     trace = run(KERNEL, (s, s, scale, c0, scale), {"b_rows": b_rows}, mode="trace").trace

@@ -253,7 +253,7 @@ PAIRS = (
     (43, "E", "trn2", "inferred", "a, b", INFERRED, SAID, THREE),
     (44, "E", "trn2", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
     (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
-    (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=8192), X),
+    (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=128), X),
     (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
     (9, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
     (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),

@@ -96,6 +96,8 @@ def _storage(
     address: tuple[int, int] | None,
 ) -> Storage:
     """Fresh storage; nl.shared_hbm is one allocation for all cores, matched by order."""
+    if kind == "hbm":
+        check_size(run, shape, math.prod(shape) * STORAGE[dtype].itemsize, name or "tensor")
     location = source_location()
     launch = run.launch
     if not shared or launch.cores.size == 1:
@@ -112,8 +114,6 @@ def _storage(
         storage = found or launch.allocate(shape, dtype, kind, shared=True, name=name, location=location)
         launch.shared[key] = storage
     storage.scope = run.scopes[-1] if run.scopes else None
-    if kind == "hbm":
-        check_size(run, shape, storage.nbytes, name or "tensor")
     return storage
 
 
