@@ -39,6 +39,16 @@ if __name__ == "__main__":
         print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))
 """
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+NUMPY_ONLY = """
+import sys
+import numpy as np
+{before}
+a = np.eye({n}) + 0.1
+np.linalg.inv(a), np.linalg.solve(a, a), np.linalg.svd(a), np.linalg.eigh(a), np.linalg.lstsq(a, a), np.linalg.pinv(a)
+np.linalg.matrix_power(a, 3), np.linalg.multi_dot([a, a, a]), np.linalg.inv(np.stack([a, a])), np.linalg.det(a), a @ a
+np.linalg.qr(a), np.linalg.cholesky(a), np.linalg.slogdet(a), np.linalg.eigvalsh(a), np.linalg.svdvals(a), np.dot(a, a)
+print(*sorted({{m.partition(".")[0] for m in sys.modules}} & {{"scipy", "rich", "opt_einsum", "platformdirs"}}))
+"""
 PROGRAM = """
 import atexit
 import numpy as np
@@ -176,7 +186,7 @@ def test_a_page_may_go_into_a_pipe(folder):
 
 
 def test_the_first_call_is_not_charged_with_what_trnpy_loads(monkeypatch):
-    monkeypatch.setattr(_dispatch, "_ready", lambda: time.sleep(0.2))
+    monkeypatch.setattr(_dispatch, "_ready", lambda searches: time.sleep(0.2))
     with trnpy.profile() as ledger:
         trnpy.einsum("ijx,jk->ikx", np.ones((60, 60, 3)), np.ones((60, 60)))
     (tally,) = ledger.tallies
@@ -187,6 +197,27 @@ def test_the_first_call_is_not_charged_with_what_trnpy_loads(monkeypatch):
 def test_a_program_without_scipy_runs_without_it(folder, program):
     code = f"{program}\nimport sys; print('scipy.linalg' in sys.modules, 'rich' in sys.modules)"
     assert run(folder, "-m", "trnpy", "-c", code)[:2] == (0, "False False\n")
+
+
+def test_calls_of_numpy_linalg_do_not_import_scipy(folder):
+    """They are priced and reported all the same, and the route that needs SciPy says what it waits for."""
+    (folder / "only.py").write_text(NUMPY_ONLY.format(before="", n=256))
+    status, out, _ = run(folder, "-m", "trnpy", "--report", "report.json", "only.py")
+    assert (status, out) == (0, "opt_einsum platformdirs\n")  # for multi_dot of three, and rates
+    functions = json.loads((folder / "report.json").read_text())["by_function"]
+    names = {f["op"].rpartition(".")[2] for f in functions}
+    assert names >= {"inv", "solve", "svd", "eigh", "lstsq", "qr", "cholesky", "matrix_power", "multi_dot", "dot"}
+    assert all(f["seconds"] > 0 for f in functions)
+    assert all(f["modelled"] == f["calls"] for f in functions if f["op"] in ("numpy.linalg.svd", "numpy.linalg.solve"))
+    tallies = [f for f in functions if f["op"] == "numpy.linalg.inv"]
+    assert sum(f["calls"] for f in tallies) == 2 and all(f["reason"] == "no_device" for f in tallies)
+
+
+def test_a_route_that_needs_scipy_is_taken_where_the_program_has_it(folder):
+    (folder / "both.py").write_text(NUMPY_ONLY.format(before="import scipy.linalg", n=256))
+    run(folder, "-m", "trnpy", "--report", "report.json", "both.py")
+    functions = json.loads((folder / "report.json").read_text())["by_function"]
+    assert ("numpy.linalg.inv", "route") in {(f["op"], f["reason"]) for f in functions}
 
 
 def test_what_is_imported_later_is_accelerated_too(folder):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 import math
 import operator
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -108,8 +110,6 @@ def interpolate(curve: Curve, n: float) -> float:
 
 def machine_id() -> str:
     """Processor, threads and library versions: what a calibration is valid for."""
-    import scipy
-
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -117,7 +117,14 @@ def machine_id() -> str:
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     cpu = next(named, "") or platform.processor() or platform.machine()  # the second runs a program: 60 ms
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
-    return f"{cpu}, {threads} threads, numpy {np.__version__}, scipy {scipy.__version__}"
+    return f"{cpu}, {threads} threads, numpy {np.__version__}, scipy {_scipy_version()}"
+
+
+def _scipy_version() -> str:
+    """Of the installed SciPy, which a program that only imports NumPy does not wait for."""
+    if "scipy" in sys.modules:
+        return str(sys.modules["scipy"].__version__)
+    return importlib.metadata.version("scipy")
 
 
 def path(machine: str) -> Path:

@@ -77,6 +77,7 @@ class Route:
     name: str
     seconds: Callable[[HostRates], float]  # predicted
     run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
+    import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class Decision:
     route: str = ""  # the host route that is not the reference's own
     method: str = ""  # of the device path, where it has several
     launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
+    waiting_s: float = 0.0  # predicted seconds that a route would save which does not pay for its import yet
 
     @property
     def gain_s(self) -> float:
@@ -189,8 +191,9 @@ def decide(
             refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
         hardware = machine or MACHINES[policy.machine]
         method, cost = _cheapest(problem.methods, problem.dtype, hardware, policy, rates, resident_bytes)
+    import_s = 0.0 if problem.route is None else problem.route.import_s
     decision = _decided(
-        op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes
+        op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes, import_s
     )
     return replace(decision, method=method) if method and decision.on_device else decision
 
@@ -218,12 +221,14 @@ def _decided(
     rates: HostRates,
     compile_s: float,
     resident_bytes: int,
+    import_s: float,
 ) -> Decision:
     """``decide`` on what it depends on."""
     hardware = machine or MACHINES[policy.machine]
     cost = counted(cost, dtype, policy, resident_bytes)
     reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
-    routed = route_s * HYSTERESIS <= reference_s
+    faster = route_s * HYSTERESIS <= reference_s
+    routed = faster and route_s + import_s <= reference_s
     host_s = route_s if routed else reference_s
     device_s: float | None = None
     if refusal is None:
@@ -235,6 +240,9 @@ def _decided(
     required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
     if routed and not on_device and not required:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
+    waits = faster and not routed and not on_device
+    if waits:
+        detail += f"; {route} needs SciPy, whose import, {import_s:.2g} s, would not pay yet"
     return Decision(
         op,
         on_device,
@@ -248,6 +256,7 @@ def _decided(
         machine=hardware.name if refusal is None else "",
         calibrated=rates.calibrated,
         route=route if reason is Reason.ROUTE else "",
+        waiting_s=reference_s - route_s if waits else 0.0,
     )
 
 

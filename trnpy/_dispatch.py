@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from trnpy import _report
+from trnpy import _host, _report
 from trnpy._calibration import current_rates
 from trnpy._conventions import counted, poured, uncounted
 from trnpy._decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
@@ -38,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
+SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that ask opt_einsum
 KNOWN = 128  # rows of the product by which an engine is tested that an algorithm could not go on with
 
 # What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
@@ -193,7 +194,7 @@ def routed(op: Op) -> Callable[..., Any]:
             return dispatch(op, args, kwargs, policy)[0]
         brief = plain and not policy.force and _elements(args) <= op.small
         if not brief:
-            _ready()
+            _ready(op.name in SEARCHED)
         started = time.perf_counter()
         try:
             if brief:
@@ -214,10 +215,11 @@ def routed(op: Op) -> Callable[..., Any]:
 
 
 @functools.cache
-def _ready() -> None:
+def _ready(searches: bool) -> None:
     """Load what the first call would else be charged with, and the host be called slow for."""
     current_rates()
-    importlib.import_module("opt_einsum")
+    if searches:
+        importlib.import_module("opt_einsum")
 
 
 @functools.cache
@@ -295,6 +297,7 @@ def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Poli
             return _formed(form, problem.route.run()), decision
         except Unsupported as why:
             decision = replace(decision, reason=why.reason, detail=str(why), route="")
+    _host.Scipy.lost_s += decision.waiting_s
     return op.reference(*args, **kwargs), decision
 
 

@@ -1,6 +1,7 @@
 """Other routes on the host give SciPy's results: its conventions, backward errors of LAPACK's size, its complaints."""
 
 import re
+import types
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import FAMILIES, hermitian, positive
+from trnpy import _host
 from trnpy._calibration import HostRates, current_rates
 from trnpy._dispatch import Reason, accelerated
 from trnpy.linalg import _routes, _stacks
@@ -505,6 +507,24 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
             untraced(name, definite(4, "f8") / 20)
     assert [bool(d.route) for d in log] == [False] * 5
     assert {d.reason for d in log[1:4]} == {Reason.LAYOUT}
+
+
+def test_a_route_waits_for_the_import_of_scipy_until_doing_without_has_cost_as_much(monkeypatch):
+    monkeypatch.setattr(_host, "sys", types.SimpleNamespace(modules={}))  # scipy.linalg is not imported
+    monkeypatch.setattr(_host, "IMPORT_S", 0.05)
+    monkeypatch.setattr(_host.Scipy, "lost_s", 0.0)
+    a = positive(300, "f8", 1e3)
+    inv = accelerated(next(op for op in NUMPY_OPS if op.name == "numpy.linalg.inv"))
+    with trnpy.trace() as log:
+        for _ in range(1000):
+            np.testing.assert_allclose(inv(a) @ a, np.eye(300), rtol=0, atol=1e-10)
+            if log[-1].route:
+                break
+    waited, (taken,) = log[:-1], log[-1:]
+    assert taken.route == "potri" and taken.waiting_s == 0 and {d.reason for d in waited} == {Reason.NO_DEVICE}
+    assert "potri needs SciPy, whose import, 0.05 s, would not pay yet" in waited[0].detail
+    saved = waited[0].waiting_s
+    assert saved > 0 and 0.05 - 2 * saved <= sum(d.waiting_s for d in waited) <= 0.05
 
 
 def test_explain_says_which_route():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
 from trnpy import _conventions, _guards, _host
 from trnpy._dispatch import Op, Problem, Reason, Unsupported
@@ -68,7 +67,7 @@ def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
     """The other triangle is a's, as LAPACK leaves it, where it is in SciPy's, too."""
     (a,), (lower, given) = problem.arrays, problem.params
     factor = run_cholesky(problem, engine)
-    if _conventions.leaves_triangle(reference.cho_factor):
+    if _conventions.leaves_triangle(_host.linalg.cho_factor):
         factor = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
     return factor, given
 
@@ -281,21 +280,24 @@ def run_numpy_det(problem: Problem, engine: Engine) -> Factored:
 
 def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Problem, Any], Any] | None = None) -> Op:
     module, _, attribute = name.rpartition(".")
-    function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
     look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
     return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
 
 
-FACTOR_OPS = (
-    _op("scipy.linalg.cholesky", prepare_scipy_cholesky, run_cholesky, cholesky_error),
-    _op("scipy.linalg.cho_factor", prepare_cho_factor, run_cho_factor, cho_factor_error),
-    _op("scipy.linalg.cho_solve", prepare_cho_solve, run_cho_solve, cho_solve_error),
-    _op("scipy.linalg.lu", prepare_lu, run_lu, lu_error, deliver_lu),
-    _op("scipy.linalg.lu_factor", prepare_lu_factor, run_lu_factor, lu_error, deliver_lu_factor),
-    _op("scipy.linalg.lu_solve", prepare_lu_solve, run_lu_solve, lu_solve_error),
-    _op("scipy.linalg.det", prepare_det, run_lu, lu_error, deliver_det),
-)
+def factor_ops() -> tuple[Op, ...]:
+    return (
+        _op("scipy.linalg.cholesky", prepare_scipy_cholesky, run_cholesky, cholesky_error),
+        _op("scipy.linalg.cho_factor", prepare_cho_factor, run_cho_factor, cho_factor_error),
+        _op("scipy.linalg.cho_solve", prepare_cho_solve, run_cho_solve, cho_solve_error),
+        _op("scipy.linalg.lu", prepare_lu, run_lu, lu_error, deliver_lu),
+        _op("scipy.linalg.lu_factor", prepare_lu_factor, run_lu_factor, lu_error, deliver_lu_factor),
+        _op("scipy.linalg.lu_solve", prepare_lu_solve, run_lu_solve, lu_solve_error),
+        _op("scipy.linalg.det", prepare_det, run_lu, lu_error, deliver_det),
+    )
+
+
 NUMPY_FACTOR_OPS = (
     _op("numpy.linalg.cholesky", prepare_numpy_cholesky, run_cholesky, cholesky_error),
     _op("numpy.linalg.det", prepare_numpy_det, run_numpy_det, lu_error, deliver_numpy_det),

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
 from trnpy import _guards, _host
 from trnpy import _ops as products
@@ -205,7 +204,7 @@ def _op(
     look: _routes.Look | None = None, deliver: Callable[[Problem, Any], Any] | None = None,
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
-    function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
     return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
 
@@ -235,13 +234,18 @@ def _positive_op(name: str, prepare: Callable[..., Problem], make: Callable[...,
     return replace(op, known=known)
 
 
-FUNCTION_OPS = (
-    _op("scipy.linalg.expm", prepare_expm, run_expm, expm_error, deliver=deliver_expm),
-    _positive_op("sqrtm", prepare_sqrtm, lambda: np.sqrt),
-    _positive_op("logm", prepare_logm, lambda: np.log),
-    _positive_op("fractional_matrix_power", prepare_fractional_matrix_power, lambda t: functools.partial(_power, t)),
-    _op("scipy.linalg.khatri_rao", prepare_khatri_rao, products._run, products._error, deliver=deliver_khatri_rao),
-)
+def function_ops() -> tuple[Op, ...]:
+    return (
+        _op("scipy.linalg.expm", prepare_expm, run_expm, expm_error, deliver=deliver_expm),
+        _positive_op("sqrtm", prepare_sqrtm, lambda: np.sqrt),
+        _positive_op("logm", prepare_logm, lambda: np.log),
+        _positive_op(
+            "fractional_matrix_power", prepare_fractional_matrix_power, lambda t: functools.partial(_power, t)
+        ),
+        _op("scipy.linalg.khatri_rao", prepare_khatri_rao, products._run, products._error, deliver=deliver_khatri_rao),
+    )
+
+
 NUMPY_FUNCTION_OPS = (
     _op("numpy.linalg.matrix_power", prepare_matrix_power, run_matrix_power, matrix_power_error),
     _op("numpy.linalg.multi_dot", prepare_multi_dot, products._run, products._error, deliver=products._deliver),

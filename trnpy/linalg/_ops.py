@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
-from trnpy import _conventions, _guards
+from trnpy import _conventions, _guards, _host
 from trnpy._calibration import FLOPS
 from trnpy._dispatch import Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import Engine
 from trnpy._precision import probe
 from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks
-from trnpy.linalg._factor_rows import FACTOR_OPS, NUMPY_FACTOR_OPS
-from trnpy.linalg._function_rows import FUNCTION_OPS, NUMPY_FUNCTION_OPS
+from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
+from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
 from trnpy.linalg._matrices import SMALL
 from trnpy.linalg._matrices import hermitian as _hermitian
 from trnpy.linalg._matrices import norm as _norm
 from trnpy.linalg._matrices import square as _square
-from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, ORTHOGONAL_OPS
+from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, orthogonal_ops
 from trnpy.linalg._routes import real as _real
-from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, SOLVE_OPS
-from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, SVD_OPS
+from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, solve_ops
+from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
 
 LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
 
@@ -184,17 +184,27 @@ def _form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         raise Unsupported(Reason.PARAM, str(why)) from why
 
 
-_ROWS = (
-    Op("scipy.linalg.eigh", reference.eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
-    Op("scipy.linalg.eigvalsh", reference.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
-       routed=_routes.stacked("eigvalsh")),
-    *FACTOR_OPS,
-    *SOLVE_OPS,
-    *ORTHOGONAL_OPS,
-    *SVD_OPS,
-    *FUNCTION_OPS,
-)  # fmt: skip
-OPS = tuple(replace(row, form=_form) for row in _ROWS)
+@functools.cache
+def _scipys() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    eigh, eigvalsh = _host.linalg.eigh, _host.linalg.eigvalsh
+    rows = (
+        Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
+        Op("scipy.linalg.eigvalsh", eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
+           routed=_routes.stacked("eigvalsh")),
+        *factor_ops(),
+        *solve_ops(),
+        *orthogonal_ops(),
+        *svd_ops(),
+        *function_ops(),
+    )  # fmt: skip
+    return tuple(replace(row, form=_form) for row in rows)
+
+
+def __getattr__(name: str) -> tuple[Op, ...]:
+    if name == "OPS":
+        return _scipys()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _in_c_order(row: Op) -> Op:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
 from trnpy import _guards, _host
 from trnpy._dispatch import Op, Problem, Reason, Unsupported
@@ -146,7 +145,7 @@ def prepare_lstsq(
     lapack_driver: Any = None,
 ) -> Problem:  # fmt: skip
     # An attribute SciPy documents and its stubs do not know; users may set it.
-    driver = getattr(reference.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
+    driver = getattr(_host.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
     if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
         raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
     a, b, cond = _guards.array(a), _guards.array(b), tolerance("cond", cond)
@@ -215,11 +214,14 @@ def lstsq_error(problem: Problem, result: Any) -> float:
     return norm(adjoint(a) @ left) / scale if scale else 0.0
 
 
-ORTHOGONAL_OPS = (
-    Op("scipy.linalg.qr", reference.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
-    Op("scipy.linalg.lstsq", reference.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
-       routed=_routes.stacked("lstsq")),
-)  # fmt: skip
+def orthogonal_ops() -> tuple[Op, ...]:
+    return (
+        Op("scipy.linalg.qr", _host.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
+        Op("scipy.linalg.lstsq", _host.linalg.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
+           routed=_routes.stacked("lstsq")),
+    )  # fmt: skip
+
+
 NUMPY_ORTHOGONAL_OPS = (
     Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, run_qr, qr_error, SMALL, deliver_numpy_qr),
     Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, run_lstsq, lstsq_error, SMALL),

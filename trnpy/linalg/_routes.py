@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 from numpy import ndarray
 
 from trnpy import _conventions, _guards, _host
@@ -71,7 +70,7 @@ def is_stack(a: Any) -> bool:
 @functools.cache
 def pays(name: str) -> bool:
     """Whether NumPy computes stacks faster than the installed SciPy."""
-    return STACKED[name].compiled or _conventions.loops(getattr(reference, name))
+    return STACKED[name].compiled or _conventions.loops(getattr(_host.linalg, name))
 
 
 def stacked(name: str) -> Look:
@@ -139,7 +138,7 @@ def hermitian_inverse(problem: Problem) -> Route | None:
         # As likely as not definite: 5/3 n^3 on an average, against the 8/3 that NumPy's solving takes.
         return 5 / 8 * rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out) + ROUTE_S
 
-    return Route("potri", seconds, lambda: _hermitian_inverse(a))
+    return Route("potri", seconds, lambda: _hermitian_inverse(a), _host.import_s())
 
 
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
 from trnpy import _guards, _host
 from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
@@ -310,12 +309,15 @@ def inv_error(problem: Problem, x: np.ndarray) -> float:
     return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
 
 
-SOLVE_OPS = (
-    Op("scipy.linalg.solve", reference.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
-    Op("scipy.linalg.solve_triangular", reference.solve_triangular, prepare_solve_triangular, run_solve_triangular,
-       solve_triangular_error, SMALL),
-    Op("scipy.linalg.inv", reference.inv, prepare_inv, run_inv, inv_error, SMALL, routed=_routes.stacked("inv")),
-)  # fmt: skip
+def solve_ops() -> tuple[Op, ...]:
+    return (
+        Op("scipy.linalg.solve", _host.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
+        Op("scipy.linalg.solve_triangular", _host.linalg.solve_triangular, prepare_solve_triangular,
+           run_solve_triangular, solve_triangular_error, SMALL),
+        Op("scipy.linalg.inv", _host.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, routed=_routes.stacked("inv")),
+    )  # fmt: skip
+
+
 NUMPY_SOLVE_OPS = (
     Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
     Op(

@@ -25,10 +25,6 @@ from numpy.linalg import eigvalsh as _eigvalsh
 from numpy.linalg import inv as _inv
 from numpy.linalg import qr as _qr
 from numpy.linalg import svd as _svd
-from scipy.linalg import inv as _scipy_inv
-from scipy.linalg import lstsq as _scipy_lstsq
-from scipy.linalg import pinv as _scipy_pinv
-from scipy.linalg import pinvh as _scipy_pinvh
 
 from trnpy import _guards, _host
 from trnpy._conventions import uncounted
@@ -54,7 +50,7 @@ EPS = float(np.finfo(np.float64).eps)
 Result = np.ndarray | list[np.ndarray]
 Look = Callable[[np.ndarray, list[float]], bool]
 
-_GETRF = {"d": _host.lapack.dgetrf, "D": _host.lapack.zgetrf}
+_GETRF = {"d": "dgetrf", "D": "zgetrf"}
 
 
 def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -149,9 +145,9 @@ def promising(judge: Look, a: np.ndarray) -> bool:
 
     One by one and by SciPy's LAPACK: NumPy's, right after SciPy's, takes ten times its time to fill the caches.
     """
-    getrf = _GETRF.get(a.dtype.char)
-    if getrf is None or not a.dtype.isnative:
+    if a.dtype.char not in _GETRF or not a.dtype.isnative:
         return True  # for the row to refuse
+    getrf = getattr(_host.lapack, _GETRF[a.dtype.char])
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
     lead = 0
     for at in SPREAD:
@@ -257,7 +253,7 @@ def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     stack = np.zeros_like(a)
     stack[:, range(a.shape[-1]), range(a.shape[-1])] = 1
     stack[chosen] = a[chosen]
-    return np.asarray(_scipy_inv(stack)[chosen])
+    return np.asarray(_host.inv(stack)[chosen])
 
 
 @mended(_scipys_inv)
@@ -301,7 +297,7 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
 @uncounted
 def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
-    return _scipy_pinv(a[chosen], **options)
+    return _host.pinv(a[chosen], **options)
 
 
 @mended(_scipys_pinv)
@@ -318,7 +314,7 @@ def _scipys_pinvh(
     chosen: np.ndarray, a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool
 ) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "lower": lower, "return_rank": return_rank}
-    return _scipy_pinvh(a[chosen], **options)
+    return _host.pinvh(a[chosen], **options)
 
 
 @mended(_scipys_pinvh)
@@ -338,7 +334,7 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
 
 @uncounted
 def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
-    return _scipy_lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
+    return _host.lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
 
 
 @mended(_scipys_lstsq)

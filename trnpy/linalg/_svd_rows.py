@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg as reference
 
-from trnpy import _guards
+from trnpy import _guards, _host
 from trnpy._calibration import FLOPS
 from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import Engine
@@ -334,7 +333,7 @@ def _op(
     look: _routes.Look | None = None,
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
-    function = getattr(reference if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
     return Op(name, function, prepare, run, error, SMALL, routed=look)
 
 
@@ -347,15 +346,18 @@ def any_svd_error(problem: Problem, result: Any) -> float:
     return svd_error(problem, result) if problem.params else svdvals_error(problem, result)
 
 
-SVD_OPS = (
-    _op("scipy.linalg.svd", prepare_svd, run_any_svd, any_svd_error, _routes.stacked("svd")),
-    _op("scipy.linalg.svdvals", prepare_svdvals, run_svdvals, svdvals_error, _routes.stacked("svdvals")),
-    _op("scipy.linalg.pinv", prepare_pinv, run_pinv, pinv_error, _routes.stacked("pinv")),
-    _op("scipy.linalg.pinvh", prepare_pinvh, run_pinvh, pinv_error, _routes.stacked("pinvh")),
-    _op("scipy.linalg.polar", prepare_polar, run_polar, polar_error),
-    _op("scipy.linalg.orth", prepare_orth, run_orth, orth_error),
-    _op("scipy.linalg.null_space", prepare_null_space, run_null_space, null_space_error),
-)
+def svd_ops() -> tuple[Op, ...]:
+    return (
+        _op("scipy.linalg.svd", prepare_svd, run_any_svd, any_svd_error, _routes.stacked("svd")),
+        _op("scipy.linalg.svdvals", prepare_svdvals, run_svdvals, svdvals_error, _routes.stacked("svdvals")),
+        _op("scipy.linalg.pinv", prepare_pinv, run_pinv, pinv_error, _routes.stacked("pinv")),
+        _op("scipy.linalg.pinvh", prepare_pinvh, run_pinvh, pinv_error, _routes.stacked("pinvh")),
+        _op("scipy.linalg.polar", prepare_polar, run_polar, polar_error),
+        _op("scipy.linalg.orth", prepare_orth, run_orth, orth_error),
+        _op("scipy.linalg.null_space", prepare_null_space, run_null_space, null_space_error),
+    )
+
+
 NUMPY_SVD_OPS = (
     _op("numpy.linalg.svd", prepare_numpy_svd, run_any_svd, any_svd_error),
     _op("numpy.linalg.svdvals", prepare_numpy_svdvals, run_svdvals, svdvals_error),

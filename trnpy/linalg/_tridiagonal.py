@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cython_blas, cython_lapack
 
 from trnpy import _host
 
@@ -64,6 +63,8 @@ class _Lapack:
 @functools.cache
 def _lapack(dtype: np.dtype) -> _Lapack:
     kind = {"f": "s", "d": "d"}[dtype.char]
+    from scipy.linalg import cython_blas, cython_lapack
+
     capsules: Mapping[str, Any] = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
 
     def routine(name: str) -> Callable[..., None]:

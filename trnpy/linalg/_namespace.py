@@ -1,0 +1,25 @@
+"""The names of ``trnpy.linalg``: scipy.linalg, what only numpy.linalg has, and inv_sqrtm."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy.linalg
+import scipy.linalg
+
+from trnpy._names import public, rows
+from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.linalg._own_rows import OWN_OPS
+
+HOME = "trnpy.linalg"
+LAZY = ("interpolative",)  # loads half of scipy.sparse
+
+NAMES: dict[str, Any] = public(numpy.linalg) | rows(NUMPY_OPS, HOME) | public(scipy.linalg, LAZY) | rows(OPS, HOME)
+NAMES |= rows(OWN_OPS, HOME)
+for _name in ("blas", "lapack"):  # the modules that an import of their path gives
+    NAMES[_name] = importlib.import_module(f"{HOME}.{_name}")
+    NAMES[f"get_{_name}_funcs"] = getattr(NAMES[_name], f"get_{_name}_funcs")
+
+# SciPy's only: NumPy's outer, cross and trace differ from those a star import would hide.
+NAMES["__all__"] = scipy.linalg.__all__
