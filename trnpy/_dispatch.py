@@ -10,7 +10,6 @@ import contextlib
 import functools
 import importlib
 import math
-import random
 import sys
 import time
 import warnings
@@ -394,6 +393,8 @@ def _verified(
     engine: Engine,
 ) -> tuple[Any, Decision]:
     """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
+    import random
+
     if not policy.verify or random.random() >= policy.verify:
         return result, decision
     reference = op.reference(*args, **kwargs)

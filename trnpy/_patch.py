@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
-import difflib
 import functools
 import importlib
 import inspect
@@ -60,6 +59,8 @@ def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
         namespace = name.rpartition(".")[0]
         op = _rows(namespace).get(name) if namespace in ROWS else None
         if op is None:
+            import difflib
+
             known = sorted(_select(None))
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}? " if near else ""

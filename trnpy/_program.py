@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import code
 import importlib.machinery
 import importlib.util
 import os
@@ -99,6 +98,8 @@ def _standard_input() -> tuple[types.CodeType, types.ModuleType]:
     main = _main("<stdin>")
     if sys.stdin.isatty():
         sys.modules["__main__"] = main
+        import code
+
         code.interact(local=vars(main))
         return _compile(b"", "<stdin>"), main
     return _compile(sys.stdin.buffer.read(), "<stdin>"), main

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
@@ -268,7 +267,11 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 def show(ledger: Ledger, file: IO[str]) -> None:
     """Print the report to ``file``; a terminal gets what fits its width, by rich where that is installed."""
     # A file is as wide as its longest line; only a terminal has an edge to wrap at, and colours.
-    columns = shutil.get_terminal_size().columns if file.isatty() else WIDE
+    columns = WIDE
+    if file.isatty():
+        import shutil
+
+        columns = shutil.get_terminal_size().columns
     if not file.isatty() or importlib.util.find_spec("rich") is None:
         print(plain(ledger, columns), file=file)
         return

@@ -6,7 +6,6 @@ import argparse
 import atexit
 import contextlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -20,7 +19,7 @@ from typing import Any, NoReturn, cast
 from trnpy import _distribution, _program, _report
 from trnpy._engine import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
-from trnpy._patch import ROWS, patch, patch_namespace, patch_status
+from trnpy._patch import patch_namespace, patch_status
 from trnpy._policy import CHOICES, process_policy, set_process_policy
 
 Command = Callable[[list[str]], int]
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (conflict := _distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
     _record(options, " ".join(rest))
-    patch([f"numpy.{name}" for name in ROWS["numpy"][2].split()])
+    patch_namespace("numpy")
     patch_namespace("numpy.linalg")
     after_import("scipy.linalg", lambda: patch_namespace("scipy.linalg"))
     after_import("pyscf", _patch_pyscf)
@@ -245,7 +244,7 @@ def _patch_pyscf() -> None:
     importlib.import_module("trnpy.chem").patch_pyscf()
 
 
-class _Once(importlib.abc.MetaPathFinder):
+class _Once:
     """Calls ``action`` when package ``name`` has been imported, and is gone."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:

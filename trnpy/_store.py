@@ -6,7 +6,6 @@ with a file is a reason to do without it, never an error of the call that looked
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -49,6 +48,8 @@ def refused() -> str:
 
 
 def _checksum(content: Any) -> str:
+    import hashlib
+
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -65,6 +64,8 @@ def path(runtime: str, machine: str) -> Path:
 @functools.cache
 def key(runtime: str) -> str:
     """What findings are valid for: the kernels' source, and on a device the software that compiles them."""
+    import hashlib
+
     digest = hashlib.sha256()
     for source in sorted(Path(kernels.__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

@@ -138,7 +138,7 @@ def hermitian_inverse(problem: Problem) -> Route | None:
         # As likely as not definite: 5/3 n^3 on an average, against the 8/3 that NumPy's solving takes.
         return 5 / 8 * rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out) + ROUTE_S
 
-    return Route("potri", seconds, lambda: _hermitian_inverse(a), _host.import_s())
+    return Route("potri", seconds, lambda: _hermitian_inverse(a), import_s=_host.import_s())
 
 
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
