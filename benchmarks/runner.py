@@ -1,8 +1,8 @@
 """python -m trnpy program.py over python program.py: whole processes, start-up and report included.
 
-Programs of a few seconds that call NumPy and SciPy as such programs do: often and briefly, or seldom and at length.
-Start-up is part of it, and so is SciPy, which the first large call of numpy.linalg loads for a program that does not.
-Programs of packages that are not installed are left out, by name.
+Programs of 3 to 25 seconds that call NumPy and SciPy as such programs do: often and briefly, or seldom and at length.
+What the runner adds to any program, however short, has rows of its own, in milliseconds. Programs of packages that are
+not installed are left out, by name. Bytecode is compiled before anything is measured, as installing trnpy does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from benchmarks._measure import gate, header
 from benchmarks._threads import alone
 
 LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each that makes small calls
-ROUNDS = 7
+ROUNDS = 5
+START_ROUNDS = 15
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 # name -> (package it needs, source); these call small functions by the ten thousand.
@@ -31,7 +32,7 @@ SMALL = {
         rng = np.random.default_rng(0)
         f, h, q, r = np.eye(4) + np.eye(4, k=2) * 0.1, np.eye(2, 4), 0.01 * np.eye(4), np.eye(2)
         x, p = np.zeros(4), np.eye(4)
-        for z in rng.standard_normal((50000, 2)):
+        for z in rng.standard_normal((200000, 2)):
             x, p = np.dot(f, x), f @ p @ f.T + q
             k = p @ h.T @ np.linalg.inv(h @ p @ h.T + r)
             x, p = x + np.dot(k, z - np.dot(h, x)), p - k @ h @ p
@@ -40,7 +41,7 @@ SMALL = {
         import numpy as np
         rng = np.random.default_rng(0)
         x, y = rng.standard_normal((2, 50, 3))
-        for _ in range(40000):
+        for _ in range(140000):
             u, s, v = np.linalg.svd(np.einsum("ni,nj->ij", x, y))
             turn = u @ np.diag([1, 1, np.sign(np.linalg.det(u @ v))]) @ v
             y = 0.99 * y + 0.01 * np.dot(x, turn)
@@ -48,7 +49,7 @@ SMALL = {
     "newton": ("numpy", """
         import numpy as np
         rng = np.random.default_rng(0)
-        for _ in range(14000):
+        for _ in range(50000):
             a, x = rng.standard_normal((10, 6)), np.zeros(6)
             for _ in range(5):
                 e = np.exp(-np.dot(a, x))
@@ -58,7 +59,7 @@ SMALL = {
         import numpy as np
         from scipy.integrate import solve_ivp
         k = np.diag(np.full(12, 2.0)) - np.eye(12, k=1) - np.eye(12, k=-1)
-        solve_ivp(lambda t, y: np.concatenate([y[12:], -np.dot(k, y[:12])]), (0, 300), np.ones(24), rtol=1e-8)
+        solve_ivp(lambda t, y: np.concatenate([y[12:], -np.dot(k, y[:12])]), (0, 1200), np.ones(24), rtol=1e-8)
     """),
     "parafac2": ("tensorly", """
         import warnings
@@ -69,21 +70,21 @@ SMALL = {
         a, b, c = rng.uniform(1, 2, (30, 3)), rng.standard_normal((3, 3)), rng.uniform(1, 2, (20, 3))
         noise = 0.1 * rng.standard_normal((30, 40, 20))
         slices = [np.linalg.qr(e[:, :3])[0] @ b @ np.diag(row) @ c.T + e for row, e in zip(a, noise)]
-        parafac2(slices, 3, n_iter_max=400, tol=1e-30, random_state=0)
+        parafac2(slices, 3, n_iter_max=600, tol=1e-30, random_state=0)
     """),
 }  # fmt: skip
 LARGE = {
     "principal components": ("numpy", """
         import numpy as np
         x = np.random.default_rng(0).standard_normal((4000, 300))
-        for _ in range(20):
+        for _ in range(30):
             u, s, v = np.linalg.svd(x - x.mean(0), full_matrices=False)
             x = (u * s) @ v + 0.1
     """),
     "ridge regression": ("numpy", """
         import numpy as np
         x, y = np.random.default_rng(0).standard_normal((3000, 500)), np.ones(3000)
-        for shrinkage in np.logspace(-3, 3, 100):
+        for shrinkage in np.logspace(-3, 3, 150):
             np.linalg.solve(x.T @ x + shrinkage * np.eye(500), x.T @ y)
     """),
     "spin chain": ("numpy", """
@@ -91,7 +92,7 @@ LARGE = {
         x, z, n = np.array([[0.0, 1], [1, 0]]), np.diag([1.0, -1]), 9
         def at(op, i):
             return np.kron(np.kron(np.eye(2**i), op), np.eye(2 ** (n - i - 1)))
-        for field in np.linspace(0.1, 2, 20):
+        for field in np.linspace(0.1, 2, 45):
             h = sum(at(z, i) @ at(z, i + 1) for i in range(n - 1)) + field * sum(at(x, i) for i in range(n))
             np.linalg.eigvalsh(h)
     """),
@@ -99,7 +100,7 @@ LARGE = {
         import numpy as np
         x = np.random.default_rng(0).standard_normal((30000, 40))
         c = x[:50]
-        for _ in range(60):
+        for _ in range(150):
             near = ((x**2).sum(1)[:, None] - 2 * np.dot(x, c.T) + (c**2).sum(1)).argmin(1)
             c = np.stack([x[near == i].mean(0) for i in range(50)])
     """),
@@ -107,7 +108,7 @@ LARGE = {
         import numpy as np
         from scipy import ndimage
         x = np.random.default_rng(0).standard_normal((700, 700))
-        for s in range(1, 17):
+        for s in 4 * [*range(1, 17)]:
             x = ndimage.gaussian_filter(x, s) + np.fft.ifft2(np.fft.fft2(x)).real
     """),
     "sparse system": ("scipy", """
@@ -116,14 +117,14 @@ LARGE = {
         from scipy.sparse.linalg import cg, spsolve
         t = sp.diags_array([-np.ones(149), 2 * np.ones(150), -np.ones(149)], offsets=[-1, 0, 1])
         a = sp.csc_array(sp.kron(t, sp.eye_array(150)) + sp.kron(sp.eye_array(150), t))
-        for _ in range(8):
+        for _ in range(30):
             spsolve(a, np.ones(a.shape[0])), cg(a, np.ones(a.shape[0]))
     """),
     "gaussian process": ("scipy", """
         import numpy as np
         import scipy.linalg as la
         x = np.sort(np.random.default_rng(0).uniform(0, 10, 700))
-        for length in np.linspace(0.2, 2, 40):
+        for length in np.linspace(0.2, 2, 140):
             k = np.exp(-(((x[:, None] - x) / length) ** 2)) + 0.1 * np.eye(700)
             factor = la.cho_factor(k)
             la.cho_solve(factor, np.sin(x)), np.linalg.slogdet(k)
@@ -132,7 +133,7 @@ LARGE = {
         import numpy as np
         from scipy.optimize import curve_fit
         rng, t = np.random.default_rng(0), np.linspace(0, 4, 200)
-        for _ in range(400):
+        for _ in range(2000):
             y = 2 * np.exp(-1.3 * t) + 0.5 + 0.05 * rng.standard_normal(200)
             curve_fit(lambda t, a, b, c: a * np.exp(-b * t) + c, t, y, p0=(1, 1, 1))
     """),
@@ -141,12 +142,21 @@ LARGE = {
         for name in ("glycine_mp2", "water_clusters", "water_ccsd")
     },
 }  # fmt: skip
+# What a process does besides starting and ending.
+STARTS = {
+    "import numpy": "import numpy",
+    "import scipy.linalg": "import scipy.linalg",
+    "first small call": "import numpy as np; np.dot(np.eye(3), np.eye(3))",
+    "first large call": "import numpy as np; np.linalg.inv(np.eye(300))",
+}
 
 
-def seconds(argv: list[str]) -> float:
+def seconds(argv: list[str], folder: str) -> float:
     """Of a process: processor time where BLAS has one thread, for other processes do not count then."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    variables["PYTHONPYCACHEPREFIX"] = os.path.join(folder, "bytecode")
     started = time.perf_counter()
-    process = subprocess.Popen(argv, cwd=EXAMPLES, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, cwd=EXAMPLES, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     elapsed = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -155,15 +165,25 @@ def seconds(argv: list[str]) -> float:
     return used.ru_utime + used.ru_stime if alone() else elapsed
 
 
-def ratio(file: pathlib.Path, rounds: int) -> tuple[float, float]:
-    """Median seconds under python, and the median of the ratios of the runner's to it in turn."""
-    plain, ratios = [], []
+def compared(program: list[str], folder: str, rounds: int) -> tuple[float, float, float]:
+    """Median seconds under python; medians of the ratio and of the difference of the runner's to it in turn."""
+    runs = {False: [sys.executable, *program], True: [sys.executable, "-m", "trnpy", *program]}
+    plain, ratios, added = [], [], []
     for turn in range(rounds):
-        runs = {False: [sys.executable, str(file)], True: [sys.executable, "-m", "trnpy", str(file)]}
-        took = {under: seconds(runs[under]) for under in (turn % 2 == 0, turn % 2 == 1)}
+        took = {under: seconds(runs[under], folder) for under in (turn % 2 == 0, turn % 2 == 1)}
         plain.append(took[False])
         ratios.append(took[True] / took[False])
-    return statistics.median(plain), statistics.median(ratios)
+        added.append(took[True] - took[False])
+    return statistics.median(plain), statistics.median(ratios), statistics.median(added)
+
+
+def starts(folder: str) -> None:
+    """What the runner adds to programs that do next to nothing."""
+    for name, code in STARTS.items():
+        compared(["-c", code], folder, 1)  # compiles
+        plain, _, added = compared(["-c", code], folder, START_ROUNDS)
+        print(f"start-up: {name:22}{1e3 * plain:6.0f} ms{1e3 * added:+8.0f} ms", flush=True)
+    print()
 
 
 def main(argv: list[str]) -> int:
@@ -175,6 +195,7 @@ def main(argv: list[str]) -> int:
     header("python -m trnpy program.py over python program.py")
     ratios, slow = [], 0
     with tempfile.TemporaryDirectory() as folder:
+        starts(folder)
         for name, (package, source) in (SMALL | LARGE).items():
             if options.programs and name not in options.programs:
                 continue
@@ -183,7 +204,7 @@ def main(argv: list[str]) -> int:
                 continue
             file = pathlib.Path(folder) / f"{pathlib.Path(name).stem.replace(' ', '_')}.py"
             file.write_text(source if package == "pyscf" else "\n".join(line[8:] for line in source.splitlines()))
-            plain, found = ratio(file, options.rounds)
+            plain, found, _ = compared([str(file)], folder, options.rounds)
             ratios.append(found)
             over = name in SMALL and found > SMALL_LIMIT
             slow += over
