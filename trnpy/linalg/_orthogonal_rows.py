@@ -115,7 +115,7 @@ def qr_error(problem: Problem, result: Any) -> float:
 def deliver_qr(problem: Problem, result: Orthogonal) -> Any:
     mode = problem.params[0]
     if mode == "raw":
-        return (result.packed, _tau(result)), result.r
+        return (np.asfortranarray(result.packed), _tau(result)), result.r  # for LAPACK, as it left them
     if mode == "r":
         m, n = problem.arrays[0].shape[-2:]
         r = np.zeros((*result.r.shape[:-2], m, n), result.r.dtype)
