@@ -46,7 +46,7 @@ def run(suite: Suite, options: argparse.Namespace, arguments: list[str]) -> int:
     rest = [a for a in arguments if a not in files]
     mode = "baseline" if options.baseline else "forced" if options.forced else "unforced"
     entries = load(options.listed or FOLDER / f"{suite.name}.yaml", mode)
-    plugin = Plugin(Redirection(names, package), entries, whole=not files, forced=options.forced)
+    plugin = Plugin(Redirection(names, package), entries, asked=tuple(files), forced=options.forced)
     previous = set_process_policy(replace(current_policy(), force=options.forced))
     try:
         # As upstream's own test() runs them: no configuration file of ours, upstream's conftest.py, slow tests too.

@@ -61,23 +61,24 @@ def _entry(path: Path, raw: dict[str, Any]) -> Entry:
     )
 
 
-def match(entries: Iterable[Entry], nodeids: Sequence[str], whole: bool) -> tuple[dict[str, Entry], list[str]]:
+def match(
+    entries: Iterable[Entry], nodeids: Sequence[str], asked: tuple[str, ...]
+) -> tuple[dict[str, Entry], list[str]]:
     """The entry of each listed id of ``nodeids``, and listed tests that are not there.
 
-    Unless the ``whole`` suite was collected, tests of files that were not are passed over.
+    Where only the files, classes or tests ``asked`` for were collected, others are passed over.
     """
     ids: dict[str, list[str]] = {}
     for nodeid in nodeids:
         ids.setdefault(nodeid, []).append(nodeid)
         if "[" in nodeid:
             ids.setdefault(nodeid[: nodeid.index("[")], []).append(nodeid)
-    files = {nodeid.partition("::")[0] for nodeid in nodeids}
     listed: dict[str, Entry] = {}
     missing = []
     for entry in entries:
         for test in entry.tests:
             if test in ids:
                 listed.update(dict.fromkeys(ids[test], entry))
-            elif whole or test.partition("::")[0] in files:
+            elif test.startswith(asked or ""):
                 missing.append(test)
     return listed, missing

@@ -47,8 +47,8 @@ class Tally:
 
 
 class Plugin:
-    def __init__(self, redirection: Redirection, entries: list[Entry], whole: bool, forced: bool) -> None:
-        self.redirection, self.entries, self.whole, self.forced = redirection, entries, whole, forced
+    def __init__(self, redirection: Redirection, entries: list[Entry], asked: tuple[str, ...], forced: bool) -> None:
+        self.redirection, self.entries, self.asked, self.forced = redirection, entries, asked, forced
         self.tallies: dict[str, Tally] = {}
         self.hits = 0  # tests with a call on the device path
         self.listed = 0
@@ -61,7 +61,7 @@ class Plugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if outside := {i.module.__name__ for i in items if not self.redirection.covers(i.module)}:  # type: ignore[attr-defined]
             raise pytest.UsageError(f"test modules that still import the reference: {', '.join(sorted(outside))}")
-        self.known, missing = match(self.entries, [item.nodeid for item in items], self.whole)
+        self.known, missing = match(self.entries, [item.nodeid for item in items], self.asked)
         if missing:
             raise pytest.UsageError("listed failures match no test:\n  " + "\n  ".join(missing))
         for item in items:
@@ -124,7 +124,7 @@ class Plugin:
         fetched = self.redirection.fetched
         terminalreporter.section("trnpy")
         write(f"look-ups by test files that went to trnpy: {', '.join(f'{k} {n}' for k, n in fetched.most_common())}")
-        if self.whole and (unseen := sorted(self.redirection.replaced - set(fetched))):
+        if not self.asked and (unseen := sorted(self.redirection.replaced - set(fetched))):
             write(f"names of trnpy's that no test file looks up: {', '.join(unseen)}")
         if self.tallies:
             head = ("function", "calls", "on device path", "tests passed", "of them on device path", "listed", "failed")

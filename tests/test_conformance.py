@@ -118,6 +118,12 @@ def test_a_listed_test_may_fail_only_as_listed(tmp_path: Path, error: str, exit_
     assert ("not the listed 'Singular'" if exit_code else "1 xfailed") in output
 
 
+def test_a_test_can_be_run_without_the_listed_ones_of_its_file(tmp_path: Path) -> None:
+    gone = f"{CHOLESKY}::TestCholesky::test_gone"
+    code, output = conformance("scipy.linalg", f"{CHOLESKY}::TestCholesky::test_simple", listing(tmp_path, gone))
+    assert code == 0, output
+
+
 def test_a_listed_failure_counts_for_its_versions_and_modes_only() -> None:
     versions = {"scipy": ">=1.17,<1.18", "numpy": ">=2"}
     raw = {"reason": "r", "error": "", "modes": ["forced"], "versions": versions, "tests": ["t"]}
