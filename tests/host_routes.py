@@ -107,7 +107,8 @@ def of_matrices():
         for name, library in roots.items():
             yield f"{name} {np.dtype(dtype)} {n}", library, lambda f=name, n=n, d=dtype: linalg(f, definite(n, dtype=d))
     yield "inverse root", "SciPy", lambda: linalg("fractional_matrix_power", definite(210), -0.5)
-    yield "logm of a stack", "NumPy", lambda: linalg("logm", definite(4, 150))
+    if takes_stacks("logm"):
+        yield "logm of a stack", "NumPy", lambda: linalg("logm", definite(4, 150))
     for dtype in (float, complex):
         a, turned = definite(400, dtype=dtype), np.diag([0.0, *[2.0] * 398, 0.0])
         yield f"numpy.inv {np.dtype(dtype)}", "SciPy", lambda a=a: (invert, a)

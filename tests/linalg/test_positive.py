@@ -123,6 +123,14 @@ def test_a_product_need_not_be_hermitian_to_the_last_bit(dtype):
         assert norm(root @ root - rounded) <= max(3 * norm(theirs @ theirs - rounded), N * eps * norm(a))
 
 
+def attempt(function, a):
+    """A result, or the words of the error: SciPy before 1.16 takes no stacks."""
+    try:
+        return function(a)
+    except ValueError as why:
+        return str(why)
+
+
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_what_differs_by_more_than_rounding_is_not_hermitian(dtype, batch):
@@ -133,8 +141,9 @@ def test_what_differs_by_more_than_rounding_is_not_hermitian(dtype, batch):
     corner = a.copy()
     corner[..., 0, -1] += 5 * _positive._rounding(a) * np.abs(a).max()
     with trnpy.trace() as log:
-        np.testing.assert_array_equal(trnpy.linalg.sqrtm(corner), scipy.linalg.sqrtm(corner))
-    assert not log[0].route
+        ours, theirs = (attempt(namespace.sqrtm, corner) for namespace in (trnpy.linalg, scipy.linalg))
+    np.testing.assert_equal(ours, theirs)
+    assert not any(decision.route for decision in log)
     corner[..., 0, -1] = 1.5e308 * (1 + (1j if dtype == "c16" else 0))  # no overflow of the look's
     assert not _positive.positive("sqrtm")((corner,), {})
     upper = a.copy()
