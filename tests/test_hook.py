@@ -2,17 +2,22 @@
 
 import copy
 import inspect
+import math
 import pickle
 import pydoc
+import string
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from patching import LARGE, NAMES, ORIGINALS, A, einsum, place, pristine, standing  # noqa: F401
 
 import trnpy
+from trnpy._patch import _rows
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 
@@ -156,3 +161,33 @@ def test_errors_are_the_originals():
             np.linalg.cholesky(-LARGE)
         with pytest.raises(TypeError):
             np.dot(A)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_row_has_a_route_for_so_few_elements_that_it_is_not_asked(data):
+    op = data.draw(
+        st.sampled_from(
+            [op for namespace in ("numpy", "numpy.linalg") for op in _rows(namespace).values() if op.routed]
+        )
+    )
+    left, arrays, dtype = op.unseen, [], data.draw(st.sampled_from(["f8", "i8", "c16", "?"]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        shape = data.draw(st.lists(st.integers(1, max(left, 1)), min_size=1, max_size=4))
+        if math.prod(shape) <= left:
+            arrays.append(np.ones(shape, dtype))
+            left -= math.prod(shape)
+    labels = iter(string.ascii_letters)
+    words = ["".join(next(labels) for _ in range(a.ndim)) for a in arrays]
+    args = (",".join(words) + "->", *arrays) if op.name == "numpy.einsum" else tuple(arrays)
+    assert not op.routed(args, {})
+
+
+def test_the_most_elements_that_are_not_asked_for_a_route():
+    """Operands as equal as they can be: whose products are the most."""
+    ops = {op.name: op for op in _rows("numpy").values()}
+    for name, count in (("einsum", 3), ("einsum", 2), ("dot", 2), ("inner", 2)):
+        op = ops[f"numpy.{name}"]
+        arrays = [np.ones(op.unseen // count, "f8" if name == "einsum" else "i8")] * count
+        args = (",".join("abc"[:count]) + "->", *arrays) if name == "einsum" else tuple(arrays)
+        assert not op.routed(args, {})

@@ -17,6 +17,8 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._policy import HYSTERESIS, Policy
 from trnpy._precision import launches, product_s, transfer_s
 
+UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
+
 
 class Reason(StrEnum):
     """Why a call ran where it ran."""
@@ -115,6 +117,7 @@ class Op:
     # How the installed reference returns the result of a call, where versions differ; raises Unsupported where it
     # does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
+    unseen: int = UNSEEN  # elements of at most four arguments, of which ``routed`` is never true
 
 
 @dataclass(frozen=True, slots=True)

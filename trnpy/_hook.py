@@ -16,10 +16,10 @@ import numpy as np
 
 from trnpy import _policy, _report
 from trnpy._conventions import uncounted
+from trnpy._decisions import UNSEEN
 from trnpy._dispatch import Decision, Op, Reason, _trace, routed, small_decision
 from trnpy._policy import Attention
 
-UNSEEN = 63  # elements of at most three arguments: no row has another route for so few, so that none is asked yet
 LIBRARIES = frozenset({"numpy", "scipy"})  # their calls of their own public names stay original
 
 
@@ -118,12 +118,12 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _report.Process, Attention
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
-    small, look, accelerated = 0, None, None
+    small, unseen, look, accelerated = 0, UNSEEN, None, None
 
     def loaded() -> Callable[..., Any]:
-        nonlocal small, look, accelerated
+        nonlocal small, unseen, look, accelerated
         op = load()
-        small, look, accelerated = op.small, op.routed, routed(op)
+        small, unseen, look, accelerated = op.small, op.unseen, op.routed, routed(op)
         return accelerated
 
     @uncounted
@@ -151,7 +151,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
                 elif a is not None and not isinstance(a, (str, int, float)):
                     break
             else:
-                brief = elements <= UNSEEN and len(args) < 4
+                brief = elements <= unseen and len(args) < 5
                 if brief or (elements <= small and (look is None or not look(args, kwargs))):
                     calls = ledger.small.get((name, id(frame.f_code), frame.f_lasti))
                     if calls is None or calls.activation is not here or calls.policy is not policies.policy:

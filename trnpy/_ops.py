@@ -359,7 +359,9 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
         return (not kwargs and _einsum.loops(args) > LOOP_SMALL) or without_blas(args, kwargs)
 
     look = loops_or_more if name == "einsum" else without_blas
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look)
+    # Of E elements in all two operands have at most (E/2)^2 products, and three (E/3)^3.
+    unseen = int(3 * LOOP_SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look, unseen=min(unseen, SMALL))
 
 
 OPS = (
