@@ -73,12 +73,13 @@ def match(
         ids.setdefault(nodeid, []).append(nodeid)
         if "[" in nodeid:
             ids.setdefault(nodeid[: nodeid.index("[")], []).append(nodeid)
+    within = tuple(name + end for name in asked for end in ("::", "["))
     listed: dict[str, Entry] = {}
     missing = []
     for entry in entries:
         for test in entry.tests:
             if test in ids:
                 listed.update(dict.fromkeys(ids[test], entry))
-            elif test.startswith(asked or ""):
+            elif not asked or test in asked or test.startswith(within):
                 missing.append(test)
     return listed, missing
