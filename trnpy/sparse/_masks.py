@@ -163,12 +163,13 @@ class _Box:
 
     rows: slice
     columns: slice | np.ndarray
-    part: Any  # the mask's rows, in compressed rows
+    indices: np.ndarray  # columns that the mask marks, row by row
+    lengths: np.ndarray  # how many, of each row
 
     @property
     def shape(self) -> tuple[int, int]:
         columns = self.columns
-        return self.part.shape[0], columns.stop - columns.start if isinstance(columns, slice) else len(columns)
+        return len(self.lengths), columns.stop - columns.start if isinstance(columns, slice) else len(columns)
 
     @property
     def size(self) -> int:
@@ -176,11 +177,12 @@ class _Box:
 
     def unmarked(self) -> np.ndarray | None:
         """Which elements are not marked; None where all are."""
-        if self.part.nnz == self.size:
+        if len(self.indices) == self.size:
             return None
-        at, columns = self.part.indices, self.columns
+        at, columns = self.indices, self.columns
         at = at - columns.start if isinstance(columns, slice) else columns.searchsorted(at)
-        marked = sparse.csr_array((np.ones(len(at), bool), at, self.part.indptr), shape=self.shape)
+        pointer = np.concatenate([[0], np.cumsum(self.lengths)])
+        marked = sparse.csr_array((np.ones(len(at), bool), at, pointer), shape=self.shape)
         return np.asarray(~marked.toarray())
 
 
@@ -188,18 +190,17 @@ def _boxes(mask: Any) -> Iterator[_Box]:
     """Boxes of what ``mask`` (compressed rows, columns ascending) marks, BLOCK rows each."""
     for first in range(0, mask.shape[0], BLOCK):
         rows = slice(first, min(first + BLOCK, mask.shape[0]))
-        part = mask[rows]
-        if not part.nnz:
+        pointer = mask.indptr[first : rows.stop + 1]
+        indices, lengths = mask.indices[pointer[0] : pointer[-1]], np.diff(pointer)
+        if not len(indices):
             continue
-        start, stop = int(part.indices.min()), int(part.indices.max()) + 1
-        if 2 * part.nnz >= part.shape[0] * (stop - start):
-            yield _Box(rows, slice(start, stop), part)
-            continue
-        runs = _runs(part.indices)
-        if sum(after - at for at, after in runs) == runs[-1][1] - runs[0][0]:
-            yield _Box(rows, slice(start, stop), part)
-        else:
-            yield _Box(rows, np.concatenate([np.arange(at, min(after, mask.shape[1])) for at, after in runs]), part)
+        start, stop = int(indices.min()), int(indices.max()) + 1
+        columns: slice | np.ndarray = slice(start, stop)
+        if 2 * len(indices) < len(lengths) * (stop - start):
+            runs = _runs(indices)
+            if sum(after - at for at, after in runs) < runs[-1][1] - runs[0][0]:
+                columns = np.concatenate([np.arange(at, min(after, mask.shape[1])) for at, after in runs])
+        yield _Box(rows, columns, indices, lengths)
 
 
 def _pattern(mask: Any) -> Any:
@@ -208,7 +209,10 @@ def _pattern(mask: Any) -> Any:
         mask = np.asarray(mask)
         if mask.ndim != 2:
             raise ValueError(f"mask of shape {mask.shape}: expected (m, n)")
-    pattern = sparse.csr_array(mask, copy=True)
+    pattern = sparse.csr_array(mask)
+    if pattern.has_canonical_format and pattern.data.all():
+        return pattern
+    pattern = pattern.copy()
     pattern.sum_duplicates()
     pattern.eliminate_zeros()
     return pattern
