@@ -25,7 +25,7 @@ __all__ = _scipy.__all__
 
 @_functools.wraps(_scipy.maximum_flow)
 def _maximum_flow(*args: _Any, **kwargs: _Any) -> _Any:
-    result = _scipy.maximum_flow(*args, **kwargs)
+    result: _Any = _scipy.maximum_flow(*args, **kwargs)
     result.flow = _adopt(result.flow)
     return result
 
