@@ -124,7 +124,7 @@ def test_what_the_algorithm_refuses_on_a_sound_engine_is_no_fault():
             trnpy.linalg.solve(singular + 1e-18 * GENERAL, GENERAL)
         assert not any(issubclass(w.category, NkiFallbackWarning) for w in warned)
         with np.errstate(over="ignore", invalid="ignore"):
-            assert np.isinf(trnpy.matmul(GENERAL * 1e200, GENERAL * 1e200)).any()
+            assert not np.isfinite(trnpy.matmul(GENERAL * 1e200, GENERAL * 1e200)).any()  # NaN by Sandybridge's kernels
     assert {d.reason for d in log} <= {Reason.VALUE, Reason.ACCURACY} and all(d.launches for d in log)
     assert sound.health.faults == 0
 

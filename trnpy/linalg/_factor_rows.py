@@ -67,9 +67,12 @@ def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
     """The other triangle is a's, as LAPACK leaves it, where it is in SciPy's, too."""
     (a,), (lower, given) = problem.arrays, problem.params
     factor = run_cholesky(problem, engine)
-    if _conventions.leaves_triangle(_host.linalg.cho_factor):
-        factor = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
-    return factor, given
+    return beside(factor, a, lower) if _conventions.leaves_triangle(_host.linalg.cho_factor) else factor, given
+
+
+def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
+    """``factor`` with the other triangle of a, which LAPACK does not write."""
+    return np.asarray(factor + (np.triu(a, 1) if lower else np.tril(a, -1)))
 
 
 def cho_factor_error(problem: Problem, result: tuple[np.ndarray, Any]) -> float:

@@ -84,9 +84,8 @@ def prepare_potrf(dtype: np.dtype, a: Any, lower: Any = 0, clean: Any = 1, overw
 
 def run_potrf(problem: Problem, engine: Engine) -> np.ndarray:
     lower, clean, _ = problem.params
-    if clean:
-        return _factor_rows.run_cholesky(problem, engine)
-    return _factor_rows.run_cho_factor(_with(problem, lower, lower), engine)[0]
+    factor = _factor_rows.run_cholesky(problem, engine)
+    return factor if clean else _factor_rows.beside(factor, problem.arrays[0], lower)
 
 
 def potrf_error(problem: Problem, result: Any) -> float:
@@ -111,8 +110,8 @@ def prepare_posv(
 
 def run_posv(problem: Problem, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     (a, b), (lower, *_) = problem.arrays, problem.params
-    c, _ = _factor_rows.run_cho_factor(replace(problem, arrays=(a,), params=(lower, lower)), engine)
-    return c, _cholesky.solve(c, b, lower, engine)
+    factor = _factor_rows.run_cholesky(replace(problem, arrays=(a,), params=(lower, lower)), engine)
+    return _factor_rows.beside(factor, a, lower), _cholesky.solve(factor, b, lower, engine)
 
 
 def posv_error(problem: Problem, result: Any) -> float:
