@@ -1,6 +1,7 @@
 """Routing: the decision is pure, every reason can be reached, and a fault never costs the user the result."""
 
 import dataclasses
+import random
 import subprocess
 import sys
 import threading
@@ -204,9 +205,12 @@ def test_a_fault_leaves_out_untouched_until_the_host_fills_it():
 
 def test_verify_compares_with_the_host():
     a = np.random.default_rng(0).standard_normal((50, 50))
+    random.seed(0)
+    before = random.getstate()
     with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0), trnpy.trace() as log:
         trnpy.matmul(a, a)
     assert log[0].on_device
+    assert random.getstate() == before  # which calls are verified is drawn from no numbers of the program's
 
 
 def test_verify_catches_what_the_bound_lets_through():

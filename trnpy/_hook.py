@@ -19,6 +19,7 @@ from trnpy._conventions import uncounted
 from trnpy._decisions import UNSEEN
 from trnpy._dispatch import Decision, Op, Reason, _trace, routed, small_decision
 from trnpy._policy import Attention
+from trnpy._report_tally import SmallCalls
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # their calls of their own public names stay original
 
@@ -176,7 +177,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
 
 def _small_calls(
     name: str, small: int, ledger: _report.Ledger, frame: types.FrameType, here: Activation
-) -> _report.SmallCalls | None:
+) -> SmallCalls | None:
     """Where ``frame`` counts its small calls of ``name``; None where they are decided about, or are a library's."""
     policy, caller = _policy.process_policy(), frame.f_globals.get("__name__", "")
     if policy.force or here.verdicts.get(caller, here.excludes(caller)):

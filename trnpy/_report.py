@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from operator import length_hint
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from trnpy._calibration import machine_id
 from trnpy._conventions import uncounted
 from trnpy._locks import Lock
 from trnpy._policy import HYSTERESIS, Attention, current_policy
-from trnpy._report_tally import DEVICE, STRIDE, Call, Tally, merged, ran_on
+from trnpy._report_tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
 from trnpy._report_text import NOTICEABLE, duration, plain, show, uncalibrated
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ FOLD = 256  # calls that wait to be added up
 EVENTS = 1000  # calls kept one by one, the longest: what a timeline can show, under 1 MB
 SITES = 10_000  # of the program kept apart: far more than people read; generated code shares the rest
 OVERLAPS = 256  # finished calls that a longer one around them is compared with
-EXACT = 17  # small calls of a line that are all timed, before one of STRIDE is
-BRIEF_S = 50e-6  # small calls that take longer are all timed: a clock is a hundredth of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,48 +103,6 @@ class _Site:
 
 
 _UNKNOWN = ("", 0)
-
-
-class SmallCalls:
-    """The small calls of one function from one line: all are counted, and of brief ones every STRIDE-th is timed.
-
-    Valid under the activation and the policy it was made for. ``count`` is consumed by one at each call, which no
-    other thread can come between.
-    """
-
-    __slots__ = (
-        *("activation", "count", "decision", "every", "least_s", "policy", "sampled", "sampled_s", "site"),
-        *("timed", "timed_s"),
-    )
-
-    def __init__(self, site: _Site, decision: Decision, activation: object, policy: object) -> None:
-        self.site, self.decision, self.activation, self.policy = site, decision, activation, policy
-        self.count = iter(range(sys.maxsize))
-        self.every = 1
-        self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
-        self.timed, self.timed_s = 0, 0.0  # while every call was
-        self.sampled, self.sampled_s = 0, 0.0  # from then on
-
-    def add(self, seconds: float) -> None:
-        """What one timed call took."""
-        if self.every > 1:
-            self.sampled, self.sampled_s = self.sampled + 1, self.sampled_s + seconds
-            return
-        self.timed, self.timed_s = self.timed + 1, self.timed_s + seconds
-        self.least_s = min(self.least_s, seconds)
-        if self.timed == EXACT and self.least_s < BRIEF_S:
-            self.every = STRIDE
-
-    def tally(self) -> Tally:
-        """All of them added up; the time of those that were not timed is estimated."""
-        calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
-        typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
-        decision, untimed = self.decision, max(calls - timed, 0)
-        where = ran_on(decision), str(decision.reason), decision.machine, self.site.file, self.site.line
-        seconds = self.timed_s + self.sampled_s + untimed * typical_s
-        return Tally(
-            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=decision.detail
-        )  # fmt: skip
 
 
 class Ledger:

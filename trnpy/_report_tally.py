@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trnpy._policy import HYSTERESIS
 
 if TYPE_CHECKING:
     from trnpy._dispatch import Decision
 
+EXACT = 17  # small calls of a line that are all timed, before one of STRIDE is
+BRIEF_S = 50e-6  # small calls that take longer are all timed: a clock is a hundredth of that
 STRIDE = 17  # one of so many brief calls of a line is timed; a prime, so that calls that alternate in a loop all are
 DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
 RETRIED = "host (retried)"
@@ -177,3 +182,52 @@ def wins(call: Call) -> bool:
     """Whether the modelled device beats the host's time for ``call``, measured and predicted."""
     where, d = ran_on(call.decision), call.decision
     return beats_host(where, d, call.seconds) and beats_host(where, d, d.host_s or 0.0)
+
+
+class Site(Protocol):
+    """A line of the program."""
+
+    file: str
+    line: int
+
+
+class SmallCalls:
+    """The small calls of one function from one line: all are counted, and of brief ones every STRIDE-th is timed.
+
+    Valid under the activation and the policy it was made for. ``count`` is consumed by one at each call, which no
+    other thread can come between.
+    """
+
+    __slots__ = (
+        *("activation", "count", "decision", "every", "least_s", "policy", "sampled", "sampled_s", "site"),
+        *("timed", "timed_s"),
+    )
+
+    def __init__(self, site: Site, decision: Decision, activation: object, policy: object) -> None:
+        self.site, self.decision, self.activation, self.policy = site, decision, activation, policy
+        self.count = iter(range(sys.maxsize))
+        self.every = 1
+        self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
+        self.timed, self.timed_s = 0, 0.0  # while every call was
+        self.sampled, self.sampled_s = 0, 0.0  # from then on
+
+    def add(self, seconds: float) -> None:
+        """What one timed call took."""
+        if self.every > 1:
+            self.sampled, self.sampled_s = self.sampled + 1, self.sampled_s + seconds
+            return
+        self.timed, self.timed_s = self.timed + 1, self.timed_s + seconds
+        self.least_s = min(self.least_s, seconds)
+        if self.timed == EXACT and self.least_s < BRIEF_S:
+            self.every = STRIDE
+
+    def tally(self) -> Tally:
+        """All of them added up; the time of those that were not timed is estimated."""
+        calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
+        typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
+        decision, untimed = self.decision, max(calls - timed, 0)
+        where = ran_on(decision), str(decision.reason), decision.machine, self.site.file, self.site.line
+        seconds = self.timed_s + self.sampled_s + untimed * typical_s
+        return Tally(
+            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=decision.detail
+        )  # fmt: skip
