@@ -264,3 +264,12 @@ def test_what_it_would_do_is_explained():
     with policy(device="null", machine="trn2"):
         decision = trnpy.explain(trnpy.multi_einsum, calls)
     assert decision.flops == 2 * 64 * 64 * 100 * 100 * 300 and decision.device_s > 0
+
+
+def test_small_results_are_writeable_one_by_one_and_keep_little_alive():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 16))
+    results = trnpy.multi_einsum([("ij,jk->ik", a, b)] * 2000)
+    results[0][...] = 0
+    np.testing.assert_allclose(results[1], a @ b, rtol=1e-14)
+    assert max(c.base.nbytes for c in results if c.base is not None) <= 8 * 2**13

@@ -286,8 +286,9 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
     contractions  tuples of einsum's arguments, ``("ij,jk->ik", a, b)`` or ``(a, [0, 1], b, [1, 2], [0, 2])``
 
-    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On the host products of
-    two matrices are BLAS's, as those of ``optimize=True`` are, and as fast as a loop of ``@``. On a device
+    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On the host products
+    of two matrices are BLAS's, as those of ``optimize=True`` are, and as fast as a loop of ``@``; small ones are
+    views of one array, 64 KiB of double precision at most, which lives as long as any of them. On a device
     contractions of one subscript and dtype are one launch each: where many operands meet many, as in the loop over
     pairs of DF-MP2, one product of all; else one of stacks, those of similar shapes filled up with zeros. An array
     that several contractions share is sent once.
