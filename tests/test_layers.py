@@ -6,7 +6,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
 LEVELS = {  # a module may import its own level and those below
     "_nki": 0, "_host": 0, "_conventions": 0, "_distribution": 0, "_faults": 0,
-    "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report": 2, "_residency": 2,
+    "_blocks": 0, "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report": 2, "_residency": 2,
     "_products": 2, "_numbers": 2, "_handles": 1, "_solve": 1, "_shapes": 0, "_probes": 6, "_matched": 1,
     "_matched_stacks": 1, "_store": 0, "_locks": 0, "_tuning": 1, "_timings": 6,
     "_decisions": 3, "_dispatch": 3, "_iterations": 3, "_names": 4, "_guards": 4, "_einsum": 4, "_contraction": 4,

@@ -490,3 +490,18 @@ def test_rows_that_are_not_numpys_can_be_patched_too():
 def test_an_escape_scan_takes_milliseconds():
     with trnpy.patched():
         assert min(timeit.repeat(trnpy.patch_status, number=1, repeat=5)) < 0.1
+
+
+def test_blocks_inside_generators_may_end_in_any_order():
+    def accelerated(name):
+        with trnpy.patched(name):
+            yield
+
+    einsum, dot = np.einsum, np.dot
+    first, second = accelerated("numpy.einsum"), accelerated("numpy.dot")
+    next(first), next(second)
+    first.close()
+    assert not trnpy.is_patched("numpy.einsum") and trnpy.is_patched("numpy.dot")
+    assert np.einsum is einsum
+    second.close()
+    assert not trnpy.is_patched() and np.dot is dot

@@ -222,3 +222,17 @@ def test_none_and_auto_without_a_device_stay_on_the_host():
         with policy(device=device), trnpy.trace() as decisions:
             trnpy.matmul(a, a)
         assert [(d.on_device, d.reason) for d in decisions] == [(False, Reason.NO_DEVICE)]
+
+
+def test_blocks_inside_generators_may_end_in_any_order():
+    def settings(**changes):
+        with policy(**changes):
+            yield
+
+    before = current_policy()
+    first, second = settings(machine="trn1"), settings(precision="bf16")
+    next(first), next(second)
+    first.close()
+    assert current_policy() == replace(before, precision="bf16")
+    second.close()
+    assert current_policy() == before

@@ -452,9 +452,10 @@ def test_files_are_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     ledgers.small().to_json(link)
     assert link.is_symlink() and json.loads(path.read_text())["schema"]
     ledgers.small().to_json(new)
-    mask = os.umask(0)
-    os.umask(mask)
-    assert stat.S_IMODE(new.stat().st_mode) == 0o666 & ~mask
+    assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    new.chmod(0o640)
+    ledgers.small().to_html(new)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640
 
 
 def test_writing_to_a_device_file_does_not_replace_it():

@@ -541,3 +541,30 @@ def test_calibration_takes_less_than_a_minute(folder):
     status, out, _ = run(folder, "-m", "trnpy", "calibrate", XDG_CACHE_HOME=str(folder))
     assert status == 0
     assert int(re.search(r"measured in (\d+) s", out).group(1)) < 60
+
+
+@pytest.mark.parametrize(
+    ("program", "shown", "title"),
+    [
+        (["p.py", "--token", "s3cret"], [], "p.py (2 arguments not shown)"),
+        (["-c", "password = 's3cret'"], [], "-c (1 argument not shown)"),
+        (["-m", "p", "s3cret"], [], "-m p (1 argument not shown)"),
+        (["p.py"], [], "p.py"),
+        (["p.py", "--token", "s3cret"], ["--arguments"], "p.py --token s3cret"),
+    ],
+)
+def test_reports_do_not_show_what_the_program_was_given_unless_asked(tmp_path, program, shown, title):
+    (tmp_path / "p.py").touch()
+    assert run(tmp_path, *TRNPY, *shown, "--report", "r.json", "--html", "r.html", *program)[0] == 0
+    written = (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text()
+    assert json.loads((tmp_path / "r.json").read_text())["title"] == title
+    assert ("s3cret" in written) == bool(shown)
+
+
+def test_nothing_of_trnpys_is_imported_from_the_current_directory(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "s.py").write_text("import sys, numpy; print(sys.path[0])\n")
+    for name in ("random", "argparse", "platformdirs", "json"):  # each is imported on the way by trnpy or NumPy
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current directory')\n")
+    python = run(tmp_path, "sub/s.py")
+    assert run(tmp_path, "-m", "trnpy", "--no-report", "sub/s.py") == python == (0, f"{tmp_path / 'sub'}\n", "")

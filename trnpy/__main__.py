@@ -1,17 +1,20 @@
 """``python -m trnpy`` and the command ``trnpy``; see ``trnpy._runner``."""
 
-import os
 import sys
-
-from trnpy._runner import main
 
 
 def script() -> int:
-    """The command ``trnpy``: it finds modules where ``python -m trnpy`` finds them, not in its own directory."""
+    """Run the command line, with nothing importable from where Python puts the command it starts.
+
+    That is the current directory for ``python -m trnpy``, the directory of the script for ``trnpy``. The program gets
+    what Python would have put first for it.
+    """
     if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd()
+        del sys.path[0]
+    from trnpy._runner import main
+
     return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(script())

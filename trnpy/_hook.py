@@ -8,13 +8,13 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from trnpy import _policy, _report
+from trnpy._blocks import Blocks
 from trnpy._conventions import uncounted
 from trnpy._decisions import UNSEEN
 from trnpy._dispatch import Decision, Op, Reason, _trace, routed, small_decision
@@ -41,7 +41,8 @@ class Activation:
 
 
 NOTHING = Activation(frozenset())
-own: ContextVar[Activation | None] = ContextVar("trnpy_activation", default=None)
+blocks: Blocks[Activation] = Blocks("trnpy_activation")
+own = blocks.value
 
 
 class Process:

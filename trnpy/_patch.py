@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
 from trnpy._dispatch import Op
-from trnpy._hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, own, resolve
+from trnpy._hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, resolve
 from trnpy._locks import Lock
 from trnpy._policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
@@ -248,13 +248,15 @@ def _patched(
 ) -> Iterator[None]:
     _install(rows, rebind, exclude)
     try:
-        outer = active()
-        token = own.set(Activation(outer.names | rows.keys(), outer.exclude | exclude))
-        try:
-            with policy(**changes) if changes else contextlib.nullcontext():
-                yield
-        finally:
-            own.reset(token)
+
+        def added(outer: Activation) -> Activation:
+            return Activation(outer.names | rows.keys(), outer.exclude | exclude)
+
+        with (
+            blocks.block(Process.activation, added),
+            policy(**changes) if changes else contextlib.nullcontext(),
+        ):
+            yield
     finally:
         _uninstall(rows)
 
@@ -266,11 +268,8 @@ def original() -> Block:
 
 @contextlib.contextmanager
 def _original() -> Iterator[None]:
-    token = own.set(NOTHING)
-    try:
+    with blocks.block(Process.activation, lambda outer: NOTHING):
         yield
-    finally:
-        own.reset(token)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

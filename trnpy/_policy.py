@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from trnpy._blocks import Blocks
 from trnpy._nki.hardware import GIB, MACHINES
 
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", called as in other libraries for Trainium
@@ -143,7 +143,8 @@ class Attention:
     apart = False
 
 
-_own: ContextVar[Policy | None] = ContextVar("trnpy_policy", default=None)
+_blocks: Blocks[Policy] = Blocks("trnpy_policy")
+_own = _blocks.value
 
 
 def current_policy() -> Policy:
@@ -190,10 +191,7 @@ def policy(**changes: Any) -> Iterator[Policy]:
     ...     p.machine
     'trn3'
     """
-    new = changed(current_policy(), changes)
+    changed(current_policy(), changes)  # complain before anything is noted
     Attention.asked = Attention.apart = True
-    token = _own.set(new)
-    try:
+    with _blocks.block(process_policy(), lambda outer: changed(outer, changes)) as new:
         yield new
-    finally:
-        _own.reset(token)

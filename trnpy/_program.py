@@ -48,9 +48,9 @@ def run_code(source: str, args: list[str]) -> None:
 
 
 def _search(first: str) -> None:
-    """Put ``first`` where ``python -m trnpy`` put the current directory."""
+    """Let the program import from ``first``, before all else."""
     if not sys.flags.safe_path:
-        sys.path[0] = first
+        sys.path.insert(0, first)
 
 
 def _run(load: Callable[[], tuple[types.CodeType, types.ModuleType]]) -> None:

@@ -11,6 +11,7 @@ import heapq
 import json
 import math
 import os
+import stat
 import sys
 import time
 from collections import deque
@@ -387,8 +388,12 @@ class Ledger:
         write(path, page(self))
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the file at ``path`` in one step; with the permissions that open() would give it."""
+    """Replace the file at ``path`` in one step; a new one only its owner can read, for it names files and lines."""
     if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe: nothing to replace
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
@@ -397,7 +402,9 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     temporary = f"{target}.{os.getpid()}.{get_ident()}"
     try:
         # Names of files may hold bytes that are no UTF-8: shown escaped rather than fatal.
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as file:
+        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
+            if os.path.exists(target):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
             file.write(text)
         os.replace(temporary, target)
     except BaseException:

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _settle(parser, options)
     if (conflict := _distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
-    _record(options, " ".join(rest))
+    _record(options, _title(rest, options.arguments))
     patch_namespace("numpy")
     patch_namespace("numpy.linalg")
     after_import("scipy.linalg", lambda: patch_namespace("scipy.linalg"))
@@ -141,6 +141,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         add("--report", metavar="FILE", type=Path, help="write the report as JSON"),
         add("--html", metavar="FILE", type=Path, help="write the report as a page"),
     ]
+    add("--arguments", action="store_true", help="write the program's arguments, or its code, into the reports too")
     add("--strict", action="store_true", help="an error instead of a fallback to the host")
     add("--force", action="store_true", help="send every supported call down the device path, however small")
     add("--no-report", action="store_true", help="do not print the report")
@@ -182,6 +183,15 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             parser.error(f"--{option} {path}: expected a file in a directory that exists")
     set_process_policy(settings)
+
+
+def _title(program: Sequence[str], arguments: bool) -> str:
+    """The name of the run in its reports: arguments may be passwords, and reports are passed on."""
+    named = 2 if program[0] == "-m" else 1
+    left_out = len(program) - named
+    if arguments or not left_out:
+        return " ".join(program)
+    return f"{' '.join(program[:named])} ({left_out} argument{'s' * (left_out > 1)} not shown)"
 
 
 def _record(options: argparse.Namespace, title: str) -> None:
