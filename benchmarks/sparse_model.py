@@ -1,7 +1,7 @@
 """Sparse products and solvers on a device, modelled: against a published table, by structure, and launches per solve.
 
 Nothing here ran on a Trainium. Kernels are traced by the simulator and priced by its model; operands cross a link
-of 6 GB/s and each launch costs 0.67 ms, as published for torch-XLA (trnpy/_nki/hardware.py).
+of 7.3 GB/s and each launch costs 0.14 ms, as published for trn1 (trnpy/_nki/hardware.py).
 """
 
 from __future__ import annotations

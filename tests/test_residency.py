@@ -264,7 +264,7 @@ def test_a_resident_operand_counts_as_moved():
 
 
 def test_decisions_see_what_is_resident():
-    a = matrix(shape=(1500, 1500))
+    a = matrix(shape=(1500, 1500)).astype(np.float64)  # float32 is sent sooner than compared
     with trnpy.policy(device="null"):
         before = trnpy.explain(trnpy.matmul, a, a).device_s
         with trnpy.resident(a):

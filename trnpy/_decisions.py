@@ -15,7 +15,7 @@ from trnpy._calibration import HostRates
 from trnpy._engine import Engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._policy import HYSTERESIS, Policy
-from trnpy._precision import launches, product_s, transfer_s
+from trnpy._precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
 
 UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
 
@@ -169,11 +169,12 @@ def predict(
 ) -> tuple[float, float]:
     """Modelled seconds of the device path, and how many of them move operands.
 
-    launches + bytes over the link, but for those of operands that are there + max(engine, HBM) + what stays on
-    the host.
+    launches + bytes over the link, but for those of operands that are there, whose fingerprints are compared
+    + max(engine, HBM) + what stays on the host.
     """
     cost = counted(cost, dtype, policy, resident_bytes)
     moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
+    moved += resident_bytes / FINGERPRINT_BYTES_PER_S
     engine = product_s(cost.products, dtype, policy.precision, hardware)
     hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
     host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0

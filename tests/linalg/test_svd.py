@@ -272,7 +272,8 @@ def test_numpys_rows_have_numpys_types():
     result = forced("numpy.linalg.svd", a)
     assert type(result) is type(np.linalg.svd(a))
     check(a, result.U, result.S, result.Vh)
-    np.testing.assert_array_equal(forced("numpy.linalg.svdvals", a), result.S)  # the same products
+    values = forced("numpy.linalg.svdvals", a)  # perhaps by another method
+    np.testing.assert_allclose(values, result.S, rtol=16 * np.finfo(float).eps)
 
 
 LAYOUTS = {

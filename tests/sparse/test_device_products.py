@@ -405,7 +405,7 @@ def test_full_blocks_go_by_tiles_and_scattered_elements_by_rows():
 
 def test_the_decision_is_the_models_and_vectors_stay_at_home():
     rng = np.random.default_rng(12)
-    a, x = adopted(blocky(rng, 24, 12).tocsr()), np.ones((24 * 128, 512), "f4")
+    a, x = adopted(blocky(rng, 24, 12).astype("f8").tocsr()), np.ones((24 * 128, 512))
     with trnpy.policy(device="null"):
         with trnpy.resident(a.data):
             many = trnpy.explain(_ops.matmul, a, x)

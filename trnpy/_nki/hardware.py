@@ -4,7 +4,8 @@ Sources, all public AWS documentation unless said: ``arch`` = nki/guides/archite
 aws-neuron-sdk (Neuron 2.32); ``dma`` = nki/deep-dives/nki-dma-bandwidth-guide.rst; ``perf`` =
 nki/deep-dives/nki_perf_guide.rst; ``overview`` = nki/get-started/about/nki-dma-overview.rst; ``explorer`` =
 tools/neuron-explorer/overview-summary-page.rst; ``skills`` = neuron-agentic-development's profiling
-examples; ``seed`` = published torch-XLA measurements of trntensor on trn1.
+examples; ``seed`` = published torch-XLA measurements of trntensor on trn1; ``kiln`` and ``spectral`` = published
+measurements on trn1 with NKI 0.6, see docs/hardware.md#status-and-sources.
 No Trainium has run trnpy: every time computed from these rows is a *model*.
 """
 
@@ -103,9 +104,9 @@ TRN1 = Hardware(
     hbm_bytes_per_s=272e9,  # dma: 16 x 17 B/ns
     dma_bytes_per_s=18e9,  # perf: 32 KiB on one engine in 1 810 ns
     dma_descriptor_s=20e-9,
-    link_bytes_per_s=6e9,  # seed: 4-8 GB/s
-    unlink_bytes_per_s=5.3e9,  # seed: 16.8 MB in 3.14 ms
-    launch_s=0.67e-3,  # seed: torch-XLA dispatch floor; bare NRT is nearer 80 us
+    link_bytes_per_s=7.3e9,  # kiln: 18.45 MB in 2.53 ms
+    unlink_bytes_per_s=6.1e9,  # kiln: 18.45 MB in 3.01 ms
+    launch_s=0.14e-3,  # kiln: 137-145 us for an empty graph, answered; 94 us where launches are queued
     timing=Timing(float32_transpose_passes=4),  # no transpose mode before trn2 (arch)
 )
 
@@ -123,9 +124,9 @@ TRN2 = Hardware(
     hbm_bytes_per_s=368e9,  # dma: 16 x 23 B/ns
     dma_bytes_per_s=25.2e9,  # fitted to 1 KiB at 259 and 4 KiB at 354 GB/s a core; predicts 2 KiB at 315
     dma_descriptor_s=22.6e-9,
-    link_bytes_per_s=6e9,  # as trn1: nothing published
-    unlink_bytes_per_s=5.3e9,
-    launch_s=0.67e-3,  # third-party trn2 launches were 0.85-1.4 x those of trn1
+    link_bytes_per_s=7.3e9,  # as trn1: nothing published
+    unlink_bytes_per_s=6.1e9,
+    launch_s=0.14e-3,  # kiln: 0.13-0.14 ms
     timing=TIMING_GEN3,
 )
 
@@ -143,9 +144,9 @@ TRN3 = Hardware(
     hbm_bytes_per_s=528e9,  # dma: 16 x 33 B/ns
     dma_bytes_per_s=36e9,  # extrapolated from trn2 by the ratio of sustained rates
     dma_descriptor_s=20e-9,
-    link_bytes_per_s=6e9,
-    unlink_bytes_per_s=5.3e9,
-    launch_s=0.67e-3,
+    link_bytes_per_s=7.3e9,  # as trn1: nothing published
+    unlink_bytes_per_s=6.1e9,
+    launch_s=0.14e-3,
     timing=TIMING_GEN3,  # explorer and arch say the same of trn3
 )
 
