@@ -249,7 +249,7 @@ PAIRS = (
     (41, "E", "trn1", "register_load", "x, places", REGISTER, REGISTER_OF_A_TILE, TABLE),
     (41, "E", "trn2", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_IN_A_REGISTER, TABLE),
     (42, "E", "trn1", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE),
-    (42, "E", "trn2", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE),
+    (42, "E", "trn1", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE),
     (43, "E", "trn2", "inferred", "a, b", INFERRED, SAID, THREE),
     (44, "E", "trn2", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
     (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),

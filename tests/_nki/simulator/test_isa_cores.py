@@ -137,7 +137,7 @@ def test_what_one_core_reads_the_other_writes_after_a_barrier_only(reader, order
         if ordered:
             nisa.core_barrier(data=shared, cores=(0, 1))
         if nl.program_id(0) != reader:
-            nl.store(shared, nl.load(x))
+            nl.store(shared, nl.add(nl.load(x), 1.0))
         return out
 
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -197,7 +197,7 @@ def barrier(data=None, **options):
         (sendrecv(dst=(4, 9)), "the same shape", None, "trn2", 2),
         (sendrecv(send_to_rank=2), "an integer from 0 to 1", None, "trn2", 2),
         (sendrecv(recv_from_rank=-1), "an integer from 0 to 1", None, "trn2", 2),
-        (sendrecv(dma_engine=2), "nisa.dma_engine is needed", 10, "trn2", 2),
+        (sendrecv(dma_engine=9), "nisa.dma_engine is needed", 10, "trn2", 2),
         (sendrecv((4, 257), (4, 257), dma_engine=nisa.dma_engine.gpsimd_dma), "gpsimd_dma moves 256", None, "trn2", 2),
         (barrier(), "launch it as kernel.2.", 37, "trn2", 1),
         (barrier(cores=(0,)), "only .0, 1. is supported", 37, "trn2", 2),

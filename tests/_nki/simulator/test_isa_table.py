@@ -9,6 +9,22 @@ from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, run
 
+
+def test_members_of_enumerations_are_taken_by_their_numbers_and_others_refused_with_the_list():
+    def kernel(x):
+        tile = nl.ndarray(x.shape, x.dtype)
+        nisa.dma_copy(dst=tile, src=x, dge_mode=3)
+        nisa.tensor_copy(tile, tile, 5)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    x = np.ones((4, 4), np.float32)
+    assert [i.engine for i in run(kernel, (x,)).trace.instructions] == ["dma", "vector", "dma"]
+    for call in (lambda t: nisa.tensor_copy(t, t, 9), lambda t: nisa.tensor_copy(t, t, engine="vector")):
+        refused(lambda call=call: call(filled((4, 4))), "engine=.*0 unknown, 1 tensor, 2 scalar", 10)
+
+
 TILE, COLUMN = ((16, 8), "float32"), ((16, 1), "float32")
 BYTES, WORDS, EIGHT = ((16, 8), "uint8"), ((16, 8), "uint32"), ((16, 8), "float32")
 

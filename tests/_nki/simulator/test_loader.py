@@ -1,5 +1,6 @@
 """Tests of loading kernel files: unmodified, private, thread-safe, with their own lines in errors."""
 
+import inspect
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests._nki.simulator.kernels import KERNELS
+from trnpy._nki.simulator import neuron_dtypes
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, simulate
 from trnpy._nki.simulator.loader import load, load_kernel
@@ -108,11 +110,56 @@ def test_jit_is_that_of_0_6(tmp_path):
         ("import neuronxcc.nki as nki\n", "neuronxcc"),
         ("import nki.compiler\n", "nki.compiler is not a module"),
         ("import nki\n@nki.jit(mode='simulation')\ndef f(x):\n    return x\n", r"jit\(mode"),
+        ("import nki\n@nki.jit(platform_target='trn1')\ndef f(x):\n    return x\n", r"jit\(platform_target"),
     ],
 )
 def test_a_file_that_cannot_load_says_why(tmp_path, source, message):
     with pytest.raises(SimulatorError, match=message):
         load(write(tmp_path, source))
+
+
+def test_names_of_earlier_versions_that_kernels_still_say_are_taken(tmp_path):
+    path = write(
+        tmp_path,
+        "import inspect\nimport nki\nimport nki.isa as nisa\nimport nki.language as nl\nimport neuron_dtypes as dt\n"
+        "import neuronxcc.nki.typing as nt\nfrom nki.isa.constants import oob_mode\nimport nki.dtype\n"
+        "@nki.jit(mode='trace', debug_kernel=True)\n"
+        "def kernel(x: nt.mutable_tensor, dtype: nki.dtype = nl.bfloat16, *, scale=2.0):\n    return x\n"
+        "same = oob_mode is nisa.oob_mode and nki.dtype.float32 == nl.float32 and dt.sizeinbytes(nl.bfloat16) == 2\n"
+        "absent = hasattr(nisa, 'no_such_instruction') or hasattr(nl, 'no_such_name')\n",
+    )
+    module = load(path)
+    assert module.same and not module.absent
+    assert list(inspect.signature(module.kernel).parameters) == ["x", "dtype", "scale"]
+    assert inspect.getsource(module.kernel).startswith("@nki.jit(mode='trace'")
+    with pytest.raises(SimulatorError, match=r"nisa\.no_such_instruction is not an instruction"):
+        _ = module.nisa.no_such_instruction
+
+
+def test_packed_types_go_through_neuron_dtypes_and_back():
+    values = np.array([[0.5, -1.0, 2.0, 4.0, 6.0, 0.0, 1.5, -3.0]], np.float32)
+    for name in ("float8_e4m3fn_x4", "float8_e5m2_x4", "float4_e2m1fn_x4"):
+        packed = neuron_dtypes.static_cast(values, name)
+        assert packed.shape == (1, 2) and name in str(packed.dtype)
+        np.testing.assert_array_equal(neuron_dtypes.static_cast(packed, np.float32), values)
+        assert simulate(lambda x: x)(packed).dtype.itemsize == packed.dtype.itemsize
+    assert neuron_dtypes.static_cast(values * 100, np.int8).max() == 127
+
+
+def test_a_file_loads_again_and_finds_its_own_source(tmp_path):
+    path = write(tmp_path, "import inspect\ntext = inspect.getsource(inspect.getmodule(inspect.currentframe()))\n")
+    assert load(path).text == load(path).text == path.read_text()
+
+
+def test_a_package_without_init_files_above_is_found_by_its_full_name(tmp_path):
+    core = tmp_path / "outer" / "inner" / "core"
+    core.mkdir(parents=True)
+    for folder in (core.parent, core):
+        (folder / "__init__.py").write_text("")
+    write(core, "import nki.language as nl\nWIDTH = 5\n", "sizes.py")
+    (core / "__init__.py").write_text("from .sizes import WIDTH\n")
+    path = write(core, "from outer.inner.core.sizes import WIDTH\nfrom . import sizes\nfrom .sizes import WIDTH as W\n")
+    assert load(path).WIDTH == load(path).W == load(core / "__init__.py").WIDTH == 5
 
 
 def test_a_kernel_is_found_by_name(tmp_path):

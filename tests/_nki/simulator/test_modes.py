@@ -365,11 +365,29 @@ def test_cores_that_allocate_different_shared_tensors_are_refused():
 
 def test_cores_that_write_the_same_shared_rows_are_refused():
     def kernel(x):
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=on_chip(x))
+        out = nl.ndarray(x.shape[1:], x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=on_chip(x[nl.program_id(0)]))
         return out
 
-    refusal(Kernel(kernel)[2], values((4, 4)), rule=37)
+    x = values((2, 4, 4))
+    refusal(Kernel(kernel)[2], x, rule=37)
+    x[1] = x[0]  # equal bytes are no race
+    np.testing.assert_array_equal(simulate(Kernel(kernel)[2])(x), x[0])
+    x[1] += 1
+    noted = simulate(Kernel(kernel)[2], rules={37: "warn"}).run(x)
+    assert [note.rule for note in noted.traces[1].notes] == [37] and not noted.traces[0].notes
+    assert not simulate(Kernel(kernel)[2], rules={37: "off"}).run(x).traces[1].notes
+
+
+def test_a_core_reads_back_what_both_have_written():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out[0:2], src=on_chip(x[0:2]))
+        nisa.dma_copy(dst=out[2:4], src=on_chip(out[0:2]))
+        return out
+
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_array_equal(simulate(Kernel(kernel)[2])(x), x)
 
 
 def test_a_barrier_orders_what_two_cores_do_to_the_same_rows():

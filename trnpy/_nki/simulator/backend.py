@@ -2,7 +2,7 @@
 
 Each rule was met on real NeuronCores by users of NKI 0.6 (neuronx-cc 2.27); rules.py names the source. Checks see an
 instruction once, in the iteration of a device loop that is recorded: they are about the program, not its values.
-A kernel whose findings are listed with a reason (``Run.listed``) is noted instead of refused.
+A run may relax them (strictness.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trnpy._nki.simulator.dialects import SEVEN
-from trnpy._nki.simulator.errors import SimulatorError, source_location
-from trnpy._nki.simulator.record import Note
+from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.strictness import doubt, refuse
 from trnpy._nki.simulator.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
 GEN3 = 3
 Operands = list[tuple[str, NkiTensor]]
-
-
-def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
-    """Raise, or note what is listed for this kernel."""
-    if rule not in run.listed:
-        raise SimulatorError(message, rule=rule, file=file, line=line)
-    doubt(run, rule, message)
-
-
-def doubt(run: Run, rule: int, message: str) -> None:
-    """Note what is unproven, or listed."""
-    file, line = source_location()
-    run.notes[Note(file, line, rule, message)] = None
 
 
 def check_instruction(run: Run, opcode: str, engine: str, sources: Operands, targets: Operands) -> None:
@@ -108,7 +95,8 @@ def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool
     region = dst.region
     others = {r: n for r, n in storage.chains.items() if r != region}
     if (added and others) or any(n > 1 for n in others.values()):
-        refuse(
+        report = refuse if run.hardware.generation < GEN3 else doubt  # AWS's library has such sums, for trn2 and trn3
+        report(
             run, 42,
             f"nc_matmul: a second sum of products in the PSUM tensor of line {storage.line} before the first is read: "
             "on trn1 every sum but the last loses its first product; use a tensor for each sum",

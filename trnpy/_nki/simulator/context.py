@@ -42,7 +42,8 @@ from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
 from trnpy._nki.simulator.record import Allocation, Buffer, Engine, Instruction, Loop, Note, Operand, Trace
 from trnpy._nki.simulator.registers import VirtualRegister
 from trnpy._nki.simulator.reorder import Pending, Scheduler
-from trnpy._nki.simulator.sharing import MEETINGS
+from trnpy._nki.simulator.sharing import MEETINGS, Contested
+from trnpy._nki.simulator.strictness import UNINITIALISED, Strictness, refuse
 from trnpy._nki.simulator.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Run:
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
     domains: Domains = "refuse"  # what an activation outside its documented range does
     nki: Dialect = DEFAULT  # the front end that the kernel is for
-    listed: frozenset[int] = frozenset()  # rules of backend.py that are noted instead of refused
+    rules: Mapping[int, Strictness] = field(default_factory=dict)  # those that are not strict
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:
@@ -212,6 +213,8 @@ def issue(
             sources.append((f"{role}.index", tensor.index.source))
         if tensor.storage.scope is not None and not tensor.storage.scope.open:
             raise SimulatorError(f"{opcode}: {role} was made inside a device loop that has ended", rule=7)
+        if tensor.fault is not None:
+            raise SimulatorError(f"{opcode}: {role}: {tensor.fault}", rule=12)
         if engine != "dma" and tensor.storage.buffer != "hbm" and not tensor.checked:
             _check_access(opcode, role, tensor)
             tensor.checked = True
@@ -222,7 +225,7 @@ def issue(
     for role, tensor in sorted(unsure, key=lambda operand: operand[1].index is not None):
         _check_initialised(run, opcode, role, tensor, skip)
     if run.launch.cores.size > 1 and run.mode != "trace":
-        _check_sharing(run, opcode, sources, targets, skip)
+        compute = _check_sharing(run, opcode, sources, targets, skip, compute)
     for role, tensor in targets:
         if tensor.storage.readonly:
             raise SimulatorError(f"{opcode}: {role} is a constant or a read-only input array and cannot be written")
@@ -259,15 +262,31 @@ def _check_sharing(
     sources: list[tuple[str, NkiTensor]],
     targets: list[tuple[str, NkiTensor]],
     skip: bool,
-) -> None:
-    """Refuse what two cores do to shared HBM without an order between them."""
+    compute: Callable[[], None] | None,
+) -> Callable[[], None] | None:
+    """Refuse what two cores do to shared HBM without an order between them; bytes written twice may be equal."""
     ownership = run.launch.ownership
     for role, tensor in sources:
         if tensor.storage.shared:
-            ownership.check(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
+            why = ownership.check(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
+            if why:
+                refuse(run, 37, why)
+    contested: list[Contested] = []
     for role, tensor in targets:
         if tensor.storage.shared and opcode not in MEETINGS:
-            ownership.claim(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
+            contested += ownership.claim(tensor, f"{opcode}: {role}", run.core, run.meetings, skip)
+    if not contested or compute is None:
+        return compute
+    execute = compute
+
+    def compare() -> None:
+        before = [[np.array(view.array()).tobytes() for view in one.views] for one in contested]
+        execute()
+        for one, old in zip(contested, before, strict=True):
+            if [np.array(view.array()).tobytes() for view in one.views] != old:
+                refuse(run, 37, one.message)
+
+    return compare
 
 
 def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
@@ -363,6 +382,8 @@ def _needs_values(run: Run, sources: list[tuple[str, NkiTensor]], targets: list[
 
 def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip: bool) -> None:
     """Refuse a read of elements that nothing has written."""
+    if run.rules.get(UNINITIALISED) in ("off", "propagate"):
+        return
     written = tensor.storage.written
     view: NkiTensor | None = tensor
     if tensor.index is not None:
@@ -372,18 +393,17 @@ def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip
             table, rows, valid = rows_of(tensor, skip)
             missing = rows[valid][~written.rows(table, rows[valid])]
             if missing.size:
-                _refuse_uninitialised(opcode, role, tensor, f"row {missing[0]} of its storage")
+                _refuse_uninitialised(run, opcode, role, tensor, f"row {missing[0]} of its storage")
             return
         view = resolve_scalar(tensor, skip)
     if view is not None and not written.covers(view):
-        _refuse_uninitialised(opcode, role, tensor, f"element {list(written.first_missing(view))}")
+        _refuse_uninitialised(run, opcode, role, tensor, f"element {list(written.first_missing(view))}")
 
 
-def _refuse_uninitialised(opcode: str, role: str, tensor: NkiTensor, where: str) -> None:
+def _refuse_uninitialised(run: Run, opcode: str, role: str, tensor: NkiTensor, where: str) -> None:
     storage = tensor.storage
-    raise SimulatorError(
-        f"{opcode}: {role} is uninitialised at {where} of {tensor!r}, allocated in line {storage.line}", rule=16
-    )
+    message = f"{opcode}: {role} is uninitialised at {where} of {tensor!r}, allocated in line {storage.line}"
+    refuse(run, UNINITIALISED, message)
 
 
 def _mark(run: Run, role: str, tensor: NkiTensor, keeps: tuple[str, ...], skip: bool) -> None:

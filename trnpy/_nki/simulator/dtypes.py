@@ -44,6 +44,8 @@ STORAGE: Mapping[str, np.dtype[Any]] = MappingProxyType(
 """NumPy dtype of every device dtype; packed types are kept as the integers that hold four elements."""
 
 PACKED = frozenset(name for name in STORAGE if name.endswith("_x4"))
+PACKED_NUMPY: Mapping[str, np.dtype[Any]] = MappingProxyType({n: np.dtype([(n, STORAGE[n])]) for n in sorted(PACKED)})
+"""What tells packed arrays from integers outside of the device: a dtype of one field with the type's name."""
 INTEGERS = frozenset({"bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32"})
 FLOATS = frozenset(STORAGE) - INTEGERS - PACKED
 FP32 = np.dtype(np.float32)
@@ -54,6 +56,7 @@ TF32_DROPPED_BITS = 13  # float32 keeps 23 bits of mantissa, tfloat32 10
 _NAMES: dict[np.dtype[Any], str] = {
     **{dtype: name for name, dtype in STORAGE.items() if name not in PACKED and name not in ("tfloat32", "bool_")},
     np.dtype(np.bool_): "bool_",
+    **{dtype: name for name, dtype in PACKED_NUMPY.items()},
 }
 
 

@@ -45,6 +45,10 @@ class SimulatorError(Exception):
         return f"{self.kernel or 'kernel'} ({where}): {self.message}{rule}"
 
 
+class MissingName(SimulatorError, AttributeError):
+    """A name that a module of nki does not have: ``hasattr`` is False."""
+
+
 def source_location() -> tuple[str, int]:
     """File and line of the innermost frame that is not the simulator's own, nor of its context managers."""
     frame: FrameType | None = sys._getframe(1)

@@ -97,12 +97,12 @@ def access_pattern(
             index = Index("scalar", index_source(scalar_offset, "ap"), stride, extent, None)
     shape, strides = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
     view = NkiTensor(tensor.storage, shape, strides, int(start), name, index)
-    _check_bounds(view)
+    view.fault = _out_of_bounds(view)
     return view
 
 
-def _check_bounds(view: NkiTensor) -> None:
-    """The static part of a pattern lies inside the storage, and on chip inside its partitions."""
+def _out_of_bounds(view: NkiTensor) -> str | None:
+    """Whether the static part of a pattern leaves the storage, or on chip its partitions."""
     row = view.row_elements
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
     if view.on_chip:
@@ -112,16 +112,15 @@ def _check_bounds(view: NkiTensor) -> None:
             )
         partition, column = divmod(view.offset, row)
         if column + inner >= row or partition + view.shape[0] > view.storage.partitions:
-            raise SimulatorError(
+            return (
                 f"ap {view.get_pattern()} at offset {view.offset} leaves storage of "
-                f"{view.storage.partitions} x {row} {view.dtype}", rule=12,
-            )  # fmt: skip
-        return
+                f"{view.storage.partitions} x {row} {view.dtype}"
+            )
+        return None
     first = 0 if view.index is not None and view.index.kind == "vector" else (view.shape[0] - 1) * view.strides[0]
     if view.offset + first + inner >= row:
-        raise SimulatorError(
-            f"ap {view.get_pattern()} at offset {view.offset} leaves storage of {row} {view.dtype}", rule=12
-        )
+        return f"ap {view.get_pattern()} at offset {view.offset} leaves storage of {row} {view.dtype}"
+    return None
 
 
 def scalar_value(index: Index) -> int:

@@ -25,6 +25,7 @@ from trnpy._nki.simulator.objects import NKIObject
 from trnpy._nki.simulator.record import Buffer, Trace
 from trnpy._nki.simulator.reorder import Scheduler
 from trnpy._nki.simulator.sharing import Ownership
+from trnpy._nki.simulator.strictness import UNINITIALISED, Strictness, checked, refuse
 from trnpy._nki.simulator.tensor import NkiTensor
 
 TARGETS = {
@@ -70,6 +71,11 @@ class Kernel:
     def __name__(self) -> str:
         return self.function.__name__
 
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function, where ``inspect`` looks for a signature and a source."""
+        return self.function
+
     def __getitem__(self, lnc: Any) -> Kernel:
         degree = lnc[0] if isinstance(lnc, tuple) and len(lnc) == 1 else lnc
         if degree not in LNC_DEGREES:
@@ -89,10 +95,10 @@ class Kernel:
         return replace(self, schedule=schedule)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if CURRENT.get() is not None:
-            raise SimulatorError(
-                f"{self.__name__} is decorated with nki.jit and is called from a kernel: undecorate it", rule=5
-            )
+        run = CURRENT.get()
+        if run is not None:
+            refuse(run, 5, f"{self.__name__} is decorated with nki.jit and is called from a kernel: undecorate it")
+            return self.function(*args, **kwargs)
         return Simulation(self, self.target)(*args, **kwargs)
 
 
@@ -104,6 +110,7 @@ class Launch:
     mode: Mode
     cores: CoreGroup
     grid: bool = False
+    other: bool = False  # whether fresh memory holds the second kind of garbage
     ownership: Ownership = field(default_factory=Ownership)
     idents: Any = field(default_factory=itertools.count)
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
@@ -122,7 +129,7 @@ class Launch:
     ) -> Storage:  # fmt: skip
         """Fresh, hostile memory; none at all in trace-only mode."""
         tracing = self.mode == "trace"
-        data = None if tracing else fresh(shape, dtype)
+        data = None if tracing else fresh(shape, dtype, self.other)
         # Without data there is nothing to protect in HBM, and its shadow masks would be large.
         return Storage(
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
@@ -249,6 +256,7 @@ class Simulation:
     seed: int = 0
     domains: Domains = "refuse"
     nki: Dialect = DEFAULT
+    rules: Mapping[int, Strictness] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs: an array, or a tuple of them."""
@@ -270,13 +278,20 @@ class Simulation:
         try:
             if self.nki == PARSER:
                 _parse(kernel)
-            return self._launch(kernel, hardware, args, kwargs)
+            if self.rules.get(UNINITIALISED) != "propagate" or self.mode == "trace":
+                return self._launch(kernel, hardware, args, kwargs)[0]
+            others = self._launch(kernel, hardware, *copy.deepcopy((args, kwargs)), other=True)
+            result, launch = self._launch(kernel, hardware, args, kwargs)
+            _same_memory(result, launch, *others)
+            return result
         finally:
             KERNEL.reset(token)
 
-    def _launch(self, kernel: Kernel, hardware: Hardware, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+    def _launch(
+        self, kernel: Kernel, hardware: Hardware, args: tuple[Any, ...], kwargs: dict[str, Any], other: bool = False
+    ) -> tuple[Result, Launch]:
         cores = CoreGroup(kernel.lnc, self.seed if self.mode == "reorder" else None)
-        launch = Launch(hardware, self.mode, cores, kernel.grid)
+        launch = Launch(hardware, self.mode, cores, kernel.grid, other)
         tensors = tuple(launch.argument(value, str(position)) for position, value in enumerate(args))
         named = {key: launch.argument(value, key) for key, value in kwargs.items()}
         runs = [self._core(kernel, launch, rank) for rank in range(kernel.lnc)]
@@ -291,7 +306,7 @@ class Simulation:
         for original, flat in launch.copies:
             if original.flags.writeable:
                 original[...] = flat
-        return Result(outputs, traces)
+        return Result(outputs, traces), launch
 
     def _core(self, kernel: Kernel, launch: Launch, rank: int) -> Run:
         rng = np.random.default_rng([self.seed, rank])
@@ -299,8 +314,35 @@ class Simulation:
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
             scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
-            listed=frozenset(kernel.listed),
+            rules={**dict.fromkeys(kernel.listed, "warn"), **self.rules},
         )  # fmt: skip
+
+
+def _same_memory(result: Result, launch: Launch, other: Result, others: Launch) -> None:
+    """Refuse results that differ with what uninitialised memory holds."""
+    pairs = list(zip(_flat(result.outputs), _flat(other.outputs), strict=True))
+    named = [(f"output {at}", a, b) for at, (a, b) in enumerate(pairs)]
+    named += [
+        (f"argument {s.name}", s.data.view(STORAGE[s.dtype]).reshape(s.shape), t.data.view(STORAGE[t.dtype]))
+        for s, t in zip(launch.arguments, others.arguments, strict=True)
+        if s.data is not None and t.data is not None
+    ]
+    for name, a, b in named:
+        if a.tobytes() != b.tobytes():
+            raw = [np.ascontiguousarray(x).view(np.uint8).reshape(a.size, -1) for x in (a, b)]
+            first = int((raw[0] != raw[1]).any(axis=1).argmax())
+            place = [int(i) for i in np.unravel_index(first, a.shape)]
+            values = f"{a.reshape(-1)[first]} or {b.reshape(-1)[first]}"
+            raise SimulatorError(
+                f"{name} at {place} depends on memory that nothing wrote: it is {values}, as that memory is filled",
+                rule=UNINITIALISED,
+            )
+
+
+def _flat(outputs: Any) -> list[Array]:
+    if isinstance(outputs, tuple):
+        return [array for one in outputs for array in _flat(one)]
+    return [] if outputs is None else [outputs]
 
 
 def _parse(kernel: Kernel) -> None:
@@ -371,18 +413,21 @@ def simulate(
     seed: int = 0,
     domains: Domains = "refuse",
     nki: Dialect = DEFAULT,
+    rules: Mapping[int, Strictness] | None = None,
 ) -> Simulation:
     """``simulate(kernel)(*arrays)``.
 
     target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
     no memory for HBM, "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
     perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
-    documented range in the trace instead of refusing it. ``nki``: the front end whose refusals hold.
+    documented range in the trace instead of refusing it. ``nki``: the front end whose refusals hold. ``rules``:
+    numbers of rules and "strict", "warn" or "off"; rule 16 also "propagate": uninitialised data may be read as long as
+    no output depends on it, which a second run with other garbage decides.
     """
     machine(target)
     if nki not in DIALECTS:
         raise SimulatorError(f"nki {nki!r}: expected one of {', '.join(DIALECTS)}")
-    return Simulation(kernel, target, mode, perturb_fp32, seed, domains, nki)
+    return Simulation(kernel, target, mode, perturb_fp32, seed, domains, nki, checked(rules))
 
 
 def run(kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any) -> Result:

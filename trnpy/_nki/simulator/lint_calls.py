@@ -104,7 +104,8 @@ def _names(function: Function, module: Module) -> Iterator[Violation]:
         if isinstance(decorator, ast.Call) and is_jit(decorator, module):
             for keyword in decorator.keywords:
                 if keyword.arg in ("mode", "platform_target", "debug_kernel"):
-                    yield decorator, 10, "E", f"nki.jit({keyword.arg}=) was removed in 0.3"
+                    how: Severity = "E" if keyword.arg == "platform_target" else "W"
+                    yield decorator, 10, how, f"nki.jit({keyword.arg}=) was removed in 0.3"
 
 
 def _arithmetic(node: ast.expr, register: str, counter: bool) -> Iterator[Violation]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import inspect
 import itertools
 import re
 import sys
@@ -20,24 +21,29 @@ from typing import Any
 
 from trnpy._nki import kernels
 from trnpy._nki.kernels.listed import LISTED
-from trnpy._nki.simulator import collectives, isa, language
+from trnpy._nki.simulator import collectives, isa, language, neuron_dtypes
 from trnpy._nki.simulator.context import DEFAULT_TARGET
+from trnpy._nki.simulator.dtypes import STORAGE
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, simulate
 
 OWN = Path(kernels.__file__).resolve().parent
 NKI_VERSION = "0.6.0"
-REMOVED_JIT_OPTIONS = ("mode", "platform_target", "debug_kernel")
+JIT_MODES = ("auto", "trace", "jax", "torchxla")  # what kernels written before 0.4 still say; nothing depends on it
 INIT = "__init__.py"
 _SERIAL = itertools.count()
-IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc)\b", re.MULTILINE)
+IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc|neuron_dtypes)\b", re.MULTILINE)
 
 
 def jit(function: Any = None, **options: Any) -> Any:
-    """``nki.jit``, with or without arguments: a kernel that runs on the simulator when called."""
-    for option in REMOVED_JIT_OPTIONS:
-        if option in options:
-            raise SimulatorError(f"nki.jit({option}=...) does not exist any more: set the target of the run", rule=10)
+    """``nki.jit``, with or without arguments: a kernel that runs on the simulator when called.
+
+    ``mode`` and ``debug_kernel`` of earlier versions change nothing; the lint names them.
+    """
+    if "platform_target" in options:
+        raise SimulatorError("nki.jit(platform_target=...) does not exist any more: set the target of the run", rule=10)
+    if options.get("mode", "auto") not in JIT_MODES:
+        raise SimulatorError(f"nki.jit(mode={options['mode']!r}) does not exist any more: call nki.simulate", rule=10)
     if function is None:
         return lambda f: jit(f, **options)
     return function if isinstance(function, Kernel) else Kernel(function)
@@ -46,17 +52,22 @@ def jit(function: Any = None, **options: Any) -> Any:
 @cache
 def nki_modules() -> dict[str, ModuleType]:
     """The simulator under the names of the nki package; built once, registered nowhere."""
-    nki, typing = ModuleType("nki"), ModuleType("nki.typing")
+    nki, typing, dtype = ModuleType("nki"), ModuleType("nki.typing"), ModuleType("nki.dtype")
     modules: dict[str, ModuleType] = {
         "nki": nki,
         "nki.language": language,
         "nki.isa": isa,
+        "nki.isa.constants": isa.constants,
         "nki.collectives": collectives,
         "nki.typing": typing,
+        "nki.dtype": dtype,
+        "neuron_dtypes": neuron_dtypes,
+        "neuronxcc.nki.typing": typing,  # of the dialect before 0.4, which kernels import for annotations
     }
-    typing.tensor = language.NkiTensor  # type: ignore[attr-defined]
+    typing.tensor = typing.mutable_tensor = language.NkiTensor  # type: ignore[attr-defined]
+    vars(dtype).update({name: name for name in STORAGE})
     for name, module in modules.items():
-        if name != "nki":
+        if name.startswith("nki.") and name.count(".") == 1:
             setattr(nki, name.removeprefix("nki."), module)
     vars(nki).update(jit=jit, simulate=simulate, __version__=NKI_VERSION, __path__=[])
     return modules
@@ -67,12 +78,12 @@ class Loader:
     """One load: the private modules of a kernel file and of the kernel files it imports."""
 
     folder: Path
-    loaded: dict[str, ModuleType] = field(default_factory=dict)
+    loaded: dict[Path, ModuleType] = field(default_factory=dict)
 
     def file(self, path: Path, name: str) -> ModuleType:
         """Execute a file as module ``name``."""
-        if name in self.loaded:
-            return self.loaded[name]
+        if path in self.loaded:
+            return self.loaded[path]
         try:
             source = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -87,13 +98,16 @@ class Loader:
         module.__file__ = str(path)
         module.__package__ = name if path.name == INIT else name.rpartition(".")[0]
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
-        self.loaded[name] = module
+        if path.name == INIT:
+            module.__path__ = [str(path.parent)]
+        self.loaded[path] = module
         # dataclasses looks its class's module up while it decorates; the name is this load's own.
         sys.modules[module.__name__] = module
         try:
             exec(code, vars(module))
         finally:
             del sys.modules[module.__name__]
+            inspect.modulesbyfile.pop(str(path), None)  # or the next load gets this name
         return module
 
     def _import(
@@ -103,6 +117,8 @@ class Loader:
         top = name.partition(".")[0]
         if level == 0 and top == "nki":
             return self._nki(name, fromlist)
+        if level == 0 and name in (shared := nki_modules()):
+            return shared[name] if fromlist else _package(name, shared[name])
         if level == 0 and top == "neuronxcc":
             raise SimulatorError("neuronxcc.nki is the dialect before 0.4: import nki", rule=3)
         if level:
@@ -116,15 +132,7 @@ class Loader:
         for member in fromlist or ():
             if not hasattr(module, member) and self._beside(f"{name}.{member}") is not None:
                 setattr(module, member, self._import(f"{name}.{member}", fromlist=(member,)))
-        if fromlist or "." not in name:
-            return module
-        outer = ModuleType(top)
-        inner = outer
-        for part in name.split(".")[1:-1]:
-            setattr(inner, part, ModuleType(part))
-            inner = getattr(inner, part)
-        setattr(inner, name.rpartition(".")[2], module)
-        return outer
+        return module if fromlist else _package(name, module)
 
     def _nki(self, name: str, fromlist: Any) -> ModuleType:
         modules = nki_modules()
@@ -136,8 +144,15 @@ class Loader:
 
     def _beside(self, name: str) -> Path | None:
         """The file of a module below the folder of this load."""
-        place = self.folder.joinpath(*name.split("."))
-        return next((file for file in (place.with_suffix(".py"), place / INIT) if file.is_file()), None)
+        top, *below = name.split(".")
+        # A folder above that has the name itself: a package without an __init__.py.
+        above = next((folder.parent for folder in (self.folder, *self.folder.parents) if folder.name == top), None)
+        for root in filter(None, (self.folder, above)):
+            place = root.joinpath(top, *below)
+            for file in (place.with_suffix(".py"), place / INIT):
+                if file.is_file():
+                    return file
+        return None
 
     def _kernel_file(self, name: str, relative: bool) -> Path | None:
         """The file to load privately for an import, None for an ordinary module.
@@ -162,6 +177,19 @@ class Loader:
         return origin if _imports_nki(origin) else None
 
 
+def _package(name: str, module: ModuleType) -> ModuleType:
+    """What ``import a.b.c`` binds to ``a``: empty packages around the module."""
+    top, *parts = name.split(".")
+    if not parts:
+        return module
+    outer = inner = ModuleType(top)
+    for part in parts[:-1]:
+        setattr(inner, part, ModuleType(part))
+        inner = getattr(inner, part)
+    setattr(inner, parts[-1], module)
+    return outer
+
+
 def _imports_nki(path: Path) -> bool:
     return IMPORTS_NKI.search(path.read_text(errors="replace")) is not None
 
@@ -173,6 +201,8 @@ def load(path: str | Path) -> ModuleType:
     """
     file = Path(path).resolve()
     folder, name = file.parent, file.stem
+    if file.name == INIT:
+        folder, name = folder.parent, folder.name
     while (folder / INIT).is_file():  # a file of a package keeps its place in it, for relative imports
         folder, name = folder.parent, f"{folder.name}.{name}"
     return Loader(folder).file(file, name)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 CACHE_RATIO = 4  # float32 copies of an 8-bit tile
 HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory; read only when the shadow mask allows it
+OTHER_FLOAT, OTHER_INTEGER = 32.0, 0x31  # of a second run, whose outputs must not tell; 32 is in every float type
 
 
 class Marks:
@@ -92,6 +93,11 @@ class Marks:
         if self._mask is None:
             return False
         return bool(self._view(tensor).any())
+
+    def within(self, other: Marks, tensor: NkiTensor) -> bool:
+        """True when every element of the tensor that is in this set is in the other, too."""
+        mine, its = (m._view(tensor).reshape(*tensor.shape, -1) for m in (self, other))
+        return not bool((mine.any(-1) & ~its.all(-1)).any())
 
     def mask(self, tensor: NkiTensor) -> Mask:
         """Which elements of the tensor are in the set, shaped like it."""
@@ -197,13 +203,13 @@ class Storage:
         self.cache[key] = copy
 
 
-def fresh(shape: tuple[int, ...], dtype: str) -> Array:
-    """Bytes of a new allocation: NaN for floats, a recognisable pattern for integers."""
+def fresh(shape: tuple[int, ...], dtype: str, other: bool = False) -> Array:
+    """Bytes of a new allocation: NaN for floats, a recognisable pattern for integers; or ``other`` ones."""
     storage = STORAGE[dtype]
     size = _product(shape)
     if is_float(dtype) and dtype not in PACKED:
-        return np.full(size, np.nan, storage).view(np.uint8)
-    return np.full(size * storage.itemsize, HOSTILE_INTEGER, np.uint8)
+        return np.full(size, OTHER_FLOAT if other else np.nan, storage).view(np.uint8)
+    return np.full(size * storage.itemsize, OTHER_INTEGER if other else HOSTILE_INTEGER, np.uint8)
 
 
 def _product(shape: Iterable[int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 from trnpy._nki.simulator.context import DEFAULT_TARGET, Mode
 from trnpy._nki.simulator.cores import CoreGroup
 from trnpy._nki.simulator.launch import Result, run
+from trnpy._nki.simulator.strictness import Strictness
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ def run_ranks(
     target: str = DEFAULT_TARGET,
     mode: Mode = "run",
     seed: int = 0,
+    rules: Mapping[int, Strictness] | None = None,
 ) -> list[Result]:
     """Run a kernel once per element of ``arguments``, its positional arguments there, as ranks 0, 1, ...
 
@@ -51,7 +53,7 @@ def run_ranks(
     def body(rank: int, args: tuple[Any, ...]) -> Result:
         token = _WORLD.set(World(ranks, rank))
         try:
-            return run(kernel, args, target=target, mode=mode, seed=seed)
+            return run(kernel, args, target=target, mode=mode, seed=seed, rules=rules)
         finally:
             _WORLD.reset(token)
 

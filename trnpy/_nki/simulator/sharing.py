@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.indirect import resolve_scalar, rows_of
 from trnpy._nki.simulator.memory import Marks
 from trnpy._nki.simulator.tensor import NkiTensor
 
 MEETINGS = frozenset({"sendrecv", "core_barrier"})
+
+
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """A write to what another core has touched: no race if it leaves every byte as it is."""
+
+    message: str
+    views: tuple[NkiTensor, ...]
+
+
 Touched = dict[tuple[int, int], tuple[int, Marks]]  # by storage and core: meetings so far, elements since the last
 
 
@@ -25,29 +34,43 @@ class Ownership:
     read: Touched = field(default_factory=dict)
     written: Touched = field(default_factory=dict)
 
-    def check(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
-        """Check a read, and remember it."""
-        _refuse(self.written, "writes", tensor, role, core, meetings, skip)
+    def check(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> str | None:
+        """Remember a read; what is wrong with it, if anything.
+
+        What both cores have written is equal (see ``claim``): a core may read what it wrote itself.
+        """
+        count, own = self.written.get((tensor.storage.ident, core), (-1, None))
+        mine = own if count == meetings else None
+        why = _conflict(self.written, "writes", tensor, role, core, meetings, skip, mine)
         _remember(self.read, tensor, core, meetings, skip)
+        return why
 
-    def claim(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
-        """Check a write, and remember it."""
-        _refuse(self.written, "writes", tensor, role, core, meetings, skip)
-        _refuse(self.read, "reads", tensor, role, core, meetings, skip)
+    def claim(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> list[Contested]:
+        """Remember a write; what of it must leave the bytes as they are."""
+        found = [
+            _conflict(touched, verb, tensor, role, core, meetings, skip)
+            for touched, verb in ((self.written, "writes"), (self.read, "reads"))
+        ]
         _remember(self.written, tensor, core, meetings, skip)
+        views = tuple(_static(tensor, skip))
+        return [Contested(message, views) for message in found if message]
 
 
-def _refuse(touched: Touched, verb: str, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> None:
-    """Refuse an access to what another core has touched since the last meeting."""
+def _conflict(
+    touched: Touched, verb: str, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool,
+    own: Marks | None = None,
+) -> str | None:  # fmt: skip
+    """The refusal of an access to what another core, and not this one, has touched since the last meeting."""
     for (storage, owner), (count, marks) in touched.items():
         if storage != tensor.storage.ident or owner == core or count != meetings:
             continue
-        if any(marks.touches(view) for view in _static(tensor, skip)):
-            raise SimulatorError(
-                f"{role} {tensor!r} overlaps what core {owner} {verb}, and nothing orders core {core} after it: "
-                "put a core_barrier between them",
-                rule=37,
-            )
+        for view in _static(tensor, skip):
+            if marks.touches(view) and not (own is not None and marks.within(own, view)):
+                return (
+                    f"{role} {tensor!r} overlaps what core {owner} {verb}, and nothing orders core {core} after it: "
+                    "put a core_barrier between them"
+                )
+    return None
 
 
 def _remember(touched: Touched, tensor: NkiTensor, core: int, meetings: int, skip: bool) -> None:

@@ -34,7 +34,7 @@ class NkiTensor:
 
     __slots__ = (
         "_array", "_covers", "_operand", "_region", "checked",
-        "dtype", "index", "itemsize", "offset", "shape", "storage", "strides",
+        "dtype", "fault", "index", "itemsize", "offset", "shape", "storage", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +45,7 @@ class NkiTensor:
         offset: int,
         dtype: str,
         index: Index | None = None,
+        fault: str | None = None,
     ) -> None:
         self.storage = storage
         self.shape = shape
@@ -57,6 +58,7 @@ class NkiTensor:
         self._covers: bool | None = None
         self._region: Region | None = None
         self._operand: Operand | None = None
+        self.fault = fault  # why no instruction may touch it: a view out of range, which may be made and left unused
         self.checked = False  # by the instruction funnel, once per view
         if len(shape) > MAX_DIMS:
             raise SimulatorError(f"a view of {len(shape)} dimensions {shape}: at most {MAX_DIMS}", rule=12)
@@ -239,7 +241,7 @@ class NkiTensor:
     def relaid(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
         """Another layout over the same storage; keeps dtype, index and, unless given, offset."""
         start = self.offset if offset is None else offset
-        return NkiTensor(self.storage, tuple(shape), tuple(strides), start, self.dtype, self.index)
+        return NkiTensor(self.storage, tuple(shape), tuple(strides), start, self.dtype, self.index, self.fault)
 
     def _dim(self, dim: int, what: str, partition_allowed: bool = False) -> int:
         if not isinstance(dim, int) or not -self.ndim <= dim < self.ndim:
@@ -298,7 +300,7 @@ class NkiTensor:
                 shape, strides = [1], [1]
         if dynamic:
             at = Index("scalar", index_source(index, "select"), stride, extent, None)
-            return NkiTensor(self.storage, tuple(shape), tuple(strides), self.offset, self.dtype, at)
+            return NkiTensor(self.storage, tuple(shape), tuple(strides), self.offset, self.dtype, at, self.fault)
         if not isinstance(index, (int, np.integer)) or not 0 <= index < extent:
             raise SimulatorError(
                 f"index {index!r} of dimension {dim} of {self.shape}: need 0 <= index < {extent}", rule=12
@@ -312,7 +314,7 @@ class NkiTensor:
             raise SimulatorError("vector_select on a view that is already addressed through indices", rule=19)
         rows = index_rows(vector_offset)
         at = Index("vector", vector_offset, self.strides[0], self.shape[0], 0)
-        return NkiTensor(self.storage, (rows, *self.shape[1:]), self.strides, self.offset, self.dtype, at)
+        return NkiTensor(self.storage, (rows, *self.shape[1:]), self.strides, self.offset, self.dtype, at, self.fault)
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         if sorted(dims) != list(range(self.ndim)):
@@ -425,7 +427,7 @@ class NkiTensor:
             raise SimulatorError("view(dtype) after a dynamic select", rule=19)
         old, new = self.itemsize, STORAGE[name].itemsize
         if old == new:
-            return NkiTensor(self.storage, self.shape, self.strides, self.offset, name)
+            return NkiTensor(self.storage, self.shape, self.strides, self.offset, name, fault=self.fault)
         contiguous = self.strides[-1] == 1 or self.shape[-1] == 1
         others = [self.offset * old, *(s * old for s in self.strides[:-1])]
         if not contiguous or self.shape[-1] * old % new or any(o % new for o in others):
@@ -434,7 +436,7 @@ class NkiTensor:
             )
         shape = (*self.shape[:-1], self.shape[-1] * old // new)
         strides = (*(s * old // new for s in self.strides[:-1]), 1)
-        return NkiTensor(self.storage, shape, strides, self.offset * old // new, name)
+        return NkiTensor(self.storage, shape, strides, self.offset * old // new, name, fault=self.fault)
 
     reinterpret_cast = view
 

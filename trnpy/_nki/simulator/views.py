@@ -51,6 +51,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     drop: list[int] = []
     shape, strides, offset = list(tensor.shape), list(tensor.strides), tensor.offset
     dynamic: tuple[Any, int, int] | None = None  # register, stride, extent
+    fault = tensor.fault
     fixed = -1 if tensor.index is None or tensor.index.dim is None else tensor.index.dim
     for dim, k in enumerate(keys):
         if isinstance(k, slice) and k == slice(None):
@@ -76,7 +77,8 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
             shape[dim] = 1
             drop.append(dim)
         elif isinstance(k, slice):
-            start, count, step = _slice(k, shape[dim], dim, tensor)
+            start, count, step, outside = _slice(k, shape[dim], dim, tensor)
+            fault = fault or outside
             offset += start * strides[dim]
             shape[dim], strides[dim] = count, strides[dim] * step
         elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
@@ -97,6 +99,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
         drop.pop()
     kept = [dim for dim in range(tensor.ndim) if dim not in drop]
     view = tensor.relaid([shape[d] for d in kept], [strides[d] for d in kept], offset)
+    view.fault = fault
     if dynamic is not None:
         from trnpy._nki.simulator.indirect import Index
 
@@ -104,8 +107,8 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     return view
 
 
-def _slice(k: slice, extent: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int]:
-    """First element, count and step; unlike Python's, a slice beyond the tensor is an error."""
+def _slice(k: slice, extent: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, str | None]:
+    """First element, count, step, and why no instruction may use it: unlike Python's, a slice is not cut short."""
     for bound in (k.start, k.stop, k.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, np.integer))):
             raise SimulatorError(
@@ -117,13 +120,13 @@ def _slice(k: slice, extent: int, dim: int, tensor: NkiTensor) -> tuple[int, int
     start = 0 if k.start is None else int(k.start)
     stop = extent if k.stop is None else int(k.stop)
     start, stop = (start + extent if start < 0 else start), (stop + extent if stop < 0 else stop)
+    fault = None
     if not 0 <= start < stop <= extent:
-        raise SimulatorError(
-            f"slice {k.start}:{k.stop} is out of bounds or empty for dimension {dim} of {tensor.shape}", rule=12
-        )
+        fault = f"slice {k.start}:{k.stop} is out of bounds or empty for dimension {dim} of {tensor.shape}"
+        start, stop = min(max(start, 0), extent - 1), max(stop, start + 1)
     if dim == 0 and step != 1 and tensor.on_chip:
         raise SimulatorError(f"slice step {step} on the partition dimension: partitions are contiguous", rule=12)
-    return start, -(-(stop - start) // step), step
+    return start, -(-(stop - start) // step), step, fault
 
 
 def merge_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:

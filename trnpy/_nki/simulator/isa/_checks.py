@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NoReturn, cast
+from enum import Enum
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from trnpy._nki.simulator.ops import ACTIVATIONS, ALIASES, ALU, NO_SUCH_INSTRUCT
 from trnpy._nki.simulator.record import Engine as EngineName
 from trnpy._nki.simulator.tensor import NkiTensor
 
+E = TypeVar("E", bound=Enum)
 INT32 = frozenset({"int32", "uint32"})
 FLOAT32 = frozenset({"float32"})
 
@@ -37,10 +39,19 @@ def needs_generation(instruction: str, needed: int, what: str = "the instruction
         refuse(instruction, f"{what} needs NeuronCore-v{needed} (trn{needed - 1}); the target is {hardware().name}", 30)
 
 
+def member(instruction: str, role: str, value: Any, kind: type[E]) -> E:
+    """A member of an enumeration; its number is taken, too, as the compiler takes it."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value in {m.value for m in kind}:
+        return kind(value)
+    names = ", ".join(f"{m.value} {m.name}" for m in kind)
+    refuse(instruction, f"{role}={value!r}; a member of nisa.{kind.__name__} is needed: {names}", 10)
+
+
 def one_engine(instruction: str, engine: Any, allowed: Collection[str], default: EngineName) -> EngineName:
     """The engine asked for, if the instruction runs there; ``default`` for unknown."""
-    if not isinstance(engine, Engine):
-        refuse(instruction, f"engine={engine!r}; a member of nisa.engine is needed", 10)
+    engine = member(instruction, "engine", engine, Engine)
     if engine is Engine.unknown:
         return default
     if engine.name not in allowed:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._nki.simulator.context import hardware
+from trnpy._nki.simulator.context import current, hardware
 from trnpy._nki.simulator.dtypes import Array
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.memory import Mask
+from trnpy._nki.simulator.strictness import refuse
 from trnpy._nki.simulator.tensor import NkiTensor
 
 ONE_THREAD_PRODUCTS = 2**19  # multiplications; OpenBLAS uses threads beyond (measured with 0.3.31)
@@ -52,9 +53,9 @@ def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Ma
         return True
     if accumulate or foreign:
         found = "that another instruction than nc_matmul wrote" if foreign else "that no matrix product has started"
-        raise SimulatorError(
-            f"{opcode}: accumulation onto PSUM {found} is undefined; start with accumulate=False", rule=24
-        )
+        message = f"{opcode}: accumulation onto PSUM {found} is undefined; start with accumulate=False"
+        refuse(current(), 24, message)
+        return written.mask(dst)
     return products.mask(dst)
 
 

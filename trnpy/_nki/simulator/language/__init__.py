@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.errors import MissingName
 from trnpy._nki.simulator.language import _control, _creation, _elementwise, _reduction
 from trnpy._nki.simulator.language._tile_size import TileSize
 from trnpy._nki.simulator.names import MemoryRegion
@@ -61,4 +61,4 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     hint = f": {REMOVED[name]}" if name in REMOVED else ""
-    raise SimulatorError(f"nl.{name} does not exist in NKI 0.6{hint}", rule=10)
+    raise MissingName(f"nl.{name} does not exist in NKI 0.6{hint}", rule=10)

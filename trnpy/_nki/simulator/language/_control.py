@@ -12,6 +12,7 @@ from trnpy._nki.simulator.dialects import SEVEN
 from trnpy._nki.simulator.errors import SimulatorError, source_location
 from trnpy._nki.simulator.names import MemoryRegion
 from trnpy._nki.simulator.registers import NkiScalar, VirtualRegister
+from trnpy._nki.simulator.strictness import doubt
 from trnpy._nki.simulator.views import DynamicSlice
 
 __all__ = [
@@ -59,7 +60,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     run = current()
     values, executions = _trips(run, lower, upper, step, "fori_loop")
     if run.recording and isinstance(lower, int) and isinstance(upper, int):
-        backend.doubt(run, 9, "the compiler may unroll a loop with constant bounds: pass nisa.register_alloc(bound)")
+        doubt(run, 9, "the compiler may unroll a loop with constant bounds: pass nisa.register_alloc(bound)")
     registers = [b for b in (lower, upper) if isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar)]
     scalars = run.nki == SEVEN and not registers
     with _device_loop(run) as record:
