@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks._measure import gate
+from trnpy._engine.precision import COMBINE_S, SPLIT_S
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels import ao_to_mo_reference, mp2_energy_reference
 from trnpy._nki.kernels.parameters import for_digits
@@ -18,7 +19,6 @@ from trnpy._nki.simulator.cost import Cost, price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.runtime import kernel
 from trnpy._nki.simulator.table import print_table
-from trnpy._precision import COMBINE_S, SPLIT_S
 from trnpy.chem import _pairs
 from trnpy.chem._transform import FIRST, SECOND
 from trnpy.chem.dfmp2 import DIGITS

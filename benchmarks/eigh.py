@@ -18,7 +18,7 @@ import scipy.linalg
 
 import trnpy.linalg
 from benchmarks._measure import gate, header
-from trnpy._engine import HOST, DeviceEngine
+from trnpy._engine.engines import HOST, DeviceEngine
 from trnpy._nki.hardware import TRN2, Hardware
 from trnpy._nki.kernels.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer

@@ -25,7 +25,7 @@ import scipy.linalg
 import trnpy
 import trnpy.linalg
 from benchmarks._measure import gate, header, measured
-from trnpy._dispatch import accelerated
+from trnpy._call.dispatch import accelerated
 from trnpy.linalg._ops import NUMPY_OPS
 
 LIMIT = 1.02  # trnpy over SciPy, of calls from FROM_S upward

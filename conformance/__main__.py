@@ -15,7 +15,7 @@ from conformance._listed import FOLDER, load
 from conformance._plugin import Plugin
 from conformance._redirect import Redirection
 from conformance._suites import SUITES, Suite, broken
-from trnpy._policy import current_policy, set_process_policy
+from trnpy._settings.policy import current_policy, set_process_policy
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,10 +13,10 @@ import pytest
 
 from conformance._listed import Entry, match
 from conformance._redirect import Redirection
-from trnpy import _report
-from trnpy._dispatch import Decision, Reason
-from trnpy._engine import current_engine
-from trnpy._policy import current_policy
+from trnpy._call.dispatch import Decision, Reason
+from trnpy._engine.engines import current_engine
+from trnpy._report import ledger
+from trnpy._settings.policy import current_policy
 
 NOTHING_FORCED = 6  # exit code: a forced run that never took the device path; pytest's own end at 5
 FAULTS = (Reason.ERROR, Reason.OOM)  # of an engine that has none: a bug in an algorithm
@@ -75,11 +75,11 @@ class Plugin:
             engine.health.faults = 0  # of the test before
         recorder = Recorder()
         item.stash[CALLS] = recorder.decisions
-        previous, _report.Process.ledger = _report.Process.ledger, recorder
+        previous, ledger.Process.ledger = ledger.Process.ledger, recorder
         try:
             return (yield)
         finally:
-            _report.Process.ledger = previous
+            ledger.Process.ledger = previous
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from trnpy._dispatch import Op, accelerated
+from trnpy._call.dispatch import Op, accelerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def _numpy_linalg() -> list[Name]:
 
 
 def _numpy(*names: str) -> list[Name]:
-    from trnpy import _ops
+    from trnpy._einsum import rows
 
-    return [name for name in _rows(_ops.OPS) if name.name.rpartition(".")[2] in names]
+    return [name for name in _rows(rows.OPS) if name.name.rpartition(".")[2] in names]
 
 
 # Of 15,000 tests of arrays, the classes that call products.

@@ -6,7 +6,7 @@
 import pytest
 from hypothesis import settings
 
-from trnpy._calibration import current_rates
+from trnpy._settings.host_rates import current_rates
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)

@@ -4,11 +4,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trnpy._dispatch import Reason
-from trnpy._engine import HostEngine
+from trnpy._call.dispatch import Reason
+from trnpy._engine.engines import HostEngine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
-from trnpy._policy import current_policy
+from trnpy._settings.policy import current_policy
 
 
 class _Double(HostEngine):

@@ -13,7 +13,7 @@ import trnpy
 import trnpy.chem
 import trnpy.linalg
 import trnpy.sparse
-from trnpy._dispatch import accelerated
+from trnpy._call.dispatch import accelerated
 from trnpy.linalg._ops import NUMPY_OPS
 
 NUMPYS = {op.name: accelerated(op) for op in NUMPY_OPS}

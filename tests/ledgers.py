@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from trnpy._dispatch import Decision, Reason
-from trnpy._report import Ledger
+from trnpy._call.dispatch import Decision, Reason
+from trnpy._report.ledger import Ledger
 
 OPENED = 100.0  # perf_counter seconds
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._dispatch import Reason
-from trnpy._patch import _select
-from trnpy._policy import process_policy
+from trnpy._call.dispatch import Reason
+from trnpy._patch.patch import _select
+from trnpy._settings.policy import process_policy
 
 NAMES = sorted(_select(None))
 A = np.array([[2.0, 1.0], [1.0, 3.0]])

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy._dispatch import accelerated
-from trnpy._engine import engine
-from trnpy._ops import OPS as NUMPY_PRODUCTS
+from trnpy._call.dispatch import accelerated
+from trnpy._einsum.rows import OPS as NUMPY_PRODUCTS
+from trnpy._engine.engines import engine
 from trnpy.linalg._ops import NUMPY_OPS
 from trnpy.linalg._ops import OPS as SCIPY_LINALG
 

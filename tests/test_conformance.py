@@ -86,8 +86,8 @@ def test_a_forced_run_that_forces_nothing_is_not_a_success() -> None:
 
 
 def test_a_hosts_result_does_not_hide_an_error_of_the_device_path() -> None:
-    start = "import sys; from trnpy import _engine; from conformance.__main__ import main; "
-    broken = start + "_engine.HOST.matmul = None; sys.exit(main(sys.argv[1:]))"
+    start = "import sys; from trnpy._engine import engines; from conformance.__main__ import main; "
+    broken = start + "engines.HOST.matmul = None; sys.exit(main(sys.argv[1:]))"
     test = "scipy/linalg/tests/test_decomp.py::TestEigh::test_eigvalsh_new_args"
     for code, message in ((start + "sys.exit(main(sys.argv[1:]))", "1 passed"), (broken, "hid an error")):
         assert message in launch("-c", code, "scipy.linalg", test, "--forced")[1]

@@ -11,8 +11,8 @@ import scipy.sparse
 from doubles import RecordingEngine
 
 import trnpy
-from trnpy import _conventions
-from trnpy._engine import engine
+from trnpy._base import conventions
+from trnpy._engine.engines import engine
 
 RNG = np.random.default_rng(0)
 STACK = RNG.standard_normal((200, 4, 4)) + 4 * np.eye(4)
@@ -97,8 +97,8 @@ def test_results_take_the_form_of_the_installed_functions(kind, value):
     def kinds(x):
         return (type(x), *map(kinds, x)) if isinstance(x, (list, tuple)) else (type(x), getattr(x, "dtype", None))
 
-    pattern = _conventions.form(made(kind), (np.ones((5, 5)),), {})
-    assert kinds(_conventions.poured(pattern, value)) == kinds(pattern)
+    pattern = conventions.form(made(kind), (np.ones((5, 5)),), {})
+    assert kinds(conventions.poured(pattern, value)) == kinds(pattern)
 
 
 def test_a_form_is_asked_once_for_calls_that_are_alike():
@@ -111,26 +111,26 @@ def test_a_form_is_asked_once_for_calls_that_are_alike():
         return a
 
     for n in (5, 50):
-        _conventions.form(function, (np.ones((n, n)),), {"cond": 1 / n, "selection": [0, n]})
-        _conventions.form(function, (np.ones((n, n)), np.ones((n, 1))), {"mode": "r"})
-        _conventions.form(function, (), {"a": np.ones((2 * n, n)), "b": np.ones(2 * n)})
+        conventions.form(function, (np.ones((n, n)),), {"cond": 1 / n, "selection": [0, n]})
+        conventions.form(function, (np.ones((n, n)), np.ones((n, 1))), {"mode": "r"})
+        conventions.form(function, (), {"a": np.ones((2 * n, n)), "b": np.ones(2 * n)})
         for _ in range(2):
-            with pytest.raises(_conventions.Refused, match="expected a 2-D array"):
-                _conventions.form(function, (np.ones((7, n, n)),), {})
+            with pytest.raises(conventions.Refused, match="expected a 2-D array"):
+                conventions.form(function, (np.ones((7, n, n)),), {})
     assert asked == [
         ((2, 2), None, "full"), ((2, 2), (2, 1), "r"), ((3, 2), (3,), "full"), ((3, 2, 2), None, "full"),
         ((2, 3, 3), None, "full"),
     ]  # fmt: skip
     for args, kwargs in (((np.eye(2),), {"nonsense": 1}), ((np.eye(2),) * 6, {})):
-        with pytest.raises(_conventions.Refused, match="has the parameters a, b, cond"):
-            _conventions.form(function, args, kwargs)
+        with pytest.raises(conventions.Refused, match="has the parameters a, b, cond"):
+            conventions.form(function, args, kwargs)
 
 
 def test_functions_that_take_one_matrix_are_asked_for_it(monkeypatch):
     """A SciPy without stacks, as 1.15 is: it raises, and nothing stands in for it."""
     from dataclasses import replace
 
-    from trnpy._dispatch import accelerated
+    from trnpy._call.dispatch import accelerated
     from trnpy.linalg import _ops
 
     def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True, lapack_driver="gesdd"):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trnpy import _digits
+from trnpy._engine import digits as _digits
 from trnpy._nki.kernels import digits_matmul_reference
 
 U = 2.0**-53

@@ -12,11 +12,11 @@ import pytest
 from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
 
 import trnpy
-from trnpy._calibration import DEFAULT_CURVES, HostRates
-from trnpy._dispatch import Cost, FallbackError, NkiFallbackWarning, Problem, Reason, decide, predict
-from trnpy._engine import FAULTS_BEFORE_REST, engine
+from trnpy._call.dispatch import Cost, FallbackError, NkiFallbackWarning, Problem, Reason, decide, predict
+from trnpy._engine.engines import FAULTS_BEFORE_REST, engine
 from trnpy._nki.hardware import TRN1, TRN2, TRN3
-from trnpy._policy import Policy
+from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
+from trnpy._settings.policy import Policy
 
 RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
 
@@ -261,8 +261,8 @@ def test_a_refused_fallback_is_recorded_before_it_is_raised():
 
 UNATTENDED = """
 import asyncio, numpy as np, trnpy
-from trnpy._dispatch import unattended
-from trnpy._policy import Policy, set_process_policy
+from trnpy._call.dispatch import unattended
+from trnpy._settings.policy import Policy, set_process_policy
 a = np.eye(8)
 assert not unattended()          # nothing is known of the policy yet
 trnpy.matmul(a, a)

@@ -47,7 +47,7 @@ def test_names_of_the_glossary_exist():
     """A name in parentheses after a term is a class or a module of trnpy."""
     names = set()
     for path in (ROOT / "trnpy").rglob("*.py"):
-        names.add(path.stem)
+        names |= {path.stem, str(path.relative_to(ROOT / "trnpy").with_suffix(""))}
         names |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
     entries = re.findall(r"^- (\*\*.+?\*\*[^:(]*)(?:\(([^)]*)\))?[^:]*:", (ROOT / "docs/glossary.md").read_text(), re.M)
     terms = [name for _, listed in entries for name in re.findall(r"`([^`]+)`", listed)]

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from trnpy import _doctor, _probes, _store
-from trnpy._engine import DeviceEngine, Refused
+from trnpy._base import store
+from trnpy._cli import doctor, probes
+from trnpy._engine.engines import DeviceEngine, Refused
+from trnpy._engine.precision import Facts, facts_path, probed, save_facts
 from trnpy._nki import device
 from trnpy._nki.device import identity
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.runtime import SOURCES, SimulatorRuntime, kernel
-from trnpy._precision import Facts, facts_path, probed, save_facts
 
 
 class Odd(SimulatorRuntime):
@@ -29,20 +30,20 @@ class Odd(SimulatorRuntime):
 
 
 def test_all_is_as_expected_on_the_simulator(capsys):
-    assert _doctor.doctor(["--probe", "--device", "simulator"]) == 0
+    assert doctor.doctor(["--probe", "--device", "simulator"]) == 0
     said = capsys.readouterr().out
-    assert "WRONG" not in said and f"all {len(_probes.PROBES) + len(_probes.KERNELS)} as expected" in said
+    assert "WRONG" not in said and f"all {len(probes.PROBES) + len(probes.KERNELS)} as expected" in said
     assert "float64: 8-bit digits\nintegers: 8-bit digits\n" in said and "float32: float32 products" in said
     assert probed("simulator", "trn2").content == Facts()
 
 
 def test_there_are_seven_probes_and_every_kernel_is_checked():
-    assert len({c.kernel for c in _probes.PROBES}) == 7
+    assert len({c.kernel for c in probes.PROBES}) == 7
     twins = {p.name.removesuffix("_reference.py") for p in SOURCES.glob("*_reference.py")} - {"probes"}
-    assert twins == {c.kernel for c in _probes.KERNELS}
+    assert twins == {c.kernel for c in probes.KERNELS}
 
 
-@pytest.mark.parametrize("check", _probes.PROBES, ids=lambda c: c.kernel)
+@pytest.mark.parametrize("check", probes.PROBES, ids=lambda c: c.kernel)
 def test_probes_are_clean_under_lint(check):
     findings = lint_launch(kernel(check.kernel), check.operands(), check.parameters, target="trn2")
     assert not [f for f in (*findings, *lint_file(SOURCES / "probes.py")) if f.severity == "E"]
@@ -61,15 +62,15 @@ def largest(main):
     main.flat[at] = ~main.flat[at] if main.dtype.kind in "iu" else main.flat[at] * 2 + 3
 
 
-@pytest.mark.parametrize("check", (*_probes.PROBES, *_probes.KERNELS), ids=lambda c: c.kernel)
+@pytest.mark.parametrize("check", (*probes.PROBES, *probes.KERNELS), ids=lambda c: c.kernel)
 def test_one_wrong_element_is_found(check):
     odd = Odd(check.kernel, largest if check.kernel != "abs_bound" else first(lambda x: x * 0 + 2.0**-20))
-    assert "1 of" in _probes.run(DeviceEngine(odd), check).differs
+    assert "1 of" in probes.run(DeviceEngine(odd), check).differs
 
 
 def test_products_of_perturbed_float32_are_found_and_replaced_by_slices(capsys):
     runtime = SimulatorRuntime(TRN2, perturb_fp32=True)
-    assert _probes.report(DeviceEngine(runtime)) == 1
+    assert probes.report(DeviceEngine(runtime)) == 1
     said = capsys.readouterr().out
     assert "WRONG: float32 products are rounded once" in said and "float32: six products of bfloat16 slices" in said
     assert probed("simulator", "trn2").content == Facts(float32_products=False)
@@ -87,7 +88,7 @@ def test_products_of_perturbed_float32_are_found_and_replaced_by_slices(capsys):
 
 @pytest.mark.parametrize("wrong", ["probes.exact_sums", "probes.integer_sums"])
 def test_without_exact_sums_there_are_no_digits(wrong, capsys):
-    assert _probes.report(DeviceEngine(Odd(wrong, first(lambda x: x - 1)))) == 1
+    assert probes.report(DeviceEngine(Odd(wrong, first(lambda x: x - 1)))) == 1
     assert "float64: on the host\nintegers: on the host\n" in capsys.readouterr().out
     e = DeviceEngine(SimulatorRuntime(TRN2))
     with pytest.raises(Refused, match="digits inexact" if wrong == "probes.exact_sums" else "sums of GpSimd inexact"):
@@ -95,7 +96,7 @@ def test_without_exact_sums_there_are_no_digits(wrong, capsys):
 
 
 def test_without_integer_sums_nothing_is_launched(capsys):
-    assert _probes.report(DeviceEngine(Odd("probes.integer_sums", first(lambda x: x - 1)))) == 1
+    assert probes.report(DeviceEngine(Odd("probes.integer_sums", first(lambda x: x - 1)))) == 1
     assert "float32: on the host" in capsys.readouterr().out
     e = DeviceEngine(SimulatorRuntime(TRN2))
     a = np.ones((3, 3), "f4")
@@ -109,7 +110,7 @@ def test_a_kernel_that_does_not_compile_is_an_outcome(capsys):
     def refuse(result):
         raise CompileError("NCC_ITEN404")
 
-    assert _probes.report(DeviceEngine(Odd("transpose", refuse))) == 1
+    assert probes.report(DeviceEngine(Odd("transpose", refuse))) == 1
     assert "CompileError: NCC_ITEN404" in capsys.readouterr().out
 
 
@@ -120,10 +121,10 @@ def test_outcomes_are_kept_by_runtime_and_machine():
 
 @pytest.mark.parametrize("content", [[], {"colour": True}, {"exact_sums": "no"}, {"exact_sums": 1}])
 def test_an_outcome_that_is_none_is_ignored_and_the_doctor_says_so(content, capsys):
-    _store.write(facts_path("simulator", "trn2"), content, identity("simulator"))
+    store.write(facts_path("simulator", "trn2"), content, identity("simulator"))
     assert probed("simulator", "trn2").content is None
     assert DeviceEngine(SimulatorRuntime(TRN2)).facts == Facts()
-    assert _doctor.doctor([]) == 1
+    assert doctor.doctor([]) == 1
     assert "WRONG: ignored: " in capsys.readouterr().out
 
 
@@ -145,5 +146,5 @@ def test_outcomes_are_those_of_one_driver_and_one_release_of_the_software(monkey
     ],
 )
 def test_what_else_can_be_said(argv, status, says, capsys):
-    assert _doctor.doctor(argv) == status
+    assert doctor.doctor(argv) == status
     assert says in capsys.readouterr().out

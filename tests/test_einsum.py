@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import Reason, _contraction, _pairwise, _steps
-from trnpy._engine import HOST, engine
-from trnpy._policy import Attention, Policy, Process
+from trnpy import Reason
+from trnpy._einsum import pairwise, product
+from trnpy._einsum import plan as _plan
+from trnpy._engine.engines import HOST, engine
+from trnpy._settings.policy import Attention, Policy, Process
 
 SIZES = dict(zip("abcdefghijklmnopqrstuvwxyzL", itertools.cycle((3, 2, 4)), strict=False)) | {"i": 3, "j": 4, "k": 5}
 
@@ -377,13 +379,13 @@ def test_large_finite_results_come_without_a_warning(subscripts):
 def test_two_vectors_are_blas_s_where_they_are_in_cache_or_it_has_threads(monkeypatch):
     """One thread reads them from memory no faster than NumPy's loop."""
     for threads, n, loops in ((1, 1448, False), (1, 1449, True), (2, 1449, False)):
-        monkeypatch.setattr(_steps, "blas_threads", lambda threads=threads: threads)
-        (step,) = _contraction.plan(("ij", "ij"), "", ((n, n), (n, n)), "auto").steps
+        monkeypatch.setattr(product, "blas_threads", lambda threads=threads: threads)
+        (step,) = _plan.plan(("ij", "ij"), "", ((n, n), (n, n)), "auto").steps
         assert step.loops == loops
     x = np.arange(360_000.0).reshape(600, 600)
-    (step,) = _contraction.plan(("ij", "ij"), "", (x.shape, x.shape), "auto").steps
+    (step,) = _plan.plan(("ij", "ij"), "", (x.shape, x.shape), "auto").steps
     for a, b in ((x, x), (x.T, x.T), (x, x.T), (x[::-1], x), (x[:, ::-2], x[:, 1::2]), (x + 1j, x - 2j)):
-        (step,) = _contraction.plan(("ij", "ij"), "", (a.shape, b.shape), "auto").steps
+        (step,) = _plan.plan(("ij", "ij"), "", (a.shape, b.shape), "auto").steps
         assert step.run(a, b, HOST) == pytest.approx((a * b).sum(), rel=1e-13)
 
 
@@ -393,12 +395,12 @@ def test_sums_of_two_operands_of_two_dtypes_are_numpy_s_where_they_are_few(n):
     wide = b.astype("f8")
     ours, theirs = trnpy.einsum("ij,ij->", a, wide), np.einsum("ij,ij->", a, wide)
     assert type(ours) is type(theirs) and ours == pytest.approx(theirs, rel=1e-12)
-    assert ours == theirs or n * n >= _pairwise.CAST
+    assert ours == theirs or n * n >= pairwise.CAST
 
 
 def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():
     """The line last, and before it the label of what lies beside the other's; by the loop where it goes like that."""
-    sizes = dict(zip("ijab", (3, 5, _steps.LINE, _steps.LINE + 1), strict=True))
+    sizes = dict(zip("ijab", (3, 5, product.LINE, product.LINE + 1), strict=True))
     for labels, order in (
         (("iajb", "ibja"), "ijab"),
         (("ibja", "iajb"), "ijab"),
@@ -408,7 +410,7 @@ def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():
         (("aibj", "biaj"), ""),
         (("ab", "ba"), ""),
     ):
-        (step,) = _contraction.plan(labels, "", [tuple(sizes[c] for c in x) for x in labels], "auto").steps
+        (step,) = _plan.plan(labels, "", [tuple(sizes[c] for c in x) for x in labels], "auto").steps
         assert (step.lines, step.loops) == (order, not order)
         subscripts = f"{labels[0]},{labels[1]}->"
         for dtype in "fdFD":
@@ -417,16 +419,16 @@ def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():
             for a, b in ((x, y), (np.asfortranarray(x), np.asfortranarray(y)), (x[::-1], y), (x, y[:, ::-1])):
                 exact = np.einsum(subscripts, a.astype("D"), b.astype("D"))
                 assert abs(step.run(a, b, HOST) - exact) <= bound * np.abs(a).max() * np.abs(b).max()
-    shorter = sizes | {"b": _steps.LINE - 1, "a": _steps.LINE - 1}
-    assert not _steps._in_lines("iajb", "ibja", shorter)
+    shorter = sizes | {"b": product.LINE - 1, "a": product.LINE - 1}
+    assert not product._in_lines("iajb", "ibja", shorter)
 
 
 @pytest.mark.parametrize("rows", [4000, 4001, 6007])
 def test_few_columns_are_multiplied_a_part_of_the_rows_at_a_time(monkeypatch, rows):
-    monkeypatch.setattr(_steps, "blas_threads", lambda: 1)
+    monkeypatch.setattr(product, "blas_threads", lambda: 1)
     rng = np.random.default_rng(rows)
     a, b = rng.standard_normal((rows, 31)), rng.standard_normal((31, 17))
-    (step,) = _contraction.plan(("ij", "jk"), "ik", (a.shape, b.shape), "auto").steps
+    (step,) = _plan.plan(("ij", "jk"), "ik", (a.shape, b.shape), "auto").steps
     for x, y in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:, ::-1], b), (a + 0j, b)):
         np.testing.assert_allclose(step.run(x, y, HOST), x @ y, rtol=1e-12, atol=1e-12)
 
@@ -440,7 +442,7 @@ def test_operands_that_both_need_copies_are_copied_in_blocks():
     ):
         a, b = rng.standard_normal(shape), rng.standard_normal(shape)
         inputs, output = subscripts.split("->")
-        plan = _contraction.plan(tuple(inputs.split(",")), output, (shape, shape), "auto")
-        assert plan.steps[0].block or plan.steps[0].copied <= _steps.COPIED
-        ours = _contraction.contract(plan, (a, b), a.dtype, (HOST,))
+        plan = _plan.plan(tuple(inputs.split(",")), output, (shape, shape), "auto")
+        assert plan.steps[0].block or plan.steps[0].copied <= product.COPIED
+        ours = _plan.contract(plan, (a, b), a.dtype, (HOST,))
         np.testing.assert_allclose(ours, np.einsum(subscripts, a, b), rtol=1e-12, atol=1e-10)

@@ -8,9 +8,10 @@ import pytest
 from doubles import RecordingEngine
 
 import trnpy
-from trnpy import Reason, _einsum_plan
-from trnpy._calibration import DEFAULT_CURVES, HostRates, machine_id, save
-from trnpy._engine import engine
+from trnpy import Reason
+from trnpy._einsum import shown
+from trnpy._engine.engines import engine
+from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates, machine_id, save
 
 CHAIN = "pi,qj,pqrs,rk,sl->ijkl"
 
@@ -104,4 +105,4 @@ def test_a_plan_is_of_the_call_s_dtype():
 
 
 def test_the_example_of_its_documentation_holds():
-    assert doctest.testmod(_einsum_plan).failed == 0
+    assert doctest.testmod(shown).failed == 0

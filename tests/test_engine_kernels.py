@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _probes
-from trnpy._engine import HOST, DeviceEngine, HostEngine, NullEngine
+from trnpy._cli import probes
+from trnpy._engine.engines import HOST, DeviceEngine, HostEngine, NullEngine
+from trnpy._engine.precision import Facts
 from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._precision import Facts
 
 MAKES = {
     "host": HostEngine,
@@ -28,7 +28,7 @@ def fetched(engine, outputs):
     return tuple(map(engine.get, outputs)) if isinstance(outputs, tuple) else engine.get(outputs)
 
 
-@pytest.mark.parametrize("check", _probes.KERNELS, ids=lambda c: c.kernel)
+@pytest.mark.parametrize("check", probes.KERNELS, ids=lambda c: c.kernel)
 def test_the_host_s_twin_answers_as_the_what_if_which_counts_it(check):
     """What a device launches is compared with the same twins by doctor --probe."""
     null, operands = MAKES["null"](), check.operands()

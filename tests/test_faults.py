@@ -10,8 +10,8 @@ import scipy
 from doubles import FaultyEngine, Float32Engine, RecordingEngine
 
 import trnpy
-from trnpy._dispatch import NkiFallbackWarning, Reason, _sound
-from trnpy._engine import HOST, DeviceEngine, engine
+from trnpy._call.dispatch import NkiFallbackWarning, Reason, _sound
+from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 

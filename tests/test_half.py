@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._dispatch import Reason
-from trnpy._engine import HOST, engine
+from trnpy._call.dispatch import Reason
+from trnpy._engine.engines import HOST, engine
 
 U = 2.0**-11
 CALLS = {

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from patching import LARGE, NAMES, ORIGINALS, A, einsum, place, pristine, standing  # noqa: F401
 
 import trnpy
-from trnpy._patch import _rows
+from trnpy._patch.patch import _rows
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import _integer
-from trnpy._dispatch import Reason
+from trnpy._call.dispatch import Reason
+from trnpy._host import integer
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
@@ -104,16 +104,16 @@ def test_small_and_skipped_calls_stay_numpys():
 def test_exact_at_any_shape_and_range(m, k, n, dtype, bits, seed):
     rng = np.random.default_rng(seed)
     a, b = operand((m, k), dtype, rng, bits), operand((k, n), dtype, rng, bits)
-    np.testing.assert_array_equal(_integer.exact(np.matmul, a, b, k, a.dtype), np.matmul(a, b))
+    np.testing.assert_array_equal(integer.exact(np.matmul, a, b, k, a.dtype), np.matmul(a, b))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 127, 128, 4096, 2**20])
 def test_digits_sum_exactly(k):
     """The largest balanced digits, k times: still below 2^53."""
-    w = _integer.digit_bits(k)
+    w = integer.digit_bits(k)
     assert k * 4 ** (w - 1) <= 2**53
     a = np.array([np.iinfo(np.int64).min, -1, 0, 1, np.iinfo(np.int64).max])
-    back = sum(d.astype(np.int64).astype(object) << (w * i) for i, d in enumerate(_integer._digits(a, w, 64)))
+    back = sum(d.astype(np.int64).astype(object) << (w * i) for i, d in enumerate(integer._digits(a, w, 64)))
     np.testing.assert_array_equal([int(x) % 2**64 for x in back], [int(x) % 2**64 for x in a])
 
 

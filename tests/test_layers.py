@@ -1,20 +1,16 @@
-"""Imports go down only: the rule of ARCHITECTURE.md, read from the source."""
+"""A folder imports only folders below it, and no modules import each other in a circle: read from the source."""
 
 import ast
+import graphlib
 import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
-LEVELS = {  # a module may import its own level and those below
-    "_nki": 0, "_host": 0, "_conventions": 0, "_distribution": 0, "_faults": 0,
-    "_blocks": 0, "_policy": 1, "_precision": 1, "_calibration": 1, "_engine": 2, "_report": 2, "_residency": 2,
-    "_products": 2, "_numbers": 2, "_handles": 1, "_solve": 1, "_shapes": 0, "_probes": 6, "_matched": 1,
-    "_matched_stacks": 1, "_store": 0, "_locks": 0, "_tuning": 1, "_timings": 6,
-    "_decisions": 3, "_dispatch": 3, "_iterations": 3, "_names": 4, "_guards": 4, "_einsum": 4, "_contraction": 4,
-    "_steps": 4, "_pairwise": 4, "_einsum_plan": 6, "_integer": 0, "_digits": 0,
-    "_ops": 5, "linalg": 5, "sparse": 5,
-    "_many_products": 5, "_multi_einsum": 6,
-    "_hook": 6, "_patch": 6, "chem": 7, "_program": 7, "_doctor": 7, "_runner": 8, "__main__": 9, "": 9,
-}  # fmt: skip
+# From the bottom to the top; "" stands for trnpy/__init__.py, __main__.py and whatever else lies beside the folders.
+LAYERS = (
+    "_base", "_nki", "_settings", "_engine", "_report", "_call", "_host", "_patch", "_einsum", "linalg", "sparse",
+    "chem", "_cli", "",
+)  # fmt: skip
+MOST_ROOMS = 18  # folders and modules at the top of the package
 ONLY = {
     "nki": ("_nki/device.py",),
     "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
@@ -22,13 +18,8 @@ ONLY = {
 }
 
 
-def level(module):
-    """The report's parts are all one level."""
-    return LEVELS.get("_report" if module.startswith("_report") else module)
-
-
 def imports(path):
-    """Every dotted name imported anywhere in a file, type-checking blocks excepted."""
+    """Every dotted name imported anywhere in a file, functions included, type-checking blocks excepted."""
     tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
@@ -42,25 +33,62 @@ def imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield from (
-                f"{node.module}.{alias.name}" if node.module == "trnpy" else node.module for alias in node.names
-            )
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_imports_go_down():
-    broken = []
-    for path in ROOT.rglob("*.py"):
-        me = path.relative_to(ROOT).parts[0].removesuffix(".py").replace("__init__", "")
-        for name in imports(path):
-            part = [*name.split("."), ""][1] if name.split(".")[0] == "trnpy" else None
-            if part is not None and (level(part) or 0) > level(me):
-                broken.append(f"{path.relative_to(ROOT)} imports {name}")
+def dotted(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def folder(module):
+    first = [*module.split("."), ""][1]
+    return first if first in LAYERS else ""
+
+
+def imported_modules(path):
+    """Modules of trnpy that a file imports: ``trnpy.a.b`` for a name of b, or for b itself."""
+    for name in imports(path):
+        if name.split(".")[0] == "trnpy":
+            yield name if name in MODULES else name.rpartition(".")[0]
+
+
+def test_folders_import_only_folders_below_them():
+    broken = [
+        f"{module} imports {other}"
+        for module, path in MODULES.items()
+        for other in imported_modules(path)
+        if LAYERS.index(folder(other)) > LAYERS.index(folder(module))
+    ]
     assert not broken
 
 
-def test_every_module_has_a_level():
-    modules = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
-    assert [m for m in modules - {"__init__"} if level(m) is None] == []
+def circle(graph):
+    """Modules that import each other, or None."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as why:
+        return why.args[1]
+    return None
+
+
+def test_no_circles():
+    # A package's own __init__ and its modules are one: importing the module runs both.
+    graph = {m: set(imported_modules(p)) - {m, "trnpy"} for m, p in MODULES.items()}
+    assert circle({m: others for m, others in graph.items() if not m.startswith("trnpy._nki.simulator")}) is None
+
+
+def test_a_circle_is_seen():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) is not None
+
+
+def test_the_package_has_few_rooms():
+    rooms = {p.name for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert len(rooms) <= MOST_ROOMS
+    assert rooms - {"__init__.py", "__main__.py"} == set(LAYERS) - {""}
 
 
 def test_heavy_packages_are_imported_in_one_file_only():
@@ -74,8 +102,8 @@ def test_heavy_packages_are_imported_in_one_file_only():
     assert not broken
 
 
-# The engine's own files: all others ask an engine, and do not know which one they have.
-ENGINE = {"_engine", "_products", "_numbers", "_handles", "_matched", "_matched_stacks", "_tuning", "_nki"}
+# All others ask an engine, and do not know which one they have.
+ENGINE = {"_engine", "_nki"}
 CLASSES = {
     "DeviceEngine", "HostEngine", "NullEngine", "Runtime", "SimulatorRuntime", "NeuronRuntime", "Buffer",
     "HostHandle", "Numbers", "Digits",
@@ -106,7 +134,7 @@ def test_nothing_above_an_engine_asks_which_one_it_is():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {what}"
         for path in sorted(ROOT.rglob("*.py"))
-        if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ENGINE
+        if path.relative_to(ROOT).parts[0] not in ENGINE
         for node in ast.walk(ast.parse(path.read_text()))
         if (what := which_engine(node))
     ]
@@ -117,7 +145,7 @@ def test_the_look_behind_an_engine_is_seen():
     for line in (
         "isinstance(engine, X)", "isinstance(x, DeviceEngine)", "hasattr(self.engine, 'x')", "engine.name == 'host'",
         "engine.runtime.put(a)", "e.facts.digits", "h.parts[0]", "from trnpy._nki.runtime import Buffer",
-        "_engine.HostEngine()",
+        "engines.HostEngine()",
     ):  # fmt: skip
         assert any(which_engine(node) for node in ast.walk(ast.parse(line))), line
     for line in ("engine.kernel('matmul', a, b)", "product.parts(x)", "path.parts", "facts(outcomes)", "x.name == 'y'"):

@@ -8,7 +8,7 @@ import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # of forking with threads, from Python 3.12 on
 import numpy as np
 import trnpy
-from trnpy import _locks
+from trnpy._base import locks as _locks
 
 def child(body):
     pid = os.fork()

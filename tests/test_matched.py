@@ -7,17 +7,17 @@ import pytest
 from test_digits import FAMILIES, U, error, family
 
 import trnpy
-from trnpy import _matched
-from trnpy._engine import DeviceEngine
+from trnpy._engine import certified
+from trnpy._engine.engines import DeviceEngine
+from trnpy._engine.shapes import BLOCK, Buckets
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._shapes import BLOCK, Buckets
 
 WIDE = ("entries 1e+-8", "phi 3", "phi 4")  # families with more range in their sums than 12 digits may hold
 
 
 def device(block=BLOCK, **settings):
-    return _matched.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
+    return certified.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
 
 
 def assert_as_good_as_dgemm(c, a, b, k):
@@ -33,7 +33,7 @@ def test_every_family_is_as_good_as_dgemm(kind, k):
     """Also where float32 products are perturbed: of digits they are exact."""
     a, b = family(kind, 30, k, 30, np.random.default_rng(k))
     used = device(perturb_fp32=True)
-    c = _matched.matmul(used, a, b)
+    c = certified.matmul(used, a, b)
     launches = used.runtime.counters.launches["digits_matmul"]
     assert launches == 1 or (kind in (*WIDE, "symmetry") and launches <= 9)
     assert_as_good_as_dgemm(c, a, b, k)
@@ -44,7 +44,7 @@ def test_every_family_is_as_good_as_dgemm(kind, k):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_long_sums_are_as_good_as_dgemm(kind, k):
     a, b = family(kind, 60, k, 60, np.random.default_rng(k))
-    assert_as_good_as_dgemm(_matched.matmul(device(perturb_fp32=True), a, b), a, b, k)
+    assert_as_good_as_dgemm(certified.matmul(device(perturb_fp32=True), a, b), a, b, k)
 
 
 @pytest.mark.slow
@@ -53,15 +53,15 @@ def test_long_sums_are_as_good_as_dgemm(kind, k):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_products_and_gram_matrices_of_many_families(kind, k, seed):
     a, b = family(kind, 48, k, 48, np.random.default_rng([seed, k]))
-    for product, right in ((lambda: _matched.matmul(device(), a, b), b), (lambda: _matched.gram(device(), a), a.T)):
+    for product, right in ((lambda: certified.matmul(device(), a, b), b), (lambda: certified.gram(device(), a), a.T)):
         assert_as_good_as_dgemm(product(), a, right, k)
 
 
 @pytest.mark.parametrize("kind", ["uniform(-1,1)", "phi 2", "orthogonal"])
 def test_perturbed_float32_products_change_nothing(kind):
     a, b = family(kind, 40, 300, 40, np.random.default_rng(0))
-    exact = _matched.matmul(device(), a, b)
-    np.testing.assert_array_equal(_matched.matmul(device(perturb_fp32=True), a, b), exact)
+    exact = certified.matmul(device(), a, b)
+    np.testing.assert_array_equal(certified.matmul(device(perturb_fp32=True), a, b), exact)
 
 
 @pytest.mark.parametrize("n", [1, 2, 100, 257])
@@ -69,7 +69,7 @@ def test_identity_and_permutations_are_exact(n):
     rng = np.random.default_rng(n)
     x = rng.standard_normal((n, 7)) * 10.0 ** rng.uniform(-5, 5, (n, 7))
     for p in (np.eye(n), np.eye(n)[rng.permutation(n)]):
-        np.testing.assert_array_equal(_matched.matmul(device(), p, x), p @ x)
+        np.testing.assert_array_equal(certified.matmul(device(), p, x), p @ x)
 
 
 @pytest.mark.parametrize("left, right", [(900, -1000), (-1040, 0), (1000, 0), (-1000, 900)])
@@ -77,29 +77,29 @@ def test_scales_at_the_ends_of_the_range(left, right):
     rng = np.random.default_rng(0)
     a, b = np.ldexp(rng.standard_normal((9, 50)), left), np.ldexp(rng.standard_normal((50, 9)), right)
     exact, most = a.astype(np.longdouble) @ b, np.abs(a).astype(np.longdouble) @ np.abs(b)
-    assert (np.abs(_matched.matmul(device(), a, b) - exact) <= 4 * U * most + 2.0**-1074).all()
+    assert (np.abs(certified.matmul(device(), a, b) - exact) <= 4 * U * most + 2.0**-1074).all()
 
 
 @pytest.mark.parametrize("power", [300, -300])
 def test_rows_of_very_different_size_and_zero_rows(power):
     a, b = np.random.default_rng(0).standard_normal((2, 20, 20))
     a[3], a[5], b[:, 4] = a[3] * 10.0**power, 0, 0
-    assert_as_good_as_dgemm(_matched.matmul(device(), a, b), a, b, 20)
+    assert_as_good_as_dgemm(certified.matmul(device(), a, b), a, b, 20)
 
 
 def test_operands_in_either_order_of_memory():
     a, b = np.random.default_rng(0).standard_normal((2, 70, 70))
-    straight = _matched.matmul(device(), a, b)
+    straight = certified.matmul(device(), a, b)
     for x in (a, np.asfortranarray(a), a[::-1][::-1]):
         for y in (b, np.asfortranarray(b)):
-            np.testing.assert_array_equal(_matched.matmul(device(), x, y), straight)
+            np.testing.assert_array_equal(certified.matmul(device(), x, y), straight)
 
 
 @pytest.mark.parametrize("imaginary", [1.0, 1e-6, 1e12])
 def test_both_parts_of_complex_products_are_accurate(imaginary):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((50, 50)) + 1j * imaginary * rng.standard_normal((50, 50)) for _ in range(2))
-    c = _matched.matmul(device(), a, b)
+    c = certified.matmul(device(), a, b)
     ar, ai, br, bi = (x.astype(np.longdouble) for x in (a.real, a.imag, b.real, b.imag))
     for ours, exact, most in (
         (c.real, ar @ br - ai @ bi, np.abs(ar) @ np.abs(br) + np.abs(ai) @ np.abs(bi)),
@@ -113,7 +113,7 @@ def test_gram_is_hermitian_and_accurate(dtype):
     rng = np.random.default_rng(0)
     a = rng.standard_normal((140, 90)) if dtype == "d" else rng.standard_normal((140, 90, 2)).view("D")[..., 0]
     for used in (device(), device(block=64)):
-        g = _matched.gram(used, a)
+        g = certified.gram(used, a)
         np.testing.assert_array_equal(g, g.conj().T)
         most = np.abs(a) @ np.abs(a).T
         exact = a.astype(np.clongdouble) @ a.conj().T
@@ -124,7 +124,7 @@ def test_gram_is_hermitian_and_accurate(dtype):
 def test_gram_over_several_blocks_is_symmetric_and_accurate(kind):
     """Blocks below the diagonal, squares of 384 or 512 on it, and an edge, with seven digits and with more."""
     a, _ = family(kind, 1100, 60, 1, np.random.default_rng(0))
-    g = _matched.gram(device(), a)
+    g = certified.gram(device(), a)
     np.testing.assert_array_equal(g, g.T)
     assert error(g, a, a.T) <= 4.0
 
@@ -133,7 +133,7 @@ def test_gram_over_several_blocks_is_symmetric_and_accurate(kind):
 def test_a_product_sends_each_part_once(dtype, parts):
     a, b = (1 + np.random.default_rng(0).random((2, 64, 64))).astype(dtype)
     used = device()
-    _matched.matmul(used, a * (1 + 1j) if dtype == "D" else a, b * (2 + 1j) if dtype == "D" else b)
+    certified.matmul(used, a * (1 + 1j) if dtype == "D" else a, b * (2 + 1j) if dtype == "D" else b)
     launches = used.runtime.counters.launches
     assert launches["digits_split"] == 2 * parts and launches["digits_matmul"] == launches["abs_bound"] == parts**2
     assert used.runtime.counters.bytes_in <= (8 + 2) * 2 * parts * a.size
@@ -142,7 +142,7 @@ def test_a_product_sends_each_part_once(dtype, parts):
 def test_gram_sends_its_operand_once():
     a = np.random.default_rng(0).standard_normal((64, 64))
     used = device()
-    _matched.gram(used, a)
+    certified.gram(used, a)
     assert used.runtime.counters.launches == {"abs_bound": 1, "digits_split": 1, "digits_matmul": 1}
     assert used.runtime.counters.bytes_in <= (8 + 2) * a.size
 
@@ -154,7 +154,7 @@ def test_integers_are_bit_equal(dtype, block):
     a, b = (rng.integers(limits.min, limits.max, shape, dtype, endpoint=True) for shape in ((33, 70), (70, 41)))
     a[0], b[:, 0] = limits.min, limits.min
     for x in (a, np.asfortranarray(a)):
-        ours = _matched.matmul(device(block), x, b)
+        ours = certified.matmul(device(block), x, b)
         assert ours.dtype == a.dtype
         np.testing.assert_array_equal(ours, a @ b)
 
@@ -164,13 +164,13 @@ def test_bools_are_bit_equal(density):
     rng = np.random.default_rng(0)
     a, b = rng.random((33, 300)) < density, rng.random((300, 41)) < density
     for block in (BLOCK, 64):
-        np.testing.assert_array_equal(_matched.matmul(device(block), a, b), a @ b)
+        np.testing.assert_array_equal(certified.matmul(device(block), a, b), a @ b)
 
 
 def test_blocks_are_certified_products_of_their_own():
     a, b = family("uniform(-1,1)", 70, 200, 90, np.random.default_rng(0))
     used = device(block=64)
-    assert_as_good_as_dgemm(_matched.matmul(used, a, b), a, b, 200)
+    assert_as_good_as_dgemm(certified.matmul(used, a, b), a, b, 200)
     assert used.runtime.counters.launches["digits_matmul"] == 2 * 4 * 2
 
 
@@ -179,18 +179,18 @@ def test_values_that_are_not_finite_are_refused(bad):
     a, b = np.ones((5, 5)), np.ones((5, 5))
     b[2, 3] = bad
     used = device()
-    for product in (lambda: _matched.matmul(used, a, b), lambda: _matched.gram(used, b)):
-        with pytest.raises(_matched.Uncertified, match="NaN or infinity"):
+    for product in (lambda: certified.matmul(used, a, b), lambda: certified.gram(used, b)):
+        with pytest.raises(certified.Uncertified, match="NaN or infinity"):
             product()
     assert not used.runtime.counters.launches["digits_matmul"]
 
 
 def test_hidden_exponent_range_is_refused():
     a, b = 10.0 ** np.array([[0, -25, -50, -75]]), np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
-    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
-        _matched.matmul(device(), a, b)
-    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
-        _matched.gram(device(), np.vstack([a, b.T]))
+    with pytest.raises(certified.Uncertified, match="more than 12 digits"):
+        certified.matmul(device(), a, b)
+    with pytest.raises(certified.Uncertified, match="more than 12 digits"):
+        certified.gram(device(), np.vstack([a, b.T]))
 
 
 @pytest.mark.parametrize("k", [40, 200])
@@ -198,16 +198,16 @@ def test_what_symmetry_makes_zero_is_held_by_parts(k):
     """Blocks of a symmetric molecule: 1e-17 beside 1, and sums of such alone are 1e-17 and 1e-34."""
     a, b = family("symmetry", 30, k, 30, np.random.default_rng(k))
     used = device()
-    assert_as_good_as_dgemm(_matched.matmul(used, a, b), a, b, k)
-    g = _matched.gram(used, a)
+    assert_as_good_as_dgemm(certified.matmul(used, a, b), a, b, k)
+    g = certified.gram(used, a)
     np.testing.assert_array_equal(g, g.T)
     assert_as_good_as_dgemm(g, a, a.T, k)
-    assert_as_good_as_dgemm(_matched.matmul(used, np.abs(a), b), np.abs(a), b, k)
-    with pytest.raises(_matched.Uncertified, match="too many of parts"):
-        _matched.matmul(dataclasses.replace(device(), passes=50), a, b)
+    assert_as_good_as_dgemm(certified.matmul(used, np.abs(a), b), np.abs(a), b, k)
+    with pytest.raises(certified.Uncertified, match="too many of parts"):
+        certified.matmul(dataclasses.replace(device(), passes=50), a, b)
     ones = np.ones((30, k))
     before = used.runtime.counters.launches["digits_matmul"]
-    _matched.matmul(used, ones, b)
+    certified.matmul(used, ones, b)
     assert used.runtime.counters.launches["digits_matmul"] == before + 1
 
 

@@ -5,15 +5,15 @@ import pytest
 from test_digits import FAMILIES, U, error, family
 
 import trnpy
-from trnpy import _matched, _matched_stacks
-from trnpy._engine import DeviceEngine, Refused
+from trnpy._engine import certified, certified_stacks
+from trnpy._engine.engines import DeviceEngine, Refused
+from trnpy._engine.shapes import BLOCK, Buckets
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._shapes import BLOCK, Buckets
 
 
 def device(block=BLOCK, **settings):
-    return _matched.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
+    return certified.Device(SimulatorRuntime(TRN2, **settings), Buckets(), block)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_families_side_by_side_are_as_good_as_dgemm():
     for kinds, launches in ([kind for kind in FAMILIES if kind not in wide], 1), (FAMILIES, 9):
         pairs = [family(kind, 12, 40, 12, np.random.default_rng(0)) for kind in kinds]
         used = device()
-        c = _matched_stacks.matmul(used, *(np.stack(x) for x in zip(*pairs, strict=True)))
+        c = certified_stacks.matmul(used, *(np.stack(x) for x in zip(*pairs, strict=True)))
         assert used.runtime.counters.launches["digits_matmul"] <= launches
         for ours, (a, b) in zip(c, pairs, strict=True):
             assert error(ours, a, b) <= min(4.0, 2 * max(error(a @ b, a, b), 0.5))
@@ -43,7 +43,7 @@ def test_families_side_by_side_are_as_good_as_dgemm():
 @pytest.mark.parametrize("m, k, n", [(1, 1, 1), (16, 32, 17), (130, 70, 33), (20, 260, 40)])
 def test_every_product_is_certified(m, k, n):
     a, b = normal((2, m, k)), normal((2, k, n), seed=1)
-    c = _matched_stacks.matmul(device(), a, b)
+    c = certified_stacks.matmul(device(), a, b)
     for ours, x, y in zip(c, a, b, strict=True):
         assert error(ours, x, y) <= 4.0
 
@@ -52,19 +52,19 @@ def test_permutations_in_a_stack_are_exact():
     rng = np.random.default_rng(0)
     p = np.stack([np.eye(24)[rng.permutation(24)] for _ in range(6)])
     x = normal((6, 24, 9)) * 10.0 ** rng.uniform(-3, 3, (6, 24, 9))
-    np.testing.assert_array_equal(_matched_stacks.matmul(device(), p, x), p @ x)
+    np.testing.assert_array_equal(certified_stacks.matmul(device(), p, x), p @ x)
 
 
 def test_perturbed_float32_products_change_nothing():
     a, b = normal((3, 20, 40)), normal((3, 40, 20), seed=1)
-    exact = _matched_stacks.matmul(device(), a, b)
-    np.testing.assert_array_equal(_matched_stacks.matmul(device(perturb_fp32=True), a, b), exact)
+    exact = certified_stacks.matmul(device(), a, b)
+    np.testing.assert_array_equal(certified_stacks.matmul(device(perturb_fp32=True), a, b), exact)
 
 
 def test_both_parts_of_complex_products_are_accurate():
     a, b = normal((4, 20, 30), "D"), normal((4, 30, 20), "D", 1)
     a.imag *= 1e-6
-    c = _matched_stacks.matmul(device(), a, b)
+    c = certified_stacks.matmul(device(), a, b)
     ar, ai, br, bi = (x.astype(np.longdouble) for x in (a.real, a.imag, b.real, b.imag))
     for ours, exact, most in (
         (c.real, ar @ br - ai @ bi, np.abs(ar) @ np.abs(br) + np.abs(ai) @ np.abs(bi)),
@@ -81,7 +81,7 @@ def test_integers_are_bit_equal(dtype):
     a, b = (rng.integers(limits.min, limits.max, s, limits.dtype, endpoint=True) for s in shapes)
     if dtype == "?":
         a, b = a < 20, b < 20
-    ours = _matched_stacks.matmul(device(), a, b)
+    ours = certified_stacks.matmul(device(), a, b)
     assert ours.dtype == a.dtype
     np.testing.assert_array_equal(ours, a @ b)
 
@@ -89,7 +89,7 @@ def test_integers_are_bit_equal(dtype):
 def test_a_block_budget_cuts_the_stack():
     a, b = normal((40, 16, 16)), normal((40, 16, 16), seed=1)
     used = device(block=64)
-    c = _matched_stacks.matmul(used, a, b)
+    c = certified_stacks.matmul(used, a, b)
     np.testing.assert_allclose(c, a @ b, rtol=1e-13, atol=1e-13)
     assert used.runtime.counters.launches["digits_matmul"] == 3 and used.runtime.counters.compiles["digits_matmul"] == 1
 
@@ -148,8 +148,8 @@ def test_one_value_that_is_not_finite_refuses_the_stack(simulator, bad):
 def test_one_hidden_range_refuses_the_stack():
     a, b = np.ones((3, 1, 4)), np.ones((3, 4, 2))
     a[1], b[1, :3, 0] = 10.0 ** np.array([0, -25, -50, -75]), 0
-    with pytest.raises(_matched.Uncertified, match="more than 12 digits"):
-        _matched_stacks.matmul(device(), a, b)
+    with pytest.raises(certified.Uncertified, match="more than 12 digits"):
+        certified_stacks.matmul(device(), a, b)
     a[1, 0, 3] = 1e-55
-    c = _matched_stacks.matmul(device(), a, b)
+    c = certified_stacks.matmul(device(), a, b)
     np.testing.assert_allclose(c, a @ b, rtol=4 * U)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy import _contraction, _pairwise
-from trnpy._dispatch import Reason
-from trnpy._engine import engine
+from trnpy._call.dispatch import Reason
+from trnpy._einsum import pairwise
+from trnpy._einsum import plan as _plan
+from trnpy._engine.engines import engine
 
 FLOATS = ("f4", "f8", "c8", "c16")
 SIZES = (1, 2, 127, 128, 129)
@@ -359,8 +360,8 @@ def test_a_result_on_the_way_that_nobody_expects_is_not_made():
     shapes = (6000, 2), (2, 6000), (6000, 2)
     arrays = tuple(np.broadcast_to(1.0, shape) for shape in shapes)
     for path, taken in ((((0, 1), (0, 1)), False), (((1, 2), (0, 1)), True)):
-        plan = _contraction.plan(("ij", "jk", "kl"), "il", shapes, path)
-        assert (_pairwise.route(plan, arrays, np.dtype(float)) is not None) == taken
+        plan = _plan.plan(("ij", "jk", "kl"), "il", shapes, path)
+        assert (pairwise.route(plan, arrays, np.dtype(float)) is not None) == taken
 
 
 PRODUCTS = {  # of one product each, by gemm, gemv, syrk and stacks of gemm
@@ -414,8 +415,8 @@ def test_the_least_integer_bounds_a_product():
     """Its absolute value is not among the integers: what overflows by it is NumPy's loop to give."""
     a, b = np.full((64, 64), 1e300), np.full((64, 64), np.iinfo(np.int64).min)
     np.testing.assert_array_equal(trnpy.einsum("ij,jk->ik", a, b), np.einsum("ij,jk->ik", a, b))
-    plan = _contraction.plan(("ij", "jk"), "ik", (a.shape, b.shape), ((0, 1),))
-    assert not _pairwise._in_any_order(plan, (a, b), a.dtype)
+    plan = _plan.plan(("ij", "jk"), "ik", (a.shape, b.shape), ((0, 1),))
+    assert not pairwise._in_any_order(plan, (a, b), a.dtype)
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e170])

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import trnpy
-from trnpy import _distribution, _doctor
+from trnpy._base import distribution
+from trnpy._cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -37,12 +38,12 @@ def installed(site, metadata, name="trnpy-0.2.1.dist-info"):
 
 
 def test_one_place_in_the_code_holds_the_name_of_the_distribution():
-    assert PROJECT["name"] == _distribution.NAME == "trnpy-nki"
+    assert PROJECT["name"] == distribution.NAME == "trnpy-nki"
     own = [r for extra in PROJECT["optional-dependencies"].values() for r in extra if r.startswith("trnpy")]
     assert own and all(re.match(r"trnpy-nki\[", requirement) for requirement in own)
-    assert _distribution.OUR_SUMMARY in PROJECT["description"]
+    assert distribution.OUR_SUMMARY in PROJECT["description"]
     named = [path.name for path in (ROOT / "trnpy").rglob("*.py") if "trnpy-nki" in path.read_text()]
-    assert named == ["_distribution.py"]
+    assert named == ["distribution.py"]
 
 
 def test_no_message_installs_another_projects_trnpy():
@@ -55,7 +56,7 @@ def test_no_message_installs_another_projects_trnpy():
 def test_messages_name_extras_that_exist():
     for path in (ROOT / "trnpy").rglob("*.py"):
         assert set(re.findall(r"\binstall\('(\w+)'\)", path.read_text())) <= PROJECT["optional-dependencies"].keys()
-    assert _distribution.install("report") == "pip install 'trnpy-nki[report]'"
+    assert distribution.install("report") == "pip install 'trnpy-nki[report]'"
 
 
 def test_the_citation_names_the_same_authors_and_licence():
@@ -170,5 +171,5 @@ def test_what_the_other_trnpy_leaves_behind_is_one_line(overwritten, tmp_path, l
 
 
 def test_the_doctor_shows_where_it_is_installed_and_by_which_name(capsys):
-    _doctor.doctor([])
+    doctor.doctor([])
     assert f"{trnpy.__version__} (trnpy-nki), {ROOT / 'trnpy'}\n" in capsys.readouterr().out

@@ -17,10 +17,10 @@ import scipy.linalg
 from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, einsum, pristine, routed, standing  # noqa: F401
 
 import trnpy
-from trnpy._dispatch import Reason
-from trnpy._hook import LIBRARIES, Hook
-from trnpy._patch import ROWS, _here, _rows, _select, patch_rows
-from trnpy._policy import current_policy
+from trnpy._call.dispatch import Reason
+from trnpy._patch.hook import LIBRARIES, Hook
+from trnpy._patch.patch import ROWS, _here, _rows, _select, patch_rows
+from trnpy._settings.policy import current_policy
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def test_all_rows_of_numpy_and_scipy_are_covered():
 
 def test_importing_trnpy_patches_nothing():
     code = (
-        "import numpy as np, sys; e = np.einsum; import trnpy, trnpy._patch; print(np.einsum is e, trnpy.is_patched())"
+        "import numpy as np, sys; e = np.einsum; import trnpy._patch.patch; print(np.einsum is e, trnpy.is_patched())"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True False\n"
 
@@ -376,7 +376,7 @@ def test_a_caller_without_a_name_is_not_excluded(name):
 
 def test_trnpys_own_calls_of_numpy_are_neither_routed_nor_recorded():
     with trnpy.patched(force=True):
-        assert routed(calling("trnpy._engine")) == []
+        assert routed(calling("trnpy._engine.engines")) == []
         assert routed(lambda: np.matmul(LARGE, LARGE)) == [("numpy.matmul", Reason.FORCED)]
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._calibration import current_rates
-from trnpy._dispatch import Cost, Problem, Reason, decide
+from trnpy._call.dispatch import Cost, Problem, Reason, decide
 from trnpy._nki.hardware import GIB, TRN2
-from trnpy._policy import Policy, current_policy, from_environment, policy, process_policy, set_process_policy
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Policy, current_policy, from_environment, policy, process_policy, set_process_policy
 
 GOOD = {  # of every field a value that is not its default, as Python and as a variable writes it
     "device": ("null", "null"),
@@ -121,7 +121,7 @@ def test_other_variables_are_ignored():
 
 
 def test_a_bad_variable_does_not_keep_trnpy_from_being_imported():
-    code = "import trnpy, trnpy._policy\ntry: trnpy.current_policy()\nexcept ValueError as e: print(e)"
+    code = "import trnpy, trnpy._settings.policy\ntry: trnpy.current_policy()\nexcept ValueError as e: print(e)"
     ran = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "TRNPY_VERIFY": "2"}, capture_output=True, text=True
     )

@@ -6,8 +6,8 @@ from doubles import FaultyEngine
 
 import trnpy
 from trnpy import Reason
-from trnpy._engine import engine
-from trnpy._precision import norms
+from trnpy._engine.engines import engine
+from trnpy._engine.precision import norms
 
 EXPONENTS = {"f4": (-120, -100, -70, 0, 70, 110), "f8": (-1015, -900, -520, 0, 520, 1000)}
 

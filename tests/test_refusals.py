@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._dispatch import NkiFallbackWarning, Reason
-from trnpy._engine import FAULTS_BEFORE_REST, DeviceEngine, Refused, engine
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._engine.engines import FAULTS_BEFORE_REST, DeviceEngine, Refused, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError
 from trnpy._nki.simulator.runtime import SimulatorRuntime

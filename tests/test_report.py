@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._policy import HYSTERESIS, policy
-from trnpy._report import EVENTS, SITES, Ledger, Process, print_report, profile, report
-from trnpy._report_page import page
-from trnpy._report_text import duration, place, plain, quantity
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, print_report, profile, report
+from trnpy._report.page import page
+from trnpy._report.text import duration, place, plain, quantity
+from trnpy._settings.policy import HYSTERESIS, policy
 
 GOLDEN = """\
 trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (measured)

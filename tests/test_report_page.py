@@ -10,10 +10,10 @@ import subprocess
 import ledgers
 import pytest
 
-from trnpy._dispatch import Decision, Reason
-from trnpy._report import Ledger
-from trnpy._report_page import LANES, MEANING, ROWS, page, ticks
-from trnpy._report_text import duration, place
+from trnpy._call.dispatch import Decision, Reason
+from trnpy._report.ledger import Ledger
+from trnpy._report.page import LANES, MEANING, ROWS, page, ticks
+from trnpy._report.text import duration, place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = {"meta", "br", "wbr"}

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy._calibration import DEFAULT_CURVES, HostRates
-from trnpy._decisions import counted
-from trnpy._dispatch import Cost, Problem, decide, predict
-from trnpy._engine import DeviceEngine, engine
+from trnpy._call.decisions import counted
+from trnpy._call.dispatch import Cost, Problem, decide, predict
+from trnpy._engine.engines import DeviceEngine, engine
+from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import Buffer, Memory
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._policy import Policy
-from trnpy._residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
+from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
+from trnpy._settings.policy import Policy
 
 RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
 N = 160  # float32 of this order exceed SMALLEST

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _calibration, _dispatch, _doctor, _runner
-from trnpy._calibration import machine_id
+from trnpy._call import dispatch
+from trnpy._cli import doctor, runner
 from trnpy._nki.device import detect
-from trnpy._patch import _select
+from trnpy._patch.patch import _select
+from trnpy._settings import host_rates
+from trnpy._settings.host_rates import machine_id
 
 TRNPY = ["-m", "trnpy", "--no-report"]
 FACE = """
@@ -186,7 +188,7 @@ def test_a_page_may_go_into_a_pipe(folder):
 
 
 def test_the_first_call_is_not_charged_with_what_trnpy_loads(monkeypatch):
-    monkeypatch.setattr(_dispatch, "_ready", lambda searches: time.sleep(0.2))
+    monkeypatch.setattr(dispatch, "_ready", lambda searches: time.sleep(0.2))
     with trnpy.profile() as ledger:
         trnpy.einsum("ijx,jk->ikx", np.ones((60, 60, 3)), np.ones((60, 60)))
     (tally,) = ledger.tallies
@@ -313,7 +315,7 @@ def test_a_variable_that_makes_no_sense_is_one_line(folder):
 )
 def test_bad_options_are_one_line(argv, message, capsys):
     with pytest.raises(SystemExit) as left:
-        _runner.main(argv)
+        runner.main(argv)
     assert left.value.code == 2
     said = capsys.readouterr().err
     assert message in said
@@ -323,7 +325,7 @@ def test_bad_options_are_one_line(argv, message, capsys):
 
 def test_help_offers_what_there_is_and_nothing_else(capsys):
     with pytest.raises(SystemExit) as left:
-        _runner.main(["--help"])
+        runner.main(["--help"])
     said = capsys.readouterr().out
     assert left.value.code == 0
     assert len(said.splitlines()) < 40
@@ -331,9 +333,9 @@ def test_help_offers_what_there_is_and_nothing_else(capsys):
         assert word in said
     offered = {line.split()[0] for line in said.partition("commands:\n")[2].partition("\n\n")[0].splitlines()}
     assert offered == {"doctor", "calibrate"} | {
-        n for n, (module, _) in _runner.DELEGATED.items() if _runner._exists(module)
+        n for n, (module, _) in runner.DELEGATED.items() if runner._exists(module)
     }
-    assert all(_runner._command(name) is not None for name in offered)
+    assert all(runner._command(name) is not None for name in offered)
 
 
 def test_commands_of_other_parts_get_their_arguments(monkeypatch):
@@ -344,12 +346,12 @@ def test_commands_of_other_parts_get_their_arguments(monkeypatch):
     chem.main = lambda argv: asked.append(argv)
     for module in (cli, chem):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(_runner, "_exists", lambda module: True)
-    assert _runner.main(["lint", "kernel.py", "--json"]) == 3
-    assert _runner.main(["chem", "--help"]) == 0
+    monkeypatch.setattr(runner, "_exists", lambda module: True)
+    assert runner.main(["lint", "kernel.py", "--json"]) == 3
+    assert runner.main(["chem", "--help"]) == 0
     assert asked == [["lint", "kernel.py", "--json"], ["--help"]]
-    monkeypatch.setattr(_runner, "_exists", lambda module: False)
-    assert _runner._command("lint") is None
+    monkeypatch.setattr(runner, "_exists", lambda module: False)
+    assert runner._command("lint") is None
 
 
 def test_a_command_whose_reader_has_gone_ends_without_a_word(folder):
@@ -359,7 +361,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word(folder):
 
 
 def test_a_command_without_its_extra_or_its_file_is_one_line(folder):
-    hidden = "import sys; sys.modules['ml_dtypes'] = None; import trnpy._runner as r; r.main(['lint', 'x.py'])"
+    hidden = "import sys; sys.modules['ml_dtypes'] = None; import trnpy._cli.runner as r; r.main(['lint', 'x.py'])"
     status, out, err = run(folder, "-c", hidden)
     assert (status, out) == (1, "")
     assert err.startswith("trnpy lint: ") and "pip install 'trnpy-nki[simulator]'" in err and err.count("\n") == 1
@@ -384,7 +386,7 @@ def importable(tmp_path, monkeypatch):
 
 def test_an_action_follows_the_import_once_and_leaves_nothing(importable):
     finders, seen = list(sys.meta_path), []
-    _runner.after_import(importable, lambda: seen.append(sys.modules[importable].value))
+    runner.after_import(importable, lambda: seen.append(sys.modules[importable].value))
     assert len(sys.meta_path) == len(finders) + 1
     assert importlib.util.find_spec(importable).name == importable  # as programs do for optional packages
     module = __import__(importable)
@@ -400,7 +402,7 @@ def test_an_action_follows_the_import_once_and_leaves_nothing(importable):
 def test_an_action_on_what_is_imported_happens_now():
     seen = []
     finders = list(sys.meta_path)
-    _runner.after_import("json", lambda: seen.append(1))
+    runner.after_import("json", lambda: seen.append(1))
     assert (seen, sys.meta_path) == ([1], finders)
 
 
@@ -408,7 +410,7 @@ def test_a_package_that_is_not_there_is_still_not_there(importable, tmp_path):
     seen = []
     (tmp_path / "imported_once" / "__init__.py").rename(tmp_path / "away.py")
     (tmp_path / "imported_once").rmdir()
-    _runner.after_import(importable, lambda: seen.append(1))
+    runner.after_import(importable, lambda: seen.append(1))
     try:
         with pytest.raises(ModuleNotFoundError, match="No module named 'imported_once'"):
             __import__(importable)
@@ -418,7 +420,7 @@ def test_a_package_that_is_not_there_is_still_not_there(importable, tmp_path):
         __import__(importable)  # found later, as by a program that installs it
         assert seen == [1]
     finally:
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _runner._Once)]
+        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, runner._Once)]
 
 
 def test_pyscf_is_patched_when_the_program_imports_it_and_not_before(folder):
@@ -446,7 +448,7 @@ def variables(monkeypatch):
 def test_the_doctor_names_everything_and_is_content(variables, capsys):
     variables.setenv("TRNPY_MACHINE", "trn3")
     variables.setenv("TRNPY_REQUIRE_NKI", "1")
-    assert _runner.main(["doctor"]) == 0
+    assert runner.main(["doctor"]) == 0
     said = capsys.readouterr().out
     for pattern in (
         rf"^trnpy +{re.escape(trnpy.__version__)} \(trnpy-nki\), {re.escape(os.path.dirname(trnpy.__file__))}$",
@@ -464,7 +466,7 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
     ):
         assert re.search(pattern, said, re.M), pattern
     assert machine_id() in said
-    assert all(name in said for name in (*_doctor.PACKAGES, *_select(None)))
+    assert all(name in said for name in (*doctor.PACKAGES, *_select(None)))
 
 
 @pytest.mark.parametrize(
@@ -477,23 +479,23 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
 )
 def test_the_doctor_finds_what_is_wrong(variables, capsys, name, value, complaint):
     variables.setenv(name, value)
-    assert _doctor.doctor([]) == 1
+    assert doctor.doctor([]) == 1
     said = capsys.readouterr().out
     assert re.search(rf"WRONG: .*{re.escape(complaint)}", said)
     assert "1 of these is wrong" in said
 
 
 def test_the_doctor_reads_the_calibration(variables, capsys):
-    path = _calibration.save(
-        _calibration.HostRates(dict.fromkeys(_calibration.KINDS, ((32.0, 1e10),)), 1e10, True, machine_id())
+    path = host_rates.save(
+        host_rates.HostRates(dict.fromkeys(host_rates.KINDS, ((32.0, 1e10),)), 1e10, True, machine_id())
     )
-    assert _doctor.doctor([]) == 0
+    assert doctor.doctor([]) == 0
     assert f"{path}, 0.0 days old\n" in capsys.readouterr().out
     path.write_text("{}")
-    _calibration.current_rates.cache_clear()
-    assert _doctor.doctor([]) == 1
+    host_rates.current_rates.cache_clear()
+    assert doctor.doctor([]) == 1
     assert re.search(rf"WRONG: ignored: {re.escape(str(path))} is not what trnpy writes", capsys.readouterr().out)
-    assert not _calibration.current_rates().calibrated  # no program ends for it
+    assert not host_rates.current_rates().calibrated  # no program ends for it
 
 
 def test_a_home_without_a_cache_is_said_by_the_doctor_and_stops_no_program(variables, folder):
@@ -506,12 +508,12 @@ def test_a_home_without_a_cache_is_said_by_the_doctor_and_stops_no_program(varia
 
 def test_the_doctor_looks_for_escapes_in_the_modules_named(variables, capsys, importable, tmp_path):
     (tmp_path / "imported_once" / "__init__.py").write_text("from numpy import einsum\n")
-    assert _doctor.doctor([importable]) == 0
+    assert doctor.doctor([importable]) == 0
     assert "imported_once.einsum is numpy.einsum: imported before a patch, it escapes it" in capsys.readouterr().out
-    assert _doctor.doctor(["no_such_module"]) == 1
+    assert doctor.doctor(["no_such_module"]) == 1
 
 
-@pytest.mark.parametrize("command", [_doctor.doctor, _doctor.calibrate])
+@pytest.mark.parametrize("command", [doctor.doctor, doctor.calibrate])
 def test_commands_explain_themselves(command, capsys):
     assert command(["--help"]) == 0
     assert command(["--bogus"]) == 2
@@ -521,19 +523,19 @@ def test_commands_explain_themselves(command, capsys):
 @pytest.mark.parametrize("rich", [True, False])
 def test_calibration_shows_progress_and_is_saved(monkeypatch, capsys, rich):
     """The real measurement, of the smallest sizes only."""
-    least = {work[0]: work for work in reversed(list(_calibration._workloads()))}
-    monkeypatch.setattr(_calibration, "_workloads", lambda: iter(least.values()))
+    least = {work[0]: work for work in reversed(list(host_rates._workloads()))}
+    monkeypatch.setattr(host_rates, "_workloads", lambda: iter(least.values()))
     if not rich:
         monkeypatch.setitem(sys.modules, "rich", None)
-        monkeypatch.setattr(_doctor.importlib.util, "find_spec", lambda name: None)
-    assert not _calibration.current_rates().calibrated
-    assert _runner.main(["calibrate"]) == 0
+        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    assert not host_rates.current_rates().calibrated
+    assert runner.main(["calibrate"]) == 0
     said = capsys.readouterr()
     assert ("calibrated" if rich else "matmul n=32\n") in said.err
     assert re.search(r"^matmul +n=32: \S+ Gflop/s$", said.out, re.M)
     path = re.search(r"measured in \d+ s and saved: (.*\.json)$", said.out, re.M).group(1)
     assert os.path.exists(path)
-    assert _calibration.current_rates().calibrated
+    assert host_rates.current_rates().calibrated
 
 
 @pytest.mark.slow

@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from trnpy import _calibration, _store
-from trnpy._calibration import KINDS, HostRates, machine_id
+from trnpy._base import store
+from trnpy._settings import host_rates
+from trnpy._settings.host_rates import KINDS, HostRates, machine_id
 
 KEY = "this machine"
 
@@ -17,20 +18,20 @@ def path(tmp_path):
 
 
 def read(path, key=KEY):
-    return _store.read(path, key, lambda content: content)
+    return store.read(path, key, lambda content: content)
 
 
 def test_what_is_written_is_read_and_nobody_else_may_read_it(path):
-    assert read(_store.write(path, {"n": [1, 2.5, None]}, KEY)) == _store.Stored({"n": [1, 2.5, None]})
+    assert read(store.write(path, {"n": [1, 2.5, None]}, KEY)) == store.Stored({"n": [1, 2.5, None]})
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_no_file_is_no_reason(path):
-    assert read(path) == read(path / "below" / "a file") == _store.Stored(None)
+    assert read(path) == read(path / "below" / "a file") == store.Stored(None)
 
 
 def test_what_another_machine_kept_is_ignored(path):
-    _store.write(path, 1, KEY)
+    store.write(path, 1, KEY)
     assert read(path, "another").ignored == f"{path} is for {KEY}, not another"
 
 
@@ -52,7 +53,7 @@ def test_a_damaged_file_is_ignored_for_a_reason(path, damage):
 
 
 def test_one_digit_that_changed_is_noticed(path):
-    _store.write(path, {"rate": 12345}, KEY)
+    store.write(path, {"rate": 12345}, KEY)
     path.write_text(path.read_text().replace("12345", "12346"))
     assert "damaged" in read(path).ignored
 
@@ -65,8 +66,8 @@ def test_what_is_no_regular_file_is_not_waited_for(path, make):
 
 def test_a_file_beyond_all_measure_is_not_read(path):
     with open(path, "wb") as file:
-        file.truncate(_store.LARGEST + 1)
-    assert f"{_store.LARGEST + 1} bytes" in read(path).ignored
+        file.truncate(store.LARGEST + 1)
+    assert f"{store.LARGEST + 1} bytes" in read(path).ignored
 
 
 POINTS = {
@@ -84,11 +85,11 @@ POINTS = {
 def test_rates_that_no_host_has_are_ignored(name):
     machine = machine_id()
     curves = dict.fromkeys(KINDS, ((32.0, 1e9),))
-    _calibration.save(HostRates(curves, 1e10, True, machine))
-    assert _calibration.current_rates().calibrated
-    _store.write(
-        _calibration.path(machine), {"curves": curves | {"eigh": POINTS[name]}, "copy_bytes_per_s": 1e10}, machine
+    host_rates.save(HostRates(curves, 1e10, True, machine))
+    assert host_rates.current_rates().calibrated
+    store.write(
+        host_rates.path(machine), {"curves": curves | {"eigh": POINTS[name]}, "copy_bytes_per_s": 1e10}, machine
     )
-    _calibration.current_rates.cache_clear()
-    assert not _calibration.current_rates().calibrated
-    assert "is not what trnpy writes" in _calibration.stored(machine).ignored
+    host_rates.current_rates.cache_clear()
+    assert not host_rates.current_rates().calibrated
+    assert "is not what trnpy writes" in host_rates.stored(machine).ignored

@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _dispatch, _doctor, _store, _timings, _tuning
-from trnpy._calibration import KINDS, HostRates
-from trnpy._dispatch import Reason
-from trnpy._engine import DeviceEngine, engine
+from trnpy._base import store
+from trnpy._call import dispatch
+from trnpy._call.dispatch import Reason
+from trnpy._cli import doctor, timings
+from trnpy._engine import tuning
+from trnpy._engine.engines import DeviceEngine, engine
+from trnpy._engine.shapes import octaves
+from trnpy._engine.tuning import Choice, Compiles, Tuning
 from trnpy._nki.device import compile_cache
 from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.kernels.parameters import for_bounds, for_digits, for_numbers, for_turned
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
-from trnpy._policy import Policy
-from trnpy._shapes import octaves
-from trnpy._tuning import Choice, Compiles, Tuning
+from trnpy._settings.host_rates import KINDS, HostRates
+from trnpy._settings.policy import Policy
 
 CUBE = (128, 128, 128)
 # kernel and form as stored, its name, tiles that are not the default, and the parameters that a launch of them has
@@ -34,7 +37,7 @@ CHOICES = [
 
 
 def stored(*choices, machine="trn2"):
-    _tuning.save(Tuning(tuple(choices)), "simulator", machine)
+    tuning.save(Tuning(tuple(choices)), "simulator", machine)
 
 
 def choice(name, form, tiles, bucket=CUBE):
@@ -87,10 +90,10 @@ def test_a_choice_for_something_else_is_not_used(name, form, bucket, machine):
 
 
 def edited(change):
-    file = _tuning.path("simulator", "trn2")
+    file = tuning.path("simulator", "trn2")
     framed = json.loads(file.read_text())
     change(framed["content"])
-    _store.write(file, framed["content"], framed["content"].pop("key", framed["key"]))
+    store.write(file, framed["content"], framed["content"].pop("key", framed["key"]))
 
 
 STALE = {
@@ -109,34 +112,34 @@ def test_what_is_stale_or_damaged_is_ignored_for_a_stated_reason(name, capsys):
     stored(choice("matmul turned", "float32", (4, 1, 2)))
     edited(change)
     with pytest.raises(AssertionError, match=says):
-        raise AssertionError(_tuning.load("simulator", "trn2").ignored)
+        raise AssertionError(tuning.load("simulator", "trn2").ignored)
     assert all(found["m_tiles"] == 8 and found["n_tiles"] == 4 for found in launched("matmul"))
-    assert _doctor.doctor([]) == 0
+    assert doctor.doctor([]) == 0
     assert "ignored: " in capsys.readouterr().out
     stored(choice("matmul", "float32", (4, 1, 2)))  # replaces what was there
-    assert len(_tuning.load("simulator", "trn2").choices) == 1
+    assert len(tuning.load("simulator", "trn2").choices) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
 def test_a_file_that_is_no_file_of_ours_is_ignored(text):
     stored(choice("matmul", "float32", (4, 1, 2)))
-    _tuning.path("simulator", "trn2").write_text(text)
-    assert "is not what trnpy writes" in _tuning.load("simulator", "trn2").ignored
+    tuning.path("simulator", "trn2").write_text(text)
+    assert "is not what trnpy writes" in tuning.load("simulator", "trn2").ignored
 
 
 def test_a_file_is_written_whole_or_not_at_all():
     stored(choice("matmul", "float32", (4, 1, 2)))
-    file = _tuning.path("simulator", "trn2")
+    file = tuning.path("simulator", "trn2")
     before = file.read_text()
     with pytest.raises(TypeError):
-        _store.write(file, {"choices": [object()]}, "key")
+        store.write(file, {"choices": [object()]}, "key")
     assert file.read_text() == before and os.listdir(file.parent) == [file.name]
 
 
 def test_choices_are_added_to_and_replaced():
     stored(choice("matmul", "float32", (4, 1, 2)), choice("syrk", "float32", (4, 1, 2)))
     stored(choice("matmul", "float32", (2, 1, 2)), choice("matmul", "bfloat16", (2, 1, 4)))
-    found = _tuning.load("simulator", "trn2").tiles
+    found = tuning.load("simulator", "trn2").tiles
     assert len(found) == 3 and found["matmul", "float32", CUBE] == (2, 1, 2)
 
 
@@ -168,7 +171,7 @@ A = np.random.default_rng(0).standard_normal((160, 160)).astype("f4")
 
 @pytest.fixture
 def slow_host(monkeypatch):
-    monkeypatch.setattr(_dispatch, "current_rates", lambda: SLOW)
+    monkeypatch.setattr(dispatch, "current_rates", lambda: SLOW)
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "s3://somewhere")
 
 
@@ -207,11 +210,11 @@ def test_what_another_compile_cache_holds_does_not_count(slow_host, monkeypatch)
         with engine(DeviceEngine(Compiling(TRN2))):
             assert trnpy.explain(trnpy.matmul, A, A).reason is Reason.NOT_COMPILED
     monkeypatch.delenv("NEURON_COMPILE_CACHE_URL")
-    assert compile_cache().startswith(str(_store.folder()))
+    assert compile_cache().startswith(str(store.folder()))
 
 
 def test_nothing_is_compiled_where_nothing_runs(slow_host):
-    for e in (DeviceEngine(SimulatorRuntime(TRN2)), trnpy._engine.HostEngine()):
+    for e in (DeviceEngine(SimulatorRuntime(TRN2)), trnpy._engine.engines.HostEngine()):
         assert e.compiles.seconds("numpy.matmul", (A, A), A.dtype, "matched") == 0
         with engine(e):
             assert trnpy.explain(trnpy.matmul, A, A).reason is not Reason.NOT_COMPILED
@@ -231,7 +234,7 @@ def test_each_dtype_compiles_its_own_kernels(dtype, precision, kernels):
         DeviceEngine(runtime).matmul(a, a.T)
     assert sum(runtime.counters.compiles.values()) >= len(set(kernels))
     assert set(runtime.counters.compiles) == set(kernels)
-    times = {kernel: float(1 + i) for i, kernel in enumerate(_tuning.INSTRUCTIONS)}
+    times = {kernel: float(1 + i) for i, kernel in enumerate(tuning.INSTRUCTIONS)}
     found = Compiles(runtime, Tuning(compile_s=times)).seconds("numpy.matmul", (a,), a.dtype, precision)
     assert found == sum(times[kernel] for kernel in kernels)
 
@@ -249,39 +252,39 @@ def test_first_estimates_rest_on_what_kernels_compile_to():
             (Specification((1024, 8192), np.uint8),), {"width": 8, "places": tuple(range(7)), "turned": True},
         ),
     }  # fmt: skip
-    assert set(traced) == set(_tuning.INSTRUCTIONS)
+    assert set(traced) == set(tuning.INSTRUCTIONS)
     for name, (operands, keywords) in traced.items():
         count = len(run(kernel(name), operands, keywords, mode="trace").trace.instructions)
-        print(f"{name}: {count} instructions, {_tuning.INSTRUCTIONS[name]} assumed")
-        assert 0.5 <= count / _tuning.INSTRUCTIONS[name] <= 2
+        print(f"{name}: {count} instructions, {tuning.INSTRUCTIONS[name]} assumed")
+        assert 0.5 <= count / tuning.INSTRUCTIONS[name] <= 2
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
 def case(kernel, extents):
-    return next(c for c in _timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
+    return next(c for c in timings.cases(TRN2) if c.kernel == kernel and c.extents == extents)
 
 
 @pytest.mark.parametrize("kernel", ["matmul", "matmul turned", "abs_bound", "digits_matmul", "digits_matmul halved"])
 def test_the_model_chooses_nothing_slower_than_the_default(kernel):
     for n in (128, 512):
         c = case(kernel, (n, n, n))
-        found = _timings.choose(c, DeviceEngine(SimulatorRuntime(TRN2)))
-        assert found.seconds <= _timings.modelled_s(c, c.default.tiles, TRN2) and not found.measured
+        found = timings.choose(c, DeviceEngine(SimulatorRuntime(TRN2)))
+        assert found.seconds <= timings.modelled_s(c, c.default.tiles, TRN2) and not found.measured
 
 
 def test_small_products_of_digits_take_small_tiles():
     assert (
-        _timings.choose(case("digits_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
+        timings.choose(case("digits_matmul", CUBE), DeviceEngine(SimulatorRuntime(TRN2))).tiles
         != for_digits(7, TRN2).tiles
     )
 
 
 @pytest.mark.parametrize("machine", [TRN1, TRN2], ids=lambda m: m.name)
 def test_every_case_names_a_kernel_and_its_default_first(machine):
-    for c in _timings.cases(machine):
-        assert c.default.tiles in c.tilings and set(c.tilings) <= _tuning.TILINGS
+    for c in timings.cases(machine):
+        assert c.default.tiles in c.tilings and set(c.tilings) <= tuning.TILINGS
         kernel(c.name)
 
 
@@ -301,39 +304,39 @@ class Timed(Compiling):
 def test_a_device_decides_among_the_best_of_the_model(monkeypatch):
     seconds = {8: 3.0, 4: 2.0, 2: 1.0}
     now = [0.0]
-    monkeypatch.setattr(_timings.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timings.time, "perf_counter", lambda: now[0])
 
     class Clock(Timed):
         def run(self, name, /, *operands, **parameters):
             now[0] += seconds[parameters["m_tiles"]]
             return super().run(name, *operands, **parameters)
 
-    monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: -tiles[0] - tiles[2] / 100)
-    found = _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
+    monkeypatch.setattr(timings, "modelled_s", lambda c, tiles, machine: -tiles[0] - tiles[2] / 100)
+    found = timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
     assert found.measured and found.tiles[0] == 8 and found.seconds == 3.0  # the model left it nothing else
-    monkeypatch.setattr(_timings, "modelled_s", lambda c, tiles, machine: tiles[0])
-    found = _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
+    monkeypatch.setattr(timings, "modelled_s", lambda c, tiles, machine: tiles[0])
+    found = timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2)))
     assert found.measured and found.tiles[0] == 2 and found.seconds == 1.0
     Clock.refused = (2,)
-    assert _timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2))).tiles[0] in (4, 8)
+    assert timings.choose(case("matmul", CUBE), DeviceEngine(Clock(TRN2))).tiles[0] in (4, 8)
 
 
 def test_a_kernel_that_never_compiles_is_said_and_left_out(monkeypatch):
     only = case("matmul", CUBE)
-    monkeypatch.setattr(_timings, "cases", lambda machine: [only])
+    monkeypatch.setattr(timings, "cases", lambda machine: [only])
     runtime, said = Timed(TRN2), []
     runtime.refused = (2, 4, 8)
-    assert _timings.calibrate(DeviceEngine(runtime), said.append, lambda what, fraction: None, 1.0) == (0, 1)
+    assert timings.calibrate(DeviceEngine(runtime), said.append, lambda what, fraction: None, 1.0) == (0, 1)
     assert "failed: NCC_ITEN404" in said[0]
 
 
 def test_the_command_keeps_what_it_had_time_for(monkeypatch, capsys):
-    monkeypatch.setattr(_timings, "MODELLED_BUDGET_S", 0.0)
-    assert _doctor.calibrate(["--kernels", "--device", "simulator"]) == 0
+    monkeypatch.setattr(timings, "MODELLED_BUDGET_S", 0.0)
+    assert doctor.calibrate(["--kernels", "--device", "simulator"]) == 0
     said = capsys.readouterr().out
     assert "modelled, no device, at most 0 s" in said and "us modelled" in said and "1 of " in said
-    assert "have their defaults" in said and len(_tuning.load("simulator", "trn2").choices) == 1
-    assert _doctor.doctor([]) == 0
+    assert "have their defaults" in said and len(tuning.load("simulator", "trn2").choices) == 1
+    assert doctor.doctor([]) == 0
     assert "tiles of 1 shapes, 0 measured and 1 modelled" in capsys.readouterr().out
 
 
@@ -347,7 +350,7 @@ def test_the_command_keeps_what_it_had_time_for(monkeypatch, capsys):
     ],
 )
 def test_what_else_the_command_says(argv, status, says, capsys):
-    assert _doctor.calibrate(argv) == status
+    assert doctor.calibrate(argv) == status
     assert says in capsys.readouterr().out
 
 
@@ -362,7 +365,7 @@ def test_what_else_the_command_says(argv, status, says, capsys):
 )
 def test_the_doctor_reads_the_environment(monkeypatch, capsys, name, value, wrong, says):
     monkeypatch.setenv(name, value)
-    assert _doctor.doctor([]) == int(wrong)
+    assert doctor.doctor([]) == int(wrong)
     assert says in capsys.readouterr().out
 
 

@@ -13,19 +13,19 @@ __version__ = "0.1.0"
 # name -> module that has it; loaded at first use, so that importing trnpy costs a few milliseconds.
 _LAZY = {
     **dict.fromkeys(
-        ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._ops"
+        ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._einsum.rows"
     ),
-    "multi_einsum": "trnpy._multi_einsum",
+    "multi_einsum": "trnpy._einsum.many",
     **dict.fromkeys(
-        ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._dispatch"
+        ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._call.dispatch"
     ),
-    "einsum_plan": "trnpy._einsum_plan",
-    **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._policy"),
-    **dict.fromkeys(("available",), "trnpy._engine"),
-    **dict.fromkeys(("resident",), "trnpy._residency"),
-    **dict.fromkeys(("report", "profile"), "trnpy._report"),
-    **dict.fromkeys(("calibrate",), "trnpy._calibration"),
-    **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch"),
+    "einsum_plan": "trnpy._einsum.shown",
+    **dict.fromkeys(("policy", "Policy", "current_policy"), "trnpy._settings.policy"),
+    **dict.fromkeys(("available",), "trnpy._engine.engines"),
+    **dict.fromkeys(("resident",), "trnpy._engine.residency"),
+    **dict.fromkeys(("report", "profile"), "trnpy._report.ledger"),
+    **dict.fromkeys(("calibrate",), "trnpy._settings.host_rates"),
+    **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch.patch"),
     **dict.fromkeys(("linalg", "sparse", "chem"), ""),  # modules
 }
 

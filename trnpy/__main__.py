@@ -1,4 +1,4 @@
-"""``python -m trnpy`` and the command ``trnpy``; see ``trnpy._runner``."""
+"""``python -m trnpy`` and the command ``trnpy``; see ``trnpy._cli.runner``."""
 
 import sys
 
@@ -11,7 +11,7 @@ def script() -> int:
     """
     if not sys.flags.safe_path:
         del sys.path[0]
-    from trnpy._runner import main
+    from trnpy._cli.runner import main
 
     return main()
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy import _doctor, _engine, _timings, _tuning
-from trnpy._dispatch import Reason
-from trnpy._engine import DeviceEngine, engine
+from trnpy._call.dispatch import Reason
+from trnpy._cli import doctor, timings
+from trnpy._engine import engines, tuning
+from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device
 from trnpy._nki.device import NeuronRuntime, Route, instance_machine, neuron_route, nki_kernel, pinned_flags, typed
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
@@ -215,17 +216,17 @@ def test_without_either_route_it_says_so(monkeypatch):
 @pytest.fixture
 def found(monkeypatch):
     """As on a machine whose device and packages are all there."""
-    monkeypatch.setattr(_engine, "MISSING", "")
-    monkeypatch.setattr(_engine, "RESTING", frozenset({"none"}))
-    _engine._opened.cache_clear()
+    monkeypatch.setattr(engines, "MISSING", "")
+    monkeypatch.setattr(engines, "RESTING", frozenset({"none"}))
+    engines._opened.cache_clear()
     yield
-    _engine._opened.cache_clear()
+    engines._opened.cache_clear()
 
 
 def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
-    monkeypatch.setattr(_engine, "neuron_route", lambda: CPU)
+    monkeypatch.setattr(engines, "neuron_route", lambda: CPU)
     assert trnpy.available() == (True, "")
-    monkeypatch.setattr(_engine.os, "getpid", lambda: 0)  # as after a fork
+    monkeypatch.setattr(engines.os, "getpid", lambda: 0)  # as after a fork
     available, why = trnpy.available()
     assert not available and re.match(r"the device belongs to process \d+, .* by spawn$", why)
     with trnpy.policy(device="neuron"), pytest.raises(DeviceUnavailable, match="by spawn"):
@@ -233,7 +234,7 @@ def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
 
 
 def test_a_device_is_used_where_it_is_found(found, monkeypatch):
-    monkeypatch.setattr(_engine, "neuron_route", lambda: CPU)
+    monkeypatch.setattr(engines, "neuron_route", lambda: CPU)
     monkeypatch.setattr(NeuronRuntime.__init__, "__defaults__", (simulated,))
     a = np.random.default_rng(0).standard_normal((80, 90)).astype("f4")
     assert trnpy.available() == (True, "")
@@ -247,7 +248,7 @@ def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
     def broken():
         raise ImportError("libnrt.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(_engine, "neuron_route", broken)
+    monkeypatch.setattr(engines, "neuron_route", broken)
     a = np.ones((300, 300))
     np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
     assert not trnpy.available()[0] and "libnrt" in trnpy.available()[1]
@@ -313,14 +314,14 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
 
 def test_tiles_are_timed_on_it_and_kept_for_it(monkeypatch, capsys):
     """The whole of calibrate --kernels but for the device: one case of each kind of operand."""
-    small = [c for c in _timings.cases(TRN2) if c.extents == (128, 128, 128) and c.kernel in ("syrk", "digits_matmul")]
-    monkeypatch.setattr(_timings, "cases", lambda machine: small)
-    monkeypatch.setattr(_timings, "REPEATS", 1)
+    small = [c for c in timings.cases(TRN2) if c.extents == (128, 128, 128) and c.kernel in ("syrk", "digits_matmul")]
+    monkeypatch.setattr(timings, "cases", lambda machine: small)
+    monkeypatch.setattr(timings, "REPEATS", 1)
     e = DeviceEngine(runtime())
-    monkeypatch.setattr(_doctor, "current_engine", lambda settings: e)
-    assert _doctor.calibrate(["--kernels"]) == 0
+    monkeypatch.setattr(doctor, "current_engine", lambda settings: e)
+    assert doctor.calibrate(["--kernels"]) == 0
     said = capsys.readouterr().out
     assert "launches of the best choices" in said and said.count("us measured") == 2 and "2 of 2 cases" in said
-    found = _tuning.load("neuron", "trn2")
+    found = tuning.load("neuron", "trn2")
     assert all(c.measured for c in found.choices) and set(found.compile_s) == {"syrk", "digits_matmul"}
     assert e.counters.compiles["syrk"] >= 2

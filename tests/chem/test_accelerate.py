@@ -14,7 +14,7 @@ from systems import SYSTEMS, WATER, converged, method
 
 import trnpy.chem
 from trnpy import Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
 from trnpy.chem import accelerate, pyscf_methods
 from trnpy.chem.pyscf_methods import AcceleratedDFMP2, AcceleratedDFSCF
 

@@ -9,7 +9,7 @@ from pyscf import gto
 
 import trnpy.chem
 from trnpy import Reason, policy, trace
-from trnpy._engine import current_engine, engine
+from trnpy._engine.engines import current_engine, engine
 from trnpy._nki.kernels import ao_to_mo_reference, digits_split_reference
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.chem._ao2mo import COPIES, _ao2mo_naive, ao2mo, unpacked

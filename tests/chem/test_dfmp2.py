@@ -9,9 +9,9 @@ from systems import SYSTEMS, reference
 
 import trnpy
 from trnpy import NkiFallbackWarning, Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
+from trnpy._engine.numbers import CACHE_SHARE
 from trnpy._nki.hardware import TRN2
-from trnpy._numbers import CACHE_SHARE
 from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
 from trnpy.chem._rows import MEMORY
 from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy

@@ -5,10 +5,10 @@ import pytest
 
 import trnpy.chem
 from trnpy import policy, trace
-from trnpy._engine import HOST, DeviceEngine, engine
+from trnpy._engine.engines import HOST, DeviceEngine, engine
+from trnpy._engine.precision import Facts
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._precision import Facts
 
 KERNELS = {"mp2_energy", "ao_to_mo", "schwarz_screened_spmm"}
 

@@ -6,7 +6,7 @@ from doubles import FaultyEngine, RecordingEngine
 
 import trnpy.chem
 from trnpy import Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._rows import STACK
 from trnpy.chem.jk import COPIES, _build_jk_df_naive, build_jk_df

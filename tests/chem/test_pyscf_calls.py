@@ -12,7 +12,7 @@ from pyscf.lib import numpy_helper
 
 import trnpy
 from trnpy import Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
 from trnpy.chem import patch_pyscf
 
 

@@ -16,7 +16,7 @@ from pyscf.lib import numpy_helper
 import trnpy
 import trnpy.chem
 from trnpy import FallbackError, NkiFallbackWarning, Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
 from trnpy.chem import pyscf_patch
 from trnpy.chem.pyscf_patch import patch_pyscf, unpatch_pyscf
 

@@ -13,7 +13,7 @@ from pyscf import gto
 
 import trnpy.chem
 from trnpy import Reason, policy, trace
-from trnpy._engine import engine
+from trnpy._engine.engines import engine
 from trnpy.chem import schwarz
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem.schwarz import (

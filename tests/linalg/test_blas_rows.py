@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.linalg import blas, lapack
 
 import trnpy.linalg
-from trnpy._dispatch import NkiFallbackWarning, Reason
-from trnpy._engine import engine
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._engine.engines import engine
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._lapack_rows import LAPACK_OPS
 

@@ -10,13 +10,13 @@ import trnpy.linalg
 from benchmarks.eigh import GOAL, MOST_LAUNCHES, measured
 from linalg.matrices import FAMILIES, hermitian
 from linalg.test_eigh import check
-from trnpy import _iterations
-from trnpy._calibration import current_rates
-from trnpy._dispatch import Reason, explain, predict
-from trnpy._engine import HOST, DeviceEngine, engine
+from trnpy._call.dispatch import Reason, explain, predict
+from trnpy._engine import iterations
+from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._policy import Policy
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Policy
 from trnpy.linalg import _divide, _eigh, _eigh_cost, _refine
 from trnpy.linalg._polynomials import HEADROOM, best_quintic, sign_coefficients
 
@@ -101,11 +101,11 @@ def test_an_eigenvalue_on_the_shift_is_noticed_and_avoided(monkeypatch):
     monkeypatch.setattr(_divide, "OFF_MEDIAN", 0.0)
     signs = []
 
-    def counted(h, coefficients, e, sign=_iterations.sign):
+    def counted(h, coefficients, e, sign=iterations.sign):
         signs.append(sign(h, coefficients, e))
         return signs[-1]
 
-    monkeypatch.setattr(_iterations, "sign", counted)
+    monkeypatch.setattr(iterations, "sign", counted)
     x = _divide.eigenvectors(a, HOST, leaf=72).astype("f8")
     undecided = [s for s in signs if (s.matrix.shape[0] - s.squares) / 4 > _divide.UNDECIDED]
     assert undecided and len(signs) > len(undecided)

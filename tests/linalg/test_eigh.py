@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import FAMILIES, hermitian, positive
-from trnpy._dispatch import Reason
-from trnpy._engine import engine
+from trnpy._call.dispatch import Reason
+from trnpy._engine.engines import engine
 
 U = 2.0**-53
 
@@ -122,7 +122,7 @@ def test_eigvalsh_is_eighs_values():
 
 @pytest.mark.parametrize("uplo", ["L", "U", "l"])
 def test_numpy_rows(uplo):
-    from trnpy._dispatch import accelerated
+    from trnpy._call.dispatch import accelerated
     from trnpy.linalg._ops import NUMPY_OPS
 
     rows = {op.name: accelerated(op) for op in NUMPY_OPS}

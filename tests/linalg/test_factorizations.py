@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import positive
-from trnpy._dispatch import Reason, accelerated
-from trnpy._engine import HOST, engine
+from trnpy._call.dispatch import Reason, accelerated
+from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _qr, _work
 from trnpy.linalg._ops import NUMPY_OPS
 

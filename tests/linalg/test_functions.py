@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import hermitian, positive
-from trnpy._dispatch import Reason, accelerated
-from trnpy._engine import HOST, engine
+from trnpy._call.dispatch import Reason, accelerated
+from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _functions
 from trnpy.linalg._ops import NUMPY_OPS
 

@@ -8,9 +8,9 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.matrices import positive
-from trnpy._calibration import DEFAULT_COPY, DEFAULT_CURVES, HostRates
-from trnpy._dispatch import FallbackError
-from trnpy._policy import Attention, Policy, Process
+from trnpy._call.dispatch import FallbackError
+from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
+from trnpy._settings.policy import Attention, Policy, Process
 from trnpy.linalg import _function_rows, _positive
 from trnpy.linalg._matrices import MIRROR
 
@@ -221,7 +221,7 @@ def test_other_rates_and_other_policies_are_asked_anew(decided, monkeypatch):
     swift = HostRates(dict(DEFAULT_CURVES, logm=((1, 1e18), (16, 1e18))), DEFAULT_COPY, True, "a swift logarithm")
     with monkeypatch.context() as m:
         m.setattr(_function_rows, "current_rates", lambda: swift)
-        m.setattr("trnpy._dispatch.current_rates", lambda: swift)
+        m.setattr("trnpy._call.dispatch.current_rates", lambda: swift)
         np.testing.assert_array_equal(trnpy.linalg.logm(a), scipy.linalg.logm(a))
     monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
     for _ in range(2):

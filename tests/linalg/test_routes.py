@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import FAMILIES, hermitian, positive
-from trnpy import _host
-from trnpy._calibration import HostRates, current_rates
-from trnpy._dispatch import Reason, accelerated
+from trnpy._call.dispatch import Reason, accelerated
+from trnpy._engine import lapack
+from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy.linalg import _routes, _stacks
 from trnpy.linalg._ops import NUMPY_OPS
 
@@ -500,7 +500,7 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
             for k, c in current_rates().curves.items()}  # fmt: skip
     slow["eigh"] = current_rates().curves["eigh"]
     rates = HostRates(slow, 1e10, True, "a test")
-    monkeypatch.setattr("trnpy._dispatch.current_rates", lambda: rates)
+    monkeypatch.setattr("trnpy._call.dispatch.current_rates", lambda: rates)
     with trnpy.trace() as log:
         trnpy.linalg.eigh(hermitian("random", 130, "f8"))
         for name in ("qr", "eigh", "svd", "logm"):
@@ -510,9 +510,9 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
 
 
 def test_a_route_waits_for_the_import_of_scipy_until_doing_without_has_cost_as_much(monkeypatch):
-    monkeypatch.setattr(_host, "sys", types.SimpleNamespace(modules={}))  # scipy.linalg is not imported
-    monkeypatch.setattr(_host, "IMPORT_S", 0.05)
-    monkeypatch.setattr(_host.Scipy, "lost_s", 0.0)
+    monkeypatch.setattr(lapack, "sys", types.SimpleNamespace(modules={}))  # scipy.linalg is not imported
+    monkeypatch.setattr(lapack, "IMPORT_S", 0.05)
+    monkeypatch.setattr(lapack.Scipy, "lost_s", 0.0)
     a = positive(300, "f8", 1e3)
     inv = accelerated(next(op for op in NUMPY_OPS if op.name == "numpy.linalg.inv"))
     with trnpy.trace() as log:

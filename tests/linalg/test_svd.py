@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import hermitian, orthogonal, positive, with_spectrum
-from trnpy._dispatch import Reason, accelerated
-from trnpy._engine import HOST, engine
+from trnpy._call.dispatch import Reason, accelerated
+from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _svd, _svd_rows
 from trnpy.linalg._ops import NUMPY_OPS
 

@@ -8,7 +8,7 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.matrices import SPECTRA, hermitian
-from trnpy import _host
+from trnpy._engine import lapack
 from trnpy.linalg import _routes, _tridiagonal
 
 N = _routes.EVD_LEAST
@@ -119,7 +119,7 @@ def test_a_failing_step_is_an_error(monkeypatch):
         args[-1]._obj.value = 3
 
     monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, stedc=stedc))
-    with pytest.raises(_host.LinAlgError, match="divide and conquer of 40 rows failed: stedc gave 3"):
+    with pytest.raises(lapack.LinAlgError, match="divide and conquer of 40 rows failed: stedc gave 3"):
         _tridiagonal.eigh(hermitian("random", 40, "f8"), True, np.dtype(float))
 
 

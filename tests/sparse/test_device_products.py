@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg
-from trnpy._calibration import current_rates
-from trnpy._dispatch import NkiFallbackWarning, Reason
-from trnpy._engine import DeviceEngine, Refused, engine
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._engine.engines import DeviceEngine, Refused, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.runtime import SimulatorRuntime
-from trnpy._policy import current_policy
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import current_policy
 from trnpy.sparse import _device, _offer, _ops, _tiles
 from trnpy.sparse._classes import OURS
 

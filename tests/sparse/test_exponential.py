@@ -8,8 +8,8 @@ import scipy.sparse.linalg
 from doubles import Float32Engine, RecordingEngine
 
 import trnpy.sparse.linalg
-from trnpy._dispatch import Reason
-from trnpy._engine import HOST, engine
+from trnpy._call.dispatch import Reason
+from trnpy._engine.engines import HOST, engine
 
 
 def operands(n, k, dtype):

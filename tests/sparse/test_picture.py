@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.sparse
-from trnpy import _runner
+from trnpy._cli import runner
 from trnpy.sparse import _picture
-from trnpy.sparse._blocks import block_analysis
+from trnpy.sparse._analysis import block_analysis
 
 
 def drawn(page, shape):
@@ -79,11 +79,11 @@ def test_the_command_draws_what_a_file_holds(suffix, tmp_path, capsys):
     path, out, points = tmp_path / f"a{suffix}", tmp_path / "a.html", tmp_path / "points.npy"
     (scipy.sparse.save_npz if suffix == ".npz" else scipy.io.mmwrite)(path, a)
     np.save(points, np.random.default_rng(0).random((300, 3)))
-    assert _runner.main(["blocks", str(path), "--html", str(out), "--machine", "trn1"]) == 0
+    assert runner.main(["blocks", str(path), "--html", str(out), "--machine", "trn1"]) == 0
     assert "300 x 300, 1800 stored elements" in capsys.readouterr().out
     assert drawn(out.read_text(), (3, 3)).all() and "modelled" in out.read_text()
-    assert _runner.main(["blocks", str(path), "--order", "morton", "--points", str(points)]) == 0
-    assert _runner.main(["blocks", str(path), "--order", "rcm"]) == 0
+    assert runner.main(["blocks", str(path), "--order", "morton", "--points", str(points)]) == 0
+    assert runner.main(["blocks", str(path), "--order", "rcm"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_command_says_what_is_wrong_in_one_line(argv, says, tmp_path, capsys
     scipy.io.mmwrite(tmp_path / "dense.mtx", np.eye(3))
     scipy.sparse.save_npz(tmp_path / "tall.npz", scipy.sparse.csr_array(np.ones((4, 3))))
     with pytest.raises(SystemExit) as stop:
-        _runner.main(["blocks", *(a.format(tmp_path) for a in argv)])
+        runner.main(["blocks", *(a.format(tmp_path) for a in argv)])
     said = capsys.readouterr().err
     assert stop.value.code == 2 and says in said and said.count("\n") == 1 and said.startswith("trnpy blocks: ")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import trnpy
 import trnpy.sparse
-from trnpy._dispatch import Reason
+from trnpy._call.dispatch import Reason
 from trnpy.sparse import _ops, _spmm
 from trnpy.sparse._classes import OURS, SCIPY
 

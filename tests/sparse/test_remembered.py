@@ -6,10 +6,10 @@ import scipy.sparse
 
 import trnpy
 import trnpy.sparse
-from trnpy._calibration import DEFAULT_COPY, DEFAULT_CURVES, HostRates
-from trnpy._dispatch import FallbackError, Reason
-from trnpy._engine import HOST, engine
-from trnpy._policy import Attention, Policy, Process
+from trnpy._call.dispatch import FallbackError, Reason
+from trnpy._engine.engines import HOST, engine
+from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
+from trnpy._settings.policy import Attention, Policy, Process
 from trnpy.sparse import _ops, _spmm
 
 REST = Policy(device="none")

@@ -9,8 +9,8 @@ from doubles import FaultyEngine, RecordingEngine
 import trnpy
 import trnpy.sparse
 import trnpy.sparse.linalg as ours_linalg
-from trnpy._dispatch import NkiFallbackWarning, Reason
-from trnpy._engine import DeviceEngine, engine
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.sparse._classes import OURS

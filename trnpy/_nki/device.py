@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._distribution import install
+from trnpy._base.distribution import install
+from trnpy._base.store import folder
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.runtime import (
     Buffer,
@@ -31,7 +32,6 @@ from trnpy._nki.runtime import (
     fetched,
     wait,
 )
-from trnpy._store import folder
 
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trnpy._locks import Lock
+from trnpy._base.locks import Lock
 from trnpy._nki.hardware import Hardware
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from trnpy import _distribution
+from trnpy._base import distribution
 
 # name -> module that has it; loaded at first use, so that what needs no PySCF works without.
 _LAZY = {
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
             raise
-        needs = f"trnpy.chem.{name} needs PySCF: {_distribution.install('pyscf')}"
+        needs = f"trnpy.chem.{name} needs PySCF: {distribution.install('pyscf')}"
         raise ModuleNotFoundError(needs, name="pyscf") from why
     return getattr(module, name)
 

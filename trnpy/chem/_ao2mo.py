@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards
-from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine
 from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -126,7 +126,7 @@ def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memo
 
 def _run(problem: Problem, engine: Engine) -> np.ndarray:
     g, bra, ket, memory = problem.params
-    _guards.finite(*problem.arrays)
+    guards.finite(*problem.arrays)
     transform = by_kernel(engine, memory) or _by_products(checked_product(engine), memory)
     return np.require(_both(g, bra, ket, transform), requirements=["C", "W"])
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trnpy._engine import Engine, Held
+from trnpy._engine.engines import Engine, Held
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
 from trnpy._nki.kernels.parameters import SPARE_BYTES

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from trnpy._dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
-from trnpy._engine import Engine
-from trnpy._policy import current_policy
-from trnpy._precision import eps, norms, probe
+from trnpy._call.dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import eps, norms, probe
+from trnpy._settings.policy import current_policy
 
 REAL = np.dtype(np.float64)
 MIB = 2**20

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trnpy import _report
-from trnpy._distribution import install
-from trnpy._engine import current_engine
+from trnpy._base.distribution import install
+from trnpy._engine.engines import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
-from trnpy._policy import CHOICES, policy
+from trnpy._report import ledger as _ledger
+from trnpy._settings.policy import CHOICES, policy
 
 PLACE = 3  # decimals of Angstrom that tell two atoms apart: none are nearer than a tenth of one
 Atom = tuple[str, tuple[float, float, float]]
@@ -111,7 +111,7 @@ def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
     """Print the energies of ``mol``, then the report of the run to standard error."""
     seconds: dict[str, float] = {}
     patch_pyscf = importlib.import_module("trnpy.chem").patch_pyscf
-    with _report.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger, patch_pyscf():
+    with _ledger.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger, patch_pyscf():
         mf = methods.mean_field(mol)
         with _timed(seconds, "SCF"):
             mf.kernel()
@@ -124,7 +124,7 @@ def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
         with _timed(seconds, "MP2 energy"):
             method.kernel(eris=eris, with_t2=False)
     _print_energies(options, mol, mf, method, seconds)
-    _report.print_report(ledger, sys.stderr)
+    _ledger.print_report(ledger, sys.stderr)
     return 0
 
 

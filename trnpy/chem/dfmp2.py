@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards
-from trnpy._dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
-from trnpy._engine import BY_DIGITS, Engine
+from trnpy._call import guards
+from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
+from trnpy._engine.engines import BY_DIGITS, Engine
+from trnpy._engine.precision import eps
 from trnpy._nki.hardware import FLOAT64_PASSES
-from trnpy._precision import eps
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -216,7 +216,7 @@ def _check_accuracy(accuracy: float) -> None:
 
 def _run(problem: Problem, engine: Engine) -> MP2Energy:
     spins, memory, with_t2, accuracy = problem.params
-    _guards.finite(*problem.arrays)
+    guards.finite(*problem.arrays)
     form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, nothing else
     if not with_t2 and (form == "float32" or (form == BY_DIGITS and accuracy >= FINEST)):
         digits = 1 if form == "float32" else DIGITS

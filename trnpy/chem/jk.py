@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards
-from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine
 from trnpy.chem._ao2mo import _triangle, unpacked
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -124,7 +124,7 @@ JK = tuple[np.ndarray | None, np.ndarray | None]
 
 def _run(problem: Problem, engine: Engine) -> JK:
     b, densities, sets, with_j, memory, shape = problem.params
-    _guards.finite(*problem.arrays)
+    guards.finite(*problem.arrays)
     k = _exchange(b, densities, sets, memory, checked_product(engine), checked_gram(engine))
     return _coulomb(b, densities).reshape(shape) if with_j else None, k.reshape(shape)
 

@@ -20,11 +20,13 @@ import pyscf
 import pyscf.lib.numpy_helper as numpy_helper
 import pyscf.scf.hf as hf
 
-from trnpy import _einsum, _ops, _patch
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
-from trnpy._hook import LIBRARIES, active
-from trnpy._policy import current_policy
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._einsum import grammar
+from trnpy._einsum import rows as _rows
+from trnpy._engine.engines import Engine
+from trnpy._patch import patch
+from trnpy._patch.hook import LIBRARIES, active
+from trnpy._settings.policy import current_policy
 from trnpy.linalg import _ops as _linalg_ops
 from trnpy.linalg._matrices import SMALL
 
@@ -84,12 +86,12 @@ def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> No
 def run(problem: Problem, engine: Engine) -> Any:
     """alpha times the product, by the engine."""
     (update,) = problem.params
-    return _scaled(_ops._run(update.product, engine), update.alpha)
+    return _scaled(_rows._run(update.product, engine), update.alpha)
 
 
 def error(problem: Problem, result: Any) -> float:
     (update,) = problem.params
-    return _ops._error(update.product, result / update.alpha)
+    return _rows._error(update.product, result / update.alpha)
 
 
 def deliver(problem: Problem, result: Any) -> Any:
@@ -116,7 +118,7 @@ def _plain(a: Any) -> Any:
 def _product(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: Any) -> Problem:
     if c is not None and not (type(c) is np.ndarray and c.flags.c_contiguous):
         raise Unsupported(Reason.LAYOUT, "output is not a C-contiguous numpy.ndarray")
-    return _updated(_ops._problem(*GEMM, (a, b)), (len(a), b.shape[1]), alpha, beta, c)
+    return _updated(_rows._problem(*GEMM, (a, b)), (len(a), b.shape[1]), alpha, beta, c)
 
 
 def _matrices(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +168,7 @@ def prepare_dgemm(
     left = _block(_plain(a), (m, k), trans_a, offseta)
     right = _block(_plain(b), (k, n), trans_b, offsetb)
     target = _block(c, (m, n), "N", offsetc)
-    return _updated(_ops._problem(*GEMM, (left, right)), (m, n), alpha, beta, target, c)
+    return _updated(_rows._problem(*GEMM, (left, right)), (m, n), alpha, beta, target, c)
 
 
 def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -> np.ndarray:
@@ -191,16 +193,16 @@ def _contraction(
     """A contraction of PySCF: by gemm where ``optimize`` is None and two operands allow it, else by NumPy."""
     if not isinstance(scripts, str):
         raise Unsupported(Reason.PARAM, f"subscripts {scripts!r}")
-    inputs, output, arrays = _einsum.parse((scripts, *map(_plain, tensors)))
+    inputs, output, arrays = grammar.parse((scripts, *map(_plain, tensors)))
     sizes: dict[str, int] = {}
     for labels, a in zip(inputs, arrays, strict=True):
         if any(sizes.setdefault(label, n) != n for label, n in zip(labels, np.shape(a), strict=True)):
             raise Unsupported(Reason.LAYOUT, f"an operand {np.shape(a)} stretches: PySCF allows it for small ones only")
     if optimize is None:
         gemm = "->" in scripts and _by_gemm(inputs, output, arrays)
-        problem = _ops._problem(inputs, output, arrays, loops=not gemm)
+        problem = _rows._problem(inputs, output, arrays, loops=not gemm)
     else:
-        problem = _ops._problem(inputs, output, arrays, None, *_ops._search(optimize, len(arrays)))
+        problem = _rows._problem(inputs, output, arrays, None, *_rows._search(optimize, len(arrays)))
     return _updated(problem, tuple(sizes[label] for label in output), alpha, beta, out)
 
 
@@ -247,7 +249,7 @@ def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _row(name: str, prepare: Callable[..., Problem]) -> Op:
-    return Op(f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _ops.SMALL, deliver)
+    return Op(f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _rows.SMALL, deliver)
 
 
 @functools.cache
@@ -270,7 +272,7 @@ def rows() -> Mapping[str, Op]:
 class PyscfPatch:
     """One ``patch_pyscf()``; leaving its ``with`` block, or ``undo()``, takes it back."""
 
-    patches: tuple[_patch.Patch, ...]
+    patches: tuple[patch.Patch, ...]
 
     def __enter__(self) -> PyscfPatch:
         return self
@@ -280,14 +282,14 @@ class PyscfPatch:
 
     def undo(self) -> None:
         """Take this patch back; RuntimeError when that has been done."""
-        with _patch._here.lock:
+        with patch._here.lock:
             for p in reversed(self.patches):
                 p.undo()
             _patches.remove(self)
             _release()
 
 
-_patches: list[PyscfPatch] = []  # in force, oldest first; changed under the lock of trnpy._patch
+_patches: list[PyscfPatch] = []  # in force, oldest first; changed under the lock of trnpy._patch.patch
 
 
 def patch_pyscf() -> PyscfPatch:
@@ -306,8 +308,8 @@ def patch_pyscf() -> PyscfPatch:
     True
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
-    with _patch._here.lock:
-        new = PyscfPatch((_patch.patch(), _patch.patch_rows(ops, True, LIBRARIES, {})))
+    with patch._here.lock:
+        new = PyscfPatch((patch.patch(), patch.patch_rows(ops, True, LIBRARIES, {})))
         _patches.append(new)
     return new
 
@@ -319,7 +321,7 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
     ``names``: those rows alone, and only where callers look them up when they call.
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
-    everything = {**_patch._select(None), **ops}
+    everything = {**patch._select(None), **ops}
     chosen = {name: op for name, op in everything.items() if names is None or name in names}
     if chosen.keys() <= active().names:
         yield
@@ -327,17 +329,17 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
     own = {name: op for name, op in chosen.items() if name in ops}
     general = {name: op for name, op in chosen.items() if name not in ops}
     try:
-        with _patch._patched(general, False, LIBRARIES, {}), _patch._patched(own, names is None, LIBRARIES, {}):
+        with patch._patched(general, False, LIBRARIES, {}), patch._patched(own, names is None, LIBRARIES, {}):
             yield
     finally:
         if names is None:
-            with _patch._here.lock:
+            with patch._here.lock:
                 _release()
 
 
 def unpatch_pyscf() -> None:
     """Take back the latest ``patch_pyscf()``; RuntimeError when none is in force."""
-    with _patch._here.lock:
+    with patch._here.lock:
         if not _patches:
             raise RuntimeError("unpatch_pyscf(): no patch_pyscf() is in force")
         _patches[-1].undo()
@@ -360,7 +362,7 @@ def _is_tested(version: str) -> bool:
 
 def _release() -> None:
     """Put originals where modules that were imported while patched have a hook that is no longer installed."""
-    hooks = {id(hook): hook for name, hook in _patch._here.hooks.items() if not _patch._here.users[name]}
+    hooks = {id(hook): hook for name, hook in patch._here.hooks.items() if not patch._here.users[name]}
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):
             for attribute, value in list(vars(module).items()):

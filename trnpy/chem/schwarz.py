@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _digits
-from trnpy._dispatch import Cost, Problem, Reason, Unsupported
-from trnpy._engine import BY_DIGITS, Engine, Held
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine import digits
+from trnpy._engine.engines import BY_DIGITS, Engine, Held
+from trnpy._engine.precision import probe
 from trnpy._nki.kernels.parameters import TILE, for_digits
 from trnpy._nki.kernels.schwarz_screened_spmm_reference import LARGEST, turns_of
-from trnpy._precision import probe
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung
 from trnpy.chem._progress import track
@@ -230,7 +230,7 @@ def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
         out = engine.get(engine.kernel("schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles))
         if exact:
             shift = left[1] + right[1]
-            result[block] = _digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, shift)
+            result[block] = digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, shift)
         else:
             result[block] = out[: len(block), : b.shape[1]]
     return result
@@ -248,8 +248,8 @@ def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, e
         with np.errstate(over="ignore"):  # an infinity is found when the result is checked
             numbers[: x.shape[0], : x.shape[1]] = x
         return engine.hold(numbers.T if axis == 1 else numbers), np.empty(0)
-    split = _digits.split(x, DIGITS, axis)
-    raw = np.full((*shape, 8), _digits.OFFSET, np.uint8)
+    split = digits.split(x, DIGITS, axis)
+    raw = np.full((*shape, 8), digits.OFFSET, np.uint8)
     raw[: x.shape[0], : x.shape[1]] = split.bytes()
     flat = raw.reshape(shape[0], -1)
     held: Held = engine.kernel("digits_split", flat, width=8, places=split.places, turned=axis == 1)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas as reference
 
-from trnpy import _guards, _host
-from trnpy._calibration import HostRates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy._settings.host_rates import HostRates
 from trnpy.linalg import _triangular
 from trnpy.linalg._matrices import SMALL, hermitian, norm
 from trnpy.linalg._panels import adjoint
@@ -93,7 +94,7 @@ def _problem(
 def _finite(problem: Problem) -> None:
     call, given, *_ = problem.params
     arrays = problem.arrays[:-1] if given and call.beta == 0 else problem.arrays  # BLAS does not read C then
-    _guards.finite(*arrays)
+    guards.finite(*arrays)
     if not np.isfinite([call.alpha, call.beta]).all():
         raise Unsupported(Reason.VALUE, "alpha or beta is not finite")
 
@@ -132,7 +133,7 @@ def _by_syrk(problem: Problem, a: np.ndarray, call: Call) -> Route:
         return rates.seconds("matmul", cost.n, cost.flops / 2, dtype) + mirror + ROUTE_S
 
     def run() -> np.ndarray:
-        (syrk,) = _host.blas.get_blas_funcs(("syrk",), (a,))
+        (syrk,) = lapack.blas.get_blas_funcs(("syrk",), (a,))
         # Of an array in C order f2py would copy; its transpose is one in Fortran order.
         turned = not a.flags.f_contiguous
         c = syrk(call.alpha, a.T if turned else a, trans=(call.trans != "N") != turned, lower=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._engine import Engine
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._panels import BLOCK, split
 
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
-    """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); _host.LinAlgError when one is not.
+    """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); lapack.LinAlgError when one is not.
 
     Only lower triangles of a are read.  Golub & Van Loan, 4th ed., sec. 4.2.6, halves instead of columns of blocks:
     the same products of larger matrices, a third as many bytes over the link (Gustavson, IBM J. Res. Dev. 41, 1997).

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trnpy import _host, _iterations
-from trnpy._engine import Engine, Handle
+from trnpy._engine import iterations, lapack
+from trnpy._engine.engines import Engine, Handle
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = 320  # rows: LAPACK's eigh of fewer takes about as long as the five launches of a split
@@ -101,7 +101,7 @@ def _unpaired(a: np.ndarray) -> np.ndarray:
 
 def _solved(block: Block, task: Task) -> np.ndarray:
     """Eigenvectors (n, m) in the whole space, by LAPACK in float32."""
-    _, v = _host.eigh(_unpaired(block.matrix) if task.paired else block.matrix, driver="evd", check_finite=False)
+    _, v = lapack.eigh(_unpaired(block.matrix) if task.paired else block.matrix, driver="evd", check_finite=False)
     if block.basis is None:
         return np.asarray(v)
     inner = np.ascontiguousarray(_paired(v) if task.paired else v)
@@ -130,7 +130,7 @@ class Split:
     """h = (A - s I) / bound with its sign, and how many eigenvalues are above the shift s."""
 
     h: Handle
-    sign: _iterations.Sign
+    sign: iterations.Sign
     rank: int
     bound: float
 
@@ -147,7 +147,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
         bound = NORM_SLACK * float(min(np.abs(shifted).sum(axis=1).max(), np.linalg.norm(shifted)))
         h = task.engine.put(shifted / np.float32(bound))
         octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
-        sign = _iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
+        sign = iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
         if not abs(m - sign.squares) / 4 <= UNDECIDED:  # a sum of p (1 - p) over the projector's eigenvalues
             shift += NUDGE * deviation * tried * (-1) ** tried
             continue
@@ -162,7 +162,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
     return best, tried
 
 
-def _basis(h: Handle, operator: Handle, rank: int, complement: bool, task: Task) -> _iterations.Subspace | None:
+def _basis(h: Handle, operator: Handle, rank: int, complement: bool, task: Task) -> iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None where no random block gave one."""
     # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
     # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
@@ -170,7 +170,7 @@ def _basis(h: Handle, operator: Handle, rank: int, complement: bool, task: Task)
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):
         omega = _gaussian(h.shape[0], rank, task) / np.float32(scale)
-        found = _iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, task.engine)
+        found = iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, task.engine)
         if found.defect <= DEFECT:
             return found
     return None

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trnpy import _host
-from trnpy._engine import Engine
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _divide, _jacobi
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._refine import refine
@@ -16,7 +16,7 @@ from trnpy.linalg._refine import refine
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
     """LAPACK's in float32, of a float64 or complex128 a (n, n)."""
-    _, x = _host.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32), driver="evd", check_finite=False)
+    _, x = lapack.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32), driver="evd", check_finite=False)
     return np.asarray(x)
 
 
@@ -49,11 +49,11 @@ def generalized(
     """
     l = cholesky(b, engine)
     if kind == 1:
-        half = _host.solve_triangular(l, a, lower=True, check_finite=False)
-        c = _host.solve_triangular(l, half.conj().T, lower=True, check_finite=False)
+        half = lapack.solve_triangular(l, a, lower=True, check_finite=False)
+        c = lapack.solve_triangular(l, half.conj().T, lower=True, check_finite=False)
     else:
         c = engine.matmul(l.conj().T, engine.matmul(a, l))
     w, y = eigh((c + c.conj().T) / 2, engine, method)
     if kind == 3:
         return w, engine.matmul(l, y)
-    return w, _host.solve_triangular(l, y, lower=True, trans="C", check_finite=False)
+    return w, lapack.solve_triangular(l, y, lower=True, trans="C", check_finite=False)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _conventions, _guards, _host
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._base import conventions
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
 from trnpy.linalg import _cholesky, _lu, _routes, _stacks, _work
 from trnpy.linalg._matrices import SMALL, matrices, norm, right_hand_sides, sizes, square, stack_size, worst
 from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
@@ -23,7 +25,7 @@ SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
 def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     a = matrices(a, square=True)
-    dtype, n = _guards.floating(a), a.shape[-1]
+    dtype, n = guards.floating(a), a.shape[-1]
     cost = _work.cholesky(n, in_one_launch(a.ndim, dtype)).cost("cholesky", n, n**3 / 3, dtype, stack_size(a))
     return Problem((a,), dtype, cost, (bool(lower),))
 
@@ -40,11 +42,11 @@ def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
 
 def run_cholesky(problem: Problem, engine: Engine) -> np.ndarray:
     (a,), (lower, *_) = problem.arrays, problem.params
-    _guards.finite(a)
+    guards.finite(a)
     a = a.astype(problem.dtype, copy=False)
     try:
         l = _cholesky.cholesky(a if lower else adjoint(a), engine)
-    except _host.LinAlgError as why:
+    except lapack.LinAlgError as why:
         raise Unsupported(Reason.VALUE, "not positive definite") from why
     return l if lower else adjoint(l)
 
@@ -67,7 +69,7 @@ def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
     """The other triangle is a's, as LAPACK leaves it, where it is in SciPy's, too."""
     (a,), (lower, given) = problem.arrays, problem.params
     factor = run_cholesky(problem, engine)
-    return beside(factor, a, lower) if _conventions.leaves_triangle(_host.linalg.cho_factor) else factor, given
+    return beside(factor, a, lower) if conventions.leaves_triangle(lapack.linalg.cho_factor) else factor, given
 
 
 def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
@@ -84,7 +86,7 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
     c, lower = c_and_lower
     c = _factor(c)
     b = right_hand_sides(c, b)
-    dtype, n, k = _guards.floating(c, b), len(c), b.size // len(c)
+    dtype, n, k = guards.floating(c, b), len(c), b.size // len(c)
     once = _work.triangular(n, k, in_one_launch(2, dtype))
     return Problem((c, b), dtype, (once + once).cost("trsm", n, 2.0 * n * n * k, dtype), (bool(lower),))
 
@@ -98,7 +100,7 @@ def _factor(a: Any) -> np.ndarray:
 
 def run_cho_solve(problem: Problem, engine: Engine) -> np.ndarray:
     (c, b), (lower,) = problem.arrays, problem.params
-    _guards.finite(c, b)
+    guards.finite(c, b)
     _nonzero(c)
     c, columns = (x.astype(problem.dtype, copy=False) for x in (c, b.reshape(len(b), -1)))
     return _cholesky.solve(c, columns, lower, engine).reshape(b.shape)
@@ -139,7 +141,7 @@ def prepare_lu(
 
 def _lu_problem(a: Any, square: bool = False) -> Problem:
     a = matrices(a, square=square)
-    dtype, (m, n) = _guards.floating(a), a.shape[-2:]
+    dtype, (m, n) = guards.floating(a), a.shape[-2:]
     if m == n == 1:
         raise Unsupported(Reason.LAYOUT, "a number, not a matrix")
     k = min(m, n)
@@ -149,7 +151,7 @@ def _lu_problem(a: Any, square: bool = False) -> Problem:
 
 def run_lu(problem: Problem, engine: Engine) -> Factored:
     (a,) = problem.arrays
-    _guards.finite(a)
+    guards.finite(a)
     return Factored(*_lu.factor(a.astype(problem.dtype), engine))
 
 
@@ -196,13 +198,13 @@ def prepare_lu_solve(
     lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: Any = False, check_finite: Any = True
 ) -> Problem:
     lu, pivots = lu_and_piv
-    lu, pivots = _factor(lu), _guards.array(pivots)
+    lu, pivots = _factor(lu), guards.array(pivots)
     b = right_hand_sides(lu, b)
     if pivots.shape != lu.shape[:1] or pivots.dtype.kind != "i":
         raise Unsupported(Reason.PARAM, f"pivots {pivots.dtype} {pivots.shape} for a matrix {lu.shape}")
     if trans not in (0, 1, 2):
         raise Unsupported(Reason.PARAM, f"trans={trans!r}")
-    dtype, n, k = _guards.floating(lu, b), len(lu), b.size // len(lu)
+    dtype, n, k = guards.floating(lu, b), len(lu), b.size // len(lu)
     once = _work.triangular(n, k, in_one_launch(2, dtype))
     cost = (once + once).cost("trsm", n, 2.0 * n * n * k, dtype)
     return Problem((lu, b, pivots), dtype, cost, ("NTC"[int(trans)],))
@@ -210,7 +212,7 @@ def prepare_lu_solve(
 
 def run_lu_solve(problem: Problem, engine: Engine) -> np.ndarray:
     (lu, b, pivots), (trans,) = problem.arrays, problem.params
-    _guards.finite(lu, b)
+    guards.finite(lu, b)
     _nonzero(lu)
     if pivots.min() < 0 or pivots.max() >= len(lu):
         raise Unsupported(Reason.VALUE, "pivots outside the matrix")
@@ -283,7 +285,7 @@ def run_numpy_det(problem: Problem, engine: Engine) -> Factored:
 
 def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Problem, Any], Any] | None = None) -> Op:
     module, _, attribute = name.rpartition(".")
-    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
     return Op(name, function, prepare, run, error, SMALL, routed=look, **options)

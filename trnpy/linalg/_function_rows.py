@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards, _host
-from trnpy import _ops as products
-from trnpy._calibration import FLOPS, HostRates, current_rates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported, decide
-from trnpy._einsum import LETTERS
-from trnpy._engine import Engine
-from trnpy._policy import Policy
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, decide
+from trnpy._einsum import rows as products
+from trnpy._einsum.grammar import LETTERS
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy._settings.host_rates import FLOPS, HostRates, current_rates
+from trnpy._settings.policy import Policy
 from trnpy.linalg import _divide, _eigh_cost, _functions, _positive, _routes, _work
 from trnpy.linalg._matrices import SMALL, norm, square
 from trnpy.linalg._routes import real
@@ -42,8 +43,8 @@ def _double(dtype: np.dtype, what: str) -> None:
 
 
 def prepare_expm(A: Any) -> Problem:
-    a = _guards.array(A)
-    dtype = _guards.floating(a)
+    a = guards.array(A)
+    dtype = guards.floating(a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] == 1:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
     _double(dtype, "exponentials")
@@ -55,15 +56,15 @@ def prepare_expm(A: Any) -> Problem:
 
 def run_expm(problem: Problem, engine: Engine) -> _functions.Exponential:
     (a,) = problem.arrays
-    _guards.finite(a)
+    guards.finite(a)
     if np.abs(a).max() > _functions.LARGEST:
         raise Unsupported(Reason.VALUE, f"an entry above {_functions.LARGEST:.0e}")
     for matrix in a.reshape(-1, *a.shape[-2:]):
-        if 0 in _host.bandwidth(matrix):
+        if 0 in lapack.bandwidth(matrix):
             raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
     with np.errstate(all="ignore"):  # overflow shows in the result
         result = _functions.expm(a.astype(problem.dtype, copy=False), engine)
-    _guards.finite(result.value, result.root)
+    guards.finite(result.value, result.root)
     return result
 
 
@@ -101,7 +102,7 @@ def _methods(name: str, n: int, dtype: np.dtype, count: int) -> tuple[tuple[str,
 def _of_positive(name: str, a: Any, function: _positive.Function) -> Problem:
     """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
     a = _positive.operand(name, a)
-    dtype, n = _guards.floating(a), a.shape[-1]
+    dtype, n = guards.floating(a), a.shape[-1]
     params, route = (function, _positive.FUNCTIONS[name].norms), _positive.route(name, a, function)
     methods = _methods(name, n, dtype, a.size // (n * n))
     if a.ndim > 2 or dtype.char not in "dD":
@@ -144,7 +145,7 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
     n = operator.index(n)
     _refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than a check takes")
     a = square(a)
-    size, dtype = len(a), _guards.floating(a)
+    size, dtype = len(a), guards.floating(a)
     count = n.bit_length() - 1 + n.bit_count() - 1
     work = functools.reduce(operator.add, [_work.matmul(size, size, size)] * count)
     return Problem((a,), dtype, work.cost("matmul", size, work.products, dtype), (n,))
@@ -152,10 +153,10 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
 
 def run_matrix_power(problem: Problem, engine: Engine) -> np.ndarray:
     (a,), (n,) = problem.arrays, problem.params
-    _guards.finite(a)
+    guards.finite(a)
     with np.errstate(all="ignore"):
         result = _functions.power(a.astype(problem.dtype, copy=False), n, engine)
-    _guards.finite(result)
+    guards.finite(result)
     return result
 
 
@@ -170,7 +171,7 @@ def matrix_power_error(problem: Problem, x: np.ndarray) -> float:
 
 
 def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
-    operands = [_guards.array(a) for a in arrays]
+    operands = [guards.array(a) for a in arrays]
     ends = {operands[0].ndim, operands[-1].ndim} if operands else set()
     if not 2 <= len(operands) < len(LETTERS) or not ends <= {1, 2} or any(a.ndim != 2 for a in operands[1:-1]):
         raise Unsupported(Reason.LAYOUT, "not a chain of matrices")
@@ -189,7 +190,7 @@ def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
 
 
 def prepare_khatri_rao(a: Any, b: Any) -> Problem:
-    a, b = _guards.array(a), _guards.array(b)
+    a, b = guards.array(a), guards.array(b)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of as many columns")
     return products._problem(("ak", "bk"), "abk", (a, b))
@@ -204,7 +205,7 @@ def _op(
     look: _routes.Look | None = None, deliver: Callable[[Problem, Any], Any] | None = None,
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
-    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
     return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
 

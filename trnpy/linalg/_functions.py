@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trnpy._engine import Engine
+from trnpy._engine.engines import Engine
 
 DEGREE = 17  # of Taylor's polynomial
 PRODUCTS = 7  # of it, by Paterson & Stockmeyer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy import _iterations
-from trnpy._engine import Engine
+from trnpy._engine import iterations
+from trnpy._engine.engines import Engine
 from trnpy._nki.kernels.jacobi_sweep_reference import TILE
 
 SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
@@ -28,7 +28,7 @@ def eigenvectors(a: np.ndarray, engine: Engine) -> np.ndarray:
     x, w = engine.put(padded), engine.put(np.eye(rows, dtype=np.float32))
     left = np.inf
     for _ in range(SWEEPS):
-        x, w = _iterations.jacobi_sweep(x, w, engine)
+        x, w = iterations.jacobi_sweep(x, w, engine)
         turned = engine.get(x)
         np.fill_diagonal(turned, 0)
         before, left = left, float(np.linalg.norm(turned))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack as reference
 
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _cholesky, _factor_rows, _lu, _work
 from trnpy.linalg._blas_rows import TYPES, flag, operand, placed
 from trnpy.linalg._factor_rows import Factored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._engine import Engine
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._panels import BLOCK, split
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards
-from trnpy._dispatch import Reason, Unsupported
-from trnpy._precision import norms
+from trnpy._call import guards
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.precision import norms
 from trnpy.linalg._panels import BLOCK
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
@@ -19,8 +19,8 @@ ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # the diagonal of such a bl
 
 def square(a: Any) -> np.ndarray:
     """``a`` as one non-empty square matrix (n, n) of a dtype with a device path."""
-    m = _guards.array(a)
-    _guards.floating(m)  # integers and halves: NumPy and SciPy convert them each in their own way
+    m = guards.array(a)
+    guards.floating(m)  # integers and halves: NumPy and SciPy convert them each in their own way
     if m.ndim != 2 or m.shape[0] != m.shape[1] or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty square matrix")
     return m
@@ -49,8 +49,8 @@ def norm(a: np.ndarray) -> float:
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:
     """``a`` as a matrix (m, n) or a stack of them (..., m, n) large enough for products of their panels."""
-    m = _guards.array(a)
-    _guards.floating(m)
+    m = guards.array(a)
+    guards.floating(m)
     if m.ndim < 2 or m.size == 0 or (square and m.shape[-1] != m.shape[-2]):
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty {'square ' * square}matrices")
     if not m.dtype.isnative:  # SciPy 1.17's own inv, lu and det misread it: theirs to answer
@@ -76,8 +76,8 @@ def stack_size(a: np.ndarray) -> int:
 
 def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
     """``b`` (n,) or (n, k) for a matrix a (n, n)."""
-    sides = _guards.array(b)
-    _guards.floating(sides)
+    sides = guards.array(b)
+    guards.floating(sides)
     if sides.ndim not in (1, 2) or len(sides) != len(a) or sides.size == 0:
         raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand side {sides.shape}")
     return sides

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.linalg
 import scipy.linalg
 
-from trnpy._names import public, rows
+from trnpy._call.names import public, rows
 from trnpy.linalg._ops import NUMPY_OPS, OPS
 from trnpy.linalg._own_rows import OWN_OPS
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _conventions, _guards, _host
-from trnpy._calibration import FLOPS
-from trnpy._dispatch import Op, Problem, Reason, Route, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._base import conventions
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Route, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
 from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
@@ -41,7 +43,7 @@ def _eigen_problem(
 ) -> Problem:  # fmt: skip
     a = _square(a)
     arrays = (a,) if b is None else (a, _square(b))
-    dtype = _guards.floating(*arrays)
+    dtype = guards.floating(*arrays)
     other = None if route is None else route(a, params[0], dtype)
     if dtype.char not in "dD" and other is None:
         raise Unsupported(Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
@@ -121,7 +123,7 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 def run_eigh(problem: Problem, engine: Engine) -> Any:
     lower, vectors, kind, selection, make = problem.params
-    _guards.finite(*problem.arrays)
+    guards.finite(*problem.arrays)
     full = [_hermitian(m, lower, problem.dtype) for m in problem.arrays]
     for m in full:
         _, exponent = np.frexp(np.abs(m).max())
@@ -179,15 +181,15 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
 
 def _form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return _conventions.form(function, args, kwargs)
-    except _conventions.Refused as why:
+        return conventions.form(function, args, kwargs)
+    except conventions.Refused as why:
         raise Unsupported(Reason.PARAM, str(why)) from why
 
 
 @functools.cache
 def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
-    eigh, eigvalsh = _host.linalg.eigh, _host.linalg.eigvalsh
+    eigh, eigvalsh = lapack.linalg.eigh, lapack.linalg.eigvalsh
     rows = (
         Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
         Op("scipy.linalg.eigvalsh", eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards, _host
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import HOST, Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.precision import probe
 from trnpy.linalg import _qr, _routes, _stacks, _triangular, _work
 from trnpy.linalg._matrices import SMALL, matrices, norm, sizes, stack_size, tolerance, worst
 from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
@@ -56,7 +57,7 @@ def prepare_numpy_qr(a: Any, mode: Any = "reduced") -> Problem:
 
 def _qr_problem(a: Any, mode: str) -> Problem:
     a = matrices(a)
-    dtype, (m, n) = _guards.floating(a), a.shape[-2:]
+    dtype, (m, n) = guards.floating(a), a.shape[-2:]
     if a.ndim > 2 and mode == "raw":
         raise Unsupported(Reason.PARAM, "stacks with mode='raw'")
     k = min(m, n)
@@ -73,7 +74,7 @@ def _qr_problem(a: Any, mode: str) -> Problem:
 
 def run_qr(problem: Problem, engine: Engine) -> Orthogonal:
     (a,), (mode, columns, tall) = problem.arrays, problem.params
-    _guards.finite(a)
+    guards.finite(a)
     a = a.astype(problem.dtype, copy=False)
     if tall:
         q, r = _tall(a, engine)
@@ -145,10 +146,10 @@ def prepare_lstsq(
     lapack_driver: Any = None,
 ) -> Problem:  # fmt: skip
     # An attribute SciPy documents and its stubs do not know; users may set it.
-    driver = getattr(_host.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
+    driver = getattr(lapack.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
     if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
         raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
-    a, b, cond = _guards.array(a), _guards.array(b), tolerance("cond", cond)
+    a, b, cond = guards.array(a), guards.array(b), tolerance("cond", cond)
     if a.ndim == 2:
         return _least_squares(a, b, (cond, "scipy", driver))
     if driver != "gelsd":
@@ -161,7 +162,7 @@ def prepare_lstsq(
 
 
 def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:
-    a, b = _guards.array(a), _guards.array(b)
+    a, b = guards.array(a), guards.array(b)
     if rcond is None:
         rcond = float(np.finfo(np.float64).eps) * max(a.shape, default=1)
     return _least_squares(a, b, (None if rcond == -1 else tolerance("rcond", rcond), "numpy", "gelsd"))
@@ -172,9 +173,9 @@ def _least_squares(a: np.ndarray, b: np.ndarray, params: tuple[Any, ...]) -> Pro
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one matrix of {TALL} rows a column or more")
     if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
         raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand sides {b.shape}")
-    _guards.floating(a)
-    _guards.floating(b)
-    dtype, (m, n), k = _guards.floating(a, b), a.shape, b.size // len(b)
+    guards.floating(a)
+    guards.floating(b)
+    dtype, (m, n), k = guards.floating(a, b), a.shape, b.size // len(b)
     kernel = in_one_launch(2, dtype)
     factored, solved = _work.cholesky_qr(m, n, kernel), _work.triangular(n, k, kernel)
     work = factored + _work.matmul(n, m, k) + solved + _work.matmul(m, n, k)
@@ -185,11 +186,11 @@ def _least_squares(a: np.ndarray, b: np.ndarray, params: tuple[Any, ...]) -> Pro
 def run_lstsq(problem: Problem, engine: Engine) -> tuple[Any, ...]:
     """x, residues, rank and singular values, as the drivers of ``lapack_driver`` return them."""
     (a, b), (cond, library, driver) = problem.arrays, problem.params
-    _guards.finite(a, b)
+    guards.finite(a, b)
     a, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
     columns = b.reshape(len(b), -1)
     q, r = _tall(a, engine)
-    s = _host.svd(r, compute_uv=False, check_finite=False)
+    s = lapack.svd(r, compute_uv=False, check_finite=False)
     least = GAP * max(cond or 0.0, len(a) * float(np.finfo(problem.dtype).eps))
     if not s[-1] > least * s[0]:
         raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
@@ -216,8 +217,8 @@ def lstsq_error(problem: Problem, result: Any) -> float:
 
 def orthogonal_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.qr", _host.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
-        Op("scipy.linalg.lstsq", _host.linalg.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
+        Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
+        Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
            routed=_routes.stacked("lstsq")),
     )  # fmt: skip
 

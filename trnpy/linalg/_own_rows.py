@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.linalg import eigh as _numpy_eigh
 
-from trnpy import _guards, _host
-from trnpy._dispatch import Op, Problem, Reason, Unsupported
-from trnpy._engine import HOST, Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.precision import probe
 from trnpy.linalg import _eigh, _eigh_cost, _functions, _positive, _refine, _work
 from trnpy.linalg._functions import Convergence
 from trnpy.linalg._matrices import SMALL, norm, square
@@ -68,7 +69,7 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
 
 def _of_eigenvectors(w: np.ndarray, x: np.ndarray, engine: Engine) -> np.ndarray:
     if not w[0] > 0:
-        raise _host.LinAlgError(f"matrix is not positive definite: its smallest eigenvalue is {w[0]:.3g}")
+        raise lapack.LinAlgError(f"matrix is not positive definite: its smallest eigenvalue is {w[0]:.3g}")
     return engine.gram(x * w**-0.25)
 
 
@@ -83,7 +84,7 @@ def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
     if full_output:
         return x, how
     if not how.converged:
-        raise _host.LinAlgError(f"no convergence in {how.steps} steps: not positive definite, or nearly so")
+        raise lapack.LinAlgError(f"no convergence in {how.steps} steps: not positive definite, or nearly so")
     return x
 
 
@@ -91,7 +92,7 @@ def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False)
     if not isinstance(method, str) or method not in METHODS:
         raise Unsupported(Reason.PARAM, f"method={method!r}")
     a = square(a)
-    n, dtype = len(a), _guards.floating(a)
+    n, dtype = len(a), guards.floating(a)
     if dtype.char not in "dD":
         raise Unsupported(Reason.DTYPE, f"inverse square roots of {dtype} on a device")
     params = method, bool(full_output)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _host
+from trnpy._engine import lapack
 
 BLOCK = 128  # columns of a panel, one PE tile: the host factors it in less than a launch takes
 
@@ -27,22 +27,22 @@ def adjoint(a: np.ndarray) -> np.ndarray:
 
 
 def cholesky(a: np.ndarray) -> np.ndarray:
-    """Lower L of (..., n, n), whose upper triangle is not read; _host.LinAlgError."""
+    """Lower L of (..., n, n), whose upper triangle is not read; lapack.LinAlgError."""
     l: np.ndarray
-    (l,) = _each(lambda m: (_host.cholesky(m, lower=True, check_finite=False),), a)
+    (l,) = _each(lambda m: (lapack.cholesky(m, lower=True, check_finite=False),), a)
     return l
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Packed LU (..., m, n) and pivots (..., min(m, n)): row i was swapped with row pivot[i], one i after the other."""
-    (getrf,) = _host.lapack.get_lapack_funcs(("getrf",), (a,))
+    (getrf,) = lapack.lapack.get_lapack_funcs(("getrf",), (a,))
     packed, pivots = _each(lambda m: getrf(m)[:2], a)
     return packed, pivots
 
 
 def qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """R above V, packed (..., m, n), and T (..., k, k), k = min(m, n): Q = I - V T V^H, V unit lower trapezoidal."""
-    (geqrt,) = _host.lapack.get_lapack_funcs(("geqrt",), (a,))
+    (geqrt,) = lapack.lapack.get_lapack_funcs(("geqrt",), (a,))
     k = min(a.shape[-2:])
     packed, t = _each(lambda m: geqrt(k, m)[:2], a)
     return packed, np.triu(t)
@@ -52,13 +52,13 @@ def substitution(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.nd
     """X (..., n, k) of A X = B for triangular (..., n, n)."""
     options: dict[str, Any] = {"lower": lower, "unit_diagonal": unit, "check_finite": False}
     x: np.ndarray
-    (x,) = _each(lambda l, c: (_host.solve_triangular(l, c, **options),), a, b)
+    (x,) = _each(lambda l, c: (lapack.solve_triangular(l, c, **options),), a, b)
     return x
 
 
 def upper_inverse(u: np.ndarray) -> np.ndarray:
     """The inverse of the upper triangle of (..., n, n), zero below."""
-    (trtri,) = _host.lapack.get_lapack_funcs(("trtri",), (u,))
+    (trtri,) = lapack.lapack.get_lapack_funcs(("trtri",), (u,))
     return np.triu(_each(lambda m: trtri(m)[:1], u)[0])
 
 

@@ -15,11 +15,12 @@ from numpy.linalg import LinAlgError
 from numpy.linalg import cholesky as _numpy_cholesky
 from numpy.linalg import eigh as _numpy_eigh
 
-from trnpy import _guards, _host
-from trnpy._calibration import FLOPS, HostRates
-from trnpy._dispatch import Problem, Reason, Route, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Problem, Reason, Route, Unsupported
+from trnpy._engine import lapack as _lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg import _eigh, _refine, _tridiagonal
 from trnpy.linalg._matrices import MIRROR, mirror, norm
 from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
@@ -69,9 +70,9 @@ class _Kind:
 def _kind(char: str) -> _Kind:
     limits = (1e10, 1e-150, 1e150) if char in "dD" else (1e4, 1e-18, 1e18)
     names = "potrf", "heevd" if char in "FD" else "syevd"
-    lapack = _host.lapack.get_lapack_funcs(names, dtype=char)
+    lapack = _lapack.lapack.get_lapack_funcs(names, dtype=char)
     products = ("herk", "dotc") if char in "FD" else ("syrk", "dot")
-    return _Kind(*limits, *lapack, *_host.blas.get_blas_funcs(products, dtype=char))
+    return _Kind(*limits, *lapack, *_lapack.blas.get_blas_funcs(products, dtype=char))
 
 
 class _Looked(threading.local):
@@ -115,8 +116,8 @@ def positive(name: str) -> Look:
 
 def operand(name: str, a: Any) -> np.ndarray:
     """``a`` (..., n, n) of a dtype that SciPy keeps."""
-    m = _guards.array(a)
-    dtype = _guards.floating(m)
+    m = guards.array(a)
+    dtype = guards.floating(m)
     if m.ndim < 2 or m.shape[-1] != m.shape[-2] or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty square matrices")
     if dtype.char not in FUNCTIONS[name].dtypes:
@@ -126,7 +127,7 @@ def operand(name: str, a: Any) -> np.ndarray:
 
 def route(name: str, a: np.ndarray, function: Function) -> Route | None:
     """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None below what it is for."""
-    spec, n, dtype = FUNCTIONS[name], a.shape[-1], _guards.floating(a)
+    spec, n, dtype = FUNCTIONS[name], a.shape[-1], guards.floating(a)
     if n < spec.least:
         return None
     cube = real(dtype) * a.size * n  # n^3 a matrix
@@ -157,8 +158,8 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
         w, q = _eigenpairs(a)
     except (LinAlgError, _tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
-    f = _guards.QUIET.copy().run(function, w)
-    _guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
+    f = guards.QUIET.copy().run(function, w)
+    guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
     return np.asarray(_product(q, f), a.dtype)
 
 
@@ -168,7 +169,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w, q = _numpy_eigh(a)
     elif a.dtype.kind == "c":
         # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
-        w, q = _host.eigh(a, driver="evd", check_finite=False)
+        w, q = _lapack.eigh(a, driver="evd", check_finite=False)
     elif len(a) >= BY_STEPS:
         w, q = _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
     else:
@@ -358,7 +359,7 @@ def by_engine(problem: Problem, engine: Engine) -> Through:
     with np.errstate(all="ignore"):
         f = function(w)
         result = engine.gram(q * np.sqrt(f)) if (f >= 0).all() else engine.matmul(q * f, q.conj().T)
-    _guards.finite(result)
+    guards.finite(result)
     return Through(result, w, q)
 
 

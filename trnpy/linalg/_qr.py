@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy import _host
-from trnpy._engine import Engine
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._panels import BLOCK, adjoint, split
@@ -95,11 +95,11 @@ def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
         departure = np.linalg.norm(g - np.eye(n))
         try:
             l = cholesky(g, engine)
-        except _host.LinAlgError:
+        except lapack.LinAlgError:
             shift = SHIFT * (m * n + n * (n + 1)) * unit * g.diagonal().real.sum()
             try:
                 l = cholesky(g + shift * np.eye(n, dtype=a.dtype), engine)
-            except _host.LinAlgError as why:
+            except lapack.LinAlgError as why:
                 raise NotOrthogonal(str(why)) from why
         q = _triangular.solve(l, q, engine, side="right", lower=True, trans="C")
         r = engine.matmul(adjoint(l), r)

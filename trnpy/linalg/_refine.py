@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _host
-from trnpy._engine import Engine
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
 
 U = 2.0**-53
 ITERATIONS = 8  # fourteen families take 2 to 7 (docs/numerics.md#eigenproblems); not accepted after 8 means not at all
@@ -130,7 +130,7 @@ def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, 
     """Rayleigh-Ritz in the span of one cluster; s, g, d and x are updated in place."""
     mean = d[cluster].mean()
     shifted = s[cluster, cluster] - mean * g[cluster, cluster]
-    w, q = _host.eigh(shifted, g[cluster, cluster], driver="gvd", check_finite=False)
+    w, q = lapack.eigh(shifted, g[cluster, cluster], driver="gvd", check_finite=False)
     columns = x[:, cluster]
     x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else _product(columns, q, DIGITS, engine)
     for m in (s, g):

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from trnpy import _conventions, _guards, _host
-from trnpy._calibration import FLOPS, HostRates
-from trnpy._dispatch import Cost, Problem, Reason, Route, Unsupported
+from trnpy._base import conventions
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Problem, Reason, Route, Unsupported
+from trnpy._engine import lapack
+from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg import _stacks, _tridiagonal
 from trnpy.linalg._lu import order
 from trnpy.linalg._matrices import mirror
@@ -70,7 +72,7 @@ def is_stack(a: Any) -> bool:
 @functools.cache
 def pays(name: str) -> bool:
     """Whether NumPy computes stacks faster than the installed SciPy."""
-    return STACKED[name].compiled or _conventions.loops(getattr(_host.linalg, name))
+    return STACKED[name].compiled or conventions.loops(getattr(lapack.linalg, name))
 
 
 def stacked(name: str) -> Look:
@@ -88,16 +90,16 @@ def stacked(name: str) -> Look:
 
 def stack(name: str, arrays: tuple[np.ndarray, ...], run: Callable[..., Any], *options: Any) -> Problem:
     """``name`` of a stack arrays[0] (..., m, n), with ``run(*arrays, *options)`` as the route; no device path."""
-    arrays = tuple(_guards.array(a) for a in arrays)
+    arrays = tuple(guards.array(a) for a in arrays)
     a = arrays[0]
     if a.ndim < 3 or arrays[-1].size == 0 or not STACKED[name].worth_a_look(a) or not pays(name):
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not a stack of many small matrices")
     for array in arrays:  # one by one: an integer next to a float is SciPy's to convert
-        if _guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
+        if guards.floating(array).char not in "dD":  # NumPy computes float32 in float64: better, yet not what one
             raise Unsupported(Reason.DTYPE, f"stacks of {array.dtype}")  # matrix of the stack would give
         if not array.dtype.isnative:  # SciPy 1.17's own inv and solve misread it: theirs to answer
             raise Unsupported(Reason.DTYPE, f"byte order of {array.dtype.str}")
-    dtype = _guards.floating(*arrays)
+    dtype = guards.floating(*arrays)
     m, n = a.shape[-2:]
     if name not in ("qr", "svd", "svdvals", "pinv", "lstsq") and m != n:
         raise Unsupported(Reason.LAYOUT, f"matrices {m} by {n} are not square")
@@ -138,7 +140,7 @@ def hermitian_inverse(problem: Problem) -> Route | None:
         # As likely as not definite: 5/3 n^3 on an average, against the 8/3 that NumPy's solving takes.
         return 5 / 8 * rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out) + ROUTE_S
 
-    return Route("potri", seconds, lambda: _hermitian_inverse(a), import_s=_host.import_s())
+    return Route("potri", seconds, lambda: _hermitian_inverse(a), import_s=lapack.import_s())
 
 
 def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
@@ -146,7 +148,7 @@ def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
     if not (np.array_equal(a[0], a[:, 0].conj()) and np.array_equal(a, a.conj().T)):
         raise Unsupported(Reason.VALUE, "not Hermitian")
     # a.T is conj(A) in Fortran order without a copy, and transposed results are in C order again.
-    potrf, potri, getrf, trtri = _host.lapack.get_lapack_funcs(("potrf", "potri", "getrf", "trtri"), (a,))
+    potrf, potri, getrf, trtri = lapack.lapack.get_lapack_funcs(("potrf", "potri", "getrf", "trtri"), (a,))
     c, indefinite = potrf(a.T, lower=0, clean=0)
     if not indefinite:
         x = potri(c, lower=0, overwrite_c=1)[0].T
@@ -155,13 +157,13 @@ def _hermitian_inverse(a: np.ndarray) -> np.ndarray:
         lu, pivots, singular = getrf(a.T)
         if singular:
             raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
-        (trsm,) = _host.blas.get_blas_funcs(("trsm",), (a,))
+        (trsm,) = lapack.blas.get_blas_funcs(("trsm",), (a,))
         y = trsm(1.0, lu, np.triu(trtri(lu)[0]), side=1, lower=1, diag=1, overwrite_b=1)
         columns = np.empty(len(a), np.intp)
         columns[order(pivots, len(a))] = np.arange(len(a))
         # Y conj(A) - I is small, so that A Y^T - I is.
         x = y.T[columns]
-    _guards.finite(x)
+    guards.finite(x)
     return np.ascontiguousarray(x)
 
 
@@ -196,7 +198,7 @@ def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
     def run() -> Any:
         try:
             return _tridiagonal.eigh(a, lower, dtype)
-        except (_host.LinAlgError, _tridiagonal.OutOfRange) as why:
+        except (lapack.LinAlgError, _tridiagonal.OutOfRange) as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
 
     return Route("evd", lambda rates: seconds_of(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S, run)

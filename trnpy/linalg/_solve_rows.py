@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards, _host
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
 from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _stacks, _triangular, _work
 from trnpy.linalg._matrices import (
     SMALL,
@@ -83,7 +84,7 @@ def prepare_solve(
     structure = _structure(assume_a)
     a = square(a)
     b = right_hand_sides(a, b)
-    dtype, n = _guards.floating(a, b), len(a)
+    dtype, n = guards.floating(a, b), len(a)
     if n == 1 or (transposed and dtype.kind == "c"):
         raise Unsupported(Reason.PARAM, f"{n} unknowns, transposed={transposed!r} of {dtype}")
     if transposed:  # of a symmetric matrix it is the same
@@ -99,7 +100,7 @@ def prepare_scipy_solve(
 ) -> Problem:  # fmt: skip
     if not _routes.is_stack(a):
         return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
-    b = _guards.array(b)
+    b = guards.array(b)
     return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
 
 
@@ -110,13 +111,13 @@ def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, tr
         raise Unsupported(Reason.PARAM, f"stacks of {structure} matrices, transposed={transposed!r}")
     if b.ndim < 3 or b.shape[:-1] != a.shape[:-1] or b.size == 0:
         raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
-    dtype = _guards.floating(a, b)
+    dtype = guards.floating(a, b)
     return Problem((a, b), dtype, _system_cost(a, b.shape[-1], structure, dtype), (structure, lower, True))
 
 
 def prepare_numpy_solve(a: Any, b: Any) -> Problem:
     if _routes.is_stack(a):
-        problem = _stack_problem(a, _guards.array(b), "general", False, False)
+        problem = _stack_problem(a, guards.array(b), "general", False, False)
     else:
         problem = prepare_solve(a, b, assume_a="gen")
     return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
@@ -124,7 +125,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
 
 def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
     (a, b), (structure, lower, warns) = problem.arrays, problem.params
-    _guards.finite(a, b)
+    guards.finite(a, b)
     full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
     if structure == "detect":
         structure = _detected(full)
@@ -136,7 +137,7 @@ def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
 def _detected(a: np.ndarray) -> str:
     """What SciPy would find in a (..., n, n); Unsupported where that makes the host quick, or what is found differs."""
     if a.ndim == 2:
-        below, above = _host.bandwidth(a)
+        below, above = lapack.bandwidth(a)
         if min(below, above) == 0 or max(below, above) == 1:
             raise Unsupported(Reason.LAYOUT, f"bandwidths {below} and {above}: the host solves it in O(n^2)")
     elif not (a[..., 0, -1].all() and a[..., -1, 0].all()):
@@ -168,11 +169,11 @@ def factored_positive(a: np.ndarray, engine: Engine, required: bool, warns: bool
     """L of well-conditioned positive-definite a (..., n, n); None where some is indefinite and may be."""
     try:
         l = _cholesky.cholesky(a, engine)
-    except _host.LinAlgError as why:
+    except lapack.LinAlgError as why:
         if required:
             raise Unsupported(Reason.VALUE, "not positive definite") from why
         return None
-    (pocon,) = _host.lapack.get_lapack_funcs(("pocon",), (a,))
+    (pocon,) = lapack.lapack.get_lapack_funcs(("pocon",), (a,))
     n = a.shape[-1]
     for one, norm_1 in zip(l.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
         _check_condition(pocon(one, norm_1, uplo="L")[0], a.dtype, warns)
@@ -184,7 +185,7 @@ def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple
     lu, pivots = _lu.factor(a, engine)
     if not np.diagonal(lu, axis1=-2, axis2=-1).all():
         raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
-    (gecon,) = _host.lapack.get_lapack_funcs(("gecon",), (a,))
+    (gecon,) = lapack.lapack.get_lapack_funcs(("gecon",), (a,))
     n = a.shape[-1]
     for one, norm_1 in zip(lu.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
         _check_condition(gecon(one, norm_1)[0], a.dtype, warns)
@@ -195,7 +196,7 @@ def check_triangle(a: np.ndarray, lower: bool, warns: bool = True) -> None:
     """Refuse a triangle (n, n) that is singular, or so near to it that SciPy warns."""
     if not np.diagonal(a, axis1=-2, axis2=-1).all():
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-    (trcon,) = _host.lapack.get_lapack_funcs(("trcon",), (a,))
+    (trcon,) = lapack.lapack.get_lapack_funcs(("trcon",), (a,))
     for one in a.reshape(-1, *a.shape[-2:]):
         _check_condition(trcon(one, uplo="L" if lower else "U")[0], a.dtype, warns)
 
@@ -222,14 +223,14 @@ def prepare_solve_triangular(
         raise Unsupported(Reason.PARAM, f"trans={trans!r}")
     a = square(a)
     b = right_hand_sides(a, b)
-    dtype, n = _guards.floating(a, b), len(a)
+    dtype, n = guards.floating(a, b), len(a)
     cost = _system_cost(a, b.size // n, "lower", dtype)
     return Problem((a, b), dtype, cost, (op, bool(lower), bool(unit_diagonal)))
 
 
 def run_solve_triangular(problem: Problem, engine: Engine) -> np.ndarray:
     (a, b), (trans, lower, unit) = problem.arrays, problem.params
-    _guards.finite(a, b)
+    guards.finite(a, b)
     if not unit and not a.diagonal().all():
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
     full, columns = (x.astype(problem.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
@@ -262,7 +263,7 @@ def prepare_inv(
 
 
 def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) -> Problem:
-    dtype, n = _guards.floating(a), a.shape[-1]
+    dtype, n = guards.floating(a), a.shape[-1]
     if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
         raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
     kernel = in_one_launch(a.ndim, dtype)
@@ -283,7 +284,7 @@ def prepare_numpy_inv(a: Any) -> Problem:
 
 def run_inv(problem: Problem, engine: Engine) -> np.ndarray:
     (a,), (structure, lower, warns) = problem.arrays, problem.params
-    _guards.finite(a)
+    guards.finite(a)
     full = a.astype(problem.dtype, copy=False)
     if structure == "detect":
         structure = _detected(full)
@@ -311,10 +312,11 @@ def inv_error(problem: Problem, x: np.ndarray) -> float:
 
 def solve_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.solve", _host.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
-        Op("scipy.linalg.solve_triangular", _host.linalg.solve_triangular, prepare_solve_triangular,
+        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
+        Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular,
            run_solve_triangular, solve_triangular_error, SMALL),
-        Op("scipy.linalg.inv", _host.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, routed=_routes.stacked("inv")),
+        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL,
+           routed=_routes.stacked("inv")),
     )  # fmt: skip
 
 

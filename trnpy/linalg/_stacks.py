@@ -26,9 +26,10 @@ from numpy.linalg import inv as _inv
 from numpy.linalg import qr as _qr
 from numpy.linalg import svd as _svd
 
-from trnpy import _guards, _host
-from trnpy._conventions import uncounted
-from trnpy._dispatch import Reason, Unsupported
+from trnpy._base.conventions import uncounted
+from trnpy._call import guards
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine import lapack
 
 # Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
 WELL = 1e8
@@ -57,9 +58,9 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
     """``function`` of arrays first, then options; Unsupported for what is not finite or fails, at either end."""
 
     def piece(*args: Any) -> Result:
-        _guards.finite(*[a for a in args if isinstance(a, np.ndarray)])
+        guards.finite(*[a for a in args if isinstance(a, np.ndarray)])
         result = function(*args)
-        _guards.finite(*(result if isinstance(result, list) else (result,)))
+        guards.finite(*(result if isinstance(result, list) else (result,)))
         return result
 
     @functools.wraps(function)
@@ -86,7 +87,7 @@ def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Call
         @functools.wraps(function)
         def run(*args: Any) -> Result:
             batch = args[0].shape[:-2]
-            _guards.finite(*[x for x in args if isinstance(x, np.ndarray)])
+            guards.finite(*[x for x in args if isinstance(x, np.ndarray)])
             flat = [x.reshape(-1, *x.shape[-2:]) if _is_stack(x) else x for x in args]
             results, theirs = _of_pieces(function, flat)
             if np.count_nonzero(theirs) > WHOLE * len(theirs):
@@ -147,7 +148,7 @@ def promising(judge: Look, a: np.ndarray) -> bool:
     """
     if a.dtype.char not in _GETRF or not a.dtype.isnative:
         return True  # for the row to refuse
-    getrf = getattr(_host.lapack, _GETRF[a.dtype.char])
+    getrf = getattr(lapack.lapack, _GETRF[a.dtype.char])
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
     lead = 0
     for at in SPREAD:
@@ -253,7 +254,7 @@ def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
     stack = np.zeros_like(a)
     stack[:, range(a.shape[-1]), range(a.shape[-1])] = 1
     stack[chosen] = a[chosen]
-    return np.asarray(_host.inv(stack)[chosen])
+    return np.asarray(lapack.inv(stack)[chosen])
 
 
 @mended(_scipys_inv)
@@ -297,7 +298,7 @@ def _ranked(x: np.ndarray, kept: np.ndarray, near: np.ndarray, return_rank: bool
 @uncounted
 def _scipys_pinv(chosen: np.ndarray, a: np.ndarray, atol: float | None, rtol: float | None, return_rank: bool) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "return_rank": return_rank}
-    return _host.pinv(a[chosen], **options)
+    return lapack.pinv(a[chosen], **options)
 
 
 @mended(_scipys_pinv)
@@ -314,7 +315,7 @@ def _scipys_pinvh(
     chosen: np.ndarray, a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, return_rank: bool
 ) -> Any:
     options: dict[str, Any] = {"atol": atol, "rtol": rtol, "lower": lower, "return_rank": return_rank}
-    return _host.pinvh(a[chosen], **options)
+    return lapack.pinvh(a[chosen], **options)
 
 
 @mended(_scipys_pinvh)
@@ -334,7 +335,7 @@ def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
 
 @uncounted
 def _scipys_lstsq(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cond: float | None) -> Any:
-    return _host.lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
+    return lapack.lstsq(a[chosen], b[chosen] if b.ndim > 2 else b, cond)
 
 
 @mended(_scipys_lstsq)

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trnpy import _host, _iterations
-from trnpy._engine import Engine
+from trnpy._engine import iterations, lapack
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _divide, _eigh, _qr
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 from trnpy.linalg._refine import (
@@ -87,7 +87,7 @@ def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
 
 def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """U and V (n, n) of a (n, n) by LAPACK's sgesdd or cgesdd."""
-    u, _, vh = _host.svd(_single(a), check_finite=False)
+    u, _, vh = lapack.svd(_single(a), check_finite=False)
     return u.astype(a.dtype), vh.conj().T.astype(a.dtype)
 
 
@@ -135,7 +135,7 @@ def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
     n, paired = len(a), _paired(a)
     identity = engine.put(np.eye(len(paired), dtype=np.float32))  # a projection that takes nothing away
     coefficients = sign_coefficients(OCTAVES)
-    found = _iterations.subspace(identity, identity, paired, coefficients, POLISH, False, engine)
+    found = iterations.subspace(identity, identity, paired, coefficients, POLISH, False, engine)
     return _unpaired(engine.get(found.basis), n, n, a.dtype)
 
 
@@ -150,7 +150,7 @@ def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
     identity = engine.put(np.eye(len(paired), dtype=np.float32))
     scale = 2 * np.sqrt(paired.shape[1]) + 6  # above the norm of its projection
     octaves = int(np.ceil(np.log2(scale * np.sqrt(paired.shape[1]) / SMALLEST)))
-    found = _iterations.subspace(
+    found = iterations.subspace(
         identity, kept, paired / np.float32(scale), sign_coefficients(octaves), POLISH, True, engine
     )
     return _unpaired(engine.get(found.basis), n, n - k, u.dtype)
@@ -278,8 +278,8 @@ def _product(a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
 
 def _orthonormalizing(g: np.ndarray) -> np.ndarray:
     """W (k, k) with W^H G W = I for G near the identity."""
-    l = _host.cholesky(g, lower=True, check_finite=False)
-    w: np.ndarray = _host.solve_triangular(l, np.eye(len(g), dtype=g.dtype), lower=True, check_finite=False).conj().T
+    l = lapack.cholesky(g, lower=True, check_finite=False)
+    w: np.ndarray = lapack.solve_triangular(l, np.eye(len(g), dtype=g.dtype), lower=True, check_finite=False).conj().T
     return w
 
 
@@ -295,7 +295,7 @@ def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: 
         if not smaller:
             raise NotConverged(f"a cluster of {len(b)} singular values near zero")
         return svd(b, engine, method, norm)
-    p, s, qh = _host.svd(b, check_finite=False)
+    p, s, qh = lapack.svd(b, check_finite=False)
     return p, s, qh.conj().T
 
 

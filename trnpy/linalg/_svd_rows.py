@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _guards, _host
-from trnpy._calibration import FLOPS
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
 from trnpy._nki.hardware import FLOAT64_PASSES
-from trnpy._precision import probe
+from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks, _svd, _work
 from trnpy.linalg._eigh_cost import FLOAT32_PASSES
 from trnpy.linalg._matrices import SMALL, hermitian, norm, square, tolerance
@@ -36,8 +37,8 @@ def _refuse(reason: bool, what: str) -> None:
 
 def _matrix(a: Any) -> np.ndarray:
     """``a`` as one non-empty matrix (m, n) of float64 or complex128."""
-    m = _guards.array(a)
-    dtype = _guards.floating(m)
+    m = guards.array(a)
+    dtype = guards.floating(m)
     if m.ndim != 2 or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty matrix")
     if dtype.char not in "dD":
@@ -88,7 +89,7 @@ def _methods(n: int, dtype: np.dtype, cost: Cost) -> tuple[tuple[str, Cost], ...
 def _problem(a: Any, kind: str, *params: Any, after: Work = NOTHING, full: bool = False) -> Problem:
     """The singular value decomposition of ``a``, and the products ``after`` it; ``full``: all of the longer basis."""
     a = _matrix(a)
-    dtype = _guards.floating(a)
+    dtype = guards.floating(a)
     m, n = max(a.shape), min(a.shape)
     if m * (m if full else n) > MOST_ELEMENTS:
         raise Unsupported(Reason.LAYOUT, f"a basis of {m} rows: SciPy has a message of its own")
@@ -101,7 +102,7 @@ def _problem(a: Any, kind: str, *params: Any, after: Work = NOTHING, full: bool 
 
 def _moderate(a: np.ndarray) -> None:
     """Refuse what is not finite, and what scaling by a power of two could overflow."""
-    _guards.finite(a)
+    guards.finite(a)
     _, exponent = np.frexp(np.abs(a).max())
     if abs(int(exponent)) > LARGEST_EXPONENT:
         raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
@@ -214,7 +215,7 @@ def prepare_pinvh(
     if _routes.is_stack(a):
         return _routes.stack("pinvh", (a,), _stacks.pinvh, bool(lower), *options)
     a = square(_matrix(a))
-    n, dtype = len(a), _guards.floating(a)
+    n, dtype = len(a), guards.floating(a)
     cube = real(dtype) * float(n) ** 3
     methods = _eigh_cost.methods(n, dtype, "eigh", FLOPS["pinvh"] * cube, 2 * cube)
     return Problem((a,), dtype, methods[0][1], (bool(lower), *options), methods=methods)
@@ -333,7 +334,7 @@ def _op(
     look: _routes.Look | None = None,
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
-    function = getattr(_host.linalg if module == "scipy.linalg" else np.linalg, attribute)
+    function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     return Op(name, function, prepare, run, error, SMALL, routed=look)
 
 

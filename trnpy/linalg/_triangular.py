@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy import _solve
-from trnpy._engine import Engine
+from trnpy._engine import triangular
+from trnpy._engine.engines import Engine
 from trnpy.linalg import _panels
 from trnpy.linalg._panels import BLOCK, in_one_launch
 
@@ -21,6 +21,6 @@ def solve(
     """
     if a.shape[-1] > BLOCK and in_one_launch(a.ndim, a.dtype):
         return engine.trsm(a, b, side=side, lower=lower, trans=trans, unit=unit)
-    t, right, down = _solve.oriented(a, b, side, lower, trans)
-    x = _solve.solve(t, right, down, unit, engine.matmul, _panels.substitution, BLOCK)
+    t, right, down = triangular.oriented(a, b, side, lower, trans)
+    x = triangular.solve(t, right, down, unit, engine.matmul, _panels.substitution, BLOCK)
     return x if side == "left" else x.swapaxes(-1, -2)

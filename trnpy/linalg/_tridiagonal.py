@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trnpy import _host
+from trnpy._engine import lapack as _plain
 
 BLOCK = 24  # columns that ?sytrd works on at once: 4 % faster than ilaenv's 32 from n = 200 to 512, as fast beyond
 WIDE = 64  # reflectors that are applied at once: products run at 3/4 of their best rate, preparing them takes 1/20
@@ -191,7 +191,7 @@ def _tridiagonal(lapack: _Lapack, d: np.ndarray, e: np.ndarray, work: np.ndarray
         _address(integers), _int(len(integers)), byref(info),
     )  # fmt: skip
     if info.value:
-        raise _host.LinAlgError(f"divide and conquer of {n} rows failed: stedc gave {info.value}")
+        raise _plain.LinAlgError(f"divide and conquer of {n} rows failed: stedc gave {info.value}")
     return w, x
 
 

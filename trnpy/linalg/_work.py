@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trnpy._dispatch import Cost
+from trnpy._call.dispatch import Cost
 from trnpy.linalg._panels import BLOCK, split
 from trnpy.linalg._qr import WIDTH
 from trnpy.linalg._routes import real

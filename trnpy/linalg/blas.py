@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.linalg import blas as _scipy
 
-from trnpy._names import public as _public
-from trnpy._names import rows as _rows
+from trnpy._call.names import public as _public
+from trnpy._call.names import rows as _rows
 from trnpy.linalg._blas_rows import BLAS_OPS as _BLAS_OPS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scipy.linalg import interpolative as _scipy
 
-from trnpy._names import public as _public
+from trnpy._call.names import public as _public
 
 if TYPE_CHECKING:
     from scipy.linalg.interpolative import *  # noqa: F403

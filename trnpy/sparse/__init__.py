@@ -8,8 +8,8 @@ from typing import Any as _Any
 
 from scipy import sparse as _scipy
 
-from trnpy._names import public as _public
-from trnpy.sparse import _blocks, _masks
+from trnpy._call.names import public as _public
+from trnpy.sparse import _analysis, _masks
 from trnpy.sparse._classes import SCIPY as _SCIPY
 from trnpy.sparse._classes import makers as _makers
 
@@ -24,8 +24,8 @@ __all__ = _scipy.__all__
 
 _names = _public(_scipy, lazy=_SUBMODULES) | {cls.__name__: cls for cls in _SCIPY} | _makers(_scipy, _PLAIN, __name__)
 _OWN = (
-    _blocks.block_analysis,
-    _blocks.morton_order,
+    _analysis.block_analysis,
+    _analysis.morton_order,
     _masks.block_mask_matmul,
     _masks.block_mask_matmul_gradients,
     _masks.local_mask,

@@ -12,8 +12,8 @@ from typing import Any
 
 from scipy import sparse
 
-from trnpy._conventions import uncounted
-from trnpy._names import settled
+from trnpy._base.conventions import uncounted
+from trnpy._call.names import settled
 from trnpy.sparse import _blocks, _ops
 
 _ABSTRACT = (sparse.sparray, sparse.spmatrix)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from trnpy import _guards
+from trnpy._call import guards
 from trnpy.sparse._classes import adopt
 from trnpy.sparse._ops import is_sparse
 
@@ -118,13 +118,13 @@ class _Attention:
         rows = None
         if sum(box.size for box in boxes) <= FULLEST * self.mask.nnz:
             rows = self._by_boxes(boxes)
-        if rows is None or not _guards.all_finite(rows):  # what is not marked has no part in infs and NaNs
+        if rows is None or not guards.all_finite(rows):  # what is not marked has no part in infs and NaNs
             rows = np.asarray([p @ x for p, x in zip(self.probabilities, self.v, strict=True)], self.v.dtype)
         return rows.reshape(*q[:-1], v[-1])
 
     def _by_boxes(self, boxes: list[_Box]) -> np.ndarray:
         """The result by dense products and exponentials of whole boxes."""
-        from trnpy._ops import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+        from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
 
         out = np.zeros((len(self.q), self.mask.shape[0], self.v.shape[-1]), self.v.dtype)
         with np.errstate(all="ignore"):  # infs and NaNs show in the result
@@ -225,7 +225,7 @@ def _rows(a: Any) -> np.ndarray:
 
 def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
     """Elements (row, column) of the product of a few rows ``a`` with ``b``."""
-    from trnpy._ops import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+    from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
 
     values = np.empty(len(row), np.result_type(a, b))
     for start, stop in _runs(column):

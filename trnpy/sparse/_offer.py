@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._calibration import HostRates
-from trnpy._dispatch import Cost, predict
-from trnpy._engine import current_engine
+from trnpy._call.dispatch import Cost, predict
+from trnpy._engine.engines import current_engine
+from trnpy._engine.precision import NAMED, product_s
+from trnpy._engine.residency import pinned, place
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, SLOTS
-from trnpy._policy import HYSTERESIS, Policy
-from trnpy._precision import NAMED, product_s
-from trnpy._residency import pinned, place
+from trnpy._settings.host_rates import HostRates
+from trnpy._settings.policy import HYSTERESIS, Policy
+from trnpy.sparse._blocks import count_blocks
 
 TILE = 128
 # Modelled on trn2 (test_bsr_spmm, test_csr_spmm): the rows of X that a tile meets, and four tiles, are a transfer at a
@@ -71,8 +72,6 @@ def flops_of(seconds: float, dtype: np.dtype, policy: Policy, hardware: Hardware
 def _by_tiles(
     cost: Cost, a: Any, parts: int, columns: int, dtype: np.dtype, policy: Policy, hardware: Hardware
 ) -> _Offer:
-    from trnpy.sparse._blocks import count_blocks  # which prices products, hence imports this package's rows
-
     blocks = count_blocks(a)
     form = NAMED.get(policy.precision, "" if dtype.char in "dD" else "float32")
     itemsize = {"": DIGIT_BYTES, "float32": 4, "bfloat16": 2}[form]
@@ -100,8 +99,6 @@ def _by_groups(
 
 def offer_sparse(cost: Cost, a: Any, b: Any, dtype: np.dtype, policy: Policy) -> Cost:
     """``cost`` of A B, both sparse: the host finds the pattern, which takes it as long as the product."""
-    from trnpy.sparse._blocks import count_blocks
-
     if not policy.force:
         return replace(cost, products=cost.flops, host_flops=cost.flops)
     left, right = count_blocks(a).count, count_blocks(b).count

@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from trnpy import _guards
-from trnpy._calibration import HostRates, current_rates
-from trnpy._dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, decide, unattended
-from trnpy._engine import Engine, at_rest
-from trnpy._policy import Policy, current_policy
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, decide, unattended
+from trnpy._engine.engines import Engine, at_rest
+from trnpy._engine.precision import probe
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import Policy, current_policy
 from trnpy.sparse import _device, _offer, _spgemm, _spmm
 from trnpy.sparse._tiles import compressed
 
@@ -168,7 +168,7 @@ def _run_matmul(problem: Problem, engine: Engine) -> Any:
     if form == "sparse":
         return _run_sparse(a, other, problem.dtype, engine)
     a = a if a.format in PATTERNED else a.tocsr()
-    _guards.finite(other, a.data)
+    guards.finite(other, a.data)
     x = other.astype(problem.dtype, copy=False).reshape(len(other), -1)
     product = _device.gathered if form == "gathered" else _device.tiled
     return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
@@ -176,7 +176,7 @@ def _run_matmul(problem: Problem, engine: Engine) -> Any:
 
 def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
     """The pattern of A B by SciPy, of ones that cannot cancel, and its values by tiles; zeros go as SciPy's do."""
-    _guards.finite(a.data, b.data)
+    guards.finite(a.data, b.data)
     ones = [_with_values(m, np.ones(m.data.shape, bool)) for m in (a, b)]
     pattern = _scipys_matmul(*ones)
     if pattern.format not in ("csr", "csc", "bsr"):
@@ -355,7 +355,7 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
 def _finite(result: np.ndarray) -> np.ndarray:
     """``result``, if finite: what becomes of infs and NaNs, and of overflow in another order, is SciPy's to say."""
-    if not _guards.all_finite(result):
+    if not guards.all_finite(result):
         raise Unsupported(Reason.VALUE, "infs or NaNs")
     return result
 

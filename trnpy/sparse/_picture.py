@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trnpy._report_style import STYLE
+from trnpy._report.style import STYLE
 
 if TYPE_CHECKING:
-    from trnpy.sparse._blocks import BlockAnalysis
+    from trnpy.sparse._analysis import BlockAnalysis
 
 MOST = 256  # cells a side: what a screen shows; of larger matrices a cell is several blocks
 SHADES = 6  # of density, each a quarter of the next

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trnpy import _digits
-from trnpy._engine import BY_DIGITS, Engine, Held, Refused
+from trnpy._engine import digits as _digits
+from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy.sparse._device import (
     ZERO,
     Layout,

@@ -26,7 +26,7 @@ LEAST_WIDTH = 16  # columns of a strip of X
 @functools.cache
 def _gemm(char: str) -> Callable[..., Any]:
     """BLAS' product for a dtype; ``trnpy.sparse`` alone loads no scipy.linalg, as SciPy's does not."""
-    from trnpy._host import blas
+    from trnpy._engine.lapack import blas
 
     return {"f": blas.sgemm, "d": blas.dgemm, "F": blas.cgemm, "D": blas.zgemm}[char]  # type: ignore[no-any-return]
 

@@ -11,8 +11,9 @@ import numpy as np
 import scipy.io
 from scipy import sparse
 
-from trnpy._policy import CHOICES, policy
-from trnpy.sparse._blocks import BLOCK, block_analysis, morton_order
+from trnpy._settings.policy import CHOICES, policy
+from trnpy.sparse._analysis import block_analysis, morton_order
+from trnpy.sparse._blocks import BLOCK
 from trnpy.sparse._classes import adopt
 
 

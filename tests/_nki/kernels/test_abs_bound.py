@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
+from trnpy._engine.shapes import FINE
 from trnpy._nki.kernels import abs_bound_reference as reference
 from trnpy._nki.kernels.parameters import for_bounds
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
-from trnpy._shapes import FINE
 
 FILE = Path(trnpy._nki.kernels.__file__).parent / "abs_bound.py"
 KERNEL = load_kernel(FILE, "abs_bound")

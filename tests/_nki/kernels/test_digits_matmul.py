@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
+from trnpy._engine.shapes import FINE
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
 from trnpy._nki.kernels import digits_matmul_reference as reference
 from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
@@ -14,7 +15,6 @@ from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
-from trnpy._shapes import FINE
 
 FOLDER = Path(trnpy._nki.kernels.__file__).parent
 KERNEL = load_kernel(FOLDER / "digits_matmul.py", "digits_matmul")

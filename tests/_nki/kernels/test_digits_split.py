@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import trnpy._nki.kernels
-from trnpy import _digits
+from trnpy._engine import digits as _digits
+from trnpy._engine.shapes import FINE
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import digits_split_reference as reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
-from trnpy._shapes import FINE
 
 FILE = Path(trnpy._nki.kernels.__file__).parent / "digits_split.py"
 KERNEL = load_kernel(FILE, "digits_split")

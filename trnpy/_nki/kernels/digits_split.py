@@ -1,7 +1,7 @@
 """Bytes of integers to balanced bfloat16 digits in HBM, once per operand: 14 bytes an element at seven digits.
 
 A byte of q + 0x80...80 less 128 is a digit of q in [-128, 127], which bfloat16 holds exactly. The host ships
-the words of trnpy._digits as they lie in its memory; here VectorE and ScalarE read every s-th byte. Where K
+the words of trnpy._engine.digits as they lie in its memory; here VectorE and ScalarE read every s-th byte. Where K
 runs along the rows TensorE turns tiles of digits, exactly.
 
 Bound by DMA, which moves 22 bytes an element: 2.5 % of the time of the product at 4096^3 for each operand.

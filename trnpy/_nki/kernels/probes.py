@@ -1,4 +1,4 @@
-"""What the products of trnpy rest on and no documentation says, one small kernel each: see trnpy/_probes.py.
+"""What the products of trnpy rest on and no documentation says, one small kernel each: see trnpy/_cli/probes.py.
 
 Each takes 128 rows and answers with what the hardware did; the host compares.
 """

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from scipy.sparse import linalg as _scipy
 
-from trnpy._names import public as _public
-from trnpy._names import rows as _rows
+from trnpy._call.names import public as _public
+from trnpy._call.names import rows as _rows
 from trnpy.sparse._classes import makers as _makers
 from trnpy.sparse.linalg._exponential import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
 from trnpy.sparse.linalg._ops import OPS as _OPS

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy import _host
-from trnpy._dispatch import Reason, Unsupported
-from trnpy._engine import Engine
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
 
 COLUMNS = 8  # of a block at least: as many products take a device as long as one
 BASIS = 4  # times the vectors that a restart keeps
@@ -30,7 +30,7 @@ def _beyond(engine: Engine, basis: np.ndarray, w: np.ndarray) -> np.ndarray:
         if not w.shape[1]:
             break
         w = w - engine.matmul(basis, engine.matmul(basis.T, w)) if basis.shape[1] else w
-        q, r = _host.qr(w, mode="economic", check_finite=False)
+        q, r = lapack.qr(w, mode="economic", check_finite=False)
         w = q[:, np.abs(np.diagonal(r)) > left]
     return np.ascontiguousarray(w)
 
@@ -56,7 +56,7 @@ def block_lanczos(
             block = _beyond(engine, basis, image)
         h = engine.matmul(basis.T, images)
         # evr's vectors are orthogonal to 5e-14 only, which the basis would never get rid of.
-        values, s = _host.eigh((h + h.T) / 2, driver="evd", check_finite=False)
+        values, s = lapack.eigh((h + h.T) / 2, driver="evd", check_finite=False)
         order = np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")[:keep]
         values = values[order]
         basis, images = engine.matmul(basis, s[:, order]), engine.matmul(images, s[:, order])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import linalg as scipy_linalg
 
-from trnpy import _guards
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine
-from trnpy._precision import probe
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
 
 SMALL = 512 * 512  # elements: the host reads a smaller matrix from its cache
 NORM, PER_NORM = (
@@ -27,7 +27,7 @@ def prepare_expm_multiply(
         raise Unsupported(Reason.PARAM, "options")
     if type(A) is not np.ndarray or type(B) is not np.ndarray:
         raise Unsupported(Reason.LAYOUT, f"{type(A).__name__} and {type(B).__name__} are not two arrays")
-    dtype = _guards.floating(A, B)
+    dtype = guards.floating(A, B)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(A) != len(B) or not B.size:
         raise Unsupported(Reason.LAYOUT, f"shapes {A.shape} and {B.shape} are not a square matrix and a block")
     if dtype.char not in "dD" or A.dtype != dtype or B.dtype != dtype:
@@ -42,7 +42,7 @@ def prepare_expm_multiply(
 
 def run_expm_multiply(problem: Problem, engine: Engine) -> np.ndarray:
     a, b = problem.arrays
-    _guards.finite(a, b)
+    guards.finite(a, b)
     kept = engine.put(np.ascontiguousarray(a))
 
     def product(x: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def run_expm_multiply(problem: Problem, engine: Engine) -> np.ndarray:
     )  # fmt: skip
     with np.errstate(all="ignore"):
         result: np.ndarray = scipy_linalg.expm_multiply(operator, b, traceA=a.trace())
-    _guards.finite(result)
+    guards.finite(result)
     return result
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from trnpy._dispatch import Reason, Unsupported
-from trnpy._engine import Engine, Held
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.engines import Engine, Held
 from trnpy._nki.kernels.bsr_spmm_reference import SLOTS, bounds_of
 from trnpy._nki.kernels.cg_iterations_reference import BLOCKS
 from trnpy._nki.kernels.gmres_steps_reference import ELEMENTS

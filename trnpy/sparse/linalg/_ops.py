@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import linalg as scipy_linalg
 
-from trnpy import _guards
-from trnpy._calibration import current_rates
-from trnpy._conventions import uncounted
-from trnpy._dispatch import Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine import Engine, at_rest, current_engine
+from trnpy._base.conventions import uncounted
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._policy import HYSTERESIS, Policy, current_policy
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import HYSTERESIS, Policy, current_policy
+from trnpy.sparse._blocks import count_blocks
 from trnpy.sparse._device import tiled
 from trnpy.sparse._offer import flops_of, offer
 from trnpy.sparse._ops import NO_DEVICE, is_sparse
@@ -71,8 +72,6 @@ def _problem(a: Any, b: np.ndarray, params: tuple[Any, ...], steps: int) -> Prob
     cost = replace(cost, launches=math.ceil(taken / steps) + REFINEMENTS, products=cost.flops)
     host_s = current_rates().seconds(cost.kind, 1, cost.flops, dtype)
     if policy.force or host_s > HYSTERESIS * cost.launches * hardware.launch_s:
-        from trnpy.sparse._blocks import count_blocks  # it prices products, hence imports their rows
-
         tiles = count_blocks(a).count
         seconds = taken * (tiles * TILE_S + VECTOR_S)
         cost = replace(
@@ -103,7 +102,7 @@ def prepare_gmres(
 
 def _run_system(problem: Problem, engine: Engine, gmres: bool) -> tuple[np.ndarray, int]:
     a, b, x0, rtol, atol, steps, length = problem.params
-    _guards.finite(*(v for v in (b, x0, *problem.arrays) if v is not None))
+    guards.finite(*(v for v in (b, x0, *problem.arrays) if v is not None))
     b = b.astype(np.float64, copy=False)
     if not b.any():  # SciPy's answer, whatever x0 is
         return b.copy(), 0
@@ -176,7 +175,7 @@ def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], 
 
     def product(x: np.ndarray) -> np.ndarray:
         c = tiled(engine, a, np.ascontiguousarray(x, dtype))
-        _guards.finite(c)
+        guards.finite(c)
         return c
 
     return product
@@ -185,7 +184,7 @@ def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], 
 def _run_eigsh(problem: Problem, engine: Engine) -> Any:
     a, k, which, tol, vectors = problem.params
     plain = compressed(a, problem.dtype)
-    _guards.finite(plain.data)
+    guards.finite(plain.data)
     if abs(plain - plain.conj().T).max() > 0:
         raise Unsupported(Reason.VALUE, "not exactly Hermitian")
     n, dtype = a.shape[0], problem.dtype
@@ -224,7 +223,7 @@ def prepare_lobpcg(
 def _run_lobpcg(problem: Problem, engine: Engine) -> Any:
     """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
     a, _, x, *options = problem.params
-    _guards.finite(compressed(a).data, x)
+    guards.finite(compressed(a).data, x)
     # SciPy orthonormalizes X where it is, and may have to start again.
     return scipy_linalg.lobpcg(_product(a, problem.dtype, engine), x.copy(), *options)
 

@@ -1,0 +1,293 @@
+"""What a call is, what it costs, and whether it goes to the device: pure functions of shapes, policy and rates."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._settings.host_rates import HostRates
+from trnpy._settings.policy import HYSTERESIS, Policy
+
+UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
+
+
+class Reason(StrEnum):
+    """Why a call ran where it ran."""
+
+    FASTER = "faster"  # device: the model says so
+    FORCED = "forced"  # device: policy force
+    ROUTE = "route"  # host: by another exact route than the reference's own
+    SMALL = "small"  # host: a launch alone takes longer
+    MEMORY_BOUND = "memory_bound"  # host: moving the operands takes longer
+    SLOWER = "slower"  # host: the engines take longer
+    DTYPE = "dtype"  # host: no device path for this dtype
+    LAYOUT = "layout"  # host: no device path for this shape or memory layout
+    PARAM = "param"  # host: no device path for this option
+    VALUE = "value"  # host: non-finite, singular, not positive definite
+    SUBCLASS = "subclass"  # host: not exactly a numpy.ndarray
+    EXCLUDED_CALLER = "excluded_caller"  # host: called from inside NumPy or SciPy
+    NO_DEVICE = "no_device"
+    NOT_COMPILED = "not_compiled"  # host: compiling the kernel takes longer
+    OOM = "oom"  # host: the device ran out of memory
+    POLICY = "policy"  # host: a setting says so
+    ACCURACY = "accuracy"  # host: the device's result was not good enough
+    ERROR = "error"  # host: the device failed
+
+
+class Unsupported(Exception):
+    """The device path does not cover this call: ``reason`` and a lower-case phrase that says why."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call costs, on the host and on a device; flops are real operations."""
+
+    kind: str  # of host work: a key of HostRates.curves
+    n: float  # characteristic size, where the host's rate depends on it
+    flops: float  # useful ones, by the textbook count
+    bytes_in: int
+    bytes_out: int
+    products: float = 0.0  # flops of the engine's products on the device path
+    host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
+    launches: int = 1
+    host_bytes: float = 0.0  # that the device path has the host read and write between products
+    of_products: bool = False  # ``launches`` counts products, each of as many launches as its dtype takes
+
+    @property
+    def intensity(self) -> float:
+        """Useful flops per byte moved."""
+        return self.flops / max(self.bytes_in + self.bytes_out, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Another way to the reference's result on the host, as accurate: what it is, what it costs, how it runs."""
+
+    name: str
+    seconds: Callable[[HostRates], float]  # predicted
+    run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
+    import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone."""
+
+    arrays: tuple[np.ndarray, ...]
+    dtype: np.dtype  # of the products
+    cost: Cost
+    params: tuple[Any, ...] = ()  # the options that matter, in the order ``run`` takes them
+    route: Route | None = None
+    on_device: bool = True  # whether there is a device path at all, or a route on the host only
+    refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
+    # Names of the device path's methods, where it has several, and what each costs; ``run`` finds the chosen one below.
+    methods: tuple[tuple[str, Cost], ...] = ()
+    method: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One accelerated function: everything trnpy knows about it."""
+
+    name: str  # dotted name of the reference: "scipy.linalg.eigh"
+    reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
+    prepare: Callable[..., Problem]  # raises Unsupported
+    run: Callable[[Problem, Engine], Any]  # the algorithm; raises Unsupported
+    error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
+    small: int  # operands of at most this many elements in all never pay for a launch
+    deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
+    # A look at a call's arguments, cheap beside the call: may there be another host route?
+    routed: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
+    # The result of a call that passed that look, where there is no device and nothing is recorded, without deciding
+    # anew what was decided of its like; None where it is not such a call.
+    known: Callable[[tuple[Any, ...], dict[str, Any], Policy], Any] | None = None
+    # How the installed reference returns the result of a call, where versions differ; raises Unsupported where it
+    # does not take such a call.
+    form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
+    unseen: int = UNSEEN  # elements of at most four arguments, of which ``routed`` is never true
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a call goes, or went, and the sentence that says why."""
+
+    op: str
+    on_device: bool
+    reason: Reason
+    detail: str
+    dtype: str = ""
+    flops: float = 0.0
+    moved_bytes: int = 0
+    host_s: float | None = None  # predicted
+    device_s: float | None = None  # modelled, never measured
+    machine: str = ""  # what device_s is modelled on
+    calibrated: bool = False  # whether host_s rests on a measurement of this host
+    engine: str = "host"
+    route: str = ""  # the host route that is not the reference's own
+    method: str = ""  # of the device path, where it has several
+    launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
+    waiting_s: float = 0.0  # predicted seconds that a route would save which does not pay for its import yet
+
+    @property
+    def gain_s(self) -> float:
+        """Predicted seconds that the device would save; 0 where there is no prediction of it."""
+        return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
+
+    def __str__(self) -> str:
+        times = ""
+        if self.host_s is not None and self.device_s is not None:
+            mark = "" if self.calibrated else ", uncalibrated"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {self.device_s:.2g} s modelled"
+        way = self.method if self.on_device else self.route
+        where = ("device" if self.on_device else "host") + (f" by {way}" if way else "")
+        return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
+
+
+def counted(cost: Cost, dtype: np.dtype, policy: Policy, resident_bytes: int) -> Cost:
+    """``cost`` with launches where it counts products."""
+    if not cost.of_products:
+        return cost
+    each = launches(dtype, policy.precision, resident_bytes >= cost.bytes_in)
+    return replace(cost, launches=cost.launches * each, of_products=False)
+
+
+def predict(
+    cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
+) -> tuple[float, float]:
+    """Modelled seconds of the device path, and how many of them move operands.
+
+    launches + bytes over the link, but for those of operands that are there, whose fingerprints are compared
+    + max(engine, HBM) + what stays on the host.
+    """
+    cost = counted(cost, dtype, policy, resident_bytes)
+    moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
+    moved += resident_bytes / FINGERPRINT_BYTES_PER_S
+    engine = product_s(cost.products, dtype, policy.precision, hardware)
+    hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
+    host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0
+    host += cost.host_bytes / rates.copy_bytes_per_s
+    return cost.launches * hardware.launch_s + moved + max(engine, hbm) + host, moved
+
+
+def decide(
+    op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
+    resident_bytes: int = 0,
+) -> Decision:  # fmt: skip
+    """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
+    route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
+    refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
+    method, cost = "", problem.cost
+    if problem.methods:  # where a refinement starts, which products below the working precision do not end
+        if refusal is None and policy.precision != "matched":
+            refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
+        hardware = machine or MACHINES[policy.machine]
+        method, cost = _cheapest(problem.methods, problem.dtype, hardware, policy, rates, resident_bytes)
+    import_s = 0.0 if problem.route is None else problem.route.import_s
+    decision = _decided(
+        op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes, import_s
+    )
+    return replace(decision, method=method) if method and decision.on_device else decision
+
+
+@functools.lru_cache(maxsize=4096)  # as is a decision
+def _cheapest(
+    methods: tuple[tuple[str, Cost], ...], dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates,
+    resident_bytes: int,
+) -> tuple[str, Cost]:  # fmt: skip
+    """The method of the device path that the policy names or the model finds fastest, and its cost."""
+    named = [m for m in methods if m[0] == policy.method]
+    return min(named or methods, key=lambda m: predict(m[1], dtype, hardware, policy, rates, resident_bytes)[0])
+
+
+@functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
+def _decided(
+    op: str,
+    cost: Cost,
+    dtype: np.dtype,
+    refusal: tuple[Reason, str] | None,
+    route: str,
+    route_s: float,
+    machine: Hardware | None,
+    policy: Policy,
+    rates: HostRates,
+    compile_s: float,
+    resident_bytes: int,
+    import_s: float,
+) -> Decision:
+    """``decide`` on what it depends on."""
+    hardware = machine or MACHINES[policy.machine]
+    cost = counted(cost, dtype, policy, resident_bytes)
+    reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
+    faster = route_s * HYSTERESIS <= reference_s
+    routed = faster and route_s + import_s <= reference_s
+    host_s = route_s if routed else reference_s
+    device_s: float | None = None
+    if refusal is None:
+        device_s, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
+        on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
+    else:
+        on_device, (reason, detail) = False, refusal
+    # Where a device is required its absence is what matters, not how well the host does without.
+    required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
+    if routed and not on_device and not required:
+        reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
+    waits = faster and not routed and not on_device
+    if waits:
+        detail += f"; {route} needs SciPy, whose import, {import_s:.2g} s, would not pay yet"
+    return Decision(
+        op,
+        on_device,
+        reason,
+        detail,
+        dtype=dtype.name,
+        flops=cost.flops,
+        moved_bytes=cost.bytes_in + cost.bytes_out,
+        host_s=host_s,
+        device_s=device_s,
+        machine=hardware.name if refusal is None else "",
+        calibrated=rates.calibrated,
+        route=route if reason is Reason.ROUTE else "",
+        waiting_s=reference_s - route_s if waits else 0.0,
+    )
+
+
+def _compare(
+    cost: Cost,
+    device_s: float,
+    moved_s: float,
+    host_s: float,
+    hardware: Hardware,
+    machine: Hardware | None,
+    policy: Policy,
+    compile_s: float,
+) -> tuple[bool, Reason, str]:
+    """Whether the device beats the host's better route, and why or why not."""
+    if policy.force:
+        return True, Reason.FORCED, "policy force"
+    if machine is None:
+        return False, Reason.NO_DEVICE, "no device"
+    if cost.flops < policy.min_flops:
+        return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
+    if device_s * HYSTERESIS <= host_s:
+        if device_s + compile_s > host_s:
+            return False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s"
+        return True, Reason.FASTER, f"{host_s / device_s:.1f} times"
+    launch_s = cost.launches * hardware.launch_s
+    if launch_s >= host_s:
+        return False, Reason.SMALL, f"{cost.launches} launches take {launch_s:.2g} s"
+    if moved_s * HYSTERESIS >= host_s or moved_s >= device_s / 2:
+        return False, Reason.MEMORY_BOUND, f"{cost.intensity:.2g} flop/byte, {moved_s:.2g} s of transfers"
+    return False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster"

@@ -1,0 +1,418 @@
+"""The one place where a call goes to the device or stays on the host.
+
+prepare -> decide -> run -> check; the reference function with the caller's own arguments whenever
+one of them says no.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from trnpy._base.conventions import counted, poured, uncounted
+from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
+from trnpy._engine.precision import eps
+from trnpy._nki.runtime import DeviceMemoryError
+from trnpy._report import ledger as _ledger
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Attention, Policy, _own, current_policy, settled_policy
+from trnpy._settings.policy import Process as _Process
+
+__all__ = [
+    "ALLOWED_ERROR", "CONTENT", "Cost", "Decision", "FallbackError", "NkiFallbackWarning", "Op", "Problem", "Reason",
+    "Route", "Unsupported", "accelerated", "decide", "dispatch", "explain", "predict", "routed", "trace", "unattended",
+]  # fmt: skip
+
+ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
+SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that ask opt_einsum
+KNOWN = 128  # rows of the product by which an engine is tested that an algorithm could not go on with
+
+# What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
+CONTENT = frozenset(
+    {
+        Reason.ROUTE,
+        Reason.SMALL,
+        Reason.MEMORY_BOUND,
+        Reason.SLOWER,
+        Reason.EXCLUDED_CALLER,
+        Reason.NOT_COMPILED,
+        Reason.POLICY,
+    }
+)
+
+
+class NkiFallbackWarning(RuntimeWarning):
+    """The device failed and the host computed the result."""
+
+
+class FallbackError(RuntimeError):
+    """A call would have fallen back to the host under fallback="raise"; ``decision`` says why."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(str(decision))
+        self.decision = decision
+
+
+class _WrongNumbers(ArithmeticError):
+    """The engine computed, and what it computed is not so."""
+
+
+_trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
+_fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # within what the host does after a fault
+
+
+@contextlib.contextmanager
+def trace() -> Iterator[list[Decision]]:
+    """Collect the Decision of every call made inside the block, in this thread or task."""
+    decisions: list[Decision] = []
+    Attention.asked = Attention.apart = True
+    token = _trace.set(decisions)
+    try:
+        yield decisions
+    finally:
+        _trace.reset(token)
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision:
+    """What ``function(*args, **kwargs)`` would do, without doing it.
+
+    ``function`` is one of trnpy's, or a patched NumPy or SciPy function.
+    """
+    op = getattr(function, "__trnpy_op__", None)
+    if not isinstance(op, Op):
+        raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
+    return _plan(op, args, kwargs, current_policy())[2]
+
+
+def _elements(args: tuple[Any, ...]) -> float:
+    """Elements of the array arguments; infinite when there is anything to look at more closely."""
+    n = 0.0
+    for a in args:
+        if type(a) is np.ndarray:
+            n += a.size
+        elif a is not None and not isinstance(a, (str, int, float)):
+            return math.inf
+    return n
+
+
+def _plan(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+) -> tuple[Problem | None, Any, Decision, Engine | None]:
+    """The problem, the form of its result, the decision, the engine."""
+    engine = current_engine(policy)
+    try:
+        problem = op.prepare(*args, **kwargs)
+        form = None if op.form is None else op.form(op.reference, args, kwargs)
+    except Unsupported as why:
+        return None, None, Decision(op.name, False, why.reason, str(why)), engine
+    except (TypeError, ValueError) as why:  # of the arguments: the reference has the right message
+        return None, None, Decision(op.name, False, Reason.PARAM, str(why)), engine
+    machine = engine.hardware if engine is not None else None
+    if engine is not None and (engine.health.open or _fallen.get()):
+        detail = "part of a call that met a device error"
+        if engine.health.open:
+            detail = "resting after repeated device errors"
+        return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
+    resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
+    compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
+    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes)
+    return problem, form, decision, engine
+
+
+def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
+    """What the kernels of a call depend on."""
+    return op.name, problem.arrays, problem.dtype, policy.precision
+
+
+class _Rest:
+    """Policies under which there was no engine at hand."""
+
+    policy: Policy | None = None  # of the process, which nobody asked for more
+    last: Policy | None = None  # whoever set it
+
+
+def unattended() -> bool:
+    """Whether there is no engine, nothing is recorded and nobody asked for either: the reference is all there is."""
+    return not Attention.asked and _Process.policy is _Rest.policy is not None
+
+
+def accelerated(op: Op) -> Callable[..., Any]:
+    """The public function for ``op``, with the reference's name, signature and doc."""
+    call = routed(op)
+    # Ufuncs and f2py's functions do not become methods of a class that has them as attributes.
+    if hasattr(type(op.reference), "__get__"):
+        return call
+    # The type's own: a method that called it would take as long again as the rest of a call's way.
+    kind = type(_Unbound.__name__, (_Unbound,), {"__call__": staticmethod(call)})
+    return cast(Callable[..., Any], kind(call, op.reference))
+
+
+def routed(op: Op) -> Callable[..., Any]:
+    """The function that routes calls of ``op``, whatever the reference is."""
+    reference = op.reference
+    may_route, known = op.routed, op.known
+    small = small_decision(op.name, op.small)
+    attention, process, rest, report = Attention, _Process, _Rest, _ledger.Process
+    own, chosen, log_of = _own.get, _override.get, _trace.get
+
+    @uncounted
+    @functools.wraps(reference)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        plain = may_route is None or not may_route(args, kwargs)
+        if plain and not attention.asked and process.policy is rest.policy is not None:  # unattended, sooner
+            return reference(*args, **kwargs)
+        policy = own() or current_policy()
+        # The same without another call of Python's: each takes a microsecond after LAPACK, which empties the caches.
+        if plain and policy is rest.last and chosen() is None and report.ledger is None and log_of() is None:
+            return reference(*args, **kwargs)
+        if known is not None and unattended() and (result := known(args, kwargs, policy)) is not None:
+            return result
+        ledger, log = report.ledger, log_of()
+        if ledger is None and log is None:
+            if at_rest(policy):
+                rest.last = policy
+                if not attention.asked:
+                    rest.policy = settled_policy()
+                if plain:
+                    return reference(*args, **kwargs)
+            elif plain and not policy.force and _elements(args) <= op.small:
+                return reference(*args, **kwargs)
+            return dispatch(op, args, kwargs, policy)[0]
+        brief = plain and not policy.force and _elements(args) <= op.small
+        if not brief:
+            _ready(op.name in SEARCHED)
+        started = time.perf_counter()
+        try:
+            if brief:
+                result, decision = reference(*args, **kwargs), small
+            else:
+                result, decision = dispatch(op, args, kwargs, policy)
+        except FallbackError as refused:
+            _record(refused.decision, started, ledger, log)
+            raise
+        if ledger is not None:
+            ledger.add(decision, started, time.perf_counter() - started, sys._getframe(1))
+        if log is not None:
+            log.append(decision)
+        return result
+
+    call.__trnpy_op__ = op  # type: ignore[attr-defined]
+    return call
+
+
+@functools.cache
+def _ready(searches: bool) -> None:
+    """Load what the first call would else be charged with, and the host be called slow for."""
+    current_rates()
+    if searches:
+        importlib.import_module("opt_einsum")
+
+
+@functools.cache
+def small_decision(name: str, elements: int) -> Decision:
+    """That of calls of ``name`` with operands of at most so many elements in all."""
+    return Decision(name, False, Reason.SMALL, f"at most {elements} elements")
+
+
+def _record(decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None) -> None:
+    """Note a call that raises, from inside ``routed``."""
+    if ledger is not None:
+        ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
+    if log is not None:
+        log.append(decision)
+
+
+class _Unbound:
+    """An accelerated function that stands for a ufunc or one of f2py's: not a method, and with its attributes."""
+
+    def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
+        functools.update_wrapper(cast(Any, self), call)
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_original":  # not built yet: copy looks before __init__ has run
+            raise AttributeError(name)
+        return getattr(self._original, name)
+
+    def __reduce__(self) -> str:
+        return str(self.__name__)  # a global of its module
+
+    def __repr__(self) -> str:
+        return f"<accelerated {self._original!r}>"
+
+
+@uncounted
+def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:
+    """The result of a call, and the decision that was carried out."""
+    problem, form, decision, engine = _plan(op, args, kwargs, policy)
+    if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
+        problem = replace(problem, method=decision.method) if decision.method else problem
+        before, fallen = Counter(engine.counters.launches), False
+        try:
+            with np.errstate(all="ignore"):  # of what a device returned; the reference warns of the operands
+                result = _run_checked(op, problem, engine, policy, before)
+        except Unsupported as why:
+            decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
+        except Refused as why:
+            reason = Reason.ACCURACY if why.accuracy else Reason.DTYPE
+            decision = replace(decision, on_device=False, reason=reason, detail=str(why))
+        # Whatever a driver raises must not take the user's result with it: it is counted, warned of and reported.
+        except Exception as why:
+            engine.health.faults += 1
+            decision = replace(decision, on_device=False, **_fault(why))
+            if policy.fallback == "raise":
+                raise FallbackError(decision) from why
+            if policy.fallback == "warn":
+                _warn(decision, engine)
+            fallen = True
+        else:
+            engine.health.faults = 0
+            engine.compiles.ran(*_compiled_for(op, problem, policy))
+            decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
+            result, decision = _verified(op, problem, result, args, kwargs, decision, policy, engine)
+            return _formed(form, op.deliver(problem, result)) if decision.on_device else result, decision
+        decision = replace(decision, launches=_launched(engine, before))
+        if fallen:
+            return _after_fault(op, args, kwargs), decision
+    elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
+        engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
+    if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
+        raise FallbackError(decision)
+    if decision.route and problem is not None and problem.route is not None:
+        try:
+            return _formed(form, problem.route.run()), decision
+        except Unsupported as why:
+            decision = replace(decision, reason=why.reason, detail=str(why), route="")
+    lapack.Scipy.lost_s += decision.waiting_s
+    return op.reference(*args, **kwargs), decision
+
+
+def _formed(form: Any, result: Any) -> Any:
+    return result if form is None else poured(form, result)
+
+
+@uncounted
+def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The reference's result, for which calls of trnpy inside it do not ask the engine again."""
+    token = _fallen.set(True)
+    try:
+        return op.reference(*args, **kwargs)
+    finally:
+        _fallen.reset(token)
+
+
+def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
+    """Launches of each kernel since ``before``; calls of other threads count with those they ran beside."""
+    now = Counter(engine.counters.launches)  # copied at once: other threads launch while a difference is taken
+    return tuple(sorted((now - before).items()))
+
+
+def _warn(decision: Decision, engine: Engine) -> None:
+    rest = (
+        f"; {engine.name} failed {engine.health.faults} times in a row and rests from now on"
+        if engine.health.open
+        else ""
+    )
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _ledger.LIBRARIES:
+        level, frame = level + counted(frame), frame.f_back
+    message = f"{decision.op} ran on the host: {decision.detail}{rest}"
+    warnings.warn(message, NkiFallbackWarning, stacklevel=level)
+
+
+def _fault(why: Exception) -> dict[str, Any]:
+    """The reason and the detail of a decision after ``why``."""
+    if isinstance(why, _WrongNumbers):
+        return {"reason": Reason.ACCURACY, "detail": str(why)}
+    reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
+    return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
+
+
+@uncounted
+def _run(op: Op, problem: Problem, engine: Engine) -> Any:
+    try:
+        return op.run(problem, engine)
+    except (np.linalg.LinAlgError, Warning) as why:  # the host's part of it; warnings, where they are errors
+        raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
+
+
+@uncounted
+def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
+    """The result on ``engine``, which counted ``before`` launches; _WrongNumbers where the fault is the engine's."""
+    unit = eps(problem.dtype, policy.precision)
+    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
+    try:
+        result = _run(op, problem, engine)
+        error = op.error(problem, result) / unit
+        if problem.dtype.kind in "fc" and not math.isfinite(error):  # of an overflow, unless the engine is to blame
+            raise Unsupported(Reason.ACCURACY, f"backward error {error} eps > {allowed:.0f} eps")
+    except (Unsupported, Refused) as why:
+        doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
+        if doubted and _launched(engine, before) and not _sound(engine, problem.dtype, unit):
+            raise _WrongNumbers(f"{why}; {engine.name} gets a product of known answer wrong") from why
+        raise
+    if error > allowed:
+        raise _WrongNumbers(f"backward error {error:.0f} eps > {allowed:.0f} eps")
+    return result
+
+
+def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
+    """Whether ``engine`` gets a product right whose answer is known, or does not compute such products."""
+    a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
+    try:
+        found = engine.matmul(a, a)
+    except Refused as why:
+        return not why.accuracy
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    known = np.matmul(a, a).astype(wide)
+    return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED_ERROR * KNOWN * unit * np.abs(known).max())
+
+
+@functools.cache
+def _chance() -> Callable[[], float]:
+    """Random numbers from 0 to 1 that leave the program's own generator alone."""
+    import random  # only where a policy verifies: 3 ms
+
+    return random.Random().random
+
+
+@uncounted
+def _verified(
+    op: Op,
+    problem: Problem,
+    result: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    decision: Decision,
+    policy: Policy,
+    engine: Engine,
+) -> tuple[Any, Decision]:
+    """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
+    if not policy.verify or _chance()() >= policy.verify:
+        return result, decision
+    reference = op.reference(*args, **kwargs)
+    unit = eps(problem.dtype, policy.precision)
+    ours, theirs = op.error(problem, result) / unit, op.error(problem, reference) / unit
+    if ours <= max(ALLOWED_ERROR, 10 * theirs):
+        return result, decision
+    detail = f"verified: backward error {ours:.1f} eps, the host's {theirs:.1f} eps"
+    decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=detail)
+    if policy.fallback == "raise":
+        raise FallbackError(decision)
+    if policy.fallback == "warn":
+        _warn(decision, engine)
+    return reference, decision

@@ -1,0 +1,86 @@
+"""What an operand must be before the device path looks at it; everything else is the reference's."""
+
+from __future__ import annotations
+
+import cmath
+import contextvars
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.precision import MATCHED
+
+c_einsum: Callable[..., Any]
+try:
+    # What numpy.einsum calls for plain arrays without options, after as long as a small contraction takes.
+    from numpy._core.multiarray import c_einsum
+except ImportError:  # a NumPy that keeps it elsewhere
+    c_einsum = np.einsum
+
+# Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
+QUIET = contextvars.Context()
+QUIET.run(np.seterr, all="ignore")
+
+
+def array(a: Any) -> np.ndarray:
+    """``a`` as an array: exactly a numpy.ndarray, or nested lists and numbers."""
+    if type(a) is np.ndarray:
+        return a
+    if isinstance(a, (list, tuple, int, float, complex, np.generic)):
+        return np.asarray(a)
+    raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
+
+
+def plain(a: Any) -> Any:
+    """The memory of an instance of a subclass that leaves NumPy's functions to NumPy; anything else as it is."""
+    kind = type(a)
+    inherits = isinstance(a, np.ndarray) and kind.__array_function__ is np.ndarray.__array_function__
+    return np.asarray(a) if inherits and kind is not np.ndarray else a
+
+
+def floating(*arrays: np.ndarray) -> np.dtype:
+    """The dtype of products of ``arrays``, in native byte order."""
+    # result_type, not the operands' own: float32 with float64 is computed in float64, as NumPy does.
+    dtype, supported = _promoted(*[a.dtype for a in arrays])
+    if not supported:
+        raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
+    return dtype
+
+
+@functools.cache
+def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
+    dtype = np.result_type(*dtypes).newbyteorder("=")
+    return dtype, dtype.name in MATCHED
+
+
+def all_finite(a: np.ndarray) -> bool:
+    """Whether ``a`` of inexact numbers has neither infs nor NaNs."""
+    if not a.ndim:
+        return cmath.isfinite(a.item())
+    flat = a.ravel("K")
+    # A sum takes two thirds of the time of a look at each element; it may overflow, but is finite only if all are.
+    # By NumPy's loop: threads of its BLAS would then keep those of SciPy's waiting (tests/test_pools.py).
+    parts = flat if flat.dtype.kind == "f" else flat.view(flat.real.dtype)
+    return cmath.isfinite(c_einsum("i->", parts)) or bool(np.isfinite(flat).all())
+
+
+def finite(*arrays: np.ndarray) -> None:
+    """Refuse infs and NaNs: what becomes of them is the reference's to say."""
+    for a in arrays:
+        if not np.isfinite(a).all():
+            raise Unsupported(Reason.VALUE, "infs or NaNs")
+
+
+def output(out: Any, shape: tuple[int, ...], dtype: np.dtype, inputs: tuple[np.ndarray, ...]) -> None:
+    """Refuse an ``out`` that is not a plain place for the result."""
+    if type(out) is not np.ndarray:
+        raise Unsupported(Reason.SUBCLASS, f"out is {type(out).__name__}, not exactly a numpy.ndarray")
+    if out.shape != shape or out.dtype != dtype or not out.flags.writeable or not out.flags.c_contiguous:
+        raise Unsupported(
+            Reason.LAYOUT, f"out is {out.dtype} {out.shape}, not a writeable C-contiguous {dtype} {shape}"
+        )
+    if any(np.may_share_memory(out, a) for a in inputs):
+        raise Unsupported(Reason.LAYOUT, "out may overlap an operand")

@@ -1,0 +1,291 @@
+"""``python -m trnpy doctor`` and ``calibrate``: what is installed, what is set, what is wrong, how fast the host is."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from trnpy._base import distribution, store
+from trnpy._cli import probes, timings
+from trnpy._engine import tuning
+from trnpy._engine.engines import Engine, available, current_engine
+from trnpy._engine.precision import probed
+from trnpy._nki.device import (
+    AUTO_CAST,
+    CASTS,
+    COMPILE_CACHE,
+    COMPILER_FLAGS,
+    LNC,
+    LOGICAL_CORES,
+    compile_cache,
+    detect,
+    pinned_flags,
+)
+from trnpy._nki.hardware import GIB, MACHINES
+from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._patch.patch import patch_status, patched
+from trnpy._settings import host_rates
+from trnpy._settings.policy import REQUIRE, Policy, from_environment
+
+PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
+USAGE = """usage: python -m trnpy doctor [module ...] | --probe [--device neuron|simulator]
+
+modules are imported and searched for names that a patch made after importing them would not reach; the
+runner patches before the program imports.  --probe launches every kernel, and small ones that show whether
+the hardware does what trnpy's products rest on, and keeps the outcome."""
+CALIBRATE = """usage: python -m trnpy calibrate [--kernels [--device neuron|simulator]]
+
+measures this host in under a minute, and keeps the rates for it.  --kernels chooses the tiles that kernels are
+compiled with, by the cost model (under three minutes) and on a device by launching the best few again (about half
+an hour, compiling included), and keeps them."""
+STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+DAY_S = 86400
+STALE_DAYS = 180  # after which microcode, BLAS and neighbours have probably changed
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's."""
+
+    topic: str
+    text: str
+    wrong: bool = False
+
+
+def doctor(argv: list[str]) -> int:
+    """Print what trnpy finds; 1 if anything is wrong.  ``argv`` names modules to import and look into for escapes."""
+    if argv[:1] == ["--probe"]:
+        return _probe(argv[1:])
+    if any(name.startswith("-") for name in argv):
+        print(USAGE)
+        return 0 if argv[0] in ("-h", "--help") else 2
+    findings = [
+        *_versions(),
+        *_settings(os.environ),
+        *_devices(os.environ),
+        *_kernels(os.environ),
+        *_rates(),
+        *_escapes(argv),
+    ]
+    topic = ""
+    for f in findings:
+        print(f"{'' if f.topic == topic else f.topic:<14}{'WRONG: ' if f.wrong else ''}{f.text}")
+        topic = f.topic
+    wrong = sum(f.wrong for f in findings)
+    print(f"\n{wrong} of these {'is' if wrong == 1 else 'are'} wrong" if wrong else "\nnothing is wrong")
+    return 1 if wrong else 0
+
+
+def _probe(argv: list[str]) -> int:
+    """Probe the device that ``--device`` or the policy names: 1 when something differs or there is none."""
+    if not _names_device(argv):
+        print(USAGE)
+        return 2
+    engine = _device("probe", argv)
+    return 1 if engine is None else probes.report(engine)
+
+
+def _names_device(argv: list[str]) -> bool:
+    """Whether ``argv`` is empty or ``--device`` with one that launches kernels."""
+    return not argv or (len(argv) == 2 and argv[0] == "--device" and argv[1] in ("neuron", "simulator"))
+
+
+def _device(what: str, argv: list[str]) -> Engine | None:
+    """The engine that ``--device`` or the policy names; where it launches no kernels, that is said and None."""
+    try:
+        settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
+        engine = current_engine(settings)
+    except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable
+        print(f"nothing to {what}: {why}")
+        return None
+    if engine is not None and engine.executes and engine.hardware is not None:
+        return engine
+    reason = available()[1] or "this device computes on the host"
+    print(f"nothing to {what}: {reason} (--device simulator does it all)")
+    return None
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("trnpy", f"{distribution.version()} ({distribution.NAME}), {distribution.FOLDER}")
+    if conflict := distribution.conflict():
+        yield Finding("trnpy", conflict, True)
+    yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
+    missing = []
+    for package in PACKAGES:
+        try:
+            yield Finding("packages", f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        yield Finding("packages", f"not installed: {', '.join(missing)}")
+    for name in ("numpy", "scipy"):
+        build = importlib.import_module(name).show_config(mode="dicts")["Build Dependencies"]
+        blas = build.get("blas", {})
+        yield Finding("BLAS", f"{name}: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
+
+
+def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    known = {f"TRNPY_{f.name.upper()}" for f in fields(Policy)} | {REQUIRE}
+    try:
+        settings = from_environment(environ)
+    except ValueError as why:
+        yield Finding("policy", str(why), True)
+        return
+    for f in fields(Policy):
+        variable, value = f"TRNPY_{f.name.upper()}", getattr(settings, f.name)
+        source = f"from {variable}" if variable in environ else "default"
+        if f.name == "fallback" and from_environment({**environ, REQUIRE: "0"}).fallback != value:
+            source = f"from {REQUIRE}"
+        yield Finding("policy", f"{f.name} = {value} ({source})")
+    for name in sorted(environ):
+        if name.startswith("TRNPY_") and name not in known:
+            yield Finding("policy", f"{name} is not a variable of trnpy's: {', '.join(sorted(known))} are", True)
+
+
+def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
+    found = detect()
+    yield Finding("device", ", ".join(found.nodes) if found.available else f"none: {found.missing}")
+    with contextlib.suppress(ValueError):  # said already
+        settings = from_environment(environ)
+        try:
+            engine = current_engine(settings)
+        except DeviceUnavailable as why:
+            yield Finding("device", str(why), True)
+        else:
+            yield Finding("device", f"calls go to: {engine.name if engine is not None else 'the host'}")
+        machine = MACHINES[settings.machine]
+        yield Finding(
+            "machine",
+            f"{machine.name}: link {machine.link_bytes_per_s / GIB:.3g} GiB/s, "
+            f"HBM {machine.hbm_bytes_per_s / GIB:.4g} GiB/s, launch {machine.launch_s * 1e6:.3g} us (modelled)",
+        )
+
+
+def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What is kept of kernels, and what in the environment would change what they compute."""
+    for name in ("neuron", "simulator"):
+        for machine in MACHINES:
+            found = tuning.load(name, machine)
+            if found.ignored:
+                yield Finding("kernels", f"ignored: {found.ignored}; calibrate --kernels renews it")
+            if ignored := probed(name, machine).ignored:
+                yield Finding("probes", f"ignored: {ignored}; doctor --probe renews it", True)
+            elif found.choices or found.compiled:
+                measured = sum(c.measured for c in found.choices)
+                yield Finding(
+                    "kernels",
+                    f"{tuning.path(name, machine)}: tiles of {len(found.choices)} shapes, {measured} measured and "
+                    f"{len(found.choices) - measured} modelled; {len(found.compiled)} calls compiled",
+                )
+    source = f"from {COMPILE_CACHE}" if environ.get(COMPILE_CACHE) else "trnpy's own"
+    yield Finding("kernels", f"compiled ones are kept in {compile_cache(environ)} ({source})")
+    flags = environ.get(COMPILER_FLAGS, "")
+    if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
+        yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
+    try:
+        from trnpy._nki.simulator.lint import environment
+    except ImportError as why:
+        yield Finding("environment", f"NEURON_* not looked at: {why}; {distribution.install('simulator')}")
+    else:
+        for f in environment({LOGICAL_CORES: LNC, **environ, COMPILER_FLAGS: pinned_flags(flags)}):
+            yield Finding("environment", f.message, f.severity == "E")
+    if environ.get(STOCHASTIC, "0") not in ("", "0"):
+        yield Finding("environment", f"{STOCHASTIC}={environ[STOCHASTIC]}: float32 results are rounded at random", True)
+
+
+def _rates() -> Iterator[Finding]:
+    machine = host_rates.machine_id()
+    yield Finding("host", machine)
+    if why := store.refused():
+        yield Finding("cache", f"nothing that is measured or compiled can be kept: {why}", True)
+    path = host_rates.path(machine)
+    found = host_rates.stored(machine)
+    if found.ignored:
+        yield Finding("calibration", f"ignored: {found.ignored}; python -m trnpy calibrate renews it", True)
+        return
+    if found.content is None:
+        yield Finding("calibration", f"none, predictions are rough: python -m trnpy calibrate would write {path}")
+        return
+    days = (time.time() - path.stat().st_mtime) / DAY_S
+    stale = ", old: python -m trnpy calibrate renews it" if days > STALE_DAYS else ""
+    yield Finding("calibration", f"{path}, {days:.1f} days old{stale}")
+
+
+def _escapes(modules: list[str]) -> Iterator[Finding]:
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as why:
+            yield Finding("patch", f"{name} does not import: {why}", True)
+    with patched():
+        status = patch_status()
+    yield Finding("patch", f"covers {', '.join(status['installed'])}")
+    for name, function in status["escaped"].items():
+        yield Finding(
+            "patch", f"{name} is {function}: imported before a patch, it escapes it (rebind=True re-points it)"
+        )
+
+
+def calibrate(argv: list[str]) -> int:
+    """Measure this host, save and summarise the rates; with ``--kernels`` choose tiles instead."""
+    if argv[:1] == ["--kernels"] and _names_device(argv[1:]):
+        return _tiles(argv[1:])
+    if argv:
+        print(CALIBRATE)
+        return 0 if argv[0] in ("-h", "--help") else 2
+    if why := store.refused():  # said before a minute of measuring, not after
+        print(f"nothing was measured, it could not be kept: {why}")
+        return 1
+    started = time.perf_counter()
+    with _progress() as progress:
+        rates = host_rates.calibrate(progress)
+    path = host_rates.save(rates)
+    for kind, curve in rates.curves.items():
+        print(f"{kind:<10}" + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
+    print(f"{'copy':<10}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
+    print(f"measured in {time.perf_counter() - started:.0f} s and saved: {path}")
+    return 0
+
+
+def _tiles(argv: list[str]) -> int:
+    """Choose and keep tiles for the device that ``--device`` or the policy names; 1 where there is none."""
+    engine = _device("time, and nothing was stored", argv)
+    if engine is None:
+        return 1
+    started, machine = time.perf_counter(), engine.machine.name
+    seconds = timings.budget_s(engine)
+    how = "launches of the best choices by the model" if engine.compiles.active else "modelled, no device"
+    print(f"tiles of kernels on {machine} ({engine.name}): {how}, at most {seconds:.0f} s", flush=True)
+    with _progress() as progress:
+        done, work = timings.calibrate(engine, lambda line: print(line, flush=True), progress, seconds)
+    rest = f", {work - done} have their defaults" if done < work else ""
+    kept = tuning.path(engine.name, machine)
+    print(f"{done} of {work} cases in {time.perf_counter() - started:.0f} s{rest}; kept in {kept}")
+    return 0
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar where rich is installed, else a line for each step."""
+    if importlib.util.find_spec("rich") is None:
+        yield lambda what, fraction: print(f"{fraction:4.0%}  {what}", file=sys.stderr)
+        return
+    import rich.console
+    import rich.progress
+
+    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as bar:
+        task = bar.add_task("calibrating", total=1.0)
+
+        def progress(what: str, fraction: float) -> None:
+            bar.update(task, completed=fraction, description=what)
+
+        yield progress
+        bar.update(task, completed=1.0, description="calibrated")

@@ -1,0 +1,310 @@
+"""``python -m trnpy doctor --probe``: does the hardware do what products rest on, do kernels what their twins do?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.precision import Facts, save_facts
+from trnpy._nki.kernels import mp2_energy_reference
+from trnpy._nki.runtime import DeviceError
+
+Operands = tuple[Any, ...]
+SINGLE = 2.0**-24  # unit roundoff of float32
+N = 64  # columns of a probe
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One launch whose outcome is known."""
+
+    kernel: str  # as Engine.kernel takes it
+    assumes: str  # what holds where it comes out as expected
+    operands: Callable[[], Operands]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    allowed: float = 0.0  # relative error of each element
+    of_largest: bool = False  # relative to the largest element, as the error of sums is
+    answer: Callable[[Any], np.ndarray] = np.asarray  # of what the kernel returns
+    decides: str = ""  # the field of Facts that its outcome is
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a check: "" or what differs."""
+
+    check: Check
+    differs: str
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _bfloat16(a: np.ndarray) -> np.ndarray:
+    import ml_dtypes
+
+    return a.astype(ml_dtypes.bfloat16)
+
+
+def _sums() -> Operands:
+    """Digits of 1024 rows, whose sums run up to 2^24 - 1 in the first columns and below in the others."""
+    a, b = _rng(1).integers(-128, 128, (1024, 128)), _rng(2).integers(-128, 128, (1024, N))
+    a[:, : N // 2], b[:, : N // 2] = -128, -128
+    a[-1, : N // 2], b[-1, : N // 2] = 127, 129  # 1023 x 2^14 + 2^14 - 1
+    return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
+
+
+def _short_sums() -> Operands:
+    """The same of digits in [-64, 63], below 2^22."""
+    a, b = _rng(1).integers(-64, 64, (1024, 128)), _rng(2).integers(-64, 64, (1024, N))
+    a[:, : N // 2], b[:, : N // 2] = -64, -64
+    a[-1, : N // 2], b[-1, : N // 2] = 63, 65  # 1023 x 2^12 + 2^12 - 1
+    return _bfloat16(a.astype(np.float32)), _bfloat16(b.astype(np.float32))
+
+
+def _single_products() -> Operands:
+    """A diagonal matrix: every element of the product is one product of full significands."""
+    diagonal = np.diag(_rng(3).uniform(1, 2, 128)).astype(np.float32)
+    b = _rng(4).uniform(1, 2, (128, N)).astype(np.float32)
+    diagonal[0, 0], b[0] = 1 + 2.0**-23, 1 - 2.0**-23
+    diagonal[1, 1], b[1] = 1 + 2.0**-12, 1 - 2.0**-12
+    return diagonal, b
+
+
+def _halves() -> Operands:
+    return (_rng(5).integers(-(2**12), 2**12, (128, N)).astype(np.float32) + np.float32(0.5),)
+
+
+def _large_integers() -> Operands:
+    return tuple(_rng(seed).integers(-(2**30), 2**30, (128, N), dtype=np.int32) | 1 for seed in (6, 7))
+
+
+def _digit_bytes() -> Operands:
+    return (_rng(8).integers(0, 256, (128, 8 * N), dtype=np.uint8),)
+
+
+def _denormals() -> Operands:
+    return ((_rng(9).uniform(1, 2, (128, N)) * 2.0**-140).astype(np.float32),)
+
+
+def _below_2_24() -> Operands:
+    return (_rng(10).integers(-(2**24) + 1, 2**24, (128, N)).astype(np.float32),)
+
+
+PROBES = (
+    Check("probes.exact_sums", "PSUM sums integers exactly below 2^24", _sums, decides="exact_sums"),
+    Check("probes.exact_sums", "and below 2^22", _short_sums, decides="short_sums"),
+    Check(
+        "probes.float32_products", "float32 products are rounded once", _single_products, allowed=SINGLE,
+        decides="float32_products",
+    ),
+    Check("probes.rounding", "ScalarE and VectorE round to nearest even", _halves),
+    Check(
+        "probes.integer_sums", "GpSimd adds 32-bit integers exactly: sums of digits, places of blocks", _large_integers,
+        decides="integer_sums",
+    ),
+    Check("probes.byte_reads", "every eighth byte is read as a number", _digit_bytes, {"width": 8}),
+    Check("probes.denormals", "float32 keeps numbers below 2^-126", _denormals, decides="denormals"),
+    Check("probes.remainders", "a cast to int32 rounds, and remainders are exact", _below_2_24),
+)  # fmt: skip
+
+
+def _normal(seed: int, *shapes: tuple[int, ...]) -> Operands:
+    return tuple(_rng(seed).standard_normal(shape).astype(np.float32) for shape in shapes)
+
+
+def _digits() -> Operands:
+    return tuple(
+        _bfloat16(_rng(11 + n).integers(-128, 128, (2, 140, n)).astype(np.float32)) for n in (130, 150)
+    )  # fmt: skip
+
+
+def _words() -> Operands:
+    words = _rng(12).integers(-(2**31), 2**31, (2, 20, 30), dtype=np.int64).astype(np.int32)
+    rows = np.exp2(_rng(13).integers(-70, -50, (20, 1))).astype(np.float32)
+    return words, rows, np.exp2(_rng(14).integers(-9, 9, (1, 30))).astype(np.float32)
+
+
+def _triangular() -> Operands:
+    """A well-conditioned lower triangle, and right-hand sides."""
+    a, b = _normal(22, (150, 150), (150, 30))
+    return np.tril(a) / 150 + np.eye(150, dtype=np.float32), b
+
+
+def _iterated() -> Operands:
+    """A symmetric matrix of norm below 1, and coefficients of two steps towards its sign."""
+    (a,) = _normal(24, (150, 150))
+    return (a + a.T) / 40, np.array([[1.5, -0.5, 0], [1.75, -1, 0.25]], np.float32)
+
+
+def _rotated() -> Operands:
+    """A nearly diagonal matrix, so that rounding does not grow, the identity, and the one pair of two blocks."""
+    (a,) = _normal(26, (128, 128))
+    a = (a + a.T) / 1000 + np.diag(np.arange(128, dtype=np.float32) / 64)
+    return a, np.eye(128, dtype=np.float32), np.array([[0], [64 * 128], [0], [64]], np.int32)
+
+
+def _subspace() -> Operands:
+    """Such a matrix and itself as operator, a block of norm below 1, and coefficients."""
+    h, coefficients = _iterated()
+    return h, h, _normal(25, (150, 40))[0] / 20, coefficients, coefficients
+
+
+def _block_rows(name: str) -> Operands:
+    """Three block rows of one, none and four tiles, and the rows of X that they meet; or their elements, gathered."""
+    bounds = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 5], [0, 1, 5], [1, 1, 5]], np.int32)
+    tiles, x = _normal(23, (5 * 128, 128), (3 * 128, N))
+    left, right = (_rng(seed).integers(0, most, (1, 5)).astype(np.int32) * 128 for seed, most in ((24, 5), (25, 3)))
+    if name == "bsr":
+        return tiles, x, left * 128, right * N, bounds
+    if name == "csr":
+        row_of = _rng(26).integers(0, 128, (128, 5)).astype(np.float32)
+        return tiles[:128, :5], row_of, _rng(27).integers(0, 384, (128, 5)).astype(np.int32), x, bounds[1:]
+    return tiles[:N].repeat(3, axis=1), x.T.copy(), right[:, :4], right[:, 1:]
+
+
+def _pairs() -> Operands:
+    """Digits of integrals of two occupied and 150 virtual orbitals, and the gaps between them."""
+    digits = _bfloat16(_rng(30).integers(-128, 128, (4, 140, 2 * 150)).astype(np.float32))
+    virtual, grid = _rng(31).uniform(1, 20, 150), 2.0**-9
+    gaps = np.concatenate([virtual, virtual + 1])
+    coarse = np.rint(gaps / grid) * grid
+    units = np.exp2(-13.0 - 8 * np.arange(5))[None].astype(np.float32)
+    cells = np.array([[0, 150, 150], [0, 0, 150]], np.int32)
+    return digits, np.stack([gaps, coarse, gaps - coarse]).astype(np.float32), units, cells
+
+
+def _counts() -> np.ndarray:
+    return _rng(33).integers(0, 513, (1, 130)).astype(np.float32)
+
+
+def _whole_digits(*shapes: tuple[int, ...]) -> Operands:
+    return tuple(_bfloat16(_rng(32).integers(-128, 128, shape).astype(np.float32)) for shape in shapes)
+
+
+def _system(count: int) -> Operands:
+    """A positive definite tile, a right-hand side, and what iterations that start there are given."""
+    a = np.eye(128, dtype=np.float32) + np.float32(0.01) * sum(x + x.T for x in _normal(31, (128, 128)))
+    (r,) = _normal(32, (128, 1))
+    size, none = np.full((128, 1), np.sum(r * r), np.float32), np.zeros((1, 1), np.int32)
+    bounds = np.array([[0], [0], [0], [0], [1]], np.int32)
+    start = (r,) if count == 1 else (np.zeros_like(r), r, r, size)
+    return (a, none, none, bounds, *start, size * np.float32(1e-12))
+
+
+K = 140  # of the small products below: more than one tile, and an edge
+SUMS = 2 * K * SINGLE  # any order of summation
+# Every kernel that products launch, at a size with edges, against its twin.
+KERNELS = (
+    Check("matmul", "", lambda: _normal(15, (130, K), (K, 150)), allowed=SUMS, of_largest=True),
+    Check(
+        "matmul", "", lambda: tuple(map(_bfloat16, _normal(16, (K, 130), (150, K)))),
+        {"a_rows": False, "b_rows": False}, SUMS, True,
+    ),
+    Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
+    Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
+    Check("trsm", "", _triangular, allowed=2 * SUMS, of_largest=True),
+    Check("bsr_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
+    Check("bsr_transpose_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
+    Check("csr_spmm", "", lambda: _block_rows("csr"), allowed=4 * SUMS, of_largest=True),
+    Check("sampled_matmul", "", lambda: _block_rows("sampled"), allowed=SUMS, of_largest=True),
+    Check(
+        "cg_iterations", "", lambda: _system(4), {"most": 4}, 8 * SUMS, True, answer=lambda outputs: outputs[0],
+    ),
+    Check("gmres_steps", "", lambda: _system(1), {"most": 4}, 8 * SUMS, True, answer=lambda outputs: outputs[0]),
+    Check("transpose", "", lambda: _normal(18, (130, 200))),
+    Check("axpby", "", lambda: _normal(22, (130, 200), (130, 200)), allowed=SINGLE, of_largest=True),
+    Check(
+        "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),
+        {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)},
+    ),
+    Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
+    Check(
+        "abs_bound", "", lambda: tuple(_bfloat16(np.abs(x)) for x in _normal(20, (130, K), (K, 150))), allowed=SUMS,
+        answer=lambda least: least.min(keepdims=True),
+    ),
+    Check(
+        "mp2_energy", "", _pairs, {"span": 150}, SINGLE, True,
+        answer=lambda parts: mp2_energy_reference.finish(parts, 3),
+    ),
+    Check(
+        "ao_to_mo", "", lambda: _whole_digits((4, 3 * 40, 40), (4, 40, 5), (5, 40, 30)),
+        {"top": 6, "words": (2, 2), "first_tiles": (1, 1), "second_tiles": (1, 1)},
+    ),
+    Check(
+        "schwarz_screened_spmm", "", lambda: (*_whole_digits((3, 512, 130), (3, 512, 40)), _counts()),
+        {"words": 2, "m_tiles": 1, "k_tiles": 2},
+    ),
+    Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
+    Check(
+        "polynomial_sign", "", _iterated, allowed=8 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
+    ),
+    Check(
+        "jacobi_sweep", "", _rotated, allowed=64 * SUMS, of_largest=True,
+    ),
+    Check(
+        "orthonormal_polar", "", _subspace, allowed=16 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
+    ),
+)  # fmt: skip
+
+
+def run(engine: Engine, check: Check) -> Outcome:
+    """Launch one check and compare with the host's twin; an error of the device is an outcome too."""
+    operands = check.operands()
+
+    def answer(e: Engine) -> np.ndarray:
+        outputs = e.kernel(check.kernel, *operands, **check.parameters)
+        return check.answer(tuple(map(e.get, outputs)) if isinstance(outputs, tuple) else e.get(outputs))
+
+    try:
+        return Outcome(check, _difference(answer(engine), answer(HOST), check))
+    except DeviceError as why:
+        return Outcome(check, f"{type(why).__name__}: {why}")
+
+
+def _difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
+    if got.shape != expected.shape:
+        return f"shape {got.shape} instead of {expected.shape}"
+    ours, theirs = got.astype(np.float64), expected.astype(np.float64)
+    scale = np.abs(theirs).max() if check.of_largest else np.abs(theirs)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(ours - theirs) <= check.allowed * scale)
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} elements, at {at} {ours[at]!r} instead of {theirs[at]!r}"
+
+
+def facts(outcomes: list[Outcome]) -> Facts:
+    """What the outcomes of probes say of the hardware."""
+    return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
+
+
+def probe(engine: Engine) -> Iterator[Outcome]:
+    """Every probe, then every kernel against its twin."""
+    for check in (*PROBES, *KERNELS):
+        yield run(engine, check)
+
+
+def report(engine: Engine) -> int:
+    """Run all checks on a device, print what came of them, keep what products need to know; 1 if anything differs."""
+    outcomes = []
+    for outcome in probe(engine):
+        outcomes.append(outcome)
+        check = outcome.check
+        what = check.assumes or f"agrees with {check.kernel}_reference"
+        print(f"{check.kernel:<26}{f'WRONG: {what}: {outcome.differs}' if outcome.differs else what}")
+    found = facts(outcomes)
+    path = save_facts(found, engine.name, engine.machine.name)
+    digits = f"{found.bits}-bit digits" if found.bits else "on the host"
+    print(f"\nfloat64: {digits}\nintegers: {digits if found.digits else 'on the host'}")
+    single = "float32 products" if found.float32_products else "six products of bfloat16 slices for each one"
+    single = single if found.integer_sums else "on the host"
+    print(f"float32: {single}\nkept in {path}")
+    wrong = sum(bool(o.differs) for o in outcomes)
+    print(f"{wrong} of {len(outcomes)} differ" if wrong else f"all {len(outcomes)} as expected")
+    return 1 if wrong else 0

@@ -1,0 +1,297 @@
+"""``python -m trnpy``: run a program that knows nothing of trnpy, accelerated, and report what happened."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from trnpy._base import distribution
+from trnpy._cli import program as _program
+from trnpy._engine.engines import available, current_engine
+from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._patch.patch import patch_namespace, patch_status
+from trnpy._report import ledger as _ledger
+from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
+
+Command = Callable[[list[str]], int]
+# Modules whose main(argv) is a command, where this version has them.
+DELEGATED = {
+    "lint": ("trnpy._nki.simulator.cli", "check the source of NKI kernels"),
+    "simulate": ("trnpy._nki.simulator.cli", "run NKI kernels on the simulator"),
+    "chem": ("trnpy.chem.cli", "quantum chemistry"),
+    "blocks": ("trnpy.sparse.cli", "how a sparse matrix falls into blocks"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line says; returns the exit status, or raises what the program raised."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv and (command := _command(argv[0])) is not None:
+        return _carried_out(command, argv)
+    parser, takes_value = _parser()
+    front, rest = _split(argv, takes_value)
+    options = parser.parse_args(front)
+    if not rest or rest in (["-m"], ["-c"]):
+        parser.error("nothing to run: expected script.py, -m module, -c code or -; python -m trnpy --help says more")
+    _settle(parser, options)
+    if (conflict := distribution.conflict()) and sys.stderr is not None:
+        print(f"trnpy: {conflict}", file=sys.stderr)
+    _record(options, _title(rest, options.arguments))
+    patch_namespace("numpy")
+    patch_namespace("numpy.linalg")
+    after_import("scipy.linalg", lambda: patch_namespace("scipy.linalg"))
+    after_import("pyscf", _patch_pyscf)
+    if options.verbose:
+        _introduce()
+    if rest[0] == "-m":
+        _program.run_module(rest[1], rest[2:])
+    elif rest[0] == "-c":
+        _program.run_code(rest[1], rest[2:])
+    else:
+        _program.run_script(rest[0], rest[1:])
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        # Only now: whether a command is there is asked of its package, which may be SciPy's importer.
+        commands = "\n".join(f"  {name:<12}{what}" for name, what in _commands().items())
+        self.epilog = f"commands:\n{commands}\n\n{self.epilog}"
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"trnpy: {message}\n")
+
+
+def _commands() -> dict[str, str]:
+    """What this version can do besides running programs."""
+    own = {
+        "doctor": "say what is installed, what is set and what is wrong; exit status 1 if anything is",
+        "calibrate": "measure this host once, in under a minute; with --kernels choose the tiles of kernels",
+    }
+    return own | {name: what for name, (module, what) in DELEGATED.items() if _exists(module)}
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
+
+
+def _command(name: str) -> Command | None:
+    if name in ("doctor", "calibrate"):
+        return cast(Command, getattr(importlib.import_module("trnpy._cli.doctor"), name))
+    if name in DELEGATED and _exists(module := DELEGATED[name][0]):
+        # The simulator's two commands share a main, which reads their name.
+        prefix = [name] if sum(module == other for other, _ in DELEGATED.values()) > 1 else []
+        return lambda argv: int(_main(name, module)([*prefix, *argv]) or 0)
+    return None
+
+
+def _main(name: str, module: str) -> Callable[[list[str]], int | None]:
+    try:
+        return cast(Callable[[list[str]], int | None], importlib.import_module(module).main)
+    except ModuleNotFoundError as why:
+        raise SystemExit(f"trnpy {name}: {why}; {distribution.install('simulator')}") from None
+
+
+def _carried_out(command: Command, argv: list[str]) -> int:
+    """The exit status of a command; one line where what it writes or reads cannot be had."""
+    try:
+        status = command(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # of python -m trnpy doctor | head: its reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more
+        return 1
+    except OSError as why:
+        raise SystemExit(f"trnpy {argv[0]}: {why}") from None
+    return status
+
+
+def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
+    """The parser of what precedes the program, and which of its options are followed by a value."""
+    parser = _Parser(
+        prog="python -m trnpy",
+        usage="python -m trnpy [option ...] (script.py | -m module | -c code | -) [argument ...]\n"
+        "       python -m trnpy command [argument ...]",
+        description="Run a Python program with NumPy's and SciPy's heavy functions on AWS Trainium where that is\n"
+        "faster, then print what ran where and why. Without a device it runs as always, and the\n"
+        "report says what a device would have done (modelled).",
+        epilog="Processes that the program spawns run without trnpy. Those that it forks keep it, but the\n"
+        "report is of the first process alone.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    add = parser.add_argument_group("options").add_argument
+    valued = [
+        add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default auto)"),
+        add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}"),
+        add("--precision", metavar="P", help=f"of products on a device: {', '.join(CHOICES['precision'])}"),
+        add("--report", metavar="FILE", type=Path, help="write the report as JSON"),
+        add("--html", metavar="FILE", type=Path, help="write the report as a page"),
+    ]
+    add("--arguments", action="store_true", help="write the program's arguments, or its code, into the reports too")
+    add("--strict", action="store_true", help="an error instead of a fallback to the host")
+    add("--force", action="store_true", help="send every supported call down the device path, however small")
+    add("--no-report", action="store_true", help="do not print the report")
+    add("-v", "--verbose", action="store_true", help="also say what is patched, and what escapes")
+    add("-V", "--version", action="version", version=f"trnpy {distribution.version()}")
+    add("-h", "--help", action="help", help="show this and exit")
+    return parser, {name for action in valued for name in action.option_strings}
+
+
+def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]]:
+    """trnpy's own options, and what to run: everything after its first word belongs to the program."""
+    i = 0
+    while i < len(argv) and argv[i] not in ("-", "-m", "-c") and argv[i].startswith("-"):
+        i += 2 if argv[i] in takes_value else 1
+    return argv[:i], argv[i:]
+
+
+def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """The policy of the run, from variables and options; exits with one line where they make no sense."""
+    changes: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if options.strict:
+        changes["fallback"] = "raise"
+    if options.force:
+        changes["force"] = True
+    try:
+        settings = process_policy()
+    except ValueError as why:
+        parser.error(str(why))
+    try:
+        settings = replace(settings, **changes)
+        current_engine(settings)
+    except ValueError as why:
+        parser.error(f"--{why}")
+    except DeviceUnavailable as why:
+        parser.error(str(why))
+    for option in ("report", "html"):
+        path: Path | None = getattr(options, option)
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            parser.error(f"--{option} {path}: expected a file in a directory that exists")
+    set_process_policy(settings)
+
+
+def _title(program: Sequence[str], arguments: bool) -> str:
+    """The name of the run in its reports: arguments may be passwords, and reports are passed on."""
+    named = 2 if program[0] == "-m" else 1
+    left_out = len(program) - named
+    if arguments or not left_out:
+        return " ".join(program)
+    return f"{' '.join(program[:named])} ({left_out} argument{'s' * (left_out > 1)} not shown)"
+
+
+def _record(options: argparse.Namespace, title: str) -> None:
+    """Open a ledger now and report it when the process ends, however it ends and after all the program prints."""
+    recording = _ledger.profile(title)
+    ledger = recording.__enter__()
+    process = os.getpid()
+    # Named now: the program may change its directory.
+    files = [(path.absolute(), write) for path, write in
+             ((options.report, ledger.to_json), (options.html, ledger.to_html)) if path is not None]  # fmt: skip
+
+    def finish() -> None:
+        if os.getpid() != process:
+            return  # a fork of the program: the run is its parent's to report
+        recording.__exit__(None, None, None)
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a stdout closed, broken or None
+            sys.stdout.flush()
+        written = [_written(path, write) for path, write in files]
+        if sys.stderr is not None:  # print() would take stdout instead
+            _say(ledger, options, filter(None, written))
+        if _program.Ended.interrupted:
+            # Code that python compiled since, in rich's classes, has made it forget that it is to die of SIGINT.
+            with contextlib.suppress(KeyboardInterrupt):
+                exec("raise KeyboardInterrupt")
+
+    # Registered first, called last.
+    atexit.register(finish)
+
+
+def _written(path: Path, write: Callable[[Path], None]) -> str:
+    """Why the report is not at ``path``, if it is not."""
+    try:
+        write(path)
+    except OSError as why:
+        return f"the report was not written: {why}"
+    return ""
+
+
+def _say(ledger: _ledger.Ledger, options: argparse.Namespace, failures: Iterable[str]) -> None:
+    for failure in failures:
+        print(f"trnpy: {failure}", file=sys.stderr)
+    if not options.no_report and ledger.tallies:
+        _ledger.print_report(ledger, sys.stderr)
+    elif not options.no_report:
+        print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
+    if options.verbose:
+        for name, function in patch_status()["escaped"].items():
+            print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)
+
+
+def _introduce() -> None:
+    settings = process_policy()
+    engine = current_engine(settings)
+    where = f"device {settings.device}: {engine.name if engine is not None else available()[1] or 'host only'}"
+    print(f"trnpy: {where}; times of a device are modelled on {settings.machine}", file=sys.stderr)
+    print(f"trnpy: patched {', '.join(patch_status()['installed'])}", file=sys.stderr)
+
+
+def _patch_pyscf() -> None:
+    importlib.import_module("trnpy.chem").patch_pyscf()
+
+
+class _Once:
+    """Calls ``action`` when package ``name`` has been imported, and is gone."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self.name, self.action = name, action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def then_act(module: types.ModuleType) -> None:
+            del loader.exec_module  # of this instance: the module keeps the loader it would have had
+            execute(module)
+            sys.meta_path.remove(self)  # now, not when asked: programs look for a spec without importing
+            self.action()
+
+        loader.exec_module = then_act
+        return spec
+
+
+def after_import(name: str, action: Callable[[], None]) -> None:
+    """Call ``action`` once package ``name`` is imported; now, if it is.
+
+    An import hook, which nothing else in trnpy needs: importing PySCF for every program would cost it a
+    second, reading programs for the word "pyscf" would miss indirect imports, and looking on every call
+    would come after names have been bound.  It answers for one name, once, and leaves nothing behind.
+    """
+    if name in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _Once(name, action))

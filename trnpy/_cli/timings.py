@@ -1,0 +1,189 @@
+"""``python -m trnpy calibrate --kernels``: which tiles are best for each kernel, dtype and bucket of shapes here.
+
+The cost model times every choice of tiles without arithmetic; where there is a device, it launches the best
+few of them again and decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine import tuning
+from trnpy._engine.engines import Engine
+from trnpy._engine.shapes import Extents, octaves
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.parameters import (
+    Parameters,
+    Tiles,
+    digit_tilings,
+    for_bounds,
+    for_digits,
+    for_numbers,
+    for_turned,
+    number_tilings,
+)
+from trnpy._nki.runtime import DeviceError
+
+CUBES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048, 4096))
+PANELS = ((256, 2048, 2048), (2048, 256, 2048), (2048, 2048, 256))
+DIGITS = 7  # of float64 whose rows hide no exponent range, which is most of it
+LONG = 8  # and of int64
+BEST = 3  # choices that the device launches, of those that the model finds best
+REPEATS = 3  # the fastest of which counts
+MARGIN = 1.01  # by which another choice must be faster than the default
+MODELLED_BUDGET_S = 150.0  # of the model alone
+DEVICE_BUDGET_S = 1800.0  # on a device: every choice is compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel, what its operands are, and a bucket of their shapes."""
+
+    kernel: str  # as its choice is stored; the first word is its name
+    form: str
+    extents: Extents
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    default: Parameters
+    tilings: tuple[Tiles, ...]
+
+    @property
+    def name(self) -> str:
+        return self.kernel.partition(" ")[0]
+
+    @property
+    def flops(self) -> float:
+        m, k, n = self.extents
+        return 2.0 * m * k * n * max(self.default.digits * (self.default.digits + 1) // 2, 1)
+
+    def keywords(self, tiles: Tiles) -> dict[str, Any]:
+        """What the kernel is launched with."""
+        chosen = Parameters(*tiles, self.default.digits, self.default.bits, self.default.wrap)
+        if self.name == "digits_matmul":
+            return chosen.of_digits() | ({"halved": True} if "halved" in self.kernel else {})
+        if self.name == "syrk":
+            return chosen.of_squares()
+        return chosen.of_numbers() | ({"a_rows": False} if self.kernel == "matmul" else {})
+
+
+def cases(machine: Hardware) -> list[Case]:
+    """Everything that is timed, in ascending cost."""
+    found = []
+    for extents in (*CUBES, *PANELS):
+        m, k, n = extents
+        square = m == k == n
+
+        def digits(kernel: str, count: int, wrap: bool, *widths: int, fit: Extents = extents) -> Case:
+            shapes = tuple((count, fit[1], width) for width in widths)
+            tilings = digit_tilings(count, machine, wrap)
+            return Case(
+                kernel, f"{count} digits", fit, shapes, "bfloat16", for_digits(count, machine, wrap), tilings
+            )  # fmt: skip
+
+        def numbers(kernel: str, dtype: str, *shapes: tuple[int, ...], fit: Extents = extents) -> Case:
+            itemsize = 4 if dtype == "float32" else 2
+            return Case(kernel, dtype, fit, shapes, dtype, for_numbers(itemsize), number_tilings(itemsize, machine))
+
+        found.append(digits("digits_matmul", DIGITS, False, m, n))
+        for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+            turned = numbers("matmul turned", dtype, (m, k), (k, n))
+            found += [replace(turned, default=for_turned(itemsize, machine)), numbers("matmul", dtype, (k, m), (k, n))]
+        if square:
+            found.append(digits("digits_matmul halved", DIGITS, False, m))
+            found.append(digits("digits_matmul wrap", LONG, True, m, n))
+            found.append(replace(numbers("abs_bound", "bfloat16", (m, k), (k, n)), default=for_bounds()))
+            found.append(numbers("syrk", "float32", (m, k)))
+    return sorted(found, key=lambda case: case.flops)
+
+
+def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
+    """Seconds on a device by the cost model of the simulator."""
+    from trnpy._nki.simulator.cost import price
+    from trnpy._nki.simulator.launch import Specification, run
+    from trnpy._nki.simulator.runtime import kernel
+
+    operands = tuple(Specification(shape, case.dtype) for shape in case.shapes)
+    result = run(kernel(case.name), operands, case.keywords(tiles), mode="trace", target=machine.name)
+    return price(result.trace, machine).device_s
+
+
+def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
+    """Seconds of one launch on the device, host side included, once it is compiled."""
+    import ml_dtypes
+
+    dtype = np.dtype(ml_dtypes.bfloat16) if case.dtype == "bfloat16" else np.dtype(case.dtype)
+    rng = np.random.default_rng(0)
+    operands = [engine.hold(rng.integers(0, 128, shape).astype(dtype)) for shape in case.shapes]
+    times = []
+    for _ in range(1 + REPEATS):  # the first one compiles
+        started = time.perf_counter()
+        engine.kernel(case.name, *operands, **case.keywords(tiles))
+        times.append(time.perf_counter() - started)
+    return min(times[1:])
+
+
+def choose(case: Case, engine: Engine) -> tuning.Choice:
+    """The best tiles: by the model, and of the best few by launches where the engine has a device.
+
+    DeviceError when the device fails with all of them.
+    """
+    machine, default = engine.machine, case.default.tiles
+    seconds = {tiles: modelled_s(case, tiles, machine) for tiles in case.tilings}
+    if engine.compiles.active:
+        ranked = sorted(seconds, key=lambda tiles: seconds[tiles])
+        seconds, why = {}, DeviceError("")
+        for tiles in dict.fromkeys((*ranked[:BEST], default)):
+            try:
+                seconds[tiles] = measured_s(case, tiles, engine)
+            except DeviceError as refused:
+                why = refused
+        if not seconds:
+            raise why
+    best = min(seconds, key=lambda tiles: seconds[tiles])
+    if default in seconds and seconds[default] <= MARGIN * seconds[best]:
+        best = default
+    return tuning.Choice(case.kernel, case.form, octaves(case.extents), best, seconds[best], engine.compiles.active)
+
+
+def budget_s(engine: Engine) -> float:
+    """The longest that ``calibrate`` takes, but for the case it is at by then."""
+    return DEVICE_BUDGET_S if engine.compiles.active else MODELLED_BUDGET_S
+
+
+def calibrate(
+    engine: Engine, say: Callable[[str], None], progress: Callable[[str, float], None], seconds: float
+) -> tuple[int, int]:
+    """Choose, keep and say the tiles of every case that there is time for: how many, and of how many."""
+    work = cases(engine.machine)
+    total, done, count = sum(case.flops for case in work), 0.0, 0
+    deadline = time.perf_counter() + seconds
+    for case, choice in _chosen(work, engine, say):
+        tuning.save(tuning.Tuning((choice,)), engine.name, engine.machine.name)
+        done, count = done + case.flops, count + 1
+        progress(f"{case.kernel} {case.form} {'x'.join(map(str, case.extents))}", done / total)
+        if time.perf_counter() > deadline:
+            break
+    tuning.save(tuning.Tuning(compile_s=engine.counters.compile_s), engine.name, engine.machine.name)
+    return count, len(work)
+
+
+def _chosen(work: list[Case], engine: Engine, say: Callable[[str], None]) -> Iterator[tuple[Case, tuning.Choice]]:
+    for case in work:
+        shape = "x".join(map(str, case.extents))
+        try:
+            choice = choose(case, engine)
+        except DeviceError as why:
+            say(f"{case.kernel:<22}{case.form:<10}{shape:<16}failed: {why}")
+            continue
+        how = "measured" if choice.measured else "modelled"
+        better = "" if choice.tiles == case.default.tiles else f", not {case.default.tiles}"
+        say(
+            f"{case.kernel:<22}{case.form:<10}{shape:<16}tiles (m, n, k) = {choice.tiles}{better}: "
+            f"{choice.seconds * 1e6:.4g} us {how}"
+        )
+        yield case, choice

@@ -1,0 +1,159 @@
+"""NumPy's einsum grammar: the labels of a call, their sizes, what a loop over them costs, and a check of results."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.precision import norms
+
+# NumPy's own, bound before anything is patched: sums and diagonals of one operand.
+_numpy_einsum = np.einsum
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
+THIN = 8  # rows, columns or terms below which a product of matrices is no faster than a loop
+WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes of which NumPy multiplies matrices in loops of its own
+Shapes = tuple[tuple[int, ...], ...]
+Optimize = str | tuple[tuple[int, ...], ...]  # a search of opt_einsum's, or a path
+
+
+def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarray, ...]]:
+    """Labels of each input, of the output, and the arrays of an einsum call in either form.
+
+    Only what NumPy accepts passes: everything else is Unsupported, so that NumPy words the error.
+    """
+    if not operands:
+        raise Unsupported(Reason.PARAM, "no operands")
+    if isinstance(operands[0], str):
+        subscripts, arrays = operands[0].replace(" ", ""), tuple(operands[1:])
+        if not set(subscripts) <= set(LETTERS + ".,->"):
+            raise Unsupported(Reason.PARAM, f"subscripts {subscripts!r} have characters that are no labels")
+        _check_ellipsis(subscripts)
+    else:
+        pairs = len(operands) // 2
+        arrays = tuple(operands[0 : 2 * pairs : 2])
+        sublists = [*operands[1 : 2 * pairs : 2], *operands[2 * pairs :]]
+        if not arrays or any(isinstance(s, (str, np.ndarray)) for s in sublists):
+            raise Unsupported(Reason.PARAM, "operands and sublists do not alternate")
+        words = ["".join("..." if s is Ellipsis else _letter(s) for s in sublist) for sublist in sublists]
+        subscripts = ",".join(words[:pairs]) + ("->" + words[pairs] if len(words) > pairs else "")
+        _check_ellipsis(subscripts)
+    plain = tuple([guards.array(a) for a in arrays])
+    return (*_parsed(subscripts, tuple([a.ndim for a in plain])), plain)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    from opt_einsum.parser import parse_einsum_input
+
+    inputs, output, _ = parse_einsum_input((subscripts, *[(1,) * n for n in dimensions]), shapes=True)
+    return tuple(inputs.split(",")), output
+
+
+Axes = tuple[tuple[int, int], ...]  # (argument, axis) where the size of each of some labels is found
+
+
+@functools.lru_cache(maxsize=4096)
+def _label_axes(subscripts: str) -> tuple[Axes, ...]:
+    """Where the sizes of labels are found: of all but three groups, then of left, inner and right of a product of two.
+
+    Of more than two operands all are in the first.  Empty where there is nothing to gain: one operand, or two of
+    which none is summed, or one has no label of its own in a stack.
+    """
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    operands = inputs.split(",")
+    if "." in inputs or not arrow or len(operands) < 2:
+        return ()
+    where = {c: (i + 1, axis) for i, labels in enumerate(operands) for axis, c in enumerate(labels)}
+    if len(operands) > 2:
+        return (tuple(where.values()),)
+    a, b = map(set, operands)
+    inner = (a & b) - set(output)
+    rest = a & b & set(output)
+    if not inner or (rest and not (a - b and b - a)):
+        return ()
+    groups = rest, *[group for group in (a - b, inner, b - a) if group]
+    return tuple(tuple(where[c] for c in group) for group in groups)
+
+
+def loops(args: tuple[Any, ...]) -> float:
+    """Multiply-adds that NumPy's loop takes for an einsum of floating-point arrays; 0 where BLAS cannot help."""
+    if len(args) < 3 or type(args[0]) is not str or not (groups := _label_axes(args[0])):
+        return 0.0
+    for a in args[1:]:
+        if type(a) is not np.ndarray or a.dtype.kind not in "fc":
+            return 0.0
+    try:
+        extents = [math.prod([args[i].shape[axis] for i, axis in group]) for group in groups]
+    except IndexError:  # subscripts that do not fit the operands
+        return 0.0
+    thin = len(extents) > 1 and min(extents[1:]) < THIN
+    return 0.0 if thin else float(math.prod(extents))
+
+
+def _letter(index: Any) -> str:
+    position = operator.index(index)
+    if not 0 <= position < len(LETTERS):
+        raise Unsupported(Reason.PARAM, f"label {position} is not in 0..{len(LETTERS) - 1}")
+    return LETTERS[position]
+
+
+def _check_ellipsis(subscripts: str) -> None:
+    inputs, arrow, output = subscripts.partition("->")
+    if arrow and "..." in inputs and "..." not in output:
+        raise Unsupported(Reason.PARAM, "an ellipsis is summed")
+
+
+def label_sizes(inputs: Sequence[str], output: str, shapes: Shapes) -> dict[str, int]:
+    """The size of every label; operands of size 1 stretch."""
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(inputs, shapes, strict=True):
+        if len(labels) != len(shape):
+            raise Unsupported(Reason.PARAM, f"labels {labels!r} for an operand of shape {shape}")
+        for label, size in zip(labels, shape, strict=True):
+            if sizes.setdefault(label, size) == 1:
+                sizes[label] = size
+            elif size not in (1, sizes[label]):
+                raise Unsupported(Reason.PARAM, f"label {label!r} has sizes {sizes[label]} and {size}")
+        if any(
+            labels.count(label) > 1 and size == 1 != sizes[label] for label, size in zip(labels, shape, strict=True)
+        ):
+            raise Unsupported(Reason.PARAM, f"a repeated label of {labels!r} stretches")
+    if len(set(output)) != len(output) or not set(output) <= set(sizes):
+        raise Unsupported(Reason.PARAM, f"output {output!r} repeats or invents a label")
+    return sizes
+
+
+def probe_error(
+    inputs: Sequence[str], output: str, sizes: Mapping[str, int], arrays: Sequence[np.ndarray], result: np.ndarray
+) -> float:
+    """|s(C) - s(A, B, ...)| / (|A|_F |B|_F ...), s a contraction with random numbers along every output label.
+
+    Costs a pass over the operands.  Numbers of either sign and of unlike size: elements of a wrong C that are equal,
+    or opposite, as those of symmetric systems are, cancel with probability zero, where of signs half would.
+    """
+    # Not in the operands' own dtype: products of narrow integers wrap around.
+    arrays = [a.astype(np.float64) if a.dtype.kind in "iub" else a for a in arrays]
+    weights = [_weights(i, sizes[c]) for i, c in enumerate(output)]
+    ones = ",".join(output)
+    separator = "," if ones else ""
+    theirs = _numpy_einsum(f"{','.join(inputs)}{separator}{ones}->", *arrays, *weights, optimize="greedy")
+    ours = _numpy_einsum(f"{output}{separator}{ones}->", result, *weights, optimize="greedy") if weights else result
+    scale = math.prod(float(norms(np.asarray(a, np.result_type(a, np.float64)))) for a in arrays)
+    difference = float(abs(np.asarray(ours, np.complex128) - theirs))
+    return difference / scale if scale else difference
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(axis: int, n: int) -> np.ndarray:
+    """Random numbers (n,) between 1/2 and 3/2 of random sign, the same in every run."""
+    generator = np.random.default_rng((axis, n))
+    weights: np.ndarray = generator.uniform(0.5, 1.5, n) * (generator.integers(0, 2, n) * 2.0 - 1.0)
+    return weights

@@ -1,0 +1,323 @@
+"""Many contractions in one call: alike ones are one product on a device, operands that several share travel once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._call.names import settled
+from trnpy._einsum import grammar
+from trnpy._einsum.plan import Plan, contract, plan
+from trnpy._einsum.product import extent
+from trnpy._einsum.rows import SMALL, einsum
+from trnpy._engine.engines import Engine, at_rest
+from trnpy._engine.precision import eps
+from trnpy._engine.shapes import BLOCK, rung
+from trnpy._host.many_products import products
+from trnpy._nki.kernels.batched_matmul_reference import SMALL as STACKED
+from trnpy._settings.policy import current_policy
+
+# NumPy's own, bound before anything is patched: what is no product.
+_numpy_einsum = np.einsum
+
+MEMORY = 256 * 2**20  # bytes of the operands and results of one product, put together from many
+WASTE = 2.0  # times more products than asked for, as of a triangle of pairs, where operands then travel once
+SAMPLES = 8  # results that are checked by themselves
+GREEDY = "auto"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One contraction that is a product of matrices."""
+
+    place: int  # in the list of all
+    arrays: tuple[np.ndarray, ...]
+    dtype: np.dtype
+    plan: Plan
+    alike: Hashable  # what contractions have in common that may be one product
+
+
+@functools.lru_cache(maxsize=4096)
+def _planned(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes) -> tuple[Plan, Hashable]:
+    """The plan of a contraction, and its subscripts with the bucket of its shapes."""
+    p = plan(inputs, output, shapes, GREEDY)
+    if any(t.index is not None for t in p.taken) or any(len(set(x)) < len(x) for x in inputs):
+        return p, (inputs, output, shapes)  # zeros beside stretched or repeated labels would count
+    return p, (inputs, output, tuple((c, rung(n) if n <= STACKED else n) for c, n in sorted(p.sizes.items())))
+
+
+def _parsed(contractions: Any) -> tuple[list[Item], list[int]]:
+    """Contractions that are products, and the places of all others; Unsupported for what has no device path."""
+    if not isinstance(contractions, (list, tuple)):
+        raise Unsupported(Reason.PARAM, f"{type(contractions).__name__}: expected a list of contractions")
+    items, others = [], []
+    for n, call in enumerate(contractions):
+        if not isinstance(call, (list, tuple)):
+            raise Unsupported(Reason.PARAM, f"item {n} is {type(call).__name__}: expected a tuple")
+        try:
+            inputs, output, arrays = grammar.parse(call)
+            dtype = guards.floating(*arrays)
+            if any(a.size == 0 for a in arrays):
+                raise Unsupported(Reason.LAYOUT, "an operand is empty")
+            p, kind = _planned(inputs, output, tuple([a.shape for a in arrays]))
+        except Unsupported:
+            others.append(n)
+            continue
+        if p.steps:
+            items.append(Item(n, arrays, dtype, p, (kind, dtype)))
+        else:
+            others.append(n)
+    if not items:
+        raise Unsupported(Reason.LAYOUT, "no product of floating-point arrays among the contractions")
+    return items, others
+
+
+def _groups(items: Iterable[Item]) -> list[list[Item]]:
+    found: dict[Any, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.alike, []).append(item)
+    return list(found.values())
+
+
+def _distinct(group: Sequence[Item], position: int) -> tuple[list[np.ndarray], list[int]]:
+    """The different arrays among the operands in one position, and for each contraction which of them it has."""
+    seen: dict[Any, int] = {}
+    arrays: list[np.ndarray] = []
+    which = []
+    for item in group:
+        a = item.arrays[position]
+        key = a.__array_interface__["data"][0], a.shape, a.strides, a.dtype
+        if key not in seen:
+            seen[key] = len(arrays)
+            arrays.append(a)
+        which.append(seen[key])
+    return arrays, which
+
+
+def _is_grid(group: Sequence[Item], counts: Sequence[int]) -> bool:
+    """Whether the products of all left with all right operands are little more than what is asked for."""
+    first = group[0]
+    one = len(first.plan.steps) == 1 and not first.plan.steps[0].batch and len(first.plan.inputs) == 2
+    return one and len(group) > 1 and math.prod(counts) <= WASTE * len(group) and min(counts) > 1
+
+
+def _stacked(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """Arrays along a new first axis, with zeros up to the largest extent of each axis."""
+    shape = tuple(map(max, zip(*[a.shape for a in arrays], strict=True)))
+    if all(a.shape == shape for a in arrays):
+        return np.stack([a.astype(dtype, copy=False) for a in arrays]) if shape else np.array(arrays, dtype)
+    stack = np.zeros((len(arrays), *shape), dtype)
+    for row, a in zip(stack, arrays, strict=True):
+        row[tuple(map(slice, a.shape))] = a
+    return stack
+
+
+def _free(inputs: Sequence[str], count: int) -> list[str]:
+    """Labels that ``inputs`` leave; Unsupported where there are too few."""
+    used = set().union(*inputs)
+    free = [c for c in grammar.LETTERS if c not in used][:count]
+    if len(free) < count:
+        raise Unsupported(Reason.PARAM, "no label is left for what contractions are stacked along")
+    return free
+
+
+def _result(item: Item, found: np.ndarray) -> Any:
+    """A result of its own, of the item's shape, from one with zeros beside it."""
+    c = np.array(found[tuple(slice(item.plan.sizes[x]) for x in item.plan.output)], order="C")
+    return c if item.plan.output else c[()]
+
+
+def _run_group(group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any]]:
+    """(place, result) of contractions that are alike."""
+    first = group[0]
+    distinct = [_distinct(group, position) for position in range(len(first.plan.inputs))]
+    counts = [len(arrays) for arrays, _ in distinct]
+    if max(counts) == 1:
+        c = _product(first.plan.inputs, first.plan.output, first.arrays, first.dtype, engine)
+        for item in group:
+            yield item.place, _result(item, c)
+    elif _is_grid(group, counts):
+        yield from _run_grid(group, distinct, engine)
+    elif (position := _shared(distinct, len(group), engine)) is not None:
+        arrays, which = distinct[position]
+        for n in range(len(arrays)):
+            yield from _run_group([item for item, own in zip(group, which, strict=True) if own == n], engine)
+    else:
+        size = sum(a.nbytes for a, n in zip(first.arrays, counts, strict=True) if n > 1)
+        step = max(1, int(MEMORY // (size + first.dtype.itemsize * extent(first.plan.sizes, first.plan.output))))
+        for start in range(0, len(group), step):
+            yield from _run_stack(group[start : start + step], counts, engine)
+
+
+def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, engine: Engine) -> int | None:
+    """The position whose operands are shared by so many that a launch for each costs less than sending copies."""
+    if engine.hardware is None:
+        return None
+    gains = []
+    for position, (arrays, _) in enumerate(distinct):
+        copies = (count - len(arrays)) * arrays[0].nbytes / engine.hardware.link_bytes_per_s
+        gains.append((copies - (len(arrays) - 1) * engine.hardware.launch_s, position))
+    gain, position = max(gains)
+    return position if gain > 0 and len(distinct[position][0]) > 1 else None
+
+
+def _run_grid(
+    group: Sequence[Item], distinct: Sequence[tuple[list[np.ndarray], list[int]]], engine: Engine
+) -> Iterator[tuple[int, Any]]:
+    """One product of all left operands, side by side, with all right ones."""
+    first = group[0]
+    (lefts, i), (rights, j) = distinct
+    u, w = _free(first.plan.inputs, 2)
+    inputs, output = (u + first.plan.inputs[0], w + first.plan.inputs[1]), u + w + first.plan.output
+    right = _stacked(rights, first.dtype)
+    each = len(rights) * first.dtype.itemsize * extent(first.plan.sizes, first.plan.output)
+    step = max(1, int(MEMORY // each))
+    for start in range(0, len(lefts), step):
+        c = _product(inputs, output, (_stacked(lefts[start : start + step], first.dtype), right), first.dtype, engine)
+        for item, row, column in zip(group, i, j, strict=True):
+            if start <= row < start + step:
+                yield item.place, _result(item, c[row - start, column])
+
+
+def _run_stack(group: Sequence[Item], counts: Sequence[int], engine: Engine) -> Iterator[tuple[int, Any]]:
+    """One product of stacks; operands that all share are no part of them."""
+    first = group[0]
+    (z,) = _free(first.plan.inputs, 1)
+    inputs = tuple(labels if n == 1 else z + labels for labels, n in zip(first.plan.inputs, counts, strict=True))
+    arrays = [
+        first.arrays[position] if n == 1 else _stacked([item.arrays[position] for item in group], first.dtype)
+        for position, n in enumerate(counts)
+    ]
+    c = _product(inputs, z + first.plan.output, arrays, first.dtype, engine)
+    for n, item in enumerate(group):
+        yield item.place, _result(item, c[n])
+
+
+def _product(
+    inputs: tuple[str, ...], output: str, arrays: Sequence[np.ndarray], dtype: np.dtype, engine: Engine
+) -> np.ndarray:
+    """One contraction by ``engine``, checked on random signs: Unsupported where it is wrong."""
+    p = plan(inputs, output, tuple(a.shape for a in arrays), GREEDY)
+    c = contract(p, arrays, dtype, (engine,) * len(p.steps))
+    guards.finite(c)  # what overflows is NumPy's to say
+    wrong = grammar.probe_error(p.inputs, p.output, p.sizes, arrays, c)
+    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in arrays) * eps(dtype, current_policy().precision)
+    if not wrong <= allowed:
+        raise Unsupported(Reason.ACCURACY, f"{p.subscripts} is wrong by {wrong:.2g} of its norm")
+    return c
+
+
+def _cost(group: Sequence[Item]) -> Cost:
+    """What a group costs: its different operands once, a launch for what is one product."""
+    first = group[0]
+    distinct = [_distinct(group, position)[0] for position in range(len(first.plan.inputs))]
+    counts = [len(arrays) for arrays in distinct]
+    grid = _is_grid(group, counts)
+    real = 4.0 if first.dtype.kind == "c" else 1.0
+    flops = real * sum(item.plan.product_flops for item in group)
+    steps = first.plan.steps
+    longest = max(max(extent(first.plan.sizes, x) for x in (s.left, s.inner, s.right)) for s in steps)
+    if grid:
+        rows = [n * extent(first.plan.sizes, x) for n, x in zip(counts, (steps[0].left, steps[0].right), strict=True)]
+        launches = math.prod(-(-n // BLOCK) for n in rows)
+        products = flops * math.prod(counts) / len(group)
+    else:
+        launches = len(steps) * (1 if longest <= STACKED else len(group))
+        products = flops
+    each = first.dtype.itemsize * extent(first.plan.sizes, first.plan.output)
+    moved = sum(sum(a.nbytes for a in arrays) * (1 if grid or len(arrays) == 1 else len(group) / len(arrays))
+                for arrays in distinct)  # fmt: skip
+    n = steps[0].blas_size
+    return Cost("matmul", n, flops, int(moved), int(each * products / flops * len(group)), products, 0.0, launches)
+
+
+def _prepare(contractions: Any) -> Problem:
+    items, others = _parsed(contractions)
+    groups = _groups(items)
+    costs = [_cost(group) for group in groups]
+    dtype = np.result_type(*{item.dtype for item in items})
+    cost = Cost(
+        kind="matmul",
+        n=min(c.n for c in costs),
+        flops=sum(c.flops for c in costs),
+        bytes_in=sum(c.bytes_in for c in costs),
+        bytes_out=sum(c.bytes_out for c in costs),
+        products=sum(c.products for c in costs),
+        launches=sum(c.launches for c in costs),
+        of_products=True,
+    )
+    arrays = tuple({id(a): a for item in items for a in item.arrays}.values())
+    return Problem(arrays, dtype, cost, (contractions, groups, others))
+
+
+def _run(problem: Problem, engine: Engine) -> list[Any]:
+    contractions, groups, others = problem.params
+    guards.finite(*problem.arrays)
+    results: list[Any] = [None] * len(contractions)
+    for n in others:
+        try:
+            results[n] = _numpy_einsum(*contractions[n])
+        except (TypeError, ValueError) as why:  # the reference raises it again, with the number of the item
+            raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
+    for group in groups:
+        for n, result in _run_group(group, engine):
+            results[n] = result
+    return results
+
+
+def _error(problem: Problem, results: list[Any]) -> float:
+    """The worst of some results, each on random signs; that of every product was looked at where it was formed."""
+    items = [item for group in problem.params[1] for item in group]
+    chosen = np.random.default_rng(len(items)).permutation(len(items))[:SAMPLES]
+    return max(
+        grammar.probe_error(x.plan.inputs, x.plan.output, x.plan.sizes, x.arrays, np.asarray(results[x.place]))
+        for x in (items[n] for n in chosen)
+    )
+
+
+def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
+    """``[numpy.einsum(*c) for c in contractions]``: many contractions, as few products as can be.
+
+    contractions  tuples of einsum's arguments, ``("ij,jk->ik", a, b)`` or ``(a, [0, 1], b, [1, 2], [0, 2])``
+
+    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On the host products
+    of two matrices are BLAS's, as those of ``optimize=True`` are, and as fast as a loop of ``@``; small ones are
+    views of one array, 64 KiB of double precision at most, which lives as long as any of them. On a device
+    contractions of one subscript and dtype are one launch each: where many operands meet many, as in the loop over
+    pairs of DF-MP2, one product of all; else one of stacks, those of similar shapes filled up with zeros. An array
+    that several contractions share is sent once.
+
+    TypeError and ValueError are einsum's, with the number of the item in front.
+
+    >>> a, b = np.ones((2, 3)), np.ones((3, 4))
+    >>> [c.shape for c in multi_einsum([("ij,jk->ik", a, b), ("ij->j", a)])]
+    [(2, 4), (3,)]
+    """
+    calls = list(contractions)
+    for n, call in enumerate(calls):
+        if not isinstance(call, (list, tuple)):
+            raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")
+    results = products(calls) if calls and at_rest(current_policy()) else [None] * len(calls)
+    for n, result in enumerate(results):
+        if result is not None:
+            continue
+        try:
+            results[n] = einsum(*calls[n])
+        except (TypeError, ValueError) as why:
+            kind = TypeError if isinstance(why, TypeError) else ValueError
+            raise kind(f"item {n}: {why}") from why
+    return results
+
+
+_one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, _run, _error, SMALL)
+(multi_einsum,) = settled([accelerated(OP)], "trnpy").values()
+
+__all__ = ["OP", "multi_einsum"]

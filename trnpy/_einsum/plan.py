@@ -1,0 +1,225 @@
+"""Contractions as plans: pairwise products of matrices that copy as little as possible, and the lines that run them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
+from trnpy._einsum import grammar
+from trnpy._einsum.product import Sizes, Step, extent, product_of
+from trnpy._engine.engines import HOST, Engine
+from trnpy._nki.hardware import Hardware
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import Policy, current_policy
+
+# NumPy's own, bound before anything is patched: sums and diagonals of one operand.
+_numpy_einsum = np.einsum
+
+GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
+BALANCE = 64  # flops in the time that one float64 is moved: 80 GF/s, 10 GB/s, of one thread as of a device's engine
+LAUNCH_FLOPS = 4e5  # in the time of one step's own making
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What becomes of an operand first: stretched labels dropped, diagonals taken, labels of its own summed."""
+
+    index: tuple[int | slice, ...] | None
+    subscripts: str | None
+    labels: str
+
+    def of(self, a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self.index is not None:
+            a = a[self.index]
+        if a.dtype is not dtype:
+            a = a.astype(dtype, copy=False)
+        return a if self.subscripts is None else np.asarray(_numpy_einsum(self.subscripts, a))
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: they are cached
+class Plan:
+    """How ``inputs -> output`` is computed: what becomes of each operand first, then one product after another."""
+
+    inputs: tuple[str, ...]  # labels of each operand as given
+    output: str
+    sizes: Sizes
+    taken: tuple[Taken, ...]
+    steps: tuple[Step, ...]
+    axes: tuple[int, ...] | None  # of the last product, in the order of the output
+    loop_flops: float  # of one loop over all labels: what NumPy does when it does not plan
+
+    @property
+    def product_flops(self) -> float:
+        """Of the steps, two for each multiply-add."""
+        return sum(step.flops for step in self.steps)
+
+    @property
+    def subscripts(self) -> str:
+        return f"{','.join(self.inputs)}->{self.output}"
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.sizes[label] for label in self.output)
+
+    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
+        """Predicted seconds of all steps on the host."""
+        return sum(step.host_s(rates, dtype) for step in self.steps)
+
+
+def plan(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes, optimize: grammar.Optimize) -> Plan:
+    """The contraction order (opt_einsum's, for ``optimize`` a name it knows, or a path as given)."""
+    sizes = grammar.label_sizes(inputs, output, shapes)
+    # An operand of size 1 along a label that is longer elsewhere does not have that label: it is constant along it.
+    present = [
+        "".join(dict.fromkeys(c for c, n in zip(labels, shape, strict=True) if n == sizes[c]))
+        for labels, shape in zip(inputs, shapes, strict=True)
+    ]
+    reduced = [
+        "".join(c for c in labels if c in output or any(c in other for j, other in enumerate(present) if j != i))
+        for i, labels in enumerate(present)
+    ]
+    taken = tuple(map(_taken, inputs, shapes, reduced, itertools.repeat(sizes)))
+    paths = _paths(reduced, output, sizes, optimize)
+    steps, last = min(
+        (_steps(reduced, output, path, sizes) for path in paths), key=lambda found: _worth(found[0], sizes)
+    )
+    axes = None if last == output else tuple(map(last.index, output))
+    loop = float(len(inputs)) * math.prod(sizes.values())
+    return Plan(inputs, output, sizes, taken, steps, axes, max(loop, 1.0))
+
+
+def _taken(labels: str, shape: tuple[int, ...], kept: str, sizes: Sizes) -> Taken:
+    stretched = [n != sizes[c] for c, n in zip(labels, shape, strict=True)]
+    present = "".join(c for c, dropped in zip(labels, stretched, strict=True) if not dropped)
+    index = tuple(0 if dropped else slice(None) for dropped in stretched) if any(stretched) else None
+    return Taken(index, None if present == kept else f"{present}->{kept}", kept)
+
+
+def _paths(
+    reduced: Sequence[str], output: str, sizes: Sizes, optimize: grammar.Optimize
+) -> Sequence[Sequence[Sequence[int]]]:
+    """opt_einsum's orders of contraction: the one asked for, else the least flops and the least flops and elements."""
+    if len(reduced) < 3:
+        return [[tuple(range(len(reduced)))]]
+    import opt_einsum
+
+    searches: list[Any] = [list(optimize) if isinstance(optimize, tuple) else optimize]
+    if optimize == GREEDY:
+        searches.append(opt_einsum.DynamicProgramming(minimize=f"combo-{BALANCE}"))
+    shapes = [tuple(sizes[c] for c in labels) for labels in reduced]
+    subscripts = ",".join(reduced) + "->" + output
+    return [opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=search)[0] for search in searches]
+
+
+def _worth(steps: Sequence[Step], sizes: Sizes) -> float:
+    """Flops that a path costs, those included that fit into the time of its memory and of its launches."""
+    elements = sum(extent(sizes, labels) for step in steps for labels in (*step.labels, step.result))
+    return sum(step.flops for step in steps) + BALANCE * elements + LAUNCH_FLOPS * len(steps)
+
+
+def _steps(
+    left: Sequence[str], output: str, path: Sequence[Sequence[int]], sizes: Sizes
+) -> tuple[tuple[Step, ...], str]:
+    """Pairwise products along ``path``, and the labels of what they leave.
+
+    An entry of more than two operands is contracted from its left.
+    """
+    steps, left = [], list(left)
+    for entry in path:
+        group = sorted(entry)
+        while len(group) > 1:
+            i, j = group[0], group[1]
+            b, a = left.pop(j), left.pop(i)
+            kept = set(output).union(*left)
+            steps.append(product_of((i, j), a, b, kept, "" if left else output, sizes))
+            left.append(steps[-1].result)
+            group = [m - (m > i) - (m > j) for m in group[2:]] + [len(left) - 1] if len(group) > 2 else []
+            group.sort()
+    return tuple(steps), left[0]
+
+
+def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Sequence[Engine]) -> np.ndarray:
+    """The contraction of ``arrays`` in ``dtype``, each product by its engine; perhaps a view of the last one."""
+    left = [taken.of(a, dtype) for taken, a in zip(p.taken, arrays, strict=True)]
+    for step, engine in zip(p.steps, engines, strict=True):
+        i, j = step.operands
+        b, a = left.pop(j), left.pop(i)
+        left.append(step.run(a, b, engine))
+    (c,) = left
+    return c if p.axes is None else c.transpose(p.axes)
+
+
+@functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
+def costed(
+    inputs: tuple[str, ...],
+    output: str,
+    shapes: grammar.Shapes,
+    sizes: tuple[int, ...],
+    dtype: np.dtype,
+    optimize: grammar.Optimize,
+    loops: bool,
+) -> tuple[Plan, Cost]:
+    """The plan of a contraction of operands of those shapes and item sizes, and what it costs.
+
+    ``loops``: the reference is NumPy's loop over all labels, which does not plan.
+    """
+    p = plan(inputs, output, shapes, optimize)
+    if not p.steps:
+        raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
+    real = 4.0 if dtype.kind == "c" else 1.0
+    cost = Cost(
+        kind="einsum" if loops else "matmul",
+        n=(p.product_flops / 2 / len(p.steps)) ** (1 / 3),
+        flops=real * (p.loop_flops if loops else p.product_flops),
+        bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
+        bytes_out=dtype.itemsize * math.prod(p.shape()),
+        products=real * p.product_flops,
+        launches=len(p.steps),
+        of_products=True,
+    )
+    return p, cost
+
+
+@functools.lru_cache(maxsize=4096)
+def placed(
+    p: Plan, dtype: np.dtype, machine: Hardware | None, policy: Policy, rates: HostRates
+) -> tuple[Decision, ...]:
+    """Where each step runs where the call may use a device: memory-bound ones stay on the host."""
+    return tuple(
+        decide(step.subscripts, Problem((), dtype, step.cost(p.sizes, dtype)), machine, policy, rates)
+        for step in p.steps
+    )
+
+
+def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
+    """What multiplies each step of a call that goes to ``engine``: the host where a device would be slower."""
+    if len(p.steps) == 1 or dtype.kind not in "fc":
+        return [engine] * len(p.steps)
+    decisions = placed(p, dtype, engine.hardware, current_policy(), current_rates())
+    return [engine if decision.on_device else HOST for decision in decisions]
+
+
+@functools.lru_cache(maxsize=4096)
+def shared(p: Plan, cost: Cost, dtype: np.dtype, machine: Hardware, policy: Policy, rates: HostRates) -> Cost:
+    """``cost`` of a plan of several steps whose device steps bring their operands and take back their results.
+
+    All of them where none would be faster there: then the call stays on the host, and says why.
+    """
+    on_device = [decision.on_device for decision in placed(p, dtype, machine, policy, rates)]
+    there = [step for step, on in zip(p.steps, on_device, strict=True) if on or not any(on_device)]
+    costs = [step.cost(p.sizes, dtype) for step in there]
+    host_s = sum(step.host_s(rates, dtype) for step in p.steps if step not in there)
+    return replace(
+        cost,
+        bytes_in=sum(c.bytes_in for c in costs),
+        bytes_out=sum(c.bytes_out for c in costs),
+        products=sum(c.products for c in costs),
+        host_flops=host_s * cost.flops / rates.seconds(cost.kind, cost.n, cost.flops, dtype),
+        launches=len(there),
+    )

@@ -1,0 +1,345 @@
+"""One product of two labelled operands: its rows, columns and terms, what BLAS reads in place, and the host's call."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trnpy._call.dispatch import Cost
+from trnpy._call.guards import c_einsum
+from trnpy._einsum.grammar import THIN
+from trnpy._engine.engines import HOST, Engine
+from trnpy._settings.host_rates import HostRates
+
+__all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
+
+TRANSPOSES = 8  # a transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives)
+STEP_S = 4e-6  # of the views that one product is made of
+VECTOR_GAIN = 2.0  # of BLAS over NumPy's loop for a matrix that is in cache; no loss for one that is not
+# Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
+# AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
+UNPACKED = 1_000_000
+IN_CACHE = 2**21  # elements of two vectors, 32 MiB: BLAS on one thread reads more from memory no faster than the loop
+LINE = 24  # elements of a line from which one call of BLAS for each is 1.3 to 2.5 times NumPy's loop
+NARROW = 64  # columns up to which packing takes a third or more of a product
+CACHED = 2**15  # elements of a result on the way that a loop may write across its rows: 256 KiB, of a core's own cache
+COPIED = 2**17  # elements, 1 MiB: copies of more are made in blocks that stay in such a cache
+Sizes = Mapping[str, int]
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand as a matrix or a stack of them: axes moved, copied where BLAS could not read it, and reshaped."""
+
+    axes: tuple[int, ...] | None
+    copied: bool
+    shape: tuple[int, ...]
+    flipped: bool  # whether rows are columns so far: a copy keeps the unit stride where it is
+
+    def of(self, a: np.ndarray) -> np.ndarray:
+        if self.axes is not None:
+            a = a.transpose(self.axes)
+        a = (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
+        return a.swapaxes(-1, -2) if self.flipped else a
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: their products are cached
+class Step:
+    """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
+
+    operands: tuple[int, int]  # positions in the list of what is left to contract
+    labels: tuple[str, str]  # of the two
+    result: str  # labels, in the order in which they come out
+    wanted: str  # the same, in the order of the output where this is the last step
+    batch: str
+    left: str
+    inner: str
+    right: str
+    shape: tuple[int, ...]  # of the result
+    flops: float  # two for each multiply-add
+    views: tuple[View, View]
+    turned: bool  # whether the second operand is the left factor
+    loops: bool  # whether NumPy's loop does it as fast: no product of matrices, or thin ones
+    block: int  # of the first label of ``inner``, where both operands are copied in such blocks; 0: where not
+    extents: tuple[int, int, int]  # of left, inner and right
+    vector: bool  # a matrix, or another vector, times a vector: bound by memory
+    on_the_way: bool  # not the last
+    copied: float  # elements of operands that BLAS cannot read in place, of C-contiguous ones
+    lines: str  # all labels in the order of vecdot's, where two operands of the same labels lie otherwise
+    blas_size: float  # the n of a cube that BLAS multiplies as efficiently
+
+    @property
+    def subscripts(self) -> str:
+        return f"{self.labels[0]},{self.labels[1]}->{self.result}"
+
+    def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
+        """The product by ``engine``; on the host by NumPy's loop where it is thin."""
+        if engine is HOST:
+            return on_host(self)(a, b)
+        x, y = self.views[0].of(a), self.views[1].of(b)
+        c = engine.matmul(y, x) if self.turned else engine.matmul(x, y)
+        return c.reshape(self.shape)
+
+    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
+        """Predicted seconds on the host."""
+        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
+        if self.loops or self.vector:
+            loop_s = rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype)
+            return (loop_s if self.loops else loop_s / VECTOR_GAIN) + STEP_S
+        copies = self.copied * dtype.itemsize * TRANSPOSES / rates.copy_bytes_per_s
+        return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
+
+    def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
+        """What the step costs alone: both operands brought to the device, the product taken back."""
+        flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
+        moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
+        looped = self.loops or self.vector
+        kind, n = ("einsum", (flops / 2) ** (1 / 3)) if looped else ("matmul", self.blas_size)
+        return Cost(
+            kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops, of_products=True
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def on_host(step: Step) -> Product:
+    """The call that multiplies the operands of ``step``, with as little beside it as there has to be.
+
+    What Python does between products of a few hundred microseconds takes twice its time: they empty the caches.
+    """
+    if step.loops:
+        return _loop(step)
+    if step.block:
+        return functools.partial(_in_blocks, step)
+    if step.vector and not step.result:
+        return _sum_of_all(step)
+    product, x_of, y_of = _product(step), _viewed(step, 0), _viewed(step, 1)
+    shape, turned = step.shape, step.turned
+    if x_of is y_of is None and not turned and len(step.left) == len(step.right) == 1 >= len(step.batch):
+        return product
+
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        x, y = a if x_of is None else x_of(a), b if y_of is None else y_of(b)
+        c = np.asarray(product(y, x) if turned else product(x, y))
+        return c if c.shape == shape else c.reshape(shape)
+
+    return multiply
+
+
+def _loop(step: Step) -> Product:
+    """NumPy's, over all labels: in the order that is wanted, for it chooses the layout by it."""
+    subscripts = f"{step.labels[0]},{step.labels[1]}->{step.wanted}"
+    axes = None if step.wanted == step.result else [step.wanted.index(c) for c in step.result]
+    # BLAS reads rows faster than columns.
+    order = "C" if step.on_the_way and step.shape and math.prod(step.shape) <= CACHED else "K"
+
+    def loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        c = np.asarray(c_einsum(subscripts, a, b, order=order))
+        return c if axes is None else c.transpose(axes)
+
+    return loop
+
+
+def _sum_of_all(step: Step) -> Product:
+    """The product of two operands of the same labels, all of them summed; by NumPy's loop where BLAS would copy."""
+    loop, (a_labels, b_labels) = _loop(step), step.labels
+    if a_labels == b_labels:
+
+        def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            if a.flags.c_contiguous and b.flags.c_contiguous:
+                a, b = a.reshape(-1), b.reshape(-1)
+            elif a.flags.f_contiguous and b.flags.f_contiguous:
+                a, b = a.T.reshape(-1), b.T.reshape(-1)
+            return loop(a, b) if a.ndim > 1 else np.asarray(np.dot(a, b))
+
+        return dot
+    x_axes, y_axes = ([labels.index(c) for c in step.lines] for labels in step.labels)
+
+    def lines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind != "f" or not (a.flags.c_contiguous and b.flags.c_contiguous):  # it conjugates complex ones
+            return loop(a, b)
+        return np.asarray(np.vecdot(a.transpose(x_axes), b.transpose(y_axes)).sum())
+
+    return lines
+
+
+def _in_lines(a: str, b: str, sizes: Sizes) -> str:
+    """The order of labels in which vecdot sums two operands, the line last; "" where NumPy's loop is as fast.
+
+    The loop goes through the lines of one operand as they lie there.  Where the other's neighbours lie along another
+    label, each cache line of it is read as often as it holds elements, unless that label comes next.
+    """
+    for x, y in sorted(((a, b), (b, a)), key=lambda pair: -sizes[pair[0][-1]]):
+        line, beside = x[-1], y[-1]
+        if sizes[line] >= LINE and beside != x[-2:-1]:
+            last = line if beside == line else beside + line
+            return "".join(c for c in x if c not in last) + last
+    return ""
+
+
+def _viewed(step: Step, which: int) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The view of one of the two operands; None where it is the operand."""
+    view, own = step.views[which], (step.left, step.right)[which]
+    if step.vector and 1 in view.shape and math.prod(view.shape) == step.extents[1]:
+        return lambda a: view.of(a).ravel()  # one axis: BLAS reads the other operand where it is
+    if not view.copied and len(own) == len(step.inner) == 1 >= len(step.batch):
+        if view.axes is None and not view.flipped:
+            return None
+        if not step.batch:
+            return None if view.axes and view.flipped else lambda a: a.T
+    if view.axes is None and not view.copied and not view.flipped:
+        return lambda a: a.reshape(view.shape)
+    return view.of
+
+
+def _product(step: Step) -> Product:
+    """The call for views of the operands, in their order of rows and columns."""
+    if all(len(view.shape) == 2 for view in step.views):
+        m, k, n = step.extents
+        if step.vector or max(m, n) * k <= CACHED:
+            return np.dot  # takes less time to call
+        if (m if step.turned else n) <= NARROW and m * k * n > UNPACKED and blas_threads() == 1:
+            return _narrow
+    return np.matmul  # copies no operand whose rows are apart
+
+
+def _narrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(m, k) (k, n) -> (m, n) for few columns: as many rows at a time as OpenBLAS does not pack."""
+    (m, k), n = x.shape, y.shape[1]
+    if not x.flags.c_contiguous or x.dtype.kind != "f":  # none of those kernels
+        return np.asarray(np.matmul(x, y))
+    parts = math.ceil(m * k * n / UNPACKED)
+    rows = m // parts
+    most = parts * rows
+    c = np.empty((m, n), x.dtype)
+    np.matmul(x[:most].reshape(parts, rows, k), y, out=c[:most].reshape(parts, rows, n))
+    np.matmul(x[most:], y, out=c[most:])
+    return c
+
+
+def _in_blocks(step: Step, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A product that sums over blocks of its first summed label, whose copies do not leave the cache."""
+    first, x_labels, y_labels = step.inner[0], step.left + step.inner, step.inner + step.right
+    x = a.transpose([step.labels[0].index(c) for c in x_labels])
+    y = b.transpose([step.labels[1].index(c) for c in y_labels])
+    at, total = len(step.left), a.shape[step.labels[0].index(first)]
+    m, n = math.prod(x.shape[:at]), math.prod(y.shape[len(step.inner) :])
+    c, term = np.zeros((m, n), a.dtype), np.empty((m, n), a.dtype)
+    before = (slice(None),) * at
+    for start in range(0, total, step.block):
+        block = slice(start, start + step.block)
+        rows = np.ascontiguousarray(x[(*before, block)]).reshape(m, -1)
+        c += np.dot(rows, np.ascontiguousarray(y[block]).reshape(-1, n), out=term)
+    return c.reshape(step.shape)
+
+
+@functools.cache
+def blas_threads() -> int:
+    """As OpenBLAS reads them when it loads."""
+    given = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
+    return int(given) if given.isdigit() else os.cpu_count() or 1
+
+
+def extent(sizes: Sizes, labels: str) -> int:
+    return math.prod([sizes[label] for label in labels])
+
+
+def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
+    """The product of operands ``a`` and ``b``; ``output``: the order that is wanted, "" where none is."""
+    shared = [c for c in a if c in b]
+    batch = "".join(c for c in shared if c in kept)
+    left = "".join(c for c in a if c not in b)
+    right = "".join(c for c in b if c not in a)
+    # In the order of the larger operand: the other one is cheaper to copy.
+    larger = a if extent(sizes, a) >= extent(sizes, b) else b
+    inner = "".join(c for c in larger if c in shared and c not in kept)
+    m, k, n = (extent(sizes, group) for group in (left, inner, right))
+    vector = not batch and min(m, n) == 1
+    cubes = _cubes(a, b, left, inner, right, batch, sizes)
+    views, turned, result = cubes or _oriented(a, b, (batch, left, inner, right), output, sizes)
+    copied = sum(extent(sizes, x) for x, view in zip((a, b), views, strict=True) if view.copied)
+    if inner and not (batch or left or right):
+        lines = _in_lines(a, b, sizes) if a != b else ""
+        thin = not lines if a != b else k > IN_CACHE and blas_threads() == 1
+    else:  # worth no copy where one side is thin
+        lines, thin = "", not inner or (min(m, k, n) < THIN if batch else bool(copied and min(m, n) < THIN))
+    block = 0
+    if not (thin or batch or m * n > CACHED) and all(view.copied for view in views) and copied > COPIED:
+        each = sizes[inner[0]] * max(math.ceil(m * k * n / UNPACKED), 1)
+        block, turned, result = max(sizes[inner[0]] ** 2 // each, 1), False, left + right
+    return Step(
+        at,
+        (a, b),
+        result,
+        output or result,
+        batch,
+        left,
+        inner,
+        right,
+        tuple(sizes[c] for c in result),
+        2.0 * extent(sizes, batch) * m * k * n,
+        views,
+        turned,
+        thin,
+        block,
+        (m, k, n),
+        vector,
+        not output,
+        copied,
+        lines,
+        3.0 / (1 / m + 1 / k + 1 / n),
+    )
+
+
+def _oriented(
+    a: str, b: str, groups: tuple[str, str, str, str], output: str, sizes: Sizes
+) -> tuple[tuple[View, View], bool, str]:
+    """Views of both operands, whether the second is the left factor, and the labels of the result."""
+    batch, left, inner, right = groups
+    straight = _view(a, batch, left, inner, sizes), _view(b, batch, inner, right, sizes)
+    if batch + right + left == output:
+        turned = True
+    elif batch + left + right == output:
+        turned = False
+    elif all(view.flipped or view.axes for view in straight):
+        turned = True  # two factors that both are columns of what lies in memory: rows of both, the other way round
+    else:
+        # Few rows by many columns, which OpenBLAS multiplies 1.2 to 1.4 times faster than many by few.
+        turned = extent(sizes, right) < extent(sizes, left)
+    if not turned:
+        return straight, False, batch + left + right
+    return (_view(a, batch, inner, left, sizes), _view(b, batch, right, inner, sizes)), True, batch + right + left
+
+
+def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> View:
+    # BLAS reads groups of neighbouring labels, one of the two of a matrix with the unit stride.
+    together = all(group in labels for group in (batch, rows, columns))
+    readable = together and (not labels or labels[-1] not in batch)
+    flipped = not readable and labels[-1] in rows
+    first, second = (columns, rows) if flipped else (rows, columns)
+    order = batch + first + second
+    stack = (extent(sizes, batch),) if batch else ()
+    shape = (*stack, extent(sizes, first), extent(sizes, second))
+    return View(None if order == labels else tuple(map(labels.index, order)), not readable, shape, flipped)
+
+
+def _cubes(
+    a: str, b: str, left: str, inner: str, right: str, batch: str, sizes: Sizes
+) -> tuple[tuple[View, View], bool, str] | None:
+    """Views, turned, result where the summed labels lie inside an operand: a stack of matrices as it is."""
+    if batch or not inner:
+        return None
+    for whole, other, own, turned in ((a, b, right, True), (b, a, left, False)):
+        order = "".join(c for c in whole if c in inner)
+        before, found, after = whole.partition(order)
+        if not (found and before and after and min(extent(sizes, inner), extent(sizes, after)) >= THIN):
+            continue
+        matrix = _view(other, "", own, order, sizes)
+        stack = View(None, False, tuple(extent(sizes, group) for group in (before, order, after)), False)
+        return ((stack, matrix) if turned else (matrix, stack)), turned, before + own + after
+    return None

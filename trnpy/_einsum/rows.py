@@ -1,0 +1,381 @@
+"""NumPy's products: one row each, all of them contractions of labelled arrays; the rest is NumPy's own."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy import einsum_path, ndarray, outer, vdot
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._call.names import rows, settled
+from trnpy._einsum import grammar, pairwise
+from trnpy._einsum.grammar import LETTERS, WITHOUT_BLAS
+from trnpy._einsum.pairwise import ROUTE_S
+from trnpy._einsum.plan import GREEDY, Plan, contract, costed, engines, shared
+from trnpy._engine.engines import Engine, current_engine
+from trnpy._host import integer
+from trnpy._nki.hardware import MACHINES
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import HYSTERESIS, current_policy
+
+# NumPy's own, bound before anything is patched.
+_numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
+_numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
+
+LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what deciding a call by its arguments takes
+SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
+INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
+CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
+
+
+def _problem(
+    inputs: Sequence[str],
+    output: str,
+    operands: Sequence[Any],
+    out: Any = None,
+    optimize: grammar.Optimize = GREEDY,
+    loops: bool = False,
+    scalar: bool = True,
+    order: str = "C",
+    product: integer.Product | None = None,
+    dtype: np.dtype | None = None,
+) -> Problem:
+    """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
+
+    ``order`` of the result: C as all but einsum promise, F, or K for any.
+    ``product`` is the reference with all but its two operands bound, for integers.
+    ``dtype`` of the product where it is not that of the operands.
+    """
+    arrays = tuple([guards.array(a) for a in operands])
+    looped = False
+    if dtype is not None:
+        dtype = guards.floating(np.empty(0, dtype))
+    else:
+        dtype = np.result_type(*arrays)
+        # What NumPy has no BLAS for; int64 with uint64 is its float64.
+        looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
+        if not looped:
+            dtype = guards.floating(*arrays)
+    for a in arrays:
+        if a.size == 0:
+            raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
+    p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
+    if len(p.steps) > 1:
+        policy = current_policy()
+        machine = getattr(current_engine(policy), "hardware", None) or MACHINES[policy.machine]
+        cost = shared(p, cost, dtype, machine, policy, current_rates())
+    if out is not None:
+        guards.output(out, p.shape(), dtype, arrays)
+    if looped and product is not None:
+        kind = _half_problem if dtype.char == "e" else _integer_problem
+        return kind(p, arrays, dtype, cost, product, (p, out, scalar, order))
+    plain = loops and out is None and order != "F"
+    route = pairwise.route(p, arrays, dtype, scalar, order) if plain else None
+    return Problem(arrays, dtype, cost, (p, out, scalar, order), route)
+
+
+def _integer_problem(
+    p: Plan,
+    arrays: tuple[np.ndarray, ...],
+    dtype: np.dtype,
+    cost: Cost,
+    product: integer.Product,
+    params: tuple[Any, ...],
+) -> Problem:
+    """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools are counted."""
+    k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
+    if k.bit_length() > integer.SINGLE_SIGNIFICAND or not p.output:
+        raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
+    count = 1 if dtype.kind == "b" else integer.passes(8 * dtype.itemsize, k)
+    moved = 8.0 * count * (sum(a.size for a in arrays) + math.prod(p.shape()))
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
+
+    def run() -> Any:
+        limit = HYSTERESIS * seconds(current_rates())
+        if dtype.kind == "b" and integer.any_s(arrays[0], arrays[1], k, math.prod(p.shape())) < limit:
+            raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
+        return integer.exact(product, arrays[0], arrays[1], k, dtype)
+
+    route = Route("exact float64 products", seconds, run)
+    cost = replace(cost, kind="integer")
+    if dtype.kind == "b":  # counted on the device, as float32
+        cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
+    return Problem(arrays, dtype, cost, params, route)
+
+
+def _half_problem(
+    p: Plan,
+    arrays: tuple[np.ndarray, ...],
+    dtype: np.dtype,
+    cost: Cost,
+    product: integer.Product,
+    params: tuple[Any, ...],
+) -> Problem:
+    """float16, which NumPy sums in float32 and rounds once, in loops: so does a device, and so does float32 BLAS."""
+    single = np.dtype(np.float32)
+    moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(p.shape()))
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
+
+    def run() -> Any:
+        found = np.asarray(product(*[a.astype(single) for a in arrays]))
+        with np.errstate(over="ignore"):
+            result = found.astype(dtype)
+        guards.finite(result)  # what overflows is NumPy's to say
+        return result[()] if params[2] else result
+
+    # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
+    return Problem(arrays, dtype, replace(cost, kind="integer"), params, Route("float32 products", seconds, run))
+
+
+def _run(problem: Problem, engine: Engine) -> Any:
+    p, _, scalar, order = problem.params
+    guards.finite(*problem.arrays)
+    counted = problem.dtype.kind == "b"
+    dtype = np.dtype(np.float32) if counted else problem.dtype
+    result = contract(p, problem.arrays, dtype, engines(p, dtype, engine))
+    if counted:
+        result = _any(p, problem.arrays, result)
+    result = np.require(result, requirements=["W"] if order == "K" else [order, "W"])
+    return result[()] if scalar else result
+
+
+def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
+    """Whether any pair meets, from how many do: these can be checked by random signs, of any the sum says nothing."""
+    counts = np.rint(counts).astype(np.int64)
+    if _integer_error(p, arrays, counts):
+        raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
+    return np.asarray(counts != 0)
+
+
+def _error(problem: Problem, result: Any) -> float:
+    if problem.dtype.kind == "b":  # checked where they were counted
+        return 0.0
+    if problem.dtype.kind in "iu":
+        return _integer_error(problem.params[0], problem.arrays, np.asarray(result))
+    p = problem.params[0]
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # the error of infinities is NaN: what overflows is NumPy's to say
+        return grammar.probe_error(p.inputs, p.output, p.sizes, problem.arrays, np.asarray(result))
+
+
+def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
+    """0 when a contraction with random signs along every output label agrees modulo the width, else infinity."""
+    signs = [np.random.default_rng(i).choice([-1, 1], p.sizes[c]).astype(np.uint64) for i, c in enumerate(p.output)]
+    labels = ",".join(p.output)
+    whole = [a.astype(np.uint64) for a in arrays]
+    theirs = _numpy_einsum(f"{','.join(p.inputs)},{labels}->", *whole, *signs, optimize="greedy")
+    ours = _numpy_einsum(f"{p.output},{labels}->", result.astype(np.uint64), *signs, optimize="greedy")
+    same = np.subtract(ours, theirs).astype(result.dtype) == 0  # scalars would warn where they wrap around
+    return 0.0 if same else math.inf
+
+
+def _deliver(problem: Problem, result: Any) -> Any:
+    """The result, in ``out`` where the caller gave one: untouched until the result is accepted."""
+    out = problem.params[1]
+    if out is None:
+        return result
+    np.copyto(out, result)
+    return out
+
+
+def prepare_einsum(
+    *operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, order: Any = "K", casting: Any = "safe",
+    **kwargs: Any,
+) -> Problem:  # fmt: skip
+    if kwargs or order not in ("K", "A", "C", "F"):
+        raise Unsupported(Reason.PARAM, f"order {order!r}, options {', '.join(kwargs) or 'none'}")
+    if (
+        optimize is False
+    ):  # NumPy's loop reads the memory of subclasses that do not say otherwise, and gives plain arrays
+        operands = tuple([guards.plain(a) for a in operands])
+    inputs, output, arrays = grammar.parse(operands)
+    if order == "A":
+        order = "F" if all(a.flags.f_contiguous for a in arrays) else "C"
+    search, loops = _search(optimize, len(arrays))
+    subscripts = f"{','.join(inputs)}->{output}"
+    product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 and order == "K" else None
+    target = None if dtype is None else np.dtype(dtype)
+    kinds = {a.dtype.kind for a in arrays}
+    if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
+        # NumPy's plan sums and multiplies in the dtypes that meet, where its loop converts first.
+        raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
+    scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
+    problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, product, target)
+    # What may lose digits NumPy casts, or refuses, in its own words.
+    if not all(np.can_cast(a.dtype, problem.dtype, rule) for a in arrays for rule in {"safe", casting}):
+        raise Unsupported(Reason.PARAM, f"casting={casting!r} to {problem.dtype}")
+    return problem
+
+
+def _hashable(optimize: Any) -> Any:
+    return tuple(map(_hashable, optimize)) if isinstance(optimize, (list, tuple)) else optimize
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_scalar(subscripts: str, shapes: grammar.Shapes, optimize: Any) -> bool:
+    """Whether NumPy's planned contraction to a number gives a scalar, or an array of no dimensions as its matmul does.
+
+    Asked of NumPy, whose versions differ: its own path over operands of one or two elements along each axis.
+    """
+    zeros = [np.broadcast_to(0.0, shape) for shape in shapes]
+    path = _numpy_einsum_path(subscripts, *zeros, optimize=optimize)[0]
+    small = [np.zeros([min(n, 2) for n in shape]) for shape in shapes]
+    return not isinstance(_numpy_einsum(subscripts, *small, optimize=path), np.ndarray)
+
+
+def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
+    """opt_einsum's search for NumPy's ``optimize``, and whether NumPy itself would loop without a plan."""
+    if isinstance(optimize, (bool, np.bool_)) or optimize is None:
+        return GREEDY, optimize is False  # NumPy plans for any other, if only to find one step
+    if isinstance(optimize, (list, tuple)) and len(optimize) == 2 and isinstance(optimize[1], (int, float)):
+        optimize = optimize[0]  # beside the largest intermediate, which the order alone keeps small
+    if isinstance(optimize, str) and optimize in ("greedy", "optimal"):
+        return optimize, False
+    if isinstance(optimize, (list, tuple)) and optimize and optimize[0] == "einsum_path":
+        path = tuple(tuple(operator.index(i) for i in step) for step in optimize[1:])
+        left = operands
+        for step in path:
+            if not step or len(set(step)) != len(step) or not all(0 <= i < left for i in step):
+                raise Unsupported(Reason.PARAM, f"path step {step} of {left} operands")
+            left -= len(step) - 1
+        if left != 1:
+            raise Unsupported(Reason.PARAM, "the path does not contract every operand")
+        return path, False
+    raise Unsupported(Reason.PARAM, f"optimize={optimize!r}")
+
+
+def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Problem:
+    if kwargs:
+        raise Unsupported(Reason.PARAM, f"options {', '.join(kwargs)}")
+    a, b = guards.array(x1), guards.array(x2)
+    if not 0 < a.ndim < 20 or not 0 < b.ndim < 20:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    stacked = max(a.ndim, b.ndim) - 2
+    batch = LETTERS[: max(stacked, 0)]
+    la = "k" if a.ndim == 1 else batch[len(batch) - (a.ndim - 2) :] + "mk"
+    lb = "k" if b.ndim == 1 else batch[len(batch) - (b.ndim - 2) :] + "kn"
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    output = batch + ("m" if a.ndim > 1 else "") + ("n" if b.ndim > 1 else "")
+    if isinstance(out, tuple):
+        (out,) = out
+    return _problem((la, lb), output, (a, b), out, product=_numpy_matmul)
+
+
+def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), _numpy_dot, out)
+
+
+def prepare_inner(a: Any, b: Any, /) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,), _numpy_inner)
+
+
+def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    try:
+        axes_a, axes_b = axes
+    except TypeError:
+        count = operator.index(axes)
+        axes_a, axes_b = range(a.ndim - count, a.ndim), range(count)
+    listed = [[x] if isinstance(x, (int, np.integer)) else list(x) for x in (axes_a, axes_b)]
+    pairs = [tuple(operator.index(i) for i in x) for x in listed]
+    product = functools.partial(_numpy_tensordot, axes=(pairs[0], pairs[1]))
+    return _sum_of_products(a, b, pairs[0], pairs[1], product, scalar=False)
+
+
+def _sum_of_products(
+    a: np.ndarray,
+    b: np.ndarray,
+    axes_a: Sequence[int],
+    axes_b: Sequence[int],
+    product: integer.Product,
+    out: Any = None,
+    scalar: bool = True,
+) -> Problem:
+    """The contraction over pairs of axes; what is left of ``a`` comes before what is left of ``b``."""
+    if not 0 < a.ndim + b.ndim <= len(LETTERS) or a.ndim == 0 or b.ndim == 0:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    axes_a, axes_b = [i + a.ndim * (i < 0) for i in axes_a], [i + b.ndim * (i < 0) for i in axes_b]
+    in_range = all(0 <= i < a.ndim for i in axes_a) and all(0 <= i < b.ndim for i in axes_b)
+    if not in_range or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b) or len(axes_a) != len(axes_b):
+        raise Unsupported(Reason.PARAM, f"axes {axes_a} and {axes_b} do not pair up")
+    if any(a.shape[i] != b.shape[j] for i, j in zip(axes_a, axes_b, strict=True)):
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    la = LETTERS[: a.ndim]
+    lb = list(LETTERS[a.ndim : a.ndim + b.ndim])
+    for i, j in zip(axes_a, axes_b, strict=True):
+        lb[j] = la[i]
+    output = "".join(c for c in la if c not in lb) + "".join(c for c in lb if c not in la)
+    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, product=product)
+
+
+def prepare_kron(a: Any, b: Any) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    if a.ndim != 2 or b.ndim != 2:
+        raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
+    return _problem(("ac", "bd"), "abcd", (a, b))
+
+
+def _deliver_kron(problem: Problem, result: np.ndarray) -> np.ndarray:
+    (m, k), (p, q) = (a.shape for a in problem.arrays)
+    return result.reshape(m * p, k * q)
+
+
+def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
+    """A row; argument ``second`` is the second operand, which says whether NumPy has BLAS for the call."""
+
+    def without_blas(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if len(args) <= second:
+            return False
+        a, b = args[second - 1], args[second]
+        if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
+            return False
+        return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
+
+    def loops_or_more(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if len(args) <= second:
+            return False
+        a, b = args[second - 1], args[second]
+        if type(a) is not np.ndarray or type(b) is not np.ndarray:
+            return False
+        # The loop is never longer than the product of all sizes: the answer to most calls.
+        if math.prod([x.size for x in args[1:] if type(x) is ndarray]) <= LOOP_SMALL:
+            return False
+        return (not kwargs and grammar.loops(args) > LOOP_SMALL) or without_blas(args, kwargs)
+
+    look = loops_or_more if name == "einsum" else without_blas
+    # Of E elements in all two operands have at most (E/2)^2 products, and three (E/3)^3.
+    unseen = int(3 * LOOP_SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look, unseen=min(unseen, SMALL))
+
+
+OPS = (
+    _row("matmul", np.matmul, prepare_matmul),
+    _row("dot", np.dot, prepare_dot),
+    _row("inner", np.inner, prepare_inner),
+    _row("tensordot", np.tensordot, prepare_tensordot),
+    _row("einsum", np.einsum, prepare_einsum, second=2),
+    Op("numpy.kron", np.kron, prepare_kron, _run, _error, SMALL, _deliver_kron),
+)
+
+matmul, dot, inner, tensordot, _einsum_row, kron = rows(OPS, "trnpy").values()
+(einsum,) = settled([pairwise.shortened(_einsum_row)], "trnpy").values()
+
+__all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

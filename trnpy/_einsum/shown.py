@@ -1,0 +1,123 @@
+"""The plan of an einsum call, to be read: its products, where each of them runs, and what that is predicted to take."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Decision, Reason, explain
+from trnpy._einsum.plan import Plan, placed
+from trnpy._einsum.product import Step
+from trnpy._einsum.rows import einsum, prepare_einsum
+from trnpy._engine.engines import current_engine
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import Policy, current_policy
+
+BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # of matrices, NumPy's over all labels, by the engine at hand
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumStep:
+    """One product of two operands; ``operands`` counts in what is left, results are appended."""
+
+    operands: tuple[int, int]
+    subscripts: str
+    route: str  # BLAS, LOOP or DEVICE
+    why: str
+    flops: float  # real ones, two for a multiply-add
+    moved_bytes: int  # both operands and the result
+    host_s: float  # predicted
+    device_s: float  # modelled
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumPlan:
+    """What a call does, in order; no steps where NumPy runs it as it came, for the reason that ``decision`` has."""
+
+    subscripts: str
+    decision: Decision  # of the whole call
+    steps: tuple[EinsumStep, ...]
+    loop_flops: float  # of one loop over all labels
+
+    @property
+    def flops(self) -> float:
+        return sum(step.flops for step in self.steps)
+
+    def __str__(self) -> str:
+        if not self.steps:
+            return f"{self.subscripts}: as NumPy does it; {self.decision}"
+        machine = self.decision.machine or "device"
+        wide = max(len(step.subscripts) for step in self.steps)
+        lines = [
+            f"{self.subscripts}: {self.flops:.3g} flops, {self.loop_flops:.3g} in one loop; {self.decision}",
+            f"{'':4}{'operands':10}{'product':{wide}}{'flops':>10}{'bytes':>10}  {'route':8}"
+            f"{'host s predicted':>17}  {machine} s modelled  why",
+        ]
+        for n, step in enumerate(self.steps, 1):
+            pair = f"{step.operands[0]}, {step.operands[1]}"
+            lines.append(
+                f"{n:<4}{pair:10}{step.subscripts:{wide}}{step.flops:10.2g}{step.moved_bytes:10.2g}  {step.route:8}"
+                f"{step.host_s:17.2g}{step.device_s:{len(machine) + 13}.2g}  {step.why}"
+            )
+        return "\n".join(lines)
+
+
+def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
+    """The plan that ``trnpy.einsum(*operands, **options)`` carries out, without running it.
+
+    Plans are kept: the same shapes, dtypes, options, policy and rates give the same object.  On the device path a
+    step that moves more than it computes stays on the host, and says so.  TypeError or ValueError are
+    einsum's own to raise: the plan of a call that NumPy would refuse has no steps.
+
+    >>> import numpy as np
+    >>> a = np.ones((64, 64))
+    >>> [step.subscripts for step in einsum_plan("ij,jk,kl->il", a, a, a[:, :9]).steps]
+    ['jk,kl->lj', 'ij,lj->il']
+    """
+    decision = explain(einsum, *operands, **options)
+    policy = current_policy()
+    if not decision.on_device and not decision.route:
+        words = operands[0] if operands and isinstance(operands[0], str) else "operands and sublists"
+        return EinsumPlan(words, decision, (), 0.0)
+    problem = prepare_einsum(*operands, **options)
+    engine = current_engine(policy)
+    machine = engine.hardware if engine is not None else None
+    return _planned(problem.params[0], problem.dtype, decision, machine, policy, current_rates())
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(
+    p: Plan, dtype: np.dtype, decision: Decision, machine: Hardware | None, policy: Policy, rates: HostRates
+) -> EinsumPlan:
+    if dtype.kind not in "fc" or len(p.steps) == 1:  # the call's own decision
+        decisions = [decision] * len(p.steps)
+    else:
+        # On the host alone what a device would take is still of interest.
+        asked = placed(p, dtype, machine or MACHINES[policy.machine], policy, rates)
+        decisions = list(placed(p, dtype, machine, policy, rates) if decision.on_device else asked)
+    steps = tuple(_step(step, d, decision, p, dtype, rates) for step, d in zip(p.steps, decisions, strict=True))
+    return EinsumPlan(p.subscripts, decision, steps, p.loop_flops)
+
+
+def _step(step: Step, own: Decision, whole: Decision, p: Plan, dtype: np.dtype, rates: HostRates) -> EinsumStep:
+    cost = step.cost(p.sizes, dtype)
+    on_device = whole.on_device and own.on_device
+    route = DEVICE if on_device else LOOP if step.loops else BLAS
+    if on_device or (whole.on_device and own.reason is not Reason.NO_DEVICE):
+        why = f"{own.reason}: {own.detail}"
+    else:
+        why = "thin: NumPy's loop is as fast" if step.loops else whole.route
+    return EinsumStep(
+        step.operands,
+        step.subscripts,
+        route,
+        why,
+        cost.flops,
+        cost.bytes_in + cost.bytes_out,
+        step.host_s(rates, dtype),
+        own.device_s or 0.0,
+    )

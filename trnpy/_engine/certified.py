@@ -1,0 +1,345 @@
+"""Products of float64, complex128, integers and bool on a device, as good as the host's: digits with a certificate.
+
+float64: of the product as given and of its equilibrated form the one is taken that fewer digits certify
+(docs/numerics.md#certificate): at most 4 u of |A||B| in every element. Where one scale for each row and column
+cannot hold all that is in it, products of parts are taken. Integers have their own digits and are bit-equal,
+wrap-around included. float16, float32 and complex64 are formats of TensorE and need none of this. Blocks
+of at most BLOCK are products of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine import digits as _digits
+from trnpy._engine.handles import Digits, Source, Store, stored
+from trnpy._engine.shapes import BLOCK, Buckets, Extents, pieces
+from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
+from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits, for_numbers
+from trnpy._nki.runtime import Buffer, DeviceError, Runtime
+
+DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
+ZERO = 0x80  # the byte of a digit that is zero
+TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
+
+
+class Uncertified(Exception):
+    """No number of digits here is known to be enough for these values: a phrase says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What products run on: a runtime, the shapes its kernels are compiled for, the longest block, what it keeps."""
+
+    runtime: Runtime
+    buckets: Buckets
+    block: int = BLOCK  # digits of a block are at most 12 x 8192^2: run-time offsets are 32-bit integers
+    # (operand, form, make) -> make(), or what it returned for the same operand in the same form
+    keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
+    bits: int = _digits.BITS  # of one digit
+    passes: float = math.inf  # products of digits that one product may take before the host is faster
+
+    def count(self, digits: int) -> int:
+        """How many digits of ``bits`` stand for ``digits`` of eight."""
+        found = _digits.narrow(digits, self.bits)
+        if found is None:
+            raise Uncertified(f"{digits} digits of eight bits are more than there are of {self.bits}")
+        return found
+
+
+def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(m, k) by (k, n) of one dtype of DTYPES, none of them empty, in that dtype.
+
+    Uncertified for values that are not finite, or hide more exponent range in their sums than 12 digits hold.
+    """
+    c = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    for rows in pieces(a.shape[0], device.block):
+        for columns in pieces(b.shape[1], device.block):
+            for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
+                left, right = kept(device, a[rows, inner]), kept(device, b[inner, columns])
+                c[rows, columns] += matmul_kept(device, left, right).values
+    return c
+
+
+def gram(device: Device, a: np.ndarray) -> np.ndarray:
+    """A A^H (m, m) of float64 or complex128 a (m, k), exactly Hermitian: about half the work of ``matmul``."""
+    c = np.zeros((len(a), len(a)), a.dtype)
+    for rows in pieces(len(a), device.block):
+        for inner in pieces(a.shape[1], device.block):
+            c[rows, rows] += gram_kept(device, kept(device, a[rows, inner])).values
+        for columns in pieces(rows.start, device.block):
+            c[rows, columns] = matmul(device, a[rows], a[columns].conj().T)
+            c[columns, rows] = c[rows, columns].conj().T
+    return c
+
+
+def kept(device: Device, x: np.ndarray) -> Digits:
+    """An array as an operand: its forms serve all products of a call, and others as far as the device keeps them."""
+    parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+    return Digits(x.dtype, tuple(source(device, part) for part in parts))
+
+
+def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None) -> Digits:
+    """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
+
+    The result stays on the device as words until it is looked at. Complex operands take four products, each with
+    scales of its own, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
+    ``digits``: of float64, this many without a certificate; the error is relative to the largest terms of each sum.
+    """
+    shape = a.shape[0], b.shape[1]
+    product = functools.partial(_float64, digits=digits) if a.parts[0].dtype.kind == "f" else _integers
+    if len(a.parts) == 1:
+        return Digits(a.dtype, (product(device, a.parts[0], b.parts[0]),))
+    (rr, ri), (ir, ii) = ([product(device, x, y) for y in b.parts] for x in a.parts)
+    sa, sb = (-1 if h.conjugate else 1 for h in (a, b))
+    real = Store(shape, rr.dtype, lambda: rr.values - sa * sb * ii.values)
+    imaginary = Store(shape, rr.dtype, lambda: sb * ri.values + sa * ir.values)
+    return Digits(a.dtype, (Source(real), Source(imaginary)))
+
+
+def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
+    """A A^H, as ``gram``, of an operand that is kept; ``digits`` as of ``matmul_kept``."""
+    if len(a.parts) == 1:
+        return Digits(a.dtype, (_syrk(device, a.parts[0], digits),))
+    (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
+    squares, cross = [_syrk(device, p, digits) for p in a.parts], _float64(device, y, x.T, digits)
+    real = Store(shape, x.dtype, lambda: squares[0].values + squares[1].values)
+    imaginary = Store(shape, x.dtype, lambda: sign * (cross.values - cross.values.T))
+    return Digits(a.dtype, (Source(real), Source(imaginary)))
+
+
+def source(device: Device, x: np.ndarray) -> Source:
+    """An array as an operand: its forms are those that the device keeps of it."""
+    turned = abs(x.strides[0]) < abs(x.strides[1])  # parts of a complex array are not contiguous
+    base = x.T if turned else x
+    return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
+
+
+def _float64(device: Device, a: Source, b: Source, digits: int | None = None) -> Source:
+    """One product, certified without ``digits``; its words stay on the device until they are looked at."""
+    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
+    if digits is not None:
+        return _product(device, digits, a, b, fit)
+    found = _certified(device, a, b, fit)
+    return _in_parts(device, a, b, fit) if found is None else _product(device, *found, fit)
+
+
+def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
+    """A product whose operands are sums of matrices of less range: products of these, certified together."""
+    left, right = ([stored(x) for x in _digits.parts(y.values, axis)] for y, axis in ((a, 1), (b, 0)))
+    tiles = for_numbers(2).of_numbers()
+    sums = {}
+    for (i, x), (j, y) in itertools.product(enumerate(left), enumerate(right)):
+        magnitudes = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
+        sums[i, j] = device.runtime.launch("matmul", *magnitudes, **tiles)[: a.shape[0], : b.shape[1]]
+    needed = affordable(device, _digits.digits_of_parts([x.values for x in left], [y.values for y in right], sums))
+    # The smallest are added first.
+    products = [
+        _product(device, needed[i, j], left[i], right[j], fit) for i, j in sorted(needed, key=sum, reverse=True)
+    ]
+    shape = a.shape[0], b.shape[1]
+    return Source(
+        Store(shape, a.dtype, lambda: functools.reduce(np.add, [p.values for p in products], np.zeros(shape)))
+    )
+
+
+def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_digits.Pair, int]:
+    """``needed`` of products of parts; Uncertified where they are too many."""
+    if needed is None or sum(map(_digits.pairs, needed.values())) > device.passes:
+        raise Uncertified(TOO_WIDE)
+    return needed
+
+
+def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
+    """One product of that many digits."""
+    m, k, n = fit
+    digits = device.count(digits)
+    left, rows = _put_digits(device, a, digits, 1, (k, m))
+    right, columns = _put_digits(device, b, digits, 0, (k, n))
+    best = for_digits(digits, device.runtime.hardware, bits=device.bits)
+    tiles = device.buckets.tiles("digits_matmul", _form(digits), fit, best)
+    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+    shape = a.shape[0], b.shape[1]
+
+    def fetch() -> np.ndarray:
+        found = device.runtime.get(words)[:, : shape[0], : shape[1]]
+        return _digits.assemble(found, digits, rows[:, np.newaxis] + columns, device.bits)
+
+    return Source(Store(shape, a.dtype, fetch))
+
+
+def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
+    """One A A^T, certified without ``digits``: one triangle of blocks, and half of those on the diagonal."""
+    order = a.shape[0]
+    m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
+    if digits is None:
+        magnitudes = _put_magnitudes(device, a, 1, (m, k))
+        digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
+        if digits is None:
+            return _syrk_in_parts(device, a)
+    s = device.count(digits)
+    left, shift = _put_digits(device, a, s, 1, (k, m))
+    best = for_digits(s, device.runtime.hardware, bits=device.bits)
+    tiles = device.buckets.tiles("digits_matmul halved", _form(s), (m, k, m), best)
+    packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
+
+    def fetch() -> np.ndarray:
+        found, c = device.runtime.get(packed), np.zeros((order, order))
+        squares: dict[int, list[np.ndarray]] = {}  # on the diagonal, by their first column: blocks from the top
+        for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE, halved=True):
+            block = found[:, start : start + height * width].reshape(-1, height, width)
+            if row < column + width:
+                above = squares.setdefault(column, [])
+                above.append(block)
+                if row + height < column + width:
+                    continue
+                row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
+            rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
+            if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
+                block = block[:, : rows.stop - row, : columns.stop - column]
+                c[rows, columns] = _digits.assemble(block, s, shift[rows, np.newaxis] + shift[columns], device.bits)
+        return np.asarray(np.tril(c) + np.tril(c, -1).T)
+
+    return Source(Store((order, order), a.dtype, fetch))
+
+
+def _syrk_in_parts(device: Device, a: Source) -> Source:
+    """A A^T whose certificate needs its operand in parts, exactly symmetric: rare enough to take all its products."""
+    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
+    whole = _in_parts(device, a, a.T, fit)
+
+    def fetch() -> np.ndarray:
+        return np.asarray(np.tril(whole.values) + np.tril(whole.values, -1).T)
+
+    return Source(Store(whole.shape, a.dtype, fetch))
+
+
+def _integers(device: Device, a: Source, b: Source) -> Source:
+    """The exact product modulo the width of the dtype; of bools whether any pair meets."""
+    m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
+    dtype, shape = a.dtype, (a.shape[0], b.shape[1])
+    left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
+    best = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)
+    tiles = device.buckets.tiles("digits_matmul wrap", _form(dtype.itemsize), (m, k, n), best)
+    words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
+
+    def fetch() -> np.ndarray:
+        return _digits.integers(device.runtime.get(words)[:, : shape[0], : shape[1]], dtype)
+
+    return Source(Store(shape, dtype, fetch))
+
+
+def _form(digits: int) -> str:
+    """What the operands of a product of digits are, for the choice of its tiles."""
+    return f"{digits} digits"
+
+
+def integer_bytes(a: np.ndarray) -> np.ndarray:
+    """Integers modulo their width as uint8 (..., itemsize): a byte less 128 is a balanced digit."""
+    unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
+    offset = sum(ZERO << (8 * i) for i in range(a.dtype.itemsize))
+    return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
+
+
+def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
+    """Digits (s, K, others) on the device of integers whose ``axis`` is K, the lowest first."""
+    along = axis ^ x.turned
+    places = tuple(range(x.dtype.itemsize))
+    kept: Buffer = x.store.keep(
+        ("integers", along, padded), lambda: _ship(device, integer_bytes(x.store.values), places, along, padded)
+    )
+    return kept
+
+
+def _put_digits(
+    device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]
+) -> tuple[Buffer, np.ndarray]:
+    """Digits (s, K, others) on the device of float64 whose ``axis`` is K, and the exponents taken out (others,).
+
+    ``padded``: extents of K and of the others.
+    """
+    along = axis ^ x.turned
+
+    def new() -> tuple[Buffer, np.ndarray]:
+        split = _digits.split(x.store.values, digits, along, bits=device.bits)
+        return _ship(device, split.bytes(), split.places, along, padded), split.shift.reshape(-1)
+
+    kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)
+    return kept
+
+
+def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
+    """Digits on the device from the bytes of elements (rows, columns, width): only these cross the link."""
+    shape = padded if axis == 0 else padded[::-1]
+    flat = _padded(raw, shape, ZERO).reshape(shape[0], -1)
+    buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[2], places=places, turned=axis == 1)
+    return buffer
+
+
+def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
+    """|x| over the largest along ``axis``, as it lies in its store, ``padded`` (rows, columns of x)."""
+    import ml_dtypes  # an extra of pip that comes with every device runtime
+
+    along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
+
+    def new() -> Buffer:
+        check_finite(x.store.values)
+        scaled = _digits.magnitudes(x.store.values, along).astype(ml_dtypes.bfloat16)
+        return device.runtime.put(_padded(scaled, shape, 0))
+
+    kept: Buffer = x.store.keep(("magnitudes", along, shape), new)
+    return kept
+
+
+def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
+    """x (rows, columns, ...) with ``fill`` below and to the right."""
+    if x.shape[:2] == shape:
+        return np.ascontiguousarray(x)
+    padded = np.full((*shape, *x.shape[2:]), fill, x.dtype)
+    padded[: x.shape[0], : x.shape[1]] = x
+    return padded
+
+
+def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool) -> float:
+    """The smallest positive element of a product of magnitudes."""
+    (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
+    tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
+    least = float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
+    if not least > 0:  # the kernel leaves zeros out
+        raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
+    return least
+
+
+def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
+    """(digits, a, b) of the cheaper of the product as it is and, where that needs many, its equilibrated form.
+
+    None where more than MOST_DIGITS would be needed.
+    """
+
+    def digits_of(x: Source, y: Source) -> int | None:
+        left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
+        return _digits.digits_for(_smallest(device, left, right, not x.turned, not y.turned), a.shape[1])
+
+    digits = digits_of(a, b)
+    if digits == _digits.DIGITS:
+        return digits, a, b
+    scaled = _digits.equilibrate(a.values, b.values)
+    fewer = None
+    if scaled is not None:
+        x, y = map(stored, scaled)
+        fewer = digits_of(x, y)
+    if fewer is not None and (digits is None or fewer < digits):
+        return fewer, x, y
+    return None if digits is None else (digits, a, b)
+
+
+def check_finite(*operands: np.ndarray) -> None:
+    if not all(np.isfinite(x).all() for x in operands):
+        raise Uncertified("an operand holds NaN or infinity")

@@ -1,0 +1,173 @@
+"""Stacks of small products by digits, in one launch: certified or bit-equal as single ones are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine import digits as _digits
+from trnpy._engine.certified import ZERO, Device, affordable, check_finite, integer_bytes
+from trnpy._engine.shapes import Extents, pieces, rung
+from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
+from trnpy._nki.kernels.parameters import TILE, Parameters, for_stack
+from trnpy._nki.runtime import Buffer
+
+
+def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(B, m, k) by (B, k, n) of one dtype of ``certified.DTYPES``, in that dtype.
+
+    Uncertified as ``certified.matmul``, for the whole stack.
+    """
+    if a.dtype.kind == "c":
+        device = _remembering(device)
+        c = np.empty((len(a), a.shape[1], b.shape[2]), a.dtype)
+        c.real = matmul(device, a.real, b.real) - matmul(device, a.imag, b.imag)
+        c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
+        return c
+    product = _float64 if a.dtype.kind == "f" else _integers
+    m, k, n = fit = device.buckets.fit("digits_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
+    # Offsets of the blocks are a table on the chip, and what one launch takes is what one large product would.
+    most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
+    parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _remembering(device: Device) -> Device:
+    """The device, with the forms of arrays kept as long as this lives: each part of a complex stack is sent once."""
+    forms: dict[Hashable, tuple[np.ndarray, Any]] = {}
+
+    def keep(x: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+        key = x.ctypes.data, x.shape, x.strides, form
+        if key not in forms:
+            forms[key] = x, device.keep(x, form, make)  # with x: nothing else may take its place
+        return forms[key][1]
+
+    return replace(device, keep=keep)
+
+
+def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
+    """One launch of certified products; all take the digits that the hardest of them needs."""
+    check_finite(a, b)
+    count = _count(len(a), most)
+    found = _certified(device, a, b, fit, count)
+    if found is not None:
+        return _product(device, *found, fit, count)
+    return _in_parts(device, a, b, fit, count)
+
+
+def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products whose operands are sums of matrices of less range, as in ``certified``."""
+    left, right = _digits.parts(a, -1), _digits.parts(b, -2)
+    pairs = itertools.product(range(len(left)), range(len(right)))
+    sums = {(i, j): _sums(device, left[i], right[j], fit, count) for i, j in pairs}
+    needed = affordable(device, _digits.digits_of_parts(left, right, sums))
+    total = np.zeros((len(a), a.shape[1], b.shape[2]))
+    for i, j in sorted(needed, key=sum, reverse=True):
+        total += _product(device, needed[i, j], left[i], right[j], fit, count)
+    return total
+
+
+def _certified(
+    device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
+) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """(digits, a, b) for the whole stack: of each product as it is or, where that needs fewer, equilibrated."""
+    least = _smallest(device, a, b, fit, count)
+    digits = _digits.digits_for(float(least.min()), a.shape[2])
+    if digits != _digits.DIGITS and (scaled := _digits.equilibrate(a, b)) is not None:
+        better = _smallest(device, *scaled, fit, count)
+        chosen = (better > least)[:, np.newaxis, np.newaxis]
+        fewer = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
+        if fewer is not None and (digits is None or fewer < digits):
+            return fewer, np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
+    return None if digits is None else (digits, a, b)
+
+
+def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    digits, hardware = device.count(digits), device.runtime.hardware
+    left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
+    right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
+    words = _launch(device, left, right, for_stack(digits, hardware, *fit[:2], bits=device.bits), fit, count)
+    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows + columns, device.bits)
+
+
+def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
+    """One launch of exact products modulo the width of the dtype; of bools whether any pair meets."""
+    count, dtype = _count(len(a), most), a.dtype
+    places = tuple(range(dtype.itemsize))
+    tiles = for_stack(dtype.itemsize, device.runtime.hardware, *fit[:2], wrap=True)
+    left, right = (
+        _ship(device, integer_bytes(x), places, axis, (count, *extents))
+        for x, axis, extents in ((a, -1, fit[:2]), (b, -2, fit[1:]))
+    )
+    words = _launch(device, left, right, tiles, fit, count)
+    return _digits.integers(words[:, : len(a), : a.shape[1], : b.shape[2]], dtype)
+
+
+def _count(length: int, most: int) -> int:
+    """A number of products that kernels are compiled for."""
+    return 1 if length == 1 else min(rung(length), most)
+
+
+def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit: Extents, count: int) -> np.ndarray:
+    """Words (w, B, m, n) of the products of digits (s, B k, m) and (s, B k, n)."""
+    words: np.ndarray = device.runtime.launch("digits_matmul", left, right, batch=count, **tiles.of_digits())
+    return words.reshape(len(words), count, fit[0], fit[2])
+
+
+def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """For each product the smallest positive element of that of the magnitudes."""
+    sums = _sums(device, a, b, fit, count)
+    least: np.ndarray = sums.min(axis=(1, 2), where=sums > 0, initial=_digits.NOTHING)
+    return least
+
+
+def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
+    """Products of the magnitudes."""
+    left = _put_magnitudes(device, a, -1, (count, *fit[:2]))
+    right = _put_magnitudes(device, b, -2, (count, *fit[1:]))
+    sums: np.ndarray = device.runtime.launch("batched_matmul", left, right)
+    return sums[: len(a), : a.shape[1], : b.shape[2]]
+
+
+def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
+    import ml_dtypes  # an extra of pip that comes with every device runtime
+
+    def new() -> Buffer:
+        return device.runtime.put(_padded(_digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16), padded, 0))
+
+    kept: Buffer = device.keep(x, ("stack magnitudes", axis, padded), new)
+    return kept
+
+
+def _put_digits(
+    device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, ...]
+) -> tuple[Buffer, np.ndarray]:
+    """Digits (s, B K, others) of a stack whose ``axis`` is K, and the exponents taken out."""
+
+    def new() -> tuple[Buffer, np.ndarray]:
+        split = _digits.split(x, digits, axis, bits=device.bits)
+        return _ship(device, split.bytes(), split.places, axis, padded), split.shift
+
+    kept: tuple[Buffer, np.ndarray] = device.keep(x, ("stack digits", digits, axis, padded), new)
+    return kept
+
+
+def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, ...]) -> Buffer:
+    """Digits (s, B K, others) on the device from the bytes (B, rows, columns, width) of a stack whose ``axis`` is K."""
+    stack = _padded(raw, padded, ZERO)
+    if axis == -1:
+        stack = stack.swapaxes(1, 2)
+    flat = np.ascontiguousarray(stack).reshape(stack.shape[0] * stack.shape[1], -1)
+    buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[-1], places=places)
+    return buffer
+
+
+def _padded(x: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
+    """A stack x (B, rows, columns, ...) with ``fill`` up to ``shape``."""
+    padded = np.full((*shape, *x.shape[3:]), fill, x.dtype)
+    padded[: x.shape[0], : x.shape[1], : x.shape[2]] = x
+    return padded

@@ -1,0 +1,372 @@
+"""An engine on a runtime: which product for which dtype and precision, on arrays or on operands kept on the device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trnpy._engine import certified, certified_stacks, triangular
+from trnpy._engine import tuning as _tuning
+from trnpy._engine.digits import MOST_DIGITS, pairs
+from trnpy._engine.faults import Health, Refused
+from trnpy._engine.handles import BY_DIGITS, Digits, Handle, Held, Numbers, Source, Store, combined, hermitian, stored
+from trnpy._engine.numbers import CACHE_SHARE, Kernels, sliced
+from trnpy._engine.precision import NAMED, Facts, probed
+from trnpy._engine.residency import Cache
+from trnpy._engine.shapes import FINE, Buckets, block, pieces
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.batched_matmul_reference import SMALL
+from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
+from trnpy._settings.policy import current_policy
+
+T = TypeVar("T")
+
+# dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32, as NumPy's of float16 are
+NATIVE: Mapping[str, str] = MappingProxyType(
+    {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+)
+# Of a product in parts: 5.6 times the 28 that are 8 to 17 times as fast as a host, transfers left out
+# (docs/numerics.md#passes).
+MOST_PASSES = 2 * pairs(MOST_DIGITS)
+# A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
+DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
+
+
+class DeviceEngine:
+    """Products on one device: arrays in, arrays out; handles in, a handle out."""
+
+    executes = True
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.name = runtime.name
+        self.hardware: Hardware | None = runtime.hardware
+        self.health = Health()
+        self.cache = Cache()
+        tuning = _tuning.load(runtime.name, runtime.hardware.name)
+        self.buckets = Buckets(tuning.tiles)
+        self.compiles = _tuning.Compiles(runtime, tuning)
+        self.facts = probed(runtime.name, runtime.hardware.name).content or Facts()
+
+    @property
+    def counters(self) -> Counters:
+        return self.runtime.counters
+
+    @property
+    def machine(self) -> Hardware:
+        return self.runtime.hardware
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the policy allows."""
+        share = current_policy().device_memory
+        return share * self.runtime.hardware.hbm_bytes if share <= 1 else share
+
+    @property
+    def room(self) -> float:
+        """Bytes of the memory that one call may take: the rest keeps operands between calls."""
+        return (1 - CACHE_SHARE) * self.memory
+
+    @property
+    def _kernels(self) -> Kernels:
+        return Kernels(self.runtime, self.buckets, self.cache, self.memory)
+
+    def _form(self, dtype: np.dtype) -> str:
+        """What TensorEngine multiplies for products of ``dtype``; "" when no single format is accurate enough."""
+        if not self.facts.integer_sums:
+            raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
+        precision = current_policy().precision
+        if precision != "matched" and dtype.kind in "fc":
+            return NAMED[precision]
+        form = NATIVE.get(dtype.name, "")
+        return form if form != "float32" or self.facts.float32_products else ""
+
+    # --- kernels ------------------------------------------------------------------------------------------------------
+
+    def format(self, dtype: np.dtype) -> str:
+        """What kernels multiply for ``dtype``: what the policy names, or float32 as it is, all else by digits.
+
+        Probes may have found that products of it are not what they should be: "".
+        """
+        form = NAMED.get(current_policy().precision, "")
+        if not form and dtype.char in "fF" and self.facts.float32_products:
+            form = "float32"
+        exact = self.facts.digits if not form else self.facts.integer_sums
+        if not exact or (form == "float32" and not self.facts.float32_products):
+            return ""
+        return form or BY_DIGITS
+
+    def hold(self, array: np.ndarray) -> Held:
+        return self._kernels.room_for(array)
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+        found: T = self._kernels.keep(operand, form, make)
+        return found
+
+    def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
+        """Outputs of one launch, which stay on the device; arrays among the operands are sent."""
+        return self.runtime.run(name, *map(self._operand, operands), **parameters)
+
+    def _operand(self, x: Any) -> Any:
+        """What a launch takes of an operand: of a matrix its padded numbers, row by row."""
+        if not isinstance(x, (Numbers, Digits)):
+            return x
+        if isinstance(x, Digits) or len(x.parts) > 1:
+            raise TypeError(f"a matrix of {x.dtype}: expected one that kernels have as one array of numbers")
+        return self.runtime.run("transpose", x.parts[0]) if x.turned else x.parts[0]
+
+    def matrix(self, output: Held, shape: tuple[int, int]) -> Handle:
+        assert isinstance(output, Buffer)
+        return Numbers(shape, output.dtype, (output,))
+
+    # --- operands -----------------------------------------------------------------------------------------------------
+
+    def put(self, a: np.ndarray) -> Handle:
+        """``a`` (rows, columns) for products on the device, in the format that the policy's precision multiplies."""
+        if a.ndim != 2 or a.size == 0:
+            raise Refused(f"shape {a.shape} is not one non-empty matrix")
+        form = self._form(a.dtype)
+        if form:
+            return self._kernels.put(a, form)
+        wide, longest = self._digits_of(a.dtype)
+        if max(a.shape) > longest:
+            raise Refused(f"{a.shape} exceeds the largest operand of one launch")
+        kept = a.astype(wide)  # a copy: nothing that becomes of ``a`` changes the handle
+        parts = (kept.real, kept.imag) if kept.dtype.kind == "c" else (kept,)
+        return Digits(a.dtype, tuple(stored(p) for p in parts))
+
+    def get(self, h: Handle | Held) -> np.ndarray:
+        """``h`` on the host, in its own dtype."""
+        if isinstance(h, Numbers):
+            return self._kernels.get(h)
+        if isinstance(h, Buffer):
+            return self.runtime.get(h)
+        return np.array(_digits(h).values)
+
+    def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
+        """The rows and columns of a handle, as a handle; numbers are copied on the device, never over the link."""
+        (r0, r1, _), (c0, c1, _) = rows.indices(h.shape[0]), columns.indices(h.shape[1])
+        if r0 >= r1 or c0 >= c1:
+            raise Refused(f"block {r1 - r0} by {c1 - c0} is empty")
+        if isinstance(h, Numbers):
+            return self._kernels.block(h, slice(r0, r1), slice(c0, c1))
+        digits = _digits(h)
+        parts = tuple(
+            Source(Store((r1 - r0, c1 - c0), p.dtype, functools.partial(_cut, p, r0, r1, c0, c1))) for p in digits.parts
+        )
+        return Digits(h.dtype, parts, digits.conjugate)
+
+    # --- products -----------------------------------------------------------------------------------------------------
+
+    def matmul(
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+    ) -> Any:
+        """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
+
+        With a handle among the operands the result is one. Refused where there is no product of that accuracy,
+        DeviceError when the device fails. ``digits``: of handles of float64 or complex128, the error is 256^(1-digits)
+        of the largest terms of each sum; nothing is certified.
+        """
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return combined(alpha, self._arrays(a, b), beta, c)
+        product = self._handles(a, b, digits)
+        return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
+
+    def gram(self, a: Any, *, digits: int | None = None) -> Any:
+        """A A^H of (..., m, k), of a handle as a handle: one transfer of A; ``digits`` as for ``matmul``."""
+        if isinstance(a, Numbers):
+            return self._kernels.gram(a, self._form(a.dtype))
+        if isinstance(a, Digits):
+            if a.dtype.kind in "fc":
+                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits))
+            return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T))
+        form = self._form(a.dtype)
+        if a.ndim == 2 and a.size and a.dtype.kind in "fc":
+            if not form:
+                return self._in_digits(a.dtype, lambda d, wide: _as(certified.gram(d, _as(a, wide)), a.dtype))
+            with contextlib.suppress(Refused):  # too large for one launch
+                c = self.get(self.gram(self.put(a)))
+                return hermitian(c) if a.dtype.kind == "c" else c  # the kernel mirrors a triangle of real ones
+        return hermitian(self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2)))
+
+    def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
+        """alpha X + beta Y, or alpha X: numbers on the device, in float32; digits and arrays on the host."""
+        if isinstance(x, np.ndarray) and (y is None or isinstance(y, np.ndarray)):
+            return combined(alpha, x, beta, y)
+        if y is not None:
+            x, y = self._alike(x, y)
+            if x.shape != y.shape:
+                raise ValueError(f"shapes {x.shape} and {y.shape}: expected one")
+        if isinstance(x, Numbers):
+            return self._kernels.axpby(alpha, x, beta, y)
+        return self.put(combined(alpha, _digits(x).values, beta, None if y is None else _digits(y).values))
+
+    def trsm(
+        self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
+    ) -> Any:
+        """X of op(A) X = B, or of X op(A) = B for ``side`` "right"; A (n, n) triangular, op by ``trans``.
+
+        Only the triangle named is read. A zero on the diagonal raises LinAlgError where A is an array; of numbers
+        on the device it is for the caller to refuse. With a handle among the operands the result is one.
+        """
+        triangular.check(a, b, side, trans)
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return self._solved(a, b, side, lower, trans, unit)
+        a, b = self._alike(a, b)
+        if isinstance(a, Numbers) and a.dtype.kind != "c" and self.facts.float32_products:
+            return self._kernels.trsm(a, b, side == "right", lower, trans != "N", unit)
+        return self.put(self._solved(self.get(a), self.get(b), side, lower, trans, unit))
+
+    # --- of handles ---------------------------------------------------------------------------------------------------
+
+    def _handles(self, a: Any, b: Any, digits: int | None) -> Handle:
+        a, b = self._alike(a, b)
+        if a.shape[1] != b.shape[0]:
+            raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
+        if isinstance(a, Numbers):
+            return self._kernels.matmul(a, b, self._form(a.dtype))
+        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits))
+
+    def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Both as handles of one dtype and kind; an array is put beside the handle it meets."""
+        if isinstance(a, np.ndarray):
+            a = self.put(a.astype(b.dtype, copy=False))
+        elif isinstance(b, np.ndarray):
+            b = self.put(b.astype(a.dtype, copy=False))
+        if a.dtype != b.dtype or type(a) is not type(b):
+            raise ValueError(
+                f"{type(a).__name__} {a.shape} {a.dtype} and {type(b).__name__} {b.shape} {b.dtype}: expected one "
+                "dtype, put under one precision"
+            )
+        return a, b
+
+    # --- of arrays ----------------------------------------------------------------------------------------------------
+
+    def _arrays(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        dtype = np.result_type(a, b)
+        if 0 in (*a.shape, *b.shape):
+            raise Refused("an operand is empty")
+        form = self._form(dtype)
+        single = not form and dtype.char in "fF"
+        if form:
+            product: Callable[[np.ndarray, np.ndarray], np.ndarray] = functools.partial(
+                self._kernels.product, form=form
+            )
+        else:
+            product = self._by_slices if single else self._by_digits
+        a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+        if a.ndim == b.ndim == 2:
+            return product(a, b)
+        if b.ndim == 2:  # one product of all rows
+            return product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if a.ndim == 2 and not form:  # one product of all columns: digits have scales of their own for each
+            wide = np.moveaxis(b, -2, 0).reshape(b.shape[-2], -1)
+            return np.moveaxis(product(a, wide).reshape(len(a), *stack, b.shape[-1]), 0, -2)
+        one = a.ndim == 2  # serves every product
+        a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+        if max(*a.shape[1:], b.shape[2]) > SMALL:
+            c = np.stack([product(x, y) for x, y in zip(a, b, strict=True)])
+        elif single:
+            c = self._by_slices(a, b)
+        elif form:
+            c = self._kernels.stack(a[:1] if one else a, b, form)
+        else:
+            c = self._in_digits(
+                dtype, lambda d, wide: _as(certified_stacks.matmul(d, _as(a, wide), _as(b, wide)), dtype)
+            )
+        return c.reshape(*stack, *c.shape[-2:])
+
+    def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self._in_digits(a.dtype, lambda d, wide: certified.matmul(d, _as(a, wide), _as(b, wide)))
+
+    def _by_slices(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Products or stacks of single precision where the device has none of its own: six of bfloat16 in one sum."""
+        if a.dtype.kind == "c":
+            c = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+            c.real = self._by_slices(a.real, b.real) - self._by_slices(a.imag, b.imag)
+            c.imag = self._by_slices(a.real, b.imag) + self._by_slices(a.imag, b.real)
+            return c
+        left, right = sliced(a, 0), sliced(b, 1)
+        return (self._kernels.product if a.ndim == 2 else self._kernels.stack)(left, right, "bfloat16")
+
+    def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
+        """The dtype whose digits products of ``dtype`` are made of, and the longest extent of one launch."""
+        wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
+        if wide.char not in certified.DTYPES:
+            raise Refused(f"no product of {dtype} on the device")
+        if not self.facts.bits:
+            raise Refused("probes found digits inexact on this device")
+        if not self.facts.digits and wide.kind in "iub":
+            raise Refused("probes found digits of eight bits, which integers are made of, inexact on this device")
+        block_bytes = (1 - CACHE_SHARE) * self.memory
+        longest = max((r for r in FINE if DIGIT_BYTES * r * r <= block_bytes), default=0)
+        if not longest:
+            raise Refused(f"no block of digits fits device_memory of {self.memory:.3g} bytes")
+        return wide, longest
+
+    def _in_digits(self, dtype: np.dtype, product: Callable[[certified.Device, np.dtype], T]) -> T:
+        """What ``product`` makes of digits of the dtype that serves ``dtype``."""
+        wide, longest = self._digits_of(dtype)
+        passes = math.inf if current_policy().force else MOST_PASSES
+        device = certified.Device(
+            self.runtime, self.buckets, longest, self._kernels.keep, passes=passes, bits=self.facts.bits
+        )
+        try:
+            try:
+                return product(device, wide)
+            except DeviceMemoryError:
+                self.cache.clear()
+                return product(device, wide)
+        except certified.Uncertified as why:
+            raise Refused(str(why), accuracy=True) from why
+
+    def _solved(self, a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str, unit: bool) -> np.ndarray:
+        """``trsm`` of arrays: by the float32 kernel, else by inverses of diagonal blocks and products."""
+        dtype = np.result_type(a, b)
+        if 0 in (*a.shape, *b.shape):
+            raise Refused("an operand is empty")
+        if not unit and not np.diagonal(a).all():
+            raise np.linalg.LinAlgError("singular matrix: a zero on the diagonal")
+        a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+        t, right, down = triangular.oriented(a, b, side, lower, trans)
+        leaf, size = triangular.by_inverse(self._arrays), triangular.LEAF
+        if self._form(dtype) and dtype.kind == "f" and self.facts.float32_products:
+            budget = (1 - CACHE_SHARE) * self.memory
+            sizes = block((len(t), right.shape[1], len(t)), 4, budget)
+            if sizes is None:
+                raise Refused(f"no block of {a.shape} fits device_memory of {self.memory:.3g} bytes")
+            leaf, size = functools.partial(self._by_kernel, sizes[1]), min(sizes[0], sizes[2])
+        x = triangular.solve(t, right, down, unit, self._arrays, leaf, size)
+        return x if side == "left" else x.T
+
+    def _by_kernel(self, width: int, a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
+        """A system that one launch holds, ``width`` right-hand sides at a time."""
+        x, kept = np.empty_like(b), self._kernels.put(a, "float32")
+        for columns in pieces(b.shape[1], width):
+            sides = self._kernels.put(b[:, columns], "float32")
+            x[:, columns] = self.get(self._kernels.trsm(kept, sides, False, lower, False, unit))
+        return x
+
+
+def _digits(h: Any) -> Digits:
+    if not isinstance(h, Digits):
+        raise TypeError(f"{type(h).__name__}: expected a handle that this engine's put has made")
+    return h
+
+
+def _cut(x: Source, r0: int, r1: int, c0: int, c1: int) -> np.ndarray:
+    return x.values[r0:r1, c0:c1]
+
+
+def _as(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return a.astype(dtype, copy=False)
+
+
+__all__ = ["DeviceEngine", "Handle", "Health", "Refused"]

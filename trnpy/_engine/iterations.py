@@ -1,0 +1,63 @@
+"""What takes a device one launch, for algorithms that check their own results: polynomial signs, bases, sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trnpy._engine.engines import Engine, Handle
+from trnpy._nki.kernels.jacobi_sweep_reference import order
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """S (n, n), with its trace and the sum of its squares."""
+
+    matrix: Handle
+    trace: float
+    squares: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subspace:
+    """Q (n, r), the matrix in it Q^T h Q (r, r), and |Q^T Q - I|_F."""
+
+    basis: Handle
+    inside: np.ndarray
+    defect: float
+
+
+def sign(h: Handle, coefficients: np.ndarray, engine: Engine) -> Sign:
+    """The sign of symmetric float32 h (n, n), |h| <= 1, by a composition of odd quintics (steps, 3)."""
+    s, sums = engine.kernel("polynomial_sign", h, coefficients)
+    trace, squares = engine.get(sums).sum(axis=0, dtype=np.float64)
+    return Sign(engine.matrix(s, (h.shape[0], h.shape[1])), float(trace), float(squares))
+
+
+def subspace(
+    h: Handle, operator: Handle, omega: np.ndarray, coefficients: np.ndarray, polish: np.ndarray, complement: bool,
+    engine: Engine,
+) -> Subspace:  # fmt: skip
+    """An orthonormal basis (n, r) of where the sign ``operator`` is 1, or of what is orthogonal to its columns.
+
+    From random omega (n, r) of norm below 1 by compositions of odd quintics; all in float32, h (n, n) symmetric.
+    """
+    n, r = omega.shape
+    random = engine.put(np.ascontiguousarray(omega))
+    basis, inside, sums = engine.kernel(
+        "orthonormal_polar", h, operator, random, coefficients, polish, complement=complement
+    )
+    # Columns that pad omega are zeros, and stay zeros: each is 1 away from orthonormal.
+    squares = float(engine.get(sums)[:, 1].sum(dtype=np.float64)) - (random.padded[1] - r)
+    return Subspace(engine.matrix(basis, (n, r)), engine.get(inside)[:r, :r], float(np.sqrt(max(squares, 0.0))))
+
+
+def jacobi_sweep(a: Handle, w: Handle, engine: Engine) -> tuple[Handle, Handle]:
+    """(J^T a J, J^T w) of float32 a and w (n, n), n a multiple of 128, by a sweep of block Jacobi."""
+    turned, vectors = engine.kernel("jacobi_sweep", a, w, order(a.padded[0]))
+    shape = a.shape[0], a.shape[1]
+    return engine.matrix(turned, shape), engine.matrix(vectors, shape)
+
+
+__all__ = ["Sign", "Subspace", "jacobi_sweep", "sign", "subspace"]

@@ -1,0 +1,304 @@
+"""Products of numbers that TensorEngine multiplies as they are: blocks, stacks, and handles that stay on the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.faults import Refused
+from trnpy._engine.handles import Numbers
+from trnpy._engine.residency import Cache
+from trnpy._engine.shapes import BLOCK, FINE, Buckets, block, pieces, rung
+from trnpy._nki.kernels.parameters import for_numbers, for_turned
+from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
+
+CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products
+STACK_RESERVE = 1.25  # a stack is padded to a rung of the ladder
+ONE = np.ones((1, 1), np.float32)
+
+# Products of bfloat16 slices of float32, of the left operand and of the right one, the smallest first: 2^-16 and more.
+SLICES = ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))
+
+
+def sliced(x: np.ndarray, side: int) -> np.ndarray:
+    """float32 x (..., rows, columns) in bfloat16 slices, six along K: columns of the left operand (side 0), or rows.
+
+    One product of both is as good as that of float32 numbers, where a device has none of its own:
+    docs/numerics.md#single-and-complex.
+    """
+    bfloat16, slices = numpy_dtype("bfloat16"), []
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when the result is checked
+        for _ in range(3):
+            slices.append(x.astype(bfloat16).astype(np.float32))
+            x = x - slices[-1]
+    return np.concatenate([slices[pair[side]] for pair in SLICES], axis=-2 if side else -1)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes  # an extra: only products by that name need it
+
+    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """A runtime, the shapes its kernels are compiled for, the operands it keeps, the bytes it may take."""
+
+    runtime: Runtime
+    buckets: Buckets
+    cache: Cache
+    memory: float
+
+    # --- operands -----------------------------------------------------------------------------------------------------
+
+    def put(self, a: np.ndarray, form: str) -> Numbers:
+        """``a`` (rows, columns) on the device in format ``form``."""
+        sizes = block((a.shape[0], a.shape[1], 1), itemsize(a.dtype, form), self.memory)
+        if sizes is None or sizes[:2] != a.shape:
+            raise Refused(f"{a.shape} exceeds the largest operand of one launch")
+        m, k, _ = self.buckets.fit("put", (a.shape[0], a.shape[1], 1))
+        return self.padded(a, form, (m, k))
+
+    def padded(self, a: np.ndarray, form: str, shape: tuple[int, int]) -> Numbers:
+        """``a`` (rows, columns) in ``form``, padded to ``shape``; from the cache when it is there unchanged."""
+        turned = a.flags.f_contiguous and not a.flags.c_contiguous
+        base, shape = (a.T, shape[::-1]) if turned else (a, shape)
+        dtype = numpy_dtype(form)
+
+        def make() -> tuple[Buffer, ...]:
+            parts = (base.real, base.imag) if base.dtype.kind == "c" else (base,)
+            return tuple(self.room_for(with_zeros(p, shape, dtype)) for p in parts)
+
+        return Numbers((a.shape[0], a.shape[1]), a.dtype, self.keep(base, (form, shape), make), turned)
+
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, or what the cache has of ``operand`` in ``form``."""
+        return self.cache.get(operand, form, make, device_bytes, CACHE_SHARE * self.memory)
+
+    def room_for(self, array: np.ndarray) -> Buffer:
+        """``array`` on the device; without the cache when the memory is full."""
+        try:
+            return self.runtime.put(array)
+        except DeviceMemoryError:
+            self.cache.clear()
+            return self.runtime.put(array)
+
+    def get(self, h: Numbers) -> np.ndarray:
+        """``h`` on the host, in its own dtype."""
+        rows, columns = h.shape[::-1] if h.turned else h.shape
+        parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
+        if len(parts) == 1:
+            with np.errstate(over="ignore"):  # of float16: an infinity is found when the result is checked
+                result = parts[0].astype(h.dtype)
+        else:
+            result = np.empty((rows, columns), h.dtype)
+            result.real, result.imag = parts[0], -parts[1] if h.conjugate else parts[1]
+        return result.T if h.turned else result
+
+    def block(self, h: Numbers, rows: slice, columns: slice) -> Numbers:
+        """The rows and columns of a handle, as a handle: copied on the device, never over the link."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        m, k, _ = self.buckets.fit("put", (*shape, 1))
+        padded = (m, k)
+        if h.turned:
+            rows, columns, padded = columns, rows, (k, m)
+        return replace(h, shape=shape, parts=tuple(self.runtime.part(p, rows, columns, padded) for p in h.parts))
+
+    def repadded(self, h: Numbers, padded: tuple[int, int], unit: bool = False) -> Numbers:
+        """``h`` with other padding, zeros or a unit diagonal."""
+        if h.padded == padded and not unit:
+            return h
+        rows, columns = (slice(0, e) for e in (h.shape[::-1] if h.turned else h.shape))
+        shape = padded[::-1] if h.turned else padded
+        return replace(h, parts=tuple(self.runtime.part(p, rows, columns, shape, unit) for p in h.parts))
+
+    def cast(self, h: Numbers, form: str) -> Numbers:
+        """``h`` in format ``form``: results of products are float32 until they are operands."""
+        if h.parts[0].dtype.name == form:
+            return h
+        return replace(h, parts=tuple(self.runtime.run("axpby", p, form=form) for p in h.parts))
+
+    # --- products of handles ------------------------------------------------------------------------------------------
+
+    def matmul(self, a: Numbers, b: Numbers, form: str) -> Numbers:
+        """(m, k) by (k, n), multiplied as ``form``."""
+        depth = max(a.padded[1], b.padded[0])
+        a, b = self.repadded(a, (a.padded[0], depth)), self.repadded(b, (depth, b.padded[1]))
+        return self._launch(self.cast(a, form), self.cast(b, form), None, a.dtype)
+
+    def gram(self, h: Numbers, form: str) -> Numbers:
+        """A A^H: of A = X + iY the symmetric X X^T + Y Y^T by half the work, and Y X^T - X Y^T."""
+        h = self.cast(h, form)
+        dtype, fit = h.parts[0].dtype, (h.padded[0], h.padded[1], h.padded[0])
+        tiles = self.buckets.tiles("syrk", dtype.name, fit, for_numbers(dtype.itemsize)).of_squares()
+        rows = {"a_rows": not h.turned}
+        real: Buffer = self.runtime.run("syrk", h.parts[0], **rows, **tiles)
+        if len(h.parts) == 1:
+            return Numbers((h.shape[0], h.shape[0]), h.dtype, (real,))
+        real = self.runtime.run("syrk", h.parts[1], ONE, real, ONE, **rows, **tiles)
+        imaginary = self.matmul(h, h.H, form).parts[1]
+        return Numbers((h.shape[0], h.shape[0]), h.dtype, (real, imaginary))
+
+    def axpby(self, alpha: complex, x: Numbers, beta: complex, y: Numbers | None) -> Numbers:
+        """alpha x + beta y, or alpha x where y is left out, in float32."""
+        if y is not None:
+            padded = max(x.padded[0], y.padded[0]), max(x.padded[1], y.padded[1])
+            x, y = self.repadded(x, padded), self.repadded(y, padded)
+            if y.turned != x.turned:
+                parts = tuple(self.runtime.run("transpose", p) for p in y.parts)
+                y = replace(y, parts=parts, turned=x.turned)
+        terms = [(complex(alpha), x)] + ([] if y is None else [(complex(beta), y)])
+        if x.dtype.kind != "c":
+            if any(factor.imag for factor, _ in terms):
+                raise ValueError(f"factors {alpha} and {beta} of {x.dtype}: expected real ones")
+            parts = (self._sum([(factor.real, h.parts[0]) for factor, h in terms]),)
+        else:
+            real, imaginary = [], []
+            for factor, h in terms:
+                (re, im), sign = h.parts, -1.0 if h.conjugate else 1.0
+                real += [(factor.real, re), (-factor.imag * sign, im)]
+                imaginary += [(factor.real * sign, im), (factor.imag, re)]
+            parts = self._sum(real), self._sum(imaginary)
+        return Numbers(x.shape, x.dtype, parts, x.turned)
+
+    def _sum(self, terms: list[tuple[float, Buffer]]) -> Buffer:
+        """The sum of factor times buffer, those of factor zero left out where others remain."""
+        (first, x), *rest = [t for t in terms if t[0]] or terms[:1]
+        if not rest:
+            scaled: Buffer = self.runtime.run("axpby", x, None, np.float32(first) * ONE)
+            return scaled
+        for i, (factor, y) in enumerate(rest):
+            x = self.runtime.run("axpby", x, y, np.float32(1 if i else first) * ONE, np.float32(factor) * ONE)
+        return x
+
+    def trsm(self, a: Numbers, b: Numbers, right: bool, lower: bool, transposed: bool, unit: bool) -> Numbers:
+        """X of op(A) X = B, or of X op(A) = B if ``right``, in float32."""
+        a, b = self.cast(a, "float32"), self.cast(b, "float32")
+        n = max(*a.padded, b.padded[int(right)])
+        a = self.repadded(a, (n, n), unit=True)
+        b = self.repadded(b, (b.padded[0], n) if right else (n, b.padded[1]))
+        if a.turned:  # the buffer holds A^T
+            lower, transposed = not lower, not transposed
+        if b.turned:  # it holds B^T: X^T op(A)^T = B^T
+            right, transposed = not right, not transposed
+        x = self.runtime.run("trsm", a.parts[0], b.parts[0], right=right, lower=lower, transposed=transposed, unit=unit)
+        return replace(b, parts=(x,))
+
+    def _launch(self, a: Numbers, b: Numbers, total: Numbers | None, dtype: np.dtype) -> Numbers:
+        """total + A B on the device: one real product, or of complex operands four (4M)."""
+        shape = a.shape[0], b.shape[1]
+        dtype_in, fit = a.parts[0].dtype, (a.padded[0], a.padded[1], b.padded[1])
+        rows = {"a_rows": not a.turned, "b_rows": not b.turned}
+        best = for_numbers(dtype_in.itemsize)
+        summed = {**rows, **best.of_numbers()}
+        kernel = "matmul"
+        if rows["a_rows"] or not rows["b_rows"]:
+            kernel, best = "matmul turned", for_turned(dtype_in.itemsize, self.runtime.hardware)
+        alone = {**rows, **self.buckets.tiles(kernel, dtype_in.name, fit, best).of_numbers()}
+
+        def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:
+            if c0 is not None:
+                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, c0, ONE, **summed)
+            elif sign == 1:
+                out = self.runtime.run("matmul", left, right, **alone)
+            else:
+                out = self.runtime.run("matmul", left, right, np.float32(sign) * ONE, **alone)
+            assert isinstance(out, Buffer)
+            return out
+
+        so_far = (None, None) if total is None else total.parts
+        if dtype.kind != "c":
+            return Numbers(shape, dtype, (run(a.parts[0], b.parts[0], 1, so_far[0]),))
+        (ar, ai), (br, bi) = a.parts, b.parts
+        sa, sb = (-1 if h.conjugate else 1 for h in (a, b))
+        re = run(ai, bi, -sa * sb, run(ar, br, 1, so_far[0]))
+        im = run(ai, br, sa, run(ar, bi, sb, so_far[1]))
+        return Numbers(shape, dtype, (re, im))
+
+    # --- products of arrays -------------------------------------------------------------------------------------------
+
+    def product(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
+        """One product of matrices of one dtype, in blocks that the device's memory holds."""
+        m, k, n = a.shape[0], a.shape[1], b.shape[1]
+        sizes = block((m, k, n), itemsize(a.dtype, form), (1 - CACHE_SHARE) * self.memory)
+        if sizes is None:
+            raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
+        c = np.empty((m, n), a.dtype)
+        kept: dict[tuple[int, int], Numbers] = {}  # blocks of one row of A
+        for rows in pieces(m, sizes[0]):
+            kept.clear()
+            for columns in pieces(n, sizes[2]):
+                total: Numbers | None = None
+                for inner in pieces(k, sizes[1]):
+                    extents = rows.stop - rows.start, inner.stop - inner.start, columns.stop - columns.start
+                    fit = self.buckets.fit(f"matmul {form}", extents)
+                    at = (inner.start, fit[1])
+                    if at not in kept:
+                        if len(kept) * math.prod(fit[:2]) * itemsize(a.dtype, form) > CACHE_SHARE * self.memory / 4:
+                            kept.clear()
+                        kept[at] = self.padded(a[rows, inner], form, (fit[0], fit[1]))
+                    right = self.padded(b[inner, columns], form, (fit[1], fit[2]))
+                    total = self._launch(kept[at], right, total, a.dtype)
+                assert total is not None
+                c[rows, columns] = self.get(total)
+        return c
+
+    def stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
+        """(B or 1, m, k) by (B, k, n): as many in one launch as the memory holds; complex ones in four (4M)."""
+        batch, k, n = b.shape
+        if b.dtype.kind == "c":
+            c = np.empty((batch, a.shape[1], n), b.dtype)
+            c.real = self.stack(a.real, b.real, form) - self.stack(a.imag, b.imag, form)
+            c.imag = self.stack(a.real, b.imag, form) + self.stack(a.imag, b.real, form)
+            return c
+        m, size, dtype = a.shape[1], itemsize(b.dtype, form), numpy_dtype(form)
+        fit = self.buckets.fit(f"batched_matmul {form}", (m, k, n))
+        each = size * (fit[0] * fit[1] + fit[1] * fit[2]) + 4 * fit[0] * fit[2]
+        most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)
+        if not most:
+            raise Refused(f"no product of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
+        c = np.empty((batch, m, n), b.dtype)
+        most = max(r for r in (1, *FINE) if r <= most)
+        for some in pieces(batch, most):
+            count = some.stop - some.start
+            stack = 1 if count == 1 else rung(count) if rung(count) <= most else most
+
+            def put(x: np.ndarray, shape: tuple[int, ...]) -> Buffer:
+                kept: Buffer = self.keep(x, (form, shape), lambda: self.room_for(with_zeros(x, shape, dtype)))
+                return kept
+
+            left = put(a if len(a) == 1 else a[some], (1 if len(a) == 1 else stack, fit[0], fit[1]))
+            right = put(b[some], (stack, fit[1], fit[2]))
+            with np.errstate(over="ignore"):  # as in get
+                c[some] = self.runtime.launch("batched_matmul", left, right)[:count, :m, :n]
+        return c
+
+
+def device_bytes(form: Any) -> int:
+    """Bytes on the device of one buffer, or of those in a tuple or list, whose items may be such themselves."""
+    if isinstance(form, (list, tuple)):
+        return sum(device_bytes(item) for item in form)
+    return form.nbytes if isinstance(form, Buffer) else 0
+
+
+def itemsize(dtype: np.dtype, form: str) -> int:
+    """Device bytes of one element of an operand."""
+    return (2 if form in ("bfloat16", "float16") else 4) * (2 if dtype.kind == "c" else 1)
+
+
+def with_zeros(part: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """``part`` in ``dtype``, with zeros below and to the right up to ``shape``."""
+    if part.shape == shape:
+        with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+            return np.ascontiguousarray(part, dtype)
+    padded = np.zeros(shape, dtype)
+    with np.errstate(over="ignore"):
+        padded[tuple(slice(0, extent) for extent in part.shape)] = part
+    return padded

@@ -1,0 +1,155 @@
+"""How many hardware products one product of a dtype takes, and checks of results by random probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from trnpy._base import store
+from trnpy._nki.device import identity
+from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
+
+Passes = tuple[str, int]  # the TensorEngine input dtype, and how many passes of it
+
+MATCHED: Mapping[str, Passes] = MappingProxyType(
+    {
+        "float32": ("float32", 1),
+        "float64": ("bfloat16", FLOAT64_PASSES),
+        # 4M: four real products, and a complex operation counts as its real ones already.
+        "complex64": ("float32", 1),
+        "complex128": ("bfloat16", FLOAT64_PASSES),
+    }
+)
+# What products of NumPy take besides: sums of float16 are float32 there, too; pairs of bools are counted in float32.
+LOOPED: Mapping[str, Passes] = MappingProxyType({"float16": ("float16", 1), "bool": ("float32", 1)})
+# Pairs of digits of one byte that meet modulo the width of an integer.
+INTEGER: Mapping[int, Passes] = MappingProxyType({size: ("bfloat16", size * (size + 1) // 2) for size in (1, 2, 4, 8)})
+NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
+EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
+
+
+def passes(dtype: np.dtype, precision: str) -> Passes:
+    """The TensorEngine passes behind one product of ``dtype`` under ``precision``."""
+    if dtype.kind in "iu":  # exact whatever the policy
+        return INTEGER[dtype.itemsize]
+    if precision == "matched" or dtype.kind == "b":
+        return MATCHED.get(dtype.name) or LOOPED[dtype.name]
+    return NAMED[precision], 1
+
+
+# Of digits: a conversion of each part of both operands; and for each pair of parts a certificate and a product.
+CONVERSIONS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex128": 4})
+PAIRS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex64": 4, "complex128": 8})
+
+
+def launches(dtype: np.dtype, precision: str, kept: bool = False) -> int:
+    """Launches of kernels behind one product of matrices of ``dtype``; ``kept``: their forms are with the device."""
+    if dtype.kind in "iu":
+        return 1 if kept else 3
+    if precision != "matched":
+        return 4 if dtype.kind == "c" else 1
+    return PAIRS.get(dtype.name, 1) + (0 if kept else CONVERSIONS.get(dtype.name, 0))
+
+
+def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
+    """Modelled seconds on the TensorEngine of products of ``flops`` real floating-point operations."""
+    rate, count = passes(dtype, precision)
+    return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
+
+
+# Measured end to end with NumPy on one core (docs/baselines.md): float64 to digits before the link, and back after it.
+SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
+FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, as above
+WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
+
+
+def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
+    """Modelled seconds to bring operands to the device and the result back, host conversions included."""
+    split = 0.0
+    if precision == "matched" and dtype.char in "dD":
+        split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
+        bytes_out *= WORDS * 4 / 8
+    return bytes_in / hardware.link_bytes_per_s + bytes_out / hardware.unlink_bytes_per_s + split
+
+
+def eps(dtype: np.dtype, precision: str) -> float:
+    """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
+    if dtype.kind in "iub":
+        return 1.0
+    own = float(np.finfo(dtype).eps)
+    return own if precision == "matched" else max(own, EPS[precision])
+
+
+PROBES = 2  # columns of +-1: a wrong result passes each with probability at most 1/2 (Freivalds, 1977)
+
+
+def probe(rows: int, dtype: np.dtype) -> np.ndarray:
+    """Random signs (rows, PROBES), the same in every run: products are checked on them in O(n^2)."""
+    signs = np.random.default_rng(rows).integers(0, 2, size=(rows, PROBES), dtype=np.int8)
+    return (2 * signs - 1).astype(dtype)
+
+
+SQUARABLE = 2.0**20  # times the root of the smallest normal number: from there on lost squares are below the last digit
+
+
+def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
+    """Frobenius norms over ``axis``, over all by default, also where squares of elements underflow or overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = np.linalg.norm(a, axis=axis)
+        least = SQUARABLE * float(np.finfo(a.dtype).tiny) ** 0.5
+        if np.all((least < found) & (found < np.inf)):
+            return found
+        size = np.abs(a)
+        exponent = np.frexp(size.max(axis=axis, keepdims=True, initial=0))[1]
+        found = np.linalg.norm(np.ldexp(size, -exponent), axis=axis).astype(np.float64)
+        return np.ldexp(found, exponent.reshape(np.shape(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What probes found of a device (trnpy doctor --probe); until they have run, what its documentation suggests."""
+
+    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: digits rest on it
+    short_sums: bool = True  # and below 2^22: digits of seven bits rest on it
+    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they, and places of blocks, on this
+    float32_products: bool = True  # TensorE's float32 product is one; else float32 is multiplied in bf16 slices
+    denormals: bool = True  # float32 keeps numbers below 2^-126: nothing rests on it
+
+    @property
+    def bits(self) -> int:
+        """Of the digits whose products are what they should be: 8, or 7 of float64 only, or 0 where none are."""
+        if not self.integer_sums:
+            return 0
+        return 8 if self.exact_sums else 7 if self.short_sums else 0
+
+    @property
+    def digits(self) -> bool:
+        """Whether products of digits of eight bits are what they should be."""
+        return self.bits == 8
+
+
+def facts_path(runtime: str, machine: str) -> Path:
+    """Where the outcome of probes is kept, beside the calibration."""
+    return store.folder() / f"probes-{runtime}-{machine}.json"
+
+
+def probed(runtime: str, machine: str) -> store.Stored[Facts]:
+    """What probes of this runtime on this machine have found, with the software that is installed now."""
+    return store.read(facts_path(runtime, machine), identity(runtime), _facts)
+
+
+def _facts(content: Any) -> Facts:
+    for name, value in content.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}, neither true nor false")
+    return Facts(**content)
+
+
+def save_facts(found: Facts, runtime: str, machine: str) -> Path:
+    """Keep the outcome of probes."""
+    return store.write(facts_path(runtime, machine), asdict(found), identity(runtime))

@@ -1,0 +1,244 @@
+"""Operands that stay on the device between calls: found again by where they lie, trusted by what they hold."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._base.locks import Lock
+
+SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
+MOST = 4096  # places remembered: views of one array could be without number
+WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the second-level cache
+_HALF = np.uint64(32)
+
+
+@functools.cache
+def _numbers() -> tuple[np.uint64, np.uint64, np.ndarray]:
+    """Base, mixer and weights (2, WIDTH) of fingerprints, random in each process: no array can be made to collide."""
+    random = np.random.default_rng()
+    # 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
+    base = random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
+    mixer = random.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return base, mixer, random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def fingerprint(array: np.ndarray) -> tuple[int, int]:
+    """Two position-dependent 64-bit sums of the bytes of ``array``, in the order it lies in memory.
+
+    Words are mixed and folded (sign bits would cancel in pairs: they are multiples of 2^63, or of 2^31 in float32),
+    summed down WIDTH columns by Horner's rule and by sums of its partial sums, and the columns weighted by odd random
+    numbers: one changed word always shows.
+    """
+    base, mixer, weights = _numbers()
+    flat = array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
+    octets = flat.reshape(-1).view(np.uint8)
+    whole = octets.size // 8
+    words = octets[: whole * 8].view(np.uint64)
+    rest = np.zeros(WIDTH, np.uint64)
+    tail = words[whole // WIDTH * WIDTH :]
+    rest[: tail.size] = tail
+    rest.view(np.uint8)[-8:] = 0  # a tail is shorter than WIDTH words: its last word is free for odd bytes
+    rest.view(np.uint8)[WIDTH * 8 - 8 : WIDTH * 8 - 8 + octets.size % 8] = octets[whole * 8 :]
+    first, second, mixed, folded = (np.zeros(WIDTH, np.uint64) for _ in range(4))
+    for row in (*words[: whole // WIDTH * WIDTH].reshape(-1, WIDTH), rest):
+        np.multiply(row, mixer, out=mixed)
+        np.right_shift(mixed, _HALF, out=folded)
+        np.bitwise_xor(mixed, folded, out=folded)
+        np.multiply(first, base, out=first)
+        np.add(first, folded, out=first)
+        np.add(second, first, out=second)
+    lanes = [lane * row for lane, row in zip((first, second), weights, strict=True)]
+    one, two = (int((lane ^ (lane >> _HALF)).sum()) for lane in lanes)
+    return one, two
+
+
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array whose death frees, or may free, the memory of ``array``."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def place(array: np.ndarray) -> int:
+    """The address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+class Resident:
+    """Arrays that are worth keeping on the device while it is open: made by ``trnpy.resident``."""
+
+    def __init__(self, arrays: Iterable[np.ndarray]) -> None:
+        self.arrays = tuple(arrays)
+        for a in self.arrays:
+            if not isinstance(a, np.ndarray):
+                raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
+        # [first, last) bytes of each: views of an array are resident with it.
+        self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
+        with _Open.lock:
+            _Open.residents = (*_Open.residents, self)
+
+    def holds(self, address: int) -> bool:
+        return any(first <= address < last for first, last in self._bounds)
+
+    def close(self) -> None:
+        """The arrays are as any others again: on the device while there is room."""
+        with _Open.lock:
+            _Open.residents = tuple(r for r in _Open.residents if r is not self)
+
+    def __enter__(self) -> Resident:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self in _Open.residents else "closed"
+        return f"<resident: {len(self.arrays)} arrays, {sum(a.nbytes for a in self.arrays)} bytes, {state}>"
+
+
+class _Open:
+    """What is resident now, in any thread."""
+
+    residents: tuple[Resident, ...] = ()
+    lock = Lock()  # of changes; readers take the tuple as it is
+
+
+def resident(*arrays: np.ndarray) -> Resident:
+    """Keep ``arrays`` on the device from their next use on, until the block ends or ``close()``.
+
+    Arrays may be changed meanwhile: every use compares their contents with what is there, and a changed
+    one is sent again. Where calls are decided its transfer counts as done.
+
+    >>> a = np.ones((3, 3))
+    >>> with resident(a):
+    ...     pass
+    """
+    return Resident(arrays)
+
+
+def pinned(address: int) -> bool:
+    """Whether memory at ``address`` is of an array that is resident by name."""
+    return any(r.holds(address) for r in _Open.residents)
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: Any = None  # the form on the device; None while the array was only seen
+    nbytes: int = 0  # on the device
+    mark: tuple[int, int] | None = None  # the fingerprint of what ``value`` was made of
+    source_bytes: int = 0
+    owner: Any = None  # a weak reference
+
+
+class Cache:
+    """Forms of arrays on one device.
+
+    An array is sent at its first use, kept from its second on (temporaries never have one), at once
+    when resident by name; compared with its fingerprint at every use; dropped when its memory is freed,
+    or least recently used when ``limit`` bytes are taken. Resident arrays are dropped last.
+    """
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.changed = self.evicted = 0
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._freed: deque[Hashable] = deque()  # keys of arrays that died, at any moment and in any thread
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        with self._lock:
+            self._forget()
+            return sum(e.nbytes for e in self._entries.values())
+
+    def get(
+        self, array: np.ndarray, form: Hashable, make: Callable[[], Any], nbytes: Callable[[Any], int], limit: float
+    ) -> Any:
+        """What ``make()`` returns for ``array``, or has returned for the same contents in the same place.
+
+        ``form`` tells apart what else it depends on; ``nbytes`` gives the device bytes of a result, of which the
+        cache keeps at most ``limit``.
+        """
+        if array.nbytes < SMALLEST:
+            return make()
+        address = place(array)
+        key = (address, array.shape, array.strides, array.dtype.str, form)
+        with self._lock:
+            self._forget()
+            entry = self._entries.get(key)
+            if entry is None:
+                self._entries[key] = entry = _Entry(source_bytes=array.nbytes, owner=self._watch(array, key))
+                if not pinned(address):
+                    self.misses += 1
+                    return make()
+            self._entries.move_to_end(key)
+            mark = fingerprint(array)
+            if entry.value is not None and entry.mark == mark:
+                self.hits += 1
+                return entry.value
+            self.changed += entry.value is not None
+            self.misses += 1
+            entry.value, entry.nbytes = None, 0  # its memory, before more is taken
+            value = make()
+            # Another thread may have written while it was copied, and may write back what was there.
+            if fingerprint(array) == mark and self._room(nbytes(value), limit, key):
+                entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
+            return value
+
+    def _watch(self, array: np.ndarray, key: Hashable) -> Any:
+        freed = self._freed
+        return weakref.ref(owner(array), lambda _: freed.append(key))
+
+    def _forget(self) -> None:
+        """Drop what belongs to freed arrays, and places beyond MOST that were only seen."""
+        while self._freed:
+            self._entries.pop(self._freed.popleft(), None)
+        if len(self._entries) > MOST:
+            seen = [key for key, entry in self._entries.items() if entry.value is None]
+            for key in seen[: MOST // 2]:
+                del self._entries[key]
+
+    def _room(self, needed: int, limit: float, new: Hashable) -> bool:
+        """Drop what was least recently used until ``needed`` more bytes are within ``limit``; False: they never are."""
+        if needed > limit:
+            return False
+        held = [(k, e) for k, e in list(self._entries.items()) if k != new and e.value is not None]
+        held.sort(key=lambda item: pinned(item[0][0]))  # type: ignore[index]
+        used = sum(e.nbytes for _, e in held)
+        for key, entry in held:
+            if used + needed <= limit:
+                break
+            used -= entry.nbytes
+            self.evicted += 1
+            self._entries.pop(key, None)
+        return True
+
+    def clear(self) -> None:
+        """Give all memory back."""
+        with self._lock:
+            self._entries.clear()
+
+    def resident_bytes(self, arrays: Iterable[np.ndarray]) -> int:
+        """Bytes of ``arrays`` that need not cross the link, as far as a look at their addresses tells."""
+        if not self._entries and not _Open.residents:
+            return 0
+        with self._lock:
+            self._forget()
+            held = {(k[0], e.source_bytes) for k, e in self._entries.items() if e.value is not None}  # type: ignore[index]
+        total = 0
+        for a in arrays:
+            address = place(a)
+            # Of complex operands real and imaginary parts may be kept apart.
+            if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
+                total += a.nbytes
+        return total

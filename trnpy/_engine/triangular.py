@@ -1,0 +1,68 @@
+"""Triangular systems with many right-hand sides, out of products and inverses of diagonal blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from trnpy._engine.handles import Operand
+
+LEAF = 128  # order of the diagonal blocks that the host inverts: one tile of the device
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Leaf = Callable[[np.ndarray, np.ndarray, bool, bool], np.ndarray]  # (a, b, lower, unit) -> x
+
+
+def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -> tuple[np.ndarray, np.ndarray, bool]:
+    """(t, b, lower) with t x = b for op(a) x = b, or transposed for x op(a) = b."""
+    if trans != "N":
+        a, lower = (a.conj() if trans == "C" else a).swapaxes(-1, -2), not lower
+    return (a, b, lower) if side == "left" else (a.swapaxes(-1, -2), b.swapaxes(-1, -2), not lower)
+
+
+def check(a: Operand, b: Operand, side: str, trans: str) -> None:
+    """ValueError or TypeError says what is wrong with the form of a call."""
+    if side not in ("left", "right") or trans not in ("N", "T", "C"):
+        raise ValueError(f"side={side!r}, trans={trans!r}: expected left or right, and N, T or C")
+    square = len(a.shape) == len(b.shape) == 2 and a.shape[0] == a.shape[1]
+    if not square or b.shape[side == "right"] != a.shape[0]:
+        raise ValueError(f"a {a.shape} and b {b.shape}, side={side!r}: expected a square matrix and sides of its order")
+    if {a.dtype.kind, b.dtype.kind} - set("fc"):
+        raise TypeError(f"a of {a.dtype} and b of {b.dtype}: expected floating-point numbers")
+
+
+def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Product, leaf: Leaf, size: int) -> np.ndarray:
+    """x of a x = b for triangular a (..., n, n), by halves down to blocks of ``size``; only the triangle is read."""
+    n = a.shape[-1]
+    if n <= size:
+        return leaf(a, b, lower, unit)
+    cut = -(-n // (2 * size)) * size
+    known, rest = (slice(cut), slice(cut, n)) if lower else (slice(cut, n), slice(cut))
+    x = np.empty_like(b)
+    x[..., known, :] = solve(a[..., known, known], b[..., known, :], lower, unit, product, leaf, size)
+    left = b[..., rest, :] - product(a[..., rest, known], x[..., known, :])
+    x[..., rest, :] = solve(a[..., rest, rest], left, lower, unit, product, leaf, size)
+    return x
+
+
+def by_inverse(product: Product) -> Leaf:
+    """Solve a small system as a product with the inverse, made in double precision by LAPACK.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: as small a residual as
+    substitution for blocks that are not themselves ill-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
+    """
+
+    from trnpy._engine import lapack  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
+    def leaf(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
+        wide = np.result_type(a, np.float64)
+        trtri = lapack.lapack.get_lapack_funcs("trtri", dtype=wide)
+        inverse, zero = trtri(np.asarray(a, wide), lower=lower, unitdiag=unit)
+        if zero:
+            raise np.linalg.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
+        triangle = np.tril(inverse) if lower else np.triu(inverse)
+        if unit:
+            np.fill_diagonal(triangle, 1)
+        return product(triangle.astype(b.dtype), b)
+
+    return leaf

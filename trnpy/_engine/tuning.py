@@ -1,0 +1,210 @@
+"""What was found out about the kernels of one device: their best tiles, how long they compile, what is compiled.
+
+Kept beside the calibration, for one runtime and machine; of another software, of other kernels or unreadable
+it is ignored, and ``ignored`` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from trnpy._base import store
+from trnpy._engine.shapes import FINE, Extents, TileKey, rung
+from trnpy._nki import kernels
+from trnpy._nki.device import compile_cache, identity
+from trnpy._nki.kernels.parameters import TILINGS, Tiles
+from trnpy._nki.runtime import Runtime
+
+MOST_COMPILED = 4096  # calls remembered as compiled: beyond it the oldest are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The tiles of one kernel for operands of one form in one bucket of shapes."""
+
+    kernel: str
+    form: str  # "float32", "7 digits"
+    bucket: Extents
+    tiles: Tiles
+    seconds: float
+    measured: bool  # on a device; else modelled
+
+    @property
+    def key(self) -> TileKey:
+        return self.kernel, self.form, self.bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What the file of one runtime and machine holds."""
+
+    choices: tuple[Choice, ...] = ()
+    compile_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # by kernel, measured
+    compiled: tuple[str, ...] = ()  # calls whose kernels the compile cache has
+    ignored: str = ""  # why the file was not used
+
+    @property
+    def tiles(self) -> dict[TileKey, Tiles]:
+        return {c.key: c.tiles for c in self.choices}
+
+
+def path(runtime: str, machine: str) -> Path:
+    return store.folder() / f"kernels-{runtime}-{machine}.json"
+
+
+@functools.cache
+def key(runtime: str) -> str:
+    """What findings are valid for: the kernels' source, and on a device the software that compiles them."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for source in sorted(Path(kernels.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return f"kernels {digest.hexdigest()[:12]}, {identity(runtime)}"
+
+
+def load(runtime: str, machine: str) -> Tuning:
+    """The findings kept for a runtime on a machine; none, with the reason, where the file is not for it."""
+    found = store.read(path(runtime, machine), key(runtime), _parsed)
+    return found.content or Tuning(ignored=found.ignored)
+
+
+def _parsed(content: Any) -> Tuning:
+    choices = tuple(_choice(entry) for entry in content["choices"])
+    times = {str(kernel): _seconds(s) for kernel, s in content["compile_s"].items()}
+    kept = content["compile_cache"] == compile_cache() and _exists(compile_cache())
+    compiled = tuple(str(call) for call in content["compiled"]) if kept else ()
+    return Tuning(choices, MappingProxyType(times), compiled)
+
+
+def _exists(cache: str) -> bool:
+    """Whether a compile cache may still hold what was compiled; of a remote one that is taken for granted."""
+    return "://" in cache or Path(cache).exists()
+
+
+def _choice(entry: dict[str, Any]) -> Choice:
+    m, k, n = (int(e) for e in entry["bucket"])
+    tiles = (int(entry["tiles"][0]), int(entry["tiles"][1]), int(entry["tiles"][2]))
+    if tiles not in TILINGS:
+        raise ValueError(f"tiles {tiles}")
+    if not isinstance(entry["measured"], bool):
+        raise ValueError(f"measured is {entry['measured']!r}, neither true nor false")
+    return Choice(entry["kernel"], entry["form"], (m, k, n), tiles, _seconds(entry["seconds"]), entry["measured"])
+
+
+def _seconds(value: Any) -> float:
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"{value} s")
+    return float(value)
+
+
+def save(found: Tuning, runtime: str, machine: str) -> Path:
+    """Keep ``found``, and of what is kept already what it does not replace."""
+    old = load(runtime, machine)
+    choices = {c.key: c for c in (*old.choices, *found.choices)}
+    compiled = tuple(dict.fromkeys((*old.compiled, *found.compiled)))[-MOST_COMPILED:]
+    content = {
+        "choices": [
+            {"kernel": c.kernel, "form": c.form, "bucket": c.bucket, "tiles": c.tiles, "seconds": c.seconds,
+             "measured": c.measured}
+            for c in choices.values()
+        ],
+        # The longest: a kernel that the compile cache has is soon there, and says nothing of compiling.
+        "compile_s": {
+            k: max(times.get(k, 0.0) for times in (old.compile_s, found.compile_s))
+            for k in (*old.compile_s, *found.compile_s)
+        },
+        "compile_cache": compile_cache(),
+        "compiled": compiled,
+    }  # fmt: skip
+    return store.write(path(runtime, machine), content, key(runtime))
+
+
+# Instructions that kernels for 1024^3 compile to (tests/test_tuning.py holds them to the traces).
+INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
+    {"matmul": 300, "digits_split": 180, "abs_bound": 150, "digits_matmul": 1300}
+)
+NUMBERS = ("matmul",)
+DIGITS = ("digits_split", "digits_split", "abs_bound", "digits_matmul")  # both operands', and the product's
+INTEGERS = ("digits_split", "digits_split", "digits_matmul")
+
+
+class Compiles:
+    """What compiling for a call takes that a device has not seen: nothing where nothing is compiled.
+
+    A call that would pay but for compiling stays on the host until the seconds so lost are those of compiling:
+    never more than twice what knowing the future would cost.
+    """
+
+    def __init__(self, runtime: Runtime | None = None, tuning: Tuning | None = None) -> None:
+        self._runtime = runtime
+        self._times = dict(tuning.compile_s) if tuning else {}
+        self._compiled = set(tuning.compiled) if tuning else set()
+        self._lost: dict[str, float] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether a launch of new shapes takes seconds."""
+        return self._runtime is not None and self._runtime.compiles
+
+    def seconds(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> float:
+        """Predicted seconds of compiling the kernels of a call, less what waiting for them has cost."""
+        if not self.active:
+            return 0.0
+        call = _call(op, arrays, dtype, precision)
+        if call in self._compiled:
+            return 0.0
+        return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
+
+    def _kernel_s(self, kernel: str) -> float:
+        from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION
+
+        return self._times.get(kernel, INSTRUCTIONS[kernel] * COMPILE_S_PER_INSTRUCTION)
+
+    def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
+        """Note a call that the host computed ``seconds`` slower than the device would have."""
+        if self.active:
+            call = _call(op, arrays, dtype, precision)
+            self._lost[call] = self._lost.get(call, 0.0) + seconds
+
+    def ran(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> None:
+        """Note, and keep, that the device has computed a call, and the seconds that its kernels took to compile."""
+        if not self.active or self._runtime is None:
+            return
+        call, times = _call(op, arrays, dtype, precision), self._runtime.counters.compile_s
+        if call in self._compiled:
+            return
+        self._compiled.add(call)
+        self._times.update({kernel: max(s, self._times.get(kernel, 0.0)) for kernel, s in times.items()})
+        # Where nothing can be kept, as the doctor says, the next process asks the compile cache again.
+        with contextlib.suppress(OSError):
+            save(Tuning(compile_s=dict(times), compiled=(call,)), self._runtime.name, self._runtime.hardware.name)
+
+
+def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
+    """The kernels of one product."""
+    if dtype.kind in "iub":
+        return INTEGERS
+    return DIGITS if precision == "matched" and dtype.char in "dD" else NUMBERS
+
+
+def _call(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
+    """A call by what its kernels are compiled for: extents as they are rounded up."""
+    shapes = ("x".join(str(_rounded(e)) for e in np.shape(a)) for a in arrays)
+    return " ".join((op, dtype.name, precision, *shapes))
+
+
+def _rounded(extent: int) -> int:
+    return rung(extent) if extent <= FINE[-1] else FINE[-1] * math.ceil(extent / FINE[-1])
+
+
+__all__ = ["Choice", "Compiles", "Tuning", "load", "path", "save"]

@@ -1,0 +1,382 @@
+"""NumPy's and SciPy's own names, accelerated while a patch is in force and put back exactly afterwards.
+
+Two things are kept apart: a *hook* stands in for ``numpy.einsum`` as long as anybody in the process
+wants it there, and an *activation*, of a thread or task (``patched``) or of the process (``patch``),
+says whether a call through it is accelerated.  A hook that is not active calls the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar
+
+from trnpy._base.locks import Lock
+from trnpy._call.dispatch import Op
+from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, resolve
+from trnpy._settings.policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
+
+# Where the rows of a namespace are, loaded when they are needed, SciPy's import being slow; and what they are called,
+# for who needs no more yet (a test compares).
+ROWS: Mapping[str, tuple[str, str, str]] = {
+    "numpy": ("trnpy._einsum.rows", "OPS", "matmul dot inner tensordot einsum kron"),
+    "numpy.linalg": (
+        "trnpy.linalg._ops", "NUMPY_OPS",
+        "eigh eigvalsh cholesky det slogdet solve inv svd svdvals pinv qr lstsq matrix_power multi_dot",
+    ),
+    "scipy.linalg": (
+        "trnpy.linalg._ops", "OPS",
+        "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
+        "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
+    ),
+}  # fmt: skip
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@functools.cache
+def _rows(namespace: str) -> dict[str, Op]:
+    module, table, _ = ROWS[namespace]
+    return {op.name: op for op in getattr(importlib.import_module(module), table)}
+
+
+def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
+    """The rows of ``names``: dotted names of functions; None is all of them."""
+    if names is None:
+        return {name: op for namespace in ROWS for name, op in _rows(namespace).items()}
+    chosen = {}
+    for name in [names] if isinstance(names, str) else names:
+        namespace = name.rpartition(".")[0]
+        op = _rows(namespace).get(name) if namespace in ROWS else None
+        if op is None:
+            import difflib
+
+            known = sorted(_select(None))
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(f"{name!r} is not an accelerated function: {hint}expected one of {', '.join(known)}")
+        chosen[name] = op
+    return chosen
+
+
+@dataclass(slots=True)
+class _Installed:
+    """What stands where in this process; changed under ``lock`` only."""
+
+    lock: Lock = field(default_factory=Lock)  # re-entrant: undo() within unpatch()
+    hooks: dict[str, Hook] = field(default_factory=dict)  # all ever made: one imported while patched works again
+    users: Counter[str] = field(default_factory=Counter)  # how many want the hook of a name in place
+    rebound: list[tuple[types.ModuleType, str, Hook]] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)  # by patch(), oldest first
+    policy: Policy | None = None  # of the process, before the first patch that changes it
+    reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that ours replace
+
+    def in_place(self) -> dict[str, Hook]:
+        return {name: self.hooks[name] for name, users in self.users.items() if users}
+
+
+_here = _Installed()
+
+
+def _place(name: str, value: Any) -> None:
+    module, _, attribute = name.rpartition(".")
+    setattr(sys.modules[module], attribute, value)
+
+
+def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str]) -> None:
+    with _here.lock:
+        for name, op in rows.items():
+            if not _here.users[name]:
+                found, hook = resolve(name), _here.hooks.get(name)
+                if hook is None or (found is not hook and found is not hook._original):
+                    # Where somebody else has put a function of their own, that is what we stand in for.
+                    hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
+                _place(name, hook)
+            _here.users[name] += 1
+        _pickle_originals()
+        for module, attribute, hook in _escaped(exclude) if rebind else ():
+            setattr(module, attribute, hook)
+            _here.rebound.append((module, attribute, hook))
+
+
+def _row(name: str, op: Op | None, found: Any) -> Op:
+    """``op``, or the row of that name, for what is ``found`` there."""
+    op = op or _rows(name.rpartition(".")[0])[name]
+    return op if op.reference is found else replace(op, reference=found)
+
+
+def _uninstall(names: Iterable[str]) -> None:
+    with _here.lock:
+        covered = []
+        for name in names:
+            _here.users[name] -= 1
+            if _here.users[name]:
+                continue
+            hook = _here.hooks[name]
+            if resolve(name) is hook:
+                _place(name, hook._original)
+            else:
+                covered.append(name)
+            for module, attribute, theirs in [r for r in _here.rebound if r[2] is hook]:
+                if vars(module).get(attribute) is hook:
+                    setattr(module, attribute, hook._original)
+                _here.rebound.remove((module, attribute, theirs))
+        _pickle_originals()
+    if covered:
+        warnings.warn(
+            f"{', '.join(covered)} has been replaced by {resolve(covered[0])!r} since trnpy patched it, "
+            "and stays so; trnpy's hook below it is switched off",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _pickle_originals() -> None:
+    """Let originals that were imported before the patch pickle: what stands under their name is not they."""
+    wanted = {type(h._original) for h in _here.in_place().values()} - {types.FunctionType}  # SciPy's: by another module
+    for kind in wanted - _here.reducers.keys():
+        _here.reducers[kind] = copyreg.dispatch_table.get(kind)
+        copyreg.pickle(kind, functools.partial(_reduce_original, _here.reducers[kind]))
+    for kind in _here.reducers.keys() - wanted:
+        earlier = _here.reducers.pop(kind)
+        if earlier is None:
+            del copyreg.dispatch_table[kind]
+        else:
+            copyreg.pickle(kind, earlier)
+
+
+def _reduce_original(earlier: Callable[[Any], Any] | None, function: Any) -> Any:
+    for hook in _here.in_place().values():
+        if hook._original is function:
+            return pkgutil.resolve_name, (f"{hook.__module__}:{hook.__name__}",)
+    return earlier(function) if earlier is not None else function.__reduce__()
+
+
+def _escaped(exclude: frozenset[str]) -> list[tuple[types.ModuleType, str, Hook]]:
+    """Global names outside ``exclude`` that are an original: imported before the patch, they pass it by."""
+    originals = {id(hook._original): hook for hook in _here.in_place().values()}
+    activation = Activation(frozenset(), exclude)
+    found = {
+        (id(module), attribute): (module, attribute, originals[id(value)])
+        for name, module in list(sys.modules.items())
+        if isinstance(module, types.ModuleType) and not activation.excludes(name)
+        for attribute, value in list(vars(module).items())
+        if id(value) in originals
+    }
+    return list(found.values())
+
+
+class Block:
+    """A ``with`` block, or the decorator of a function or coroutine function that runs inside one."""
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._make = make
+        self._open: contextlib.AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        if self._open is not None:
+            raise RuntimeError("this block is already open: make another one with patched() or original()")
+        block = self._make()
+        block.__enter__()
+        self._open = block
+
+    def __exit__(self, *raised: Any) -> None:
+        block, self._open = self._open, None
+        if block is not None:
+            block.__exit__(*raised)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator: open the block inside it instead")
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self._make():
+                    return await function(*args, **kwargs)
+
+            return coroutine  # type: ignore[return-value]  # R is its coroutine
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._make():
+                return function(*args, **kwargs)
+
+        return call
+
+
+def patched(
+    names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
+) -> Block:
+    """Accelerate NumPy and SciPy for a block or a decorated function, in this thread or task only.
+
+    names    dotted names, such as "numpy.einsum"; default all that have a row
+    rebind   also re-point global names that were imported before, until the block ends
+    exclude  packages and modules whose own calls stay original, besides NumPy and SciPy
+    changes  of the policy, as for ``trnpy.policy``
+
+    ValueError for a name without a row.  Blocks nest: an inner one adds to the outer.
+
+    >>> import numpy as np, trnpy
+    >>> with trnpy.patched("numpy.einsum"):
+    ...     trnpy.is_patched("numpy.einsum"), trnpy.is_patched("numpy.dot")
+    (True, False)
+    """
+    rows, excluded = _select(names), LIBRARIES | _packages(exclude)
+    if changes:
+        changed(current_policy(), changes, "patched")  # complain where the block is written, not where it is entered
+    return Block(functools.partial(_patched, rows, rebind, excluded, changes))
+
+
+def _packages(exclude: Iterable[str]) -> frozenset[str]:
+    return frozenset([exclude] if isinstance(exclude, str) else exclude)
+
+
+@contextlib.contextmanager
+def _patched(
+    rows: Mapping[str, Op], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
+) -> Iterator[None]:
+    _install(rows, rebind, exclude)
+    try:
+
+        def added(outer: Activation) -> Activation:
+            return Activation(outer.names | rows.keys(), outer.exclude | exclude)
+
+        with (
+            blocks.block(Process.activation, added),
+            policy(**changes) if changes else contextlib.nullcontext(),
+        ):
+            yield
+    finally:
+        _uninstall(rows)
+
+
+def original() -> Block:
+    """Call NumPy and SciPy as they are inside a block or a decorated function, in this thread or task only."""
+    return Block(_original)
+
+
+@contextlib.contextmanager
+def _original() -> Iterator[None]:
+    with blocks.block(Process.activation, lambda outer: NOTHING):
+        yield
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patch:
+    """One ``patch()`` of the process; ``undo()`` takes it back."""
+
+    names: frozenset[str]
+    exclude: frozenset[str]
+    changes: Mapping[str, Any]
+
+    def undo(self) -> None:
+        """Take this patch back; RuntimeError when that has been done."""
+        with _here.lock:
+            if self not in _here.patches:
+                raise RuntimeError("this patch has been undone already")
+            _here.patches.remove(self)
+            _settle(bool(self.changes))
+            _uninstall(self.names)
+
+
+def patch(
+    names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
+) -> Patch:
+    """Accelerate NumPy and SciPy in the whole process until ``unpatch()``; arguments as for ``patched``.
+
+    Patches add up: each ``patch()`` needs its own ``unpatch()``, and the original objects are back
+    after the last.  Names that were imported before pass a patch by; ``patch_status()["escaped"]`` lists them.
+
+    >>> import numpy as np, trnpy
+    >>> einsum = np.einsum
+    >>> handle = trnpy.patch(["numpy.einsum", "scipy.linalg.eigh"])
+    >>> trnpy.unpatch()
+    >>> np.einsum is einsum
+    True
+    """
+    return patch_rows(_select(names), rebind, LIBRARIES | _packages(exclude), changes)
+
+
+def patch_namespace(namespace: str) -> None:
+    """``patch`` with the rows of an imported module, which are loaded at the first call that needs one.
+
+    Loading them imports SciPy, for which a program that only imports NumPy would wait longer than for NumPy.
+    """
+    names = ROWS[namespace][2].split()
+    patch_rows({f"{namespace}.{name}": None for name in names}, False, LIBRARIES, {})
+
+
+def patch_rows(
+    rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
+) -> Patch:
+    """``patch`` with rows by name, which need not be NumPy's or SciPy's; None is the row of that name."""
+    with _here.lock:
+        if changes:
+            changed(process_policy(), changes, "patch")
+        new = Patch(frozenset(rows), exclude, changes)
+        _install(rows, rebind, exclude)
+        _here.patches.append(new)
+        _settle(bool(changes))
+    return new
+
+
+def unpatch() -> None:
+    """Take back the latest ``patch()``; RuntimeError when none is in force."""
+    with _here.lock:
+        if not _here.patches:
+            raise RuntimeError("unpatch(): no patch() is in force")
+        _here.patches[-1].undo()
+
+
+def _settle(policy_too: bool) -> None:
+    """Activation, and the policy if asked, of the process from the patches in force."""
+    names = frozenset[str]().union(*(p.names for p in _here.patches))
+    exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
+    Process.activation = Activation(names, exclude) if names else NOTHING
+    if policy_too:
+        base = _here.policy or process_policy()
+        changing = [p.changes for p in _here.patches if p.changes]
+        set_process_policy(functools.reduce(changed, changing, base))
+        _here.policy = base if changing else None
+
+
+def is_patched(name: str | None = None) -> bool:
+    """Whether calls of ``name``, or of any function, made here and now are accelerated."""
+    names = active().names
+    if name is None:
+        return bool(names)
+    if name not in _here.hooks:
+        _select(name)  # ValueError: not the name of anything that can be patched
+    return name in names
+
+
+def patch_status() -> dict[str, Any]:
+    """What is patched.
+
+    active     names whose calls from this thread or task are accelerated
+    installed  names under which a hook stands, for any thread
+    escaped    global name -> original that it still is, having been imported before the patch
+    rebound    global name -> original that it was, re-pointed by ``rebind=True``
+    covered    hooked name -> what somebody else has put over the hook
+    """
+    with _here.lock:
+        hooks, here = _here.in_place(), active()
+        escaped = _escaped(LIBRARIES | here.exclude)
+        return {
+            "active": sorted(here.names),
+            "installed": sorted(hooks),
+            "escaped": {f"{m.__name__}.{attribute}": hook._name for m, attribute, hook in escaped},
+            "rebound": {f"{m.__name__}.{attribute}": hook._name for m, attribute, hook in _here.rebound},
+            "covered": {name: repr(resolve(name)) for name, hook in hooks.items() if resolve(name) is not hook},
+        }

@@ -1,0 +1,476 @@
+"""What ran where, why and how long: one ledger per process, filled while it is switched on.
+
+Three kinds of seconds are never mixed: *measured* (what the clock said, wherever the call ran),
+*predicted* (the host, from its calibration) and *modelled* (a device, from published figures).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import math
+import os
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import IO, TYPE_CHECKING, Any
+
+from trnpy._base.conventions import uncounted
+from trnpy._base.locks import Lock
+from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
+from trnpy._report.text import NOTICEABLE, duration, plain, show, uncalibrated
+from trnpy._settings.host_rates import machine_id
+from trnpy._settings.policy import HYSTERESIS, Attention, current_policy
+
+if TYPE_CHECKING:
+    from trnpy._call.dispatch import Decision
+
+SCHEMA = "trnpy-report/1"  # of to_json: the number changes when a reader would have to
+LIBRARIES = ("trnpy", "numpy", "scipy")  # never "the caller": the first frame outside them is
+FOLD = 256  # calls that wait to be added up
+EVENTS = 1000  # calls kept one by one, the longest: what a timeline can show, under 1 MB
+SITES = 10_000  # of the program kept apart: far more than people read; generated code shares the rest
+OVERLAPS = 256  # finished calls that a longer one around them is compared with
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The same run without and with a device that takes the calls it wins."""
+
+    machine: str
+    calls: int
+    modelled: int
+    won: int
+    taken: int  # calls that a device really took
+    elapsed_s: float  # measured
+    accelerated_s: float  # measured: when at least one accelerated function was running
+    host_s: float  # the run on the host alone: measured, or predicted where something else computed
+    device_s: float  # the run with the machine: modelled, or measured where it took part
+    device_part_s: float  # of that on the machine
+    host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
+
+    @property
+    def speedup(self) -> float:
+        return self.host_s / self.device_s if self.device_s > 0 else 1.0
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether anybody would notice the device."""
+        return self.host_s - self.device_s > NOTICEABLE * self.host_s
+
+    def __str__(self) -> str:
+        slower = f"a {self.machine} would not make this run faster"
+        if not self.calls:
+            return "no accelerated function was called: there is nothing here for a device to do"
+        if self.taken:
+            verdict = "did not make this run faster"
+            if self.worthwhile:
+                verdict = f"made this run {self.speedup:.2g} times faster"
+            return (
+                f"the {self.machine} {verdict}: {duration(self.elapsed_s)} (measured), "
+                f"on the host alone {duration(self.host_s)} ({self.host_basis})"
+            )
+        if not self.modelled:
+            return f"{slower}: none of its {self.calls:,} calls has work for a device (modelled)"
+        if not self.won:
+            return (
+                f"{slower}: of {self.modelled:,} calls that could go there none "
+                f"would beat this host {HYSTERESIS} times, as measured and as predicted (modelled)"
+            )
+        basis = "modelled" if self.host_basis == "measured" else f"modelled, and the host {self.host_basis}"
+        basis = f"{basis}; {self.won:,} of {self.calls:,} calls"
+        times = f"{duration(self.device_s)} instead of {duration(self.host_s)} ({basis})"
+        if not self.worthwhile:
+            return f"a {self.machine} would not make this run noticeably faster: {times}"
+        return f"a {self.machine} would make this run {self.speedup:.2g} times faster: {times}"
+
+
+class _Site:
+    """A place in the program that calls, and what it called last."""
+
+    __slots__ = ("code", "decision", "file", "library", "line", "tally")
+
+    def __init__(self, code: CodeType | None, file: str, line: int, library: bool = False) -> None:
+        self.code = code  # kept alive, so that its id stays its own
+        self.file, self.line, self.library = file, line, library
+        self.decision: Decision | None = None
+        self.tally = Tally()
+
+
+_UNKNOWN = ("", 0)
+
+
+class Ledger:
+    """Every call since it was opened, in bounded memory; any thread may add or ask.
+
+    Open one with ``profile()``.  ``print_report(ledger)``, ``ledger.to_json(path)`` and
+    ``ledger.to_html(path)`` may be called while it is open (up to now) or after; times are
+    ``perf_counter`` seconds.  ``title`` names the run on the page: the script and its arguments.
+    """
+
+    __slots__ = (
+        *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
+        *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
+        *("small", "_replaced"),
+    )
+
+    def __init__(self, title: str = "", opened: float | None = None) -> None:
+        self.title = title
+        self.opened = time.perf_counter() if opened is None else opened
+        self.closed: float | None = None
+        self.began = time.time()  # seconds since 1970, for the reader
+        self._pending: deque[tuple[Decision, float, float, _Site, int]] = deque()
+        self._lock = Lock()  # a signal handler may call in the middle of _fold
+        self._sites: dict[tuple[int, int], _Site] = {}  # by id of code, and instruction
+        self._elsewhere = _Site(None, *_UNKNOWN)
+        self._tallies: dict[tuple[str, str, str, str, str, int], Tally] = {}
+        self._longest: list[tuple[float, int, Call]] = []  # a heap of EVENTS
+        self._shortest_kept_s = -math.inf
+        self._kept = 0
+        self._covered_s = 0.0
+        self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
+        self._forgotten = -math.inf  # the end of the last interval that is no longer among them
+        self._until = -math.inf  # the end of the last of them
+        self.small: dict[tuple[str, int, int], SmallCalls] = {}  # by function, id of code, and instruction
+        self._replaced: list[SmallCalls] = []  # of another activation or policy
+
+    def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
+        """Record one call that ``frame`` made; the nearest frame outside LIBRARIES gets it."""
+        while frame is not None:
+            try:
+                site = self._sites[id(frame.f_code), frame.f_lasti]
+            except KeyError:
+                site = self._resolve(frame)
+            if not site.library:
+                break
+            frame = frame.f_back
+        else:
+            site = self._elsewhere
+        self._pending.append((decision, started, seconds, site, get_ident()))
+        if len(self._pending) >= FOLD:
+            self._fold()
+
+    def small_calls(
+        self, decision: Decision, frame: FrameType, activation: object, policy: object
+    ) -> SmallCalls | None:
+        """Where ``frame``, outside LIBRARIES, counts its small calls of one function; None where there is no room."""
+        key = decision.op, id(frame.f_code), frame.f_lasti
+        with self._lock:
+            if len(self.small) + len(self._replaced) >= SITES:
+                return None
+            if key in self.small:
+                self._replaced.append(self.small[key])
+            self.small[key] = new = SmallCalls(self._resolve(frame), decision, activation, policy)
+            return new
+
+    @uncounted
+    def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``function(*args, **kwargs)``, and what it took, as one of ``small``."""
+        started = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds = time.perf_counter() - started
+        with self._lock:
+            small.add(seconds)
+            if seconds > self._shortest_kept_s:
+                self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
+        return result
+
+    def _small_tallies(self) -> list[Tally]:
+        tallies = [small.tally() for small in (*self.small.values(), *self._replaced)]
+        return [t for t in tallies if t.calls]
+
+    def _fold(self) -> None:
+        """Add up what is pending: a lock for many calls costs less than one for each."""
+        with self._lock:
+            while True:
+                try:
+                    decision, started, seconds, site, thread = self._pending.popleft()
+                except IndexError:
+                    break
+                tally = site.tally if site.decision is decision else self._tally(decision, site)
+                tally.calls += 1
+                tally.timed += 1
+                tally.seconds += seconds
+                if seconds > tally.longest_s:
+                    tally.longest_s, tally.detail = seconds, decision.detail
+                if decision.device_s is not None:
+                    tally.price(decision, seconds)
+                if decision.launches:
+                    tally.launch(decision.launches)
+                ended = started + seconds
+                if started >= self._until:
+                    self._covered_s += seconds
+                    self._recent.append((started, ended))
+                    self._until = ended
+                else:
+                    self._overlap(started, ended)
+                if seconds > self._shortest_kept_s:
+                    self._keep(Call(decision, started, seconds, site.file, site.line, thread))
+            while len(self._recent) > OVERLAPS:
+                self._forgotten = self._recent.popleft()[1]
+
+    def _resolve(self, frame: FrameType) -> _Site:
+        code = frame.f_code
+        library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
+        site = _Site(code, code.co_filename, frame.f_lineno, library)
+        if len(self._sites) < SITES:  # else forgotten at once: code that is made in a loop must not pile up
+            self._sites[id(code), frame.f_lasti] = site
+        return site
+
+    def _tally(self, decision: Decision, site: _Site) -> Tally:
+        where = (site.file, site.line) if len(self._tallies) < SITES else _UNKNOWN
+        key = (decision.op, ran_on(decision), str(decision.reason), decision.machine, *where)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally(*key)
+        site.decision, site.tally = decision, tally
+        return tally
+
+    def _overlap(self, start: float, end: float) -> None:
+        """Count what [start, end] adds to the time covered: calls nest, and threads run at once."""
+        recent, later = self._recent, []
+        start = max(start, self._forgotten)  # nothing counts twice, at the price of gaps that no one remembers
+        if start >= end:
+            return
+        while recent and recent[-1][1] >= start:
+            first, last = recent.pop()
+            if first > end:  # of a thread that was faster to report
+                later.append((first, last))
+                continue
+            self._covered_s -= last - first
+            start, end = min(start, first), max(end, last)
+        self._covered_s += end - start
+        recent.extend([(start, end), *reversed(later)])
+        self._until = recent[-1][1]
+
+    def _keep(self, call: Call) -> None:
+        self._kept += 1
+        if len(self._longest) < EVENTS:
+            heapq.heappush(self._longest, (call.seconds, self._kept, call))
+        else:
+            heapq.heapreplace(self._longest, (call.seconds, self._kept, call))
+        if len(self._longest) == EVENTS:
+            self._shortest_kept_s = self._longest[0][0]
+
+    def absorb(self, inner: Ledger) -> None:
+        """Add what ``inner``, opened while this one was, has recorded."""
+        inner._fold()
+        with self._lock, inner._lock:
+            small = inner._small_tallies()
+            for tally in (*inner._tallies.values(), *small):
+                self._tallies.setdefault(tally.key, Tally(*tally.key)).absorb(tally)
+            for _, _, call in inner._longest:
+                if call.seconds > self._shortest_kept_s:
+                    self._keep(call)
+            self._covered_s += inner._covered_s + sum(t.seconds for t in small)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The EVENTS longest calls, in the order they began."""
+        self._fold()
+        with self._lock:
+            return sorted((call for _, _, call in self._longest), key=lambda call: call.started)
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """Everything recorded, added up per function, place, reason, machine and line of the program."""
+        self._fold()
+        with self._lock:
+            recorded = [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
+            return [*recorded, *self._small_tallies()]
+
+    def by_function(self) -> list[Tally]:
+        """One tally for each function, place and reason; longest measured time first."""
+        return merged(self.tallies, "op", "ran_on", "reason", "machine")
+
+    def by_line(self) -> list[Tally]:
+        """One tally for each line of the program, function, place and reason; longest measured time first."""
+        return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line")
+
+    def missed(self) -> list[Tally]:
+        """Lines whose host calls a device would have won by HYSTERESIS (modelled), largest gain first.
+
+        ``won`` counts those whose host time it beats as measured and as predicted; ``doubted`` those
+        that it beats only as measured: the host was disturbed, or its rates are wrong.
+        """
+        lines = (t for t in self.by_line() if t.won or t.doubted)
+        return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)
+
+    def regret(self) -> list[Tally]:
+        """Lines whose calls on the device path were slower than the host (predicted), largest loss first."""
+        return sorted((t for t in self.by_line() if t.lost), key=lambda t: t.lost_host_s - t.lost_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from opening to closing, or until now."""
+        return (time.perf_counter() if self.closed is None else self.closed) - self.opened
+
+    @property
+    def machine(self) -> str:
+        """What the modelled seconds are of; of several machines the one with most calls."""
+        named = [t for t in self.tallies if t.machine]
+        return max(merged(named, "machine"), key=lambda t: t.calls).machine if named else current_policy().machine
+
+    def what_if(self) -> WhatIf:
+        """This run without a device and with ``machine``.
+
+        Measured time outside accelerated functions stays as it is; that inside is scaled by the sum
+        over calls of min(host, device), where the device counts only when it wins by HYSTERESIS, over the
+        host's measured time and over the predicted one: trnpy decides by the latter.
+        """
+        tallies, elapsed_s = self.tallies, self.elapsed_s
+        small_s = sum(t.seconds for t in self._small_tallies())
+        covered_s = min(self._covered_s + small_s, max(elapsed_s, self._covered_s))  # small ones of threads may overlap
+        measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too
+        rest_s = max(elapsed_s - covered_s, 0.0)
+        taken = sum(t.calls for t in tallies if t.ran_on == DEVICE)
+        on_device_s = sum(t.seconds if t.ran_on == DEVICE else 0.0 if taken else t.won_device_s for t in tallies)
+        elsewhere = [t for t in tallies if not t.on_host]
+        return WhatIf(
+            machine=self.machine,
+            calls=sum(t.calls for t in tallies),
+            modelled=sum(t.modelled for t in tallies),
+            won=sum(t.won for t in tallies),
+            taken=taken,
+            elapsed_s=elapsed_s,
+            accelerated_s=covered_s,
+            host_s=rest_s + covered_s * sum(t.without_device_s for t in tallies) / measured_s,
+            # A device that took part has shown what it does: nothing is added to its clock.
+            device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
+            device_part_s=covered_s * on_device_s / measured_s,
+            host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
+        )
+
+    def __repr__(self) -> str:
+        return plain(self)
+
+    def _repr_html_(self) -> str:
+        from trnpy._report.page import frame
+
+        return frame(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole report in JSON's types; ``schema`` names the layout, all times are seconds."""
+        calls, what_if = self.calls, self.what_if()
+        return {
+            "schema": SCHEMA,
+            "title": self.title,
+            "host": machine_id(),
+            "began": self.began,
+            "elapsed_s": what_if.elapsed_s,
+            "what_if": {**asdict(what_if), "speedup": what_if.speedup, "sentence": str(what_if)},
+            "by_function": [asdict(t) for t in self.by_function()],
+            "by_line": [asdict(t) for t in self.by_line()],
+            "missed": [asdict(t) for t in self.missed()],
+            "regret": [asdict(t) for t in self.regret()],
+            "longest_calls": [{**asdict(c), "started": c.started - self.opened} for c in calls],
+            "calls_not_listed": what_if.calls - len(calls),
+        }
+
+    def to_json(self, target: str | os.PathLike[str] | IO[str]) -> None:
+        """Write ``to_dict()`` to a path (a reader sees the old file or the new one) or an open text file."""
+        text = json.dumps(self.to_dict(), indent=1) + "\n"
+        if isinstance(target, (str, os.PathLike)):
+            write(target, text)
+        else:
+            target.write(text)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained HTML page; a reader sees the old file or the new one."""
+        from trnpy._report.page import page
+
+        write(path, page(self))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Replace the file at ``path`` in one step; a new one only its owner can read, for it names files and lines."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe: nothing to replace
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return
+    target = os.path.realpath(path)  # through a link, not over it
+    temporary = f"{target}.{os.getpid()}.{get_ident()}"
+    try:
+        # Names of files may hold bytes that are no UTF-8: shown escaped rather than fatal.
+        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
+            if os.path.exists(target):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            file.write(text)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+class Process:
+    """The ledger of this process that records, all threads; None while nothing is recorded."""
+
+    ledger: Ledger | None = None
+    last: Ledger | None = None  # closed most recently
+    opened: tuple[Ledger, ...] = ()  # the last of which records
+    lock = Lock()  # a signal handler may open one
+
+
+@contextlib.contextmanager
+def profile(title: str = "") -> Iterator[Ledger]:
+    """Record every call made inside the block, in all threads; an enclosing ledger gets the calls too.
+
+    The runner keeps one open around the whole script, and when it ends, however it ends, calls
+    ``print_report``, ``to_json`` and ``to_html`` on it.
+
+    >>> with profile() as ledger:
+    ...     pass
+    >>> ledger.what_if().calls
+    0
+    """
+    Attention.asked = True
+    ledger = Ledger(title)
+    with Process.lock:
+        Process.opened += (ledger,)
+        Process.ledger = ledger
+    try:
+        yield ledger
+    finally:
+        with Process.lock:
+            _close(ledger)
+
+
+def _close(ledger: Ledger) -> None:
+    """Close ``ledger``; blocks of threads need not end in the order they began in."""
+    place = Process.opened.index(ledger)
+    before, after = Process.opened[:place], Process.opened[place + 1 :]
+    ledger.closed = time.perf_counter()
+    if before:  # before what follows is added, which is added to it as well when that is closed
+        before[-1].absorb(ledger)
+    for later in after:
+        ledger.absorb(later)
+    Process.opened = before + after
+    Process.ledger, Process.last = Process.opened[-1] if Process.opened else None, ledger
+
+
+def report() -> Ledger:
+    """The open ledger, else the one closed last, else an empty one; its repr is the table.
+
+    See ``Ledger`` for ``missed()``, ``regret()``, ``what_if()``, ``to_json`` and ``to_html``.
+    """
+    ledger = Process.ledger or Process.last
+    if ledger is None:
+        ledger = Ledger()
+        ledger.closed = ledger.opened
+    return ledger
+
+
+def print_report(ledger: Ledger, file: IO[str] | None = None) -> None:
+    """Print the tables to ``file`` (standard error): by rich where it is installed, else as plain text."""
+    show(ledger, sys.stderr if file is None else file)

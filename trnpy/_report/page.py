@@ -1,0 +1,397 @@
+"""The report as one HTML page: no external file, light and dark, legible without scripts."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trnpy._nki.hardware import MACHINES
+from trnpy._report.style import SCRIPT, STYLE
+from trnpy._report.tally import DEVICE, Call, Tally, merged, ran_on, wins
+from trnpy._report.text import (
+    NONE,
+    device_sentences,
+    doubts,
+    duration,
+    estimates,
+    place,
+    quantity,
+    several,
+    took,
+    where,
+)
+from trnpy._settings.host_rates import machine_id
+
+if TYPE_CHECKING:
+    from trnpy._report.ledger import Ledger, WhatIf
+
+ROWS = 300  # lines of the program in the table: what a browser sorts at once and a person scrolls
+LANE = 40  # pixels: as the style sheet's
+LANES = 6  # threads with a lane of their own; the others share the last
+TICKS = 8  # at most, on the time axis
+THINNEST = 0.8  # thousandths of the time axis, about a pixel: a shorter call is drawn so wide, but low
+TICK = 7  # pixels: how low
+
+MEANING = {
+    "faster": "the model says the device is faster, transfers included",
+    "forced": "sent down the device path because the policy says so",
+    "route": "another way on the host gives the same result sooner",
+    "small": "launching a kernel alone would take longer",
+    "memory_bound": "moving the operands to the device and back would take longer",
+    "slower": "the engines of the device would take longer",
+    "dtype": "no device path for this type of numbers",
+    "layout": "no device path for this shape or memory layout",
+    "param": "no device path for this option",
+    "value": "values that need the host: not finite, singular, or not positive definite",
+    "subclass": "not exactly a numpy.ndarray",
+    "excluded_caller": "called from inside NumPy or SciPy",
+    "no_device": "this machine has no device; the what-if says what one would do",
+    "not_compiled": "compiling the kernel for this shape would take longer",
+    "oom": "the device ran out of memory",
+    "policy": "a setting keeps it on the host",
+    "accuracy": "the device's result was not accurate enough, and was computed again",
+    "error": "the device failed, and the host computed the result",
+}
+
+
+LEGEND = (
+    '<p class="legend"><span><i class="other"></i>outside accelerated functions</span>'
+    '<span><i class="host"></i>accelerated functions on the host</span><span><i class="device"></i>on the device</span>'
+    '<span><i class="host hatched half"></i><i class="device hatched half"></i>predicted or modelled, not measured'
+    "</span></p>"
+)
+HATCH = (
+    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="6" height="6" class="d2"/><rect width="3" height="6" class="d1"/></pattern></defs>'
+)
+PALE = "<p>Pale: other calls, too small or of a kind that no device is considered for; they have no modelled time.</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a bar; ``look`` is a class of the style sheet, where hatching means: not measured."""
+
+    look: str
+    seconds: float
+    says: str
+
+
+def bar(parts: Iterable[Part], full_s: float) -> str:
+    """Stretches side by side, ``full_s`` being the whole width."""
+    drawn = (
+        f'<i class="{p.look}" style="width:{100 * p.seconds / full_s:.3f}%" title="{html.escape(p.says)}"></i>'
+        for p in parts
+        if p.seconds > 0 and full_s > 0
+    )
+    return f'<div class="bar">{"".join(drawn)}</div>'
+
+
+def headline(w: WhatIf) -> str:
+    """The what-if in a handful of words; the sentence below it has the figures."""
+    if not w.calls:
+        return "No accelerated function was called"
+    if w.taken:
+        faster = f"made this run <em>{w.speedup:.2g}&times;</em>" if w.worthwhile else "did not make this run"
+        return f"The {w.machine} {faster} faster <small>host {w.host_basis}</small>"
+    if not w.won or not w.worthwhile:
+        return f"A {w.machine} would not make this run {'noticeably ' * bool(w.won)}faster <small>modelled</small>"
+    return f"A {w.machine} would make this run <em>{w.speedup:.2g}&times;</em> faster <small>modelled</small>"
+
+
+def lead(w: WhatIf) -> str:
+    """The rest of the what-if's sentence, which the headline begins."""
+    verdict, _, rest = str(w).partition(": ")
+    said = rest or verdict
+    return html.escape(f"{said[:1].upper()}{said[1:]}.")
+
+
+def comparison(w: WhatIf) -> str:
+    """The run without and with the machine, as two bars of the same scale."""
+    rest_s = max(w.elapsed_s - w.accelerated_s, 0.0)
+    rest = Part("other", rest_s, f"outside accelerated functions: {duration(rest_s)} (measured)")
+    host_look = "host" if w.host_basis == "measured" else "host hatched"
+    alone_s, kept_s = w.host_s - rest_s, max(w.device_s - rest_s - w.device_part_s, 0.0)
+    basis = "measured" if w.taken else "modelled"
+    alone = Part(host_look, alone_s, f"accelerated functions on the host: {duration(alone_s)} ({w.host_basis})")
+    kept = Part(host_look if not w.taken else "host", kept_s, f"staying on the host: {duration(kept_s)}")
+    device = Part(
+        "device" if w.taken else "device hatched",
+        w.device_part_s,
+        f"on the {w.machine}: {duration(w.device_part_s)} ({basis})",
+    )
+    full_s = max(w.host_s, w.device_s)
+    rows = (
+        ("on the host alone", [rest, alone], w.host_s, w.host_basis),
+        (f"with the {w.machine}" if w.taken else f"with a {w.machine}", [rest, kept, device], w.device_s, basis),
+    )
+    return "".join(
+        f'<div class="row"><span class="name">{name}</span>{bar(parts, full_s)}'
+        f'<span class="value"><b>{duration(seconds)}</b> {how}</span></div>'
+        for name, parts, seconds, how in rows
+    )
+
+
+def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
+    """Four figures that say how much of the run this page is about."""
+    share = w.accelerated_s / w.elapsed_s if w.elapsed_s else 0.0
+    figures = (
+        (duration(w.elapsed_s), "run time, measured"),
+        (f"{share:.0%}", "of it in accelerated functions, measured"),
+        (f"{w.calls:,}", f"calls of {several(len({t.op for t in tallies}), 'function')}"),
+        (f"{w.taken:,}", f"calls the {w.machine} took")
+        if w.taken
+        else (f"{w.won:,}", f"calls a {w.machine} would take, modelled"),
+    )
+    return "".join(f"<div><dd>{value}</dd><dt>{says}</dt></div>" for value, says in figures)
+
+
+def functions(ledger: Ledger) -> str:
+    """For each function a bar of host time over a bar of device time, all of one scale."""
+    machine = ledger.machine
+    groups: dict[str, list[Tally]] = {}
+    for t in ledger.by_function():
+        groups.setdefault(t.op, []).append(t)
+    drawn: list[tuple[str, list[Part], list[Part], list[Tally]]] = []
+    for op, ours in groups.items():
+        priced = [t for t in ours if t.modelled]
+        measured_s = sum(t.seconds for t in priced if t.on_host)
+        predicted_s = sum(t.host_s for t in priced if not t.on_host)
+        other_s = sum(t.seconds for t in ours if not t.modelled)
+        took_s = sum(t.seconds for t in priced if t.ran_on == DEVICE)
+        modelled_s = sum(t.device_s for t in priced if t.ran_on != DEVICE)
+        host = [
+            Part("host", measured_s, f"host: {duration(measured_s)} (measured)"),
+            Part("host hatched", predicted_s, f"host: {duration(predicted_s)} (predicted)"),
+            Part("unpriced", other_s, f"host, calls without a device path: {duration(other_s)} (measured)"),
+        ]
+        device = [
+            Part("device", took_s, f"{machine}: {duration(took_s)} (measured)"),
+            Part("device hatched", modelled_s, f"{machine}: {duration(modelled_s)} (modelled)"),
+        ]
+        drawn.append((op, host, device, ours))
+    full_s = max(sum(p.seconds for p in parts) for _, host, device, _ in drawn for parts in (host, device))
+    drawn.sort(key=lambda d: -sum(p.seconds for p in d[1]))
+    return "".join(_function(op, host, device, ours, machine, full_s) for op, host, device, ours in drawn)
+
+
+def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], machine: str, full_s: float) -> str:
+    def label(parts: list[Part], words: tuple[str, ...]) -> str:
+        shown = [f"<b>{duration(p.seconds)}</b> {word}" for p, word in zip(parts, words, strict=True) if p.seconds > 0]
+        return " + ".join(shown) or "not modelled"
+
+    gain_s, won, calls = sum(t.gain_s for t in ours), sum(t.won for t in ours), sum(t.calls for t in ours)
+    doubted = sum(t.doubted for t in ours)
+    taken = sum(t.calls for t in ours if t.ran_on == DEVICE)
+    note = several(calls, "call")
+    if taken:
+        note += f", {taken:,} on the {machine}"
+    if won:
+        note += f" &middot; {won:,} would gain <b>{duration(gain_s)}</b> on a {machine}, modelled"
+    if doubted:
+        note += f" &middot; {doubted:,} in doubt: this host took longer than predicted"
+    if not (won or taken or doubted):
+        note += " &middot; all best on the host" + ", modelled" * any(t.modelled for t in ours)
+    return (
+        f'<div class="function"><h3>{html.escape(op)} <small>{note}</small></h3>'
+        f'<div class="row"><span class="name">host</span>{bar(host, full_s)}'
+        f'<span class="value">{label(host, ("measured", "predicted", "other"))}</span></div>'
+        f'<div class="row"><span class="name">{machine}</span>{bar(device, full_s)}'
+        f'<span class="value">{label(device, ("measured", "modelled"))}</span></div></div>'
+    )
+
+
+def ticks(elapsed_s: float) -> list[float]:
+    """Round times from 0, at most TICKS of them, up to ``elapsed_s``."""
+    step = 1e-6
+    while elapsed_s / step > TICKS:
+        step *= 2.5 if f"{step:e}".startswith("2") else 2
+    return [i * step for i in range(int(0.9 * elapsed_s / step) + 1)]  # the last needs room
+
+
+def tick(seconds: float) -> str:
+    """A round time without zeros that say nothing: 5 s, 2.5 ms."""
+    value, _, unit = duration(seconds).partition(" ")
+    return f"{value.rstrip('0').rstrip('.') if '.' in value else value} {unit}"
+
+
+def timeline(ledger: Ledger) -> str:
+    """Calls as they went: a lane for each thread's host time, and one for the device.
+
+    The device lane has the calls a device took, else those it would win, at the time they began.
+    """
+    calls, elapsed_s, machine = ledger.calls, ledger.elapsed_s, ledger.machine
+    if not calls or elapsed_s <= 0:
+        return ""
+    threads = list(dict.fromkeys(c.thread for c in calls))
+    lanes = {thread: min(i, LANES - 1) for i, thread in enumerate(threads)}
+    count = min(len(threads), LANES)
+    taken = any(ran_on(c.decision) == DEVICE for c in calls)
+    start = ledger.opened
+    host = [
+        _rect(c, start, elapsed_s, lanes[c.thread], c.seconds, "host") for c in calls if ran_on(c.decision) != DEVICE
+    ]
+    if taken:
+        on_device = [(c, c.seconds, "device") for c in calls if ran_on(c.decision) == DEVICE]
+    else:
+        on_device = [(c, c.decision.device_s or 0.0, "modelled") for c in calls if wins(c)]
+    device = "".join(_rect(c, start, elapsed_s, count, seconds, look) for c, seconds, look in on_device)
+    names = [f"host{f', thread {i + 1}' if count > 1 else ''}" for i in range(count)]
+    names.append(f"{machine}, {'measured' if taken else 'modelled'}")
+    marks = "".join(f'<span style="left:{100 * t / elapsed_s:.2f}%">{tick(t)}</span>' for t in ticks(elapsed_s))
+    height = LANE * (count + 1)
+    empty = "" if "<rect" in device else f'<span class="empty">no call would be faster on a {machine} (modelled)</span>'
+    return (
+        f'<div class="timeline"><div class="lanes">{"".join(f"<span>{n}</span>" for n in names)}</div>'
+        f'<div class="track"><svg viewBox="0 0 1000 {height}" style="height:{height}px" preserveAspectRatio="none" '
+        f'role="img" aria-label="When calls ran; the table by line has the figures">'
+        f"{HATCH}{''.join(host)}{device}</svg>{empty}"
+        f'<div class="ticks">{marks}</div></div></div>'
+    )
+
+
+def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float, look: str) -> str:
+    d, start = call.decision, call.started - opened
+    says = (
+        f"{d.op} at {place(call.file, call.line)}\n"
+        f"{duration(call.seconds)} measured, {duration(start)} after the start\n"
+        f"{ran_on(d)}: {d.reason}: {d.detail}"
+    )
+    if look == "modelled":
+        says += f"\n{duration(seconds)} on a {d.machine}, modelled"
+    width = 1000 * seconds / elapsed_s
+    height = LANE - 8 if width >= THINNEST else TICK
+    return (
+        f'<rect class="{look}" x="{1000 * start / elapsed_s:.2f}" y="{LANE * (lane + 1) - 4 - height}" '
+        f'width="{max(width, THINNEST):.2f}" height="{height}"><title>{html.escape(says)}</title></rect>'
+    )
+
+
+def caption(ledger: Ledger) -> str:
+    """What the timeline leaves out, and what it does not draw to scale."""
+    calls, tallies = ledger.calls, ledger.tallies
+    count, total_s = sum(t.calls for t in tallies), sum(t.seconds for t in tallies)
+    said = []
+    if count > len(calls) and total_s:
+        share = sum(c.seconds for c in calls) / total_s
+        said.append(f"The {several(len(calls), 'longest call')} of {count:,}: {share:.1%} of the time of all.")
+    if any(1000 * c.seconds < THINNEST * ledger.elapsed_s for c in calls):
+        said.append("Low ticks are calls too short to draw to scale.")
+    return f"<p>{' '.join(said)}</p>" if said else ""
+
+
+def lines_table(ledger: Ledger) -> str:
+    """The table by line of the program: sorted by time, and by any column where scripts run."""
+    lines = ledger.by_line()
+    longest_s = max(t.seconds for t in lines)
+    rough = "<br>uncalibrated" * any(t.uncalibrated for t in lines)
+    heads = (
+        *("line", "function", "ran on", "why", "calls", "measured", f"host<br>predicted{rough}"),
+        *(f"{ledger.machine}<br>modelled", "gain<br>modelled", "moved", "work"),
+    )
+    head = "".join(f'<th scope="col"{" class=n" if i > 3 else ""}>{h}</th>' for i, h in enumerate(heads))
+    labels = [h.replace("<br>", ", ") for h in heads]
+    body = "".join(_line(t, labels, longest_s, ledger.machine) for t in lines[:ROWS])
+    table = f'<table class="sortable" id="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    more = f"<p>The {ROWS} longest of {len(lines):,}; the JSON report has them all.</p>" if len(lines) > ROWS else ""
+    return f'<div class="scroll">{table}</div>{more}'
+
+
+def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
+    folder, _, name = place(t.file, t.line).rpartition("/")
+    above = f"<span>{html.escape(folder)}/</span>" if folder else ""
+    name = "<wbr>:".join(html.escape(name).rsplit(":", 1))  # where a long name may break
+    figures = (
+        (t.calls, f"{t.calls:,}"),
+        (t.seconds, took(t)),
+        (t.host_s, duration(t.host_s) if t.modelled else NONE),
+        (t.device_s, duration(t.device_s) if t.modelled else NONE),
+        (t.gain_s, duration(t.gain_s) if t.won else NONE),
+        (t.moved_bytes, quantity(t.moved_bytes, "B") if t.modelled else NONE),
+        (t.flops, quantity(t.flops, "flop") if t.modelled else NONE),
+    )
+    cells = [
+        f'<td class="where" title="{html.escape(t.file)}:{t.line}">{above}<b>{name}</b></td>',
+        f'<td data-k="{labels[1]}"><code>{html.escape(t.op)}</code></td>',
+        f'<td data-k="{labels[2]}">{html.escape(where(t, machine))}</td>',
+        f'<td data-k="{labels[3]}" class="why"><b>{t.reason}</b> <span>{html.escape(t.detail)}</span></td>',
+    ]
+    for label, (value, text) in zip(labels[4:], figures, strict=True):
+        if label == "measured" and longest_s:
+            text += f'<i class="share" style="width:{100 * t.seconds / longest_s:.1f}%"></i>'
+        cells.append(f'<td class="n" data-k="{label}" data-v="{value!r}">{text}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def reasons(ledger: Ledger) -> str:
+    """What the reason codes of this run mean, and how many calls each one had."""
+    rows = "".join(
+        f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
+        f'<td data-k="for example">{html.escape(t.detail)}</td>'
+        f'<td class="n" data-k="calls">{t.calls:,}</td><td class="n" data-k="measured">{took(t)}</td></tr>'
+        for t in merged(ledger.tallies, "reason")
+    )
+    heads = "".join(f"<th>{h}</th>" for h in ("code", "means", "for example"))
+    heads += '<th class="n">calls</th><th class="n">measured</th>'
+    return f'<div class="scroll"><table id="reasons"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def honesty(ledger: Ledger) -> str:
+    """Where the modelled and predicted figures come from."""
+    m, tallies = MACHINES[ledger.machine], ledger.tallies
+    rough = (
+        " Host rates are <b>uncalibrated</b>: predictions rest on defaults until "
+        "<code>python -m trnpy calibrate</code> has measured them."
+    ) * any(t.uncalibrated for t in tallies)
+    some = f" (T{estimates(tallies)[1:]}.)" if any(t.timed < t.calls for t in tallies) else ""
+    return (
+        f"<p><b>Measured</b> is what the clock said.{some} <b>Predicted</b> is the host, from its rates.{rough} "
+        f"<b>Modelled</b> is one NeuronCore of a {m.name}, from published figures: {quantity(m.launch_s, 's')} "
+        f"a launch, {quantity(m.link_bytes_per_s, 'B')}/s to the device and {quantity(m.unlink_bytes_per_s, 'B')}/s "
+        f"back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, and at its peak "
+        f"{quantity(m.float64_flops_per_s, 'flop')}/s of products with float64 accuracy. "
+        f"No measurement on a {m.name} stands behind the model. In every chart, hatched means: not measured.</p>"
+    )
+
+
+def page(ledger: Ledger) -> str:
+    """The whole document."""
+    w = ledger.what_if()
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(ledger.began))
+    title = html.escape(ledger.title or "trnpy report")
+    sections = [
+        f'<header><p class="title"><b>trnpy report</b> {title} &middot; {began}<br>{html.escape(machine_id())}</p>'
+        f"<h1>{headline(w)}</h1><p class='lead'>{lead(w)}</p></header>"
+    ]
+    if w.calls:
+        sections += [
+            f'<section class="whatif">{comparison(w)}{LEGEND}'
+            f'<dl class="facts">{facts(w, ledger.tallies)}</dl></section>',
+            *(
+                f'<p class="notice">{html.escape(s)}</p>'
+                for s in [*doubts(ledger.tallies, w), *device_sentences(ledger.tallies)]
+            ),
+            f"<section><h2>Host against {ledger.machine}, by function</h2>{PALE}{functions(ledger)}</section>",
+            f"<section><h2>When it ran</h2>{timeline(ledger)}{caption(ledger)}</section>",
+            f"<section><h2>By line of the program</h2>{lines_table(ledger)}</section>",
+            f"<section><h2>Why calls ran where they did</h2>{reasons(ledger)}</section>",
+        ]
+    sections.append(f"<footer>{honesty(ledger)}</footer>")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+        f"<style>{STYLE}</style></head>\n<body><main>\n{chr(10).join(sections)}\n</main>\n"
+        f"<script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def frame(ledger: Ledger) -> str:
+    """The page for a notebook, in a frame of its own so that its style stays inside."""
+    return (
+        f'<iframe srcdoc="{html.escape(page(ledger))}" sandbox="allow-scripts" title="trnpy report" '
+        'style="width:100%;height:720px;border:0"></iframe>'
+    )

@@ -1,0 +1,296 @@
+"""The report as text: its sentences and tables, printed plainly or by rich with the same content."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Literal
+
+from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged
+
+if TYPE_CHECKING:
+    from trnpy._report.ledger import Ledger, WhatIf
+
+LINES = 12  # of the program in the text; JSON has them all
+NONE = "-"  # a figure that nobody has
+NOTICEABLE = 0.01  # of the run time: gains below it drown in the noise of any clock
+WIDE = 10_000  # columns of a file: no end
+GAP = "  "
+PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits with an SI prefix: 1.23 GB, 45.6 Gflop, 789 µs."""
+    powers = [p for p in PREFIXES if (p <= 0 if unit == "s" else p >= 0)]
+    # 999.6 rounds to 1000, which is 1.00 of the next prefix.
+    power = next((p for p in powers if abs(value) >= 0.9995 * 10.0**p), powers[-1])
+    scaled = value / 10.0**power
+    decimals = 0 if scaled >= 99.95 or (power == 0 and unit != "s") or not value else 1 if scaled >= 9.995 else 2
+    return f"{scaled:.{decimals}f} {PREFIXES[power] if value else ''}{unit}"
+
+
+def duration(seconds: float) -> str:
+    """12.3 s, 4.56 ms, 789 µs; 3 min 20 s; 1 h 05 min."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return quantity(seconds, "s")
+
+
+def took(t: Tally) -> str:
+    """What its calls took; with ~ where not all were timed."""
+    return ("~" if t.timed < t.calls else "") + duration(t.seconds)
+
+
+def estimates(tallies: list[Tally]) -> str:
+    """Which times are not those of each call."""
+    timed, calls = (sum(getattr(t, name) for t in tallies) for name in ("timed", "calls"))
+    return (
+        f"times with ~ are estimated: every {STRIDE}th small call of a line is timed, "
+        f"and {timed:,} of all {calls:,} calls were"
+    )
+
+
+def several(count: int, noun: str) -> str:
+    """1 call, 1,234 calls."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def place(file: str, line: int) -> str:
+    """``file:line``, short: without the working directory, the directory of sys.path or the site-packages above it."""
+    if not file:
+        return "(other places)"
+    roots = [os.path.join(os.path.abspath(p), "") for p in (os.getcwd(), *sys.path)]
+    root = max((r for r in roots if file.startswith(r)), key=len, default="")
+    return f"{file.removeprefix(root).rpartition('/site-packages/')[2]}:{line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text; columns after the first ``left`` ones are numbers, set right."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    left: int
+
+
+def sentences(ledger: Ledger) -> list[str]:
+    """What to know before the tables: the share of the run, the what-if, what a device did, what went wrong."""
+    what_if, tallies = ledger.what_if(), ledger.tallies
+    share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
+    if not what_if.calls:
+        return [
+            "nothing was recorded: run python -m trnpy script.py, "
+            "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
+        ]
+    functions = several(len({t.op for t in tallies}), "accelerated function")
+    said = [
+        f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
+        f"{several(what_if.calls, 'call')} of {functions} (measured)",
+        str(what_if),
+        *doubts(tallies, what_if),
+        *device_sentences(tallies),
+    ]
+    if any(t.timed < t.calls for t in tallies):
+        said.append(estimates(tallies))
+    if any(t.uncalibrated for t in tallies):
+        said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
+    return said
+
+
+def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
+    """What to hold against a what-if: a host that was much slower than predicted."""
+    if what_if.taken:
+        return []  # nothing is imagined then
+
+    def total(name: str) -> float:
+        return float(sum(getattr(t, name) for t in tallies))
+
+    said, noticeable_s, mark = [], NOTICEABLE * what_if.elapsed_s, f"predicted{uncalibrated(tallies)}"
+    if total("won_s") - total("won_host_s") > max(noticeable_s, total("gain_s") / 2):
+        said.append(
+            f"most of this gain is a host slower than it should be: {duration(total('won_s'))} (measured) "
+            f"instead of {duration(total('won_host_s'))} ({mark})"
+        )
+    if total("doubted_s") - total("doubted_device_s") > noticeable_s:
+        said.append(
+            f"not in this what-if: {several(round(total('doubted')), 'call')} that took {duration(total('doubted_s'))} "
+            f"(measured) instead of {duration(total('doubted_host_s'))} ({mark}); "
+            f"on the {what_if.machine} {duration(total('doubted_device_s'))} (modelled)"
+        )
+    if said:
+        said.append(
+            "the host was busy, or its rates are wrong: run again when it is idle, after python -m trnpy calibrate"
+        )
+    return said
+
+
+def device_sentences(tallies: list[Tally]) -> list[str]:
+    """What devices, doubles of them and other routes did; and what went wrong."""
+    said = []
+    for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
+        ours = [t for t in tallies if t.ran_on == engine]
+        calls, took_s, host_s = (sum(getattr(t, name) for t in ours) for name in ("calls", "seconds", "host_s"))
+        said.append(
+            f"{engine}: {several(calls, 'call')} took {duration(took_s)} (measured), "
+            f"the host would have needed {duration(host_s)} (predicted{uncalibrated(ours)})"
+        )
+        launches = merged(ours)[0].launches
+        if launches:
+            counts = ", ".join(f"{kernel} {count:,}" for kernel, count in sorted(launches.items()))
+            said.append(f"{engine}: launches by kernel: {counts}")
+        if lost := sum(t.lost for t in ours):
+            loss_s = sum(t.lost_s - t.lost_host_s for t in ours)
+            said.append(
+                f"{engine}: {several(lost, 'call')} took {duration(loss_s)} longer than on the host (predicted)"
+            )
+    for t in merged((t for t in tallies if t.ran_on.startswith(ROUTED)), "op", "ran_on"):
+        said.append(f"{t.op} {t.ran_on}: {several(t.calls, 'call')}, {duration(t.seconds)} (measured), {t.detail}")
+    for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
+        calls = f"{several(t.calls, 'call')} at {place(t.file, t.line)}"
+        said.append(f"{t.op} fell back to the host in {calls}: {t.reason}: {t.detail}")
+    return said
+
+
+def uncalibrated(tallies: list[Tally]) -> str:
+    return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
+
+
+def where(t: Tally, machine: str) -> str:
+    """Where calls ran; with the machine their modelled seconds are of, when it is not ``machine``."""
+    return t.ran_on if t.machine in ("", machine) else f"{t.ran_on}, for {t.machine}"
+
+
+def figures(t: Tally) -> tuple[str, ...]:
+    """Calls; seconds measured, predicted and modelled; the modelled gain; bytes and flops."""
+    if not t.modelled:
+        return f"{t.calls:,}", took(t), *(NONE,) * 5
+    gain = duration(t.gain_s) if t.won else NONE
+    work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
+    return f"{t.calls:,}", took(t), duration(t.host_s), duration(t.device_s), gain, *work
+
+
+def tables(ledger: Ledger) -> list[Table]:
+    """By function, and by line of the program."""
+    functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
+    if not functions:
+        return []
+    mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
+    header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
+    total_s: dict[str, float] = {}
+    for t in functions:
+        total_s[t.op] = total_s.get(t.op, 0.0) + t.seconds
+    functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
+    of_functions = [(t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in functions]
+    of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in lines[:LINES]]
+    title = f"by line, the {LINES} longest of {len(lines):,}" if len(lines) > LINES else "by line"
+    return [
+        Table("by function", ("function", "ran on: why", *header), of_functions, 2),
+        Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
+    ]
+
+
+def examples(ledger: Ledger) -> list[str]:
+    """For each reason the sentence that its longest call gave."""
+    longest: dict[str, Tally] = {}
+    for t in ledger.tallies:
+        if t.detail and (t.reason not in longest or t.longest_s > longest[t.reason].longest_s):
+            longest[t.reason] = t
+    shown = sorted(longest.values(), key=lambda t: t.reason)
+    return [f"{t.reason}, for example {t.op} at {place(t.file, t.line)}: {' '.join(t.detail.split())}" for t in shown]
+
+
+def width(table: Table) -> list[int]:
+    """Characters that each column takes."""
+    columns = zip(*(table.header, *table.rows), strict=True)
+    return [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
+
+
+def fits(table: Table, columns: int) -> bool:
+    return sum(width(table)) + len(GAP) * (len(table.header) - 1) <= columns
+
+
+def stacked(table: Table, joint: str) -> Table:
+    """The same with its text in one column: the first cell, and below it the others with a ``joint``."""
+
+    def stack(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return f"{cells[0]}\n{GAP}{joint.join(cells[1 : table.left])}", *cells[table.left :]
+
+    return Table(table.title, stack(table.header), [stack(row) for row in table.rows], 1)
+
+
+def without(table: Table, names: tuple[str, ...]) -> Table:
+    """The same without some columns, which the title then names."""
+    keep = [i for i, head in enumerate(table.header) if head.split("\n")[0] not in names]
+
+    def kept(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(cells[i] for i in keep)
+
+    title = f"{table.title} (left out: {', '.join(names)})"
+    return Table(title, kept(table.header), [kept(row) for row in table.rows], table.left)
+
+
+def fitted(table: Table, columns: int) -> Table:
+    """``table`` for a terminal of that many columns: whole, or what is needed most."""
+    flat, deep = stacked(table, ", "), stacked(table, f"\n{GAP}")
+    rare, spare = ("moved", "work"), ("host", "moved", "work")
+    choices = [table, without(table, rare), flat, without(flat, rare), without(deep, rare), without(deep, spare)]
+    return next((choice for choice in choices if fits(choice, columns)), choices[-1])
+
+
+def plain(ledger: Ledger, columns: int = WIDE) -> str:
+    """Sentences and aligned tables."""
+    out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
+    for table in tables(ledger):
+        shown = fitted(table, columns)
+        out += ["", shown.title]
+        for row in (shown.header, *shown.rows):
+            out += _aligned(row, width(shown), shown.left)
+    return "\n".join([*out, *[""][: len(out) > 1], *examples(ledger)])
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
+    """The lines of one row: text left, numbers right, all at the bottom."""
+    split = [cell.split("\n") for cell in cells]
+    height = max(map(len, split))
+    padded = [
+        [line.ljust(w) if i < left else line.rjust(w) for line in [""] * (height - len(lines)) + lines]
+        for i, (lines, w) in enumerate(zip(split, widths, strict=True))
+    ]
+    return [GAP.join(parts).rstrip() for parts in zip(*padded, strict=True)]
+
+
+def show(ledger: Ledger, file: IO[str]) -> None:
+    """Print the report to ``file``; a terminal gets what fits its width, by rich where that is installed."""
+    # A file is as wide as its longest line; only a terminal has an edge to wrap at, and colours.
+    columns = WIDE
+    if file.isatty():
+        import shutil
+
+        columns = shutil.get_terminal_size().columns
+    if not file.isatty() or importlib.util.find_spec("rich") is None:
+        print(plain(ledger, columns), file=file)
+        return
+    import rich.console
+    import rich.table
+    import rich.text
+
+    console = rich.console.Console(file=file, width=columns, highlight=False, markup=False)
+    for sentence in sentences(ledger):
+        console.print(rich.text.Text.assemble(("trnpy: ", "bold"), sentence))
+    for table in tables(ledger):
+        shown = fitted(table, columns)
+        grid = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False)
+        for i, head in enumerate(shown.header):
+            right = i >= shown.left
+            justify: Literal["right", "left"] = "right" if right else "left"
+            heading = rich.text.Text(head, style="dim")
+            grid.add_column(heading, justify=justify, no_wrap=right, overflow="fold", vertical="bottom")
+        for row in shown.rows:
+            grid.add_row(*map(rich.text.Text, row))
+        console.print("", rich.text.Text(shown.title, style="bold"), grid, sep="\n")
+    console.print(*(rich.text.Text(example, style="dim") for example in ["", *examples(ledger)]), sep="\n")

@@ -1,0 +1,197 @@
+"""Settings: read once from TRNPY_* variables, changed for a block with ``policy(...)``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from trnpy._base.blocks import Blocks
+from trnpy._nki.hardware import GIB, MACHINES
+
+REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", called as in other libraries for Trainium
+HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "device": ("auto", "neuron", "simulator", "null", "none"),
+    "machine": tuple(MACHINES),
+    "precision": ("matched", "fp32", "bf16"),
+    "fallback": ("warn", "raise", "log"),
+    "method": ("auto", "divide", "jacobi", "start"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Where calls may go and what they must satisfy; every field is also ``TRNPY_<NAME>``.
+
+    device          auto (a Neuron device, else the host), neuron (or a clear error), simulator,
+                    null (host results, decisions and times as if on ``machine``), none
+    machine         trn1, trn2 or trn3: what the null device and the what-if report model
+    force           send every supported call down the device path however small, on the engine at hand
+    precision       matched (as good as LAPACK in the input's dtype), or fp32, bf16 by name
+    method          of functions that have several: auto (the fastest by the model); of eigh and what rests on it
+                    divide (divide and conquer in float32), jacobi (block Jacobi in float32, of real
+                    matrices) or start (LAPACK's in float32): where the refinement to float64 starts
+    fallback        warn (host result, one NkiFallbackWarning per call site), raise, or log (report only)
+    min_flops       calls below this many flops stay on the host
+    verify          fraction of device calls that are repeated on the host and compared
+    device_memory   what trnpy may use: a fraction of the device's memory up to 1, or bytes above it
+    time_limit      seconds after which a device call counts as hung
+    """
+
+    device: str = "auto"
+    machine: str = "trn2"
+    force: bool = False
+    precision: str = "matched"
+    method: str = "auto"
+    fallback: str = "warn"
+    min_flops: float = 0.0
+    verify: float = 0.0
+    device_memory: float = 0.8
+    time_limit: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
+        if not isinstance(self.force, bool):
+            raise TypeError(f"force={self.force!r}: expected True or False")
+        for name, low, high in (
+            ("min_flops", 0, None),
+            ("verify", 0, 1),
+            ("device_memory", 0, None),
+            ("time_limit", 0, None),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{name}={value!r}: expected a number")
+            if not value >= low or (high is not None and value > high):
+                raise ValueError(
+                    f"{name}={value!r}: expected a number from {low}{f' to {high}' if high else ' upward'}"
+                )
+
+
+def _parse(name: str, text: str) -> Any:
+    """The value of field ``name`` as written in an environment variable; ValueError or TypeError for none of its."""
+    value = _value(name, text)
+    Policy(**{name: value})
+    return value
+
+
+def _value(name: str, text: str) -> Any:
+    if name == "force":
+        return _switch(text)
+    if name == "device_memory":
+        for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):
+            if text.endswith(suffix):
+                return _number(text.removesuffix(suffix), "a fraction, a percentage, MiB, GiB or bytes") * factor
+    return text if name in CHOICES else _number(text, "a number")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected {expected}") from None
+
+
+def _variable(environ: Mapping[str, str], key: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(environ[key].strip())
+    except (ValueError, TypeError) as why:
+        raise ValueError(f"environment variable {key}={environ[key]!r}: {why}") from None
+
+
+def from_environment(environ: Mapping[str, str]) -> Policy:
+    """The policy that TRNPY_* variables describe; unset ones keep their defaults."""
+    values: dict[str, Any] = {}
+    for f in fields(Policy):
+        key = f"TRNPY_{f.name.upper()}"
+        if key in environ:
+            values[f.name] = _variable(environ, key, functools.partial(_parse, f.name))
+    if REQUIRE in environ and _variable(environ, REQUIRE, _switch):
+        values["fallback"] = "raise"
+    return Policy(**values)
+
+
+class Process:
+    """The policy of threads that set none of their own; None until first asked for."""
+
+    policy: Policy | None = None
+
+
+class Attention:
+    """Whether anything in this process ever asked trnpy for more than it does by itself: what a call looks at first.
+
+    A context lives on in the tasks that were started inside it, so this is never taken back.
+    """
+
+    asked = False
+    # Whether any thread or task ever had a policy, an engine or a trace of its own: not taken back either.
+    apart = False
+
+
+_blocks: Blocks[Policy] = Blocks("trnpy_policy")
+_own = _blocks.value
+
+
+def current_policy() -> Policy:
+    """The policy in force here: of the innermost ``with policy(...)``, else of the process."""
+    return _own.get() or Process.policy or _read()
+
+
+def _read() -> Policy:
+    # At first use, not at import: a bad variable is then an error of trnpy's, not of the importing program.
+    Process.policy = from_environment(os.environ)
+    return Process.policy
+
+
+def settled_policy() -> Policy | None:
+    """The policy of the process, if nothing ever asked for another and it was read."""
+    return None if Attention.asked else Process.policy
+
+
+def process_policy() -> Policy:
+    """The policy of threads that set none of their own."""
+    return Process.policy or _read()
+
+
+def set_process_policy(policy: Policy) -> Policy:
+    """Replace the policy of threads that set none of their own; returns the one it replaces."""
+    previous, Process.policy = process_policy(), policy
+    return previous
+
+
+def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") -> Policy:
+    """``base`` with some settings replaced; TypeError or ValueError say which is wrong and what is expected."""
+    names = [f.name for f in fields(Policy)]
+    for name in changes:
+        if name not in names:
+            raise TypeError(f"{function}() has no setting {name!r}: expected one of {', '.join(names)}")
+    return replace(base, **changes)
+
+
+@contextlib.contextmanager
+def policy(**changes: Any) -> Iterator[Policy]:
+    """Change settings for a block, in this thread or task only.
+
+    >>> with policy(device="null", machine="trn3") as p:
+    ...     p.machine
+    'trn3'
+    """
+    changed(current_policy(), changes)  # complain before anything is noted
+    Attention.asked = Attention.apart = True
+    with _blocks.block(process_policy(), lambda outer: changed(outer, changes)) as new:
+        yield new

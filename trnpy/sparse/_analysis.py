@@ -1,0 +1,126 @@
+"""What a product with a sparse matrix would take, block by block, and orders of rows that bring elements together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trnpy._call.dispatch import Cost, Decision, decide, predict
+from trnpy._engine.precision import MATCHED
+from trnpy._nki.hardware import MACHINES
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import current_policy
+from trnpy.sparse import _picture
+from trnpy.sparse._blocks import BLOCK, BUCKETS, Blocks, count_blocks
+from trnpy.sparse._ops import is_sparse, prepare_matmul
+
+LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (docs/numerics.md#sparse-products)
+CURVE_BITS = 62  # of a place along the curve, in an int64
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAnalysis:
+    """What a product with ``columns`` dense columns would take; device seconds are modelled, never measured."""
+
+    blocks: Blocks
+    columns: int
+    machine: str
+    resident_s: float | None  # the matrix is on the device already; None: no device path for its dtype
+    one_shot_s: float | None  # it is sent along
+    decision: Decision
+
+    def __str__(self) -> str:
+        b, (rows, columns) = self.blocks, self.blocks.shape
+        every = -(-rows // b.block) * -(-columns // b.block)
+        lines = [
+            f"{rows} x {columns}, {b.nnz} stored elements",
+            f"blocks {b.block} x {b.block}: {b.count} of {every}, density within them {b.density:.2%}",
+            f"padding: {b.padding:.2f} to the longest, {b.bucket_padding:.2f} in {BUCKETS} buckets, none by pointer",
+        ]
+        if self.resident_s is None or self.one_shot_s is None:
+            lines.append(f"{self.columns} columns on {self.machine}: no path for {self.decision.dtype}")
+        else:
+            times = f"{self.resident_s:.2g} s resident, {self.one_shot_s:.2g} s one-shot, modelled"
+            lines.append(f"{self.columns} columns on {self.machine}: {times}")
+        if self.decision.host_s is not None:
+            lines.append(f"{self.columns} columns on the host: {self.decision.host_s:.2g} s predicted")
+        return "\n".join([*lines, str(self.decision)])
+
+
+def block_analysis(
+    a: Any, columns: int = BLOCK, order: str | np.ndarray | None = None, html: str | Path | None = None
+) -> BlockAnalysis:
+    """Print how sparse ``a`` (rows, n) falls into 128 x 128 blocks and where ``a @ x``, x (n, columns), would run.
+
+    ``order``: "rcm" for reverse Cuthill-McKee, or a permutation of the rows and columns of a square matrix, such as
+    one along a space-filling curve (``morton_order``).  ``html``: a file for a picture of the blocks.  Nothing is
+    densified; the count is kept on ``a`` until its pattern changes.
+    """
+    if not is_sparse(a) or a.ndim != 2:
+        raise TypeError(f"block_analysis({type(a).__name__}): expected a sparse array or matrix of two dimensions")
+    if order is not None:
+        a = _reordered(a, order)
+    blocks = count_blocks(a)
+    policy, rates = current_policy(), current_rates()
+    hardware = MACHINES[policy.machine]
+    # A stand-in for X: its shape and dtype, and no memory.
+    problem = prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
+    decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
+    resident_s = one_shot_s = None
+    if problem.dtype.name in MATCHED:
+        size, item = blocks.count * blocks.block**2, problem.dtype.itemsize
+        real = 4 if problem.dtype.kind == "c" else 1
+        cost = Cost(
+            kind=problem.cost.kind,
+            n=columns,
+            flops=problem.cost.flops,
+            bytes_in=item * (size + a.shape[1] * columns),
+            bytes_out=item * a.shape[0] * columns,
+            products=2.0 * real * size * max(columns, LEAST_MOVING),
+        )
+        one_shot_s = predict(cost, problem.dtype, hardware, policy, rates)[0]
+        resident_s = predict(cost, problem.dtype, hardware, policy, rates, item * size)[0]
+    result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision)
+    print(result)
+    if html is not None:
+        _picture.write(html, result, a if a.format in ("csr", "csc") else a.tocsr())
+    return result
+
+
+def morton_order(points: Any) -> np.ndarray:
+    """The permutation (n,) that puts ``points`` (n, d) in order along a Z-shaped curve: near ones come near.
+
+    Bits of the coordinates, scaled by the largest extent, are interleaved: G. M. Morton, IBM technical report, 1966.
+    """
+    points = np.asarray(points, float)
+    if points.ndim != 2 or points.shape[1] == 0 or not np.isfinite(points).all():
+        raise ValueError(f"points {points.shape}: expected finite coordinates (n, d)")
+    if not len(points):
+        return np.empty(0, np.intp)
+    bits = CURVE_BITS // points.shape[1]
+    if not bits:
+        raise ValueError(f"points {points.shape}: expected at most {CURVE_BITS} dimensions")
+    low = points.min(axis=0)
+    extent = float((points - low).max()) or 1.0
+    cells = ((points - low) / extent * (2**bits - 1)).astype(np.int64)
+    place = np.zeros(len(points), np.int64)
+    for bit in range(bits):
+        for axis in range(points.shape[1]):
+            place |= (cells[:, axis] >> bit & 1) << (bit * points.shape[1] + axis)
+    return np.argsort(place, kind="stable")
+
+
+def _reordered(a: Any, order: str | np.ndarray) -> Any:
+    """``a`` with rows and columns permuted alike."""
+    if a.shape[0] != a.shape[1]:
+        raise ValueError(f"order={order!r} of a {a.shape[0]} x {a.shape[1]} matrix: expected a square one")
+    a = a.tocsr()
+    if isinstance(order, str):
+        if order != "rcm":
+            raise ValueError(f"order={order!r}: expected 'rcm' or a permutation")
+        order = sparse.csgraph.reverse_cuthill_mckee(a)
+    return a[order][:, order]
