@@ -14,8 +14,9 @@ import trnpy.linalg
 from linalg.matrices import FAMILIES, hermitian, positive
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._engine import lapack
+from trnpy._host import stacks
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy.linalg import _routes, _stacks
+from trnpy.linalg import _routes
 from trnpy.linalg._ops import NUMPY_OPS
 
 DTYPES = ("f4", "f8", "c8", "c16")
@@ -266,7 +267,7 @@ def test_ill_conditioned_stacks_are_left_to_scipy_after_a_look_at_a_few(name, co
         raise AssertionError("more than a look")
 
     for function in ("_inv", "_svd"):
-        monkeypatch.setattr(_stacks, function, refused)
+        monkeypatch.setattr(stacks, function, refused)
     args = (a, a[..., :1]) if name == "lstsq" else (a,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
@@ -314,28 +315,28 @@ def test_scipy_warns_of_the_same_matrices_of_a_stack(n, batch, dtype):
 @pytest.mark.parametrize("name", ["inv", "pinv", "lstsq"])
 def test_what_follows_a_piece_of_ill_conditioned_matrices_is_scipys(name, monkeypatch):
     """Where the look was lucky, no more than a piece is computed in vain."""
-    monkeypatch.setattr(_stacks, "PIECE", 16 * 100)
-    monkeypatch.setattr(_stacks, "SPREAD", (0.0, 0.05))
+    monkeypatch.setattr(stacks, "PIECE", 16 * 100)
+    monkeypatch.setattr(stacks, "SPREAD", (0.0, 0.05))
     a = ill_conditioned(COUNT, 1e10, 0.7)
     sizes = []
     for function in ("_inv", "_svd"):
-        kept = getattr(_stacks, function)
-        monkeypatch.setattr(_stacks, function, lambda x, *r, kept=kept, **o: sizes.append(len(x)) or kept(x, *r, **o))
+        kept = getattr(stacks, function)
+        monkeypatch.setattr(stacks, function, lambda x, *r, kept=kept, **o: sizes.append(len(x)) or kept(x, *r, **o))
     ours, theirs = run(name, *((a, a[..., :1]) if name == "lstsq" else (a,)))
-    assert sizes == [_stacks.FIRST, 100, 100, 100]
+    assert sizes == [stacks.FIRST, 100, 100, 100]
     ours, theirs = (x[0] if name == "lstsq" else x for x in (ours, theirs))
     np.testing.assert_array_equal(ours[300:], theirs[300:])
     np.testing.assert_allclose(ours[:300], theirs[:300], rtol=1e-6, atol=1e-6)
 
 
 def test_of_a_stack_that_is_mostly_scipys_a_small_piece_is_computed_in_vain(monkeypatch):
-    monkeypatch.setattr(_stacks, "PIECE", 16 * COUNT // 2)
-    monkeypatch.setattr(_stacks, "SPREAD", (0.9, 0.95))
+    monkeypatch.setattr(stacks, "PIECE", 16 * COUNT // 2)
+    monkeypatch.setattr(stacks, "SPREAD", (0.9, 0.95))
     a = ill_conditioned(COUNT, 1e10, 0.7)[::-1].copy()
-    sizes, kept = [], _stacks._inv
-    monkeypatch.setattr(_stacks, "_inv", lambda x: sizes.append(len(x)) or kept(x))
+    sizes, kept = [], stacks._inv
+    monkeypatch.setattr(stacks, "_inv", lambda x: sizes.append(len(x)) or kept(x))
     ours, theirs = run("inv", a, route=False)
-    assert sizes == [_stacks.FIRST]
+    assert sizes == [stacks.FIRST]
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -542,7 +543,7 @@ def test_large_stacks_go_in_chunks(name, monkeypatch):
     second = {"lstsq": (a,), "fractional_matrix_power": (0.3,)}.get(name, ())
     whole, _ = run(name, a, *second)
     for elements in ("CHUNK", "PIECE"):
-        monkeypatch.setattr(_stacks, elements, 16 * 11)  # matrices at a time, and ten are left
+        monkeypatch.setattr(stacks, elements, 16 * 11)  # matrices at a time, and ten are left
     parts, _ = run(name, a, *second)
     for one, other in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (whole, parts)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)

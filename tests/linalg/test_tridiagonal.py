@@ -9,7 +9,8 @@ import scipy.linalg
 import trnpy.linalg
 from linalg.matrices import SPECTRA, hermitian
 from trnpy._engine import lapack
-from trnpy.linalg import _routes, _tridiagonal
+from trnpy._host import tridiagonal
+from trnpy.linalg import _routes
 
 N = _routes.EVD_LEAST
 DTYPES = ("f4", "f8")
@@ -47,23 +48,23 @@ def steps(monkeypatch):
 
         return dataclasses.replace(real, stemr=spy("stemr"), stedc=spy("stedc"))
 
-    original = _tridiagonal._lapack
-    monkeypatch.setattr(_tridiagonal, "_lapack", spied)
+    original = tridiagonal._lapack
+    monkeypatch.setattr(tridiagonal, "_lapack", spied)
     return ran
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [2, 3, 31, 32, 33, 65, 129])
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("large", [20, _tridiagonal.LARGE])
+@pytest.mark.parametrize("large", [20, tridiagonal.LARGE])
 def test_every_size_of_either_triangle(n, lower, dtype, large, monkeypatch):
-    monkeypatch.setattr(_tridiagonal, "LARGE", large)
+    monkeypatch.setattr(tridiagonal, "LARGE", large)
     a = hermitian("random", n, "f8").astype(dtype)
     other = np.triu(np.full((n, n), np.float32(7)), 1)
     given = np.asarray(np.tril(a) + other if lower else np.triu(a) + other.T, dtype)
     for layout in (given, np.asfortranarray(given), np.repeat(given, 2, axis=0)[::2], given[::-1, ::-1][::-1, ::-1]):
         kept = layout.copy()
-        assert_eigenpairs(a, *_tridiagonal.eigh(layout, lower, np.dtype(dtype)))
+        assert_eigenpairs(a, *tridiagonal.eigh(layout, lower, np.dtype(dtype)))
         assert np.array_equal(layout, kept)
 
 
@@ -91,44 +92,44 @@ def test_families_through_the_public_name(family):
 )
 def test_a_tridiagonal_that_falls_apart_is_left_to_mrrr(matrix, step, dtype, steps):
     a = np.asarray(matrix(N), dtype)
-    w, x = _tridiagonal.eigh(a, True, a.dtype)
+    w, x = tridiagonal.eigh(a, True, a.dtype)
     assert steps == [step]
     assert_eigenpairs(a, w, x)
 
 
-@pytest.mark.parametrize("n", [512, _tridiagonal.LARGE + 1])
+@pytest.mark.parametrize("n", [512, tridiagonal.LARGE + 1])
 def test_large_ones_apply_their_reflectors_by_products(n, monkeypatch):
-    real = _tridiagonal._lapack(np.dtype(float))
-    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, ormtr=None))
+    real = tridiagonal._lapack(np.dtype(float))
+    monkeypatch.setattr(tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, ormtr=None))
     a = hermitian("random", n, "f8")
-    w, x = _tridiagonal.eigh(a, True, a.dtype)
+    w, x = tridiagonal.eigh(a, True, a.dtype)
     assert x.flags.f_contiguous
     assert_eigenpairs(a, w, x)
 
 
 def test_where_mrrr_fails_divide_and_conquer_takes_over(monkeypatch):
-    monkeypatch.setattr(_tridiagonal, "_mrrr", lambda *call: None)
+    monkeypatch.setattr(tridiagonal, "_mrrr", lambda *call: None)
     a = low_rank(N, 5)
-    assert_eigenpairs(a, *_tridiagonal.eigh(a, True, a.dtype))
+    assert_eigenpairs(a, *tridiagonal.eigh(a, True, a.dtype))
 
 
 def test_a_failing_step_is_an_error(monkeypatch):
-    real = _tridiagonal._lapack(np.dtype(float))
+    real = tridiagonal._lapack(np.dtype(float))
 
     def stedc(*args):
         args[-1]._obj.value = 3
 
-    monkeypatch.setattr(_tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, stedc=stedc))
+    monkeypatch.setattr(tridiagonal, "_lapack", lambda dtype: dataclasses.replace(real, stedc=stedc))
     with pytest.raises(lapack.LinAlgError, match="divide and conquer of 40 rows failed: stedc gave 3"):
-        _tridiagonal.eigh(hermitian("random", 40, "f8"), True, np.dtype(float))
+        tridiagonal.eigh(hermitian("random", 40, "f8"), True, np.dtype(float))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200, 1e-200])
 def test_what_lapack_would_scale_is_the_reference_s(value):
     a = np.eye(N) * (value if abs(value) < 1 else 1.0)
     a[3, 5] = a[5, 3] = value
-    with pytest.raises(_tridiagonal.OutOfRange, match="largest entry"):
-        _tridiagonal.eigh(a, True, a.dtype)
+    with pytest.raises(tridiagonal.OutOfRange, match="largest entry"):
+        tridiagonal.eigh(a, True, a.dtype)
     if np.isfinite(value):
         w, _ = trnpy.linalg.eigh(a)
         assert np.array_equal(w, scipy.linalg.eigh(a)[0])
@@ -142,5 +143,5 @@ def test_one_cluster_has_orthogonal_vectors_where_mrrr_alone_leaves_many_eps(dty
     n = 201
     for seed in range(20):
         a = hermitian("rank 1 plus identity", n, dtype, seed).astype(dtype)
-        _, x = _tridiagonal.eigh(a, True, np.dtype(dtype))
+        _, x = tridiagonal.eigh(a, True, np.dtype(dtype))
         assert np.abs(x.T @ x - np.eye(n)).max() <= n * np.finfo(dtype).eps / 4

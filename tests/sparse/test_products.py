@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import trnpy
 import trnpy.sparse
 from trnpy._call.dispatch import Reason
-from trnpy.sparse import _ops, _spmm
+from trnpy._host import spmm
+from trnpy.sparse import _ops
 from trnpy.sparse._classes import OURS, SCIPY
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
@@ -179,7 +180,7 @@ def test_blocks_times_columns_are_within_the_bound_of_any_order_of_summation(see
     a = blocked(rng, 6, 5, block, density, dtype)
     x = numbers(rng, (a.shape[1], columns), dtype)
     for right in (x, np.asfortranarray(x), x[::-1]):
-        ours = _spmm.bsr_dense(a.indptr, a.indices, a.data, right)
+        ours = spmm.bsr_dense(a.indptr, a.indices, a.data, right)
         assert ours.flags.c_contiguous
         assert_within(ours, a @ right, product_bound(magnitudes(a), right))
 
@@ -202,7 +203,7 @@ def test_blocks_times_blocks_have_scipys_pattern(seed, sizes, dtype, density, fl
     for m in (a, b):
         m.indices, m.indptr = m.indices.astype(index), m.indptr.astype(index)
     theirs = a @ b
-    blocks, indices, indptr = _spmm.bsr_bsr(a, b)
+    blocks, indices, indptr = spmm.bsr_bsr(a, b)
     ours = adopted(a)._bsr_container((blocks, indices, indptr), shape=theirs.shape, blocksize=(r, c))
     assert_same_structure(ours, theirs)
     assert_within(ours.toarray(), theirs.toarray(), product_bound(magnitudes(a), magnitudes(b)))
@@ -218,22 +219,22 @@ def test_large_blocks_meet_strips_of_columns(dtype, block, columns, strips):
     a = blocked(rng, 5, 6, block, 0.8, dtype)
     x = numbers(rng, (a.shape[1], columns), dtype)
     if dtype == "f8":
-        assert columns // _spmm._width(*block, x) == strips
-    ours = _spmm.bsr_dense(a.indptr, a.indices, a.data, x)
+        assert columns // spmm._width(*block, x) == strips
+    ours = spmm.bsr_dense(a.indptr, a.indices, a.data, x)
     assert ours.flags.c_contiguous and ours.flags.owndata
     assert_within(ours, a @ x, product_bound(magnitudes(a), x))
     turned = a.data.transpose(0, 2, 1).copy().transpose(0, 2, 1)
-    assert_within(_spmm.bsr_dense(a.indptr, a.indices, turned, x), a @ x, product_bound(magnitudes(a), x))
+    assert_within(spmm.bsr_dense(a.indptr, a.indices, turned, x), a @ x, product_bound(magnitudes(a), x))
 
 
 def test_products_of_threads_at_once_do_not_share_memory():
     rng = np.random.default_rng(12)
     a = blocked(rng, 20, 20, (64, 64), 0.4)
     operands = [rng.standard_normal((a.shape[1], 64)) for _ in range(4)]
-    alone = [_spmm.bsr_dense(a.indptr, a.indices, a.data, x) for x in operands]
+    alone = [spmm.bsr_dense(a.indptr, a.indices, a.data, x) for x in operands]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
-            together = list(pool.map(lambda x: _spmm.bsr_dense(a.indptr, a.indices, a.data, x), operands))
+            together = list(pool.map(lambda x: spmm.bsr_dense(a.indptr, a.indices, a.data, x), operands))
             np.testing.assert_array_equal(together, alone)
 
 
@@ -264,9 +265,9 @@ def test_rows_that_share_columns_are_within_the_bound(seed, layout, dtype, conse
     a = grouped(rng, layout, dtype, consecutive=consecutive)
     x = numbers(rng, (a.shape[1], 9), dtype)
     for least in (1, 8, 1000):
-        alike = _spmm.groups(a.indptr, a.indices, least)
+        alike = spmm.groups(a.indptr, a.indices, least)
         assert alike.multiply_adds()[1] == a.nnz and alike.start[-1] == len(a.indptr) - 1
-        ours = _spmm.compressed_dense(a, alike, x)
+        ours = spmm.compressed_dense(a, alike, x)
         assert_within(ours, a @ x, product_bound(magnitudes(a), x))
 
 
@@ -274,9 +275,9 @@ def test_rows_twice_in_a_column_are_scipys_to_add():
     """Adding to indexed rows adds one of two."""
     indptr, indices = np.arange(9) * 3, np.tile([4, 2, 4], 8)
     a = scipy.sparse.csc_array((np.ones(24), indices, indptr), shape=(6, 8))
-    assert _spmm.compressed_dense(a, _spmm.groups(indptr, indices, 8), np.ones((8, 9))) is None
+    assert spmm.compressed_dense(a, spmm.groups(indptr, indices, 8), np.ones((8, 9))) is None
     rows = scipy.sparse.csr_array((np.ones(24), indices, indptr), shape=(8, 6))
-    ours = _spmm.compressed_dense(rows, _spmm.groups(indptr, indices, 8), np.ones((6, 9)))
+    ours = spmm.compressed_dense(rows, spmm.groups(indptr, indices, 8), np.ones((6, 9)))
     np.testing.assert_array_equal(ours, rows @ np.ones((6, 9)))
 
 
@@ -449,7 +450,7 @@ def test_blocks_cut_from_csr_are_those_that_scipy_counts(seed, block, density, f
     if change == "unsorted":
         a.indices[:2], a.data[:2] = a.indices[:2][::-1].copy(), a.data[:2][::-1].copy()
     theirs = a.tobsr(block)
-    regular = _spmm.regular_blocks(a, r, c)
+    regular = spmm.regular_blocks(a, r, c)
     if change == "as it is":
         assert regular is not None
     if regular is not None:

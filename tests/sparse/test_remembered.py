@@ -8,9 +8,10 @@ import trnpy
 import trnpy.sparse
 from trnpy._call.dispatch import FallbackError, Reason
 from trnpy._engine.engines import HOST, engine
+from trnpy._host import spmm
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, Process
-from trnpy.sparse import _ops, _spmm
+from trnpy.sparse import _ops
 
 REST = Policy(device="none")
 
@@ -41,7 +42,7 @@ def counts(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    for module, name in ((_ops, "prepare_matmul"), (_spmm, "bsr_dense"), (_ops, "_bsr_or_scipys")):
+    for module, name in ((_ops, "prepare_matmul"), (spmm, "bsr_dense"), (_ops, "_bsr_or_scipys")):
         counted(module, name)
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Process, "policy", REST)

@@ -14,7 +14,8 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy.linalg import _cholesky, _lu, _routes, _stacks, _work
+from trnpy._host import stacks
+from trnpy.linalg import _cholesky, _lu, _routes, _work
 from trnpy.linalg._matrices import SMALL, matrices, norm, right_hand_sides, sizes, square, stack_size, worst
 from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
 
@@ -32,7 +33,7 @@ def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check
 
 def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
-        return _routes.stack("cholesky", (a,), _stacks.cholesky, bool(lower))
+        return _routes.stack("cholesky", (a,), stacks.cholesky, bool(lower))
     return prepare_cholesky(a, lower)
 
 

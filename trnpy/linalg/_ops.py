@@ -16,8 +16,9 @@ from trnpy._call.dispatch import Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks
+from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
 from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
 from trnpy.linalg._matrices import SMALL
@@ -86,7 +87,7 @@ def prepare_eigh(
     if kind not in (1, 2, 3):
         raise Unsupported(Reason.PARAM, f"type={type!r}")
     if _routes.is_stack(a) and b is driver is subset_by_index is subset_by_value is None:
-        run = _stacks.eigvalsh if eigvals_only else _stacks.eigh
+        run = stacks.eigvalsh if eigvals_only else stacks.eigh
         return _routes.stack("eigvalsh" if eigvals_only else "eigh", (a,), run, bool(lower))
     selection = _selection(np.shape(a)[0] if np.ndim(a) else 0, subset_by_index, subset_by_value)
     drivers = ("ev", "evd", "evr", "evx") if b is None else ("gv", "gvd", "gvx")

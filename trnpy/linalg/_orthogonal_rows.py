@@ -12,7 +12,8 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
-from trnpy.linalg import _qr, _routes, _stacks, _triangular, _work
+from trnpy._host import stacks
+from trnpy.linalg import _qr, _routes, _triangular, _work
 from trnpy.linalg._matrices import SMALL, matrices, norm, sizes, stack_size, tolerance, worst
 from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
 
@@ -45,7 +46,7 @@ def prepare_qr(
     if not isinstance(mode, str) or mode not in ("full", "qr", "r", "economic", "raw"):
         raise Unsupported(Reason.PARAM, f"mode={mode!r}")
     if _routes.is_stack(a) and min(a.shape[-2:]) <= BLOCK and mode != "raw":
-        return _routes.stack("qr", (a,), _stacks.qr, mode)
+        return _routes.stack("qr", (a,), stacks.qr, mode)
     return _qr_problem(a, "full" if mode == "qr" else mode)
 
 
@@ -158,7 +159,7 @@ def prepare_lstsq(
         raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
     if b.shape[max(b.ndim - 2, 0)] != a.shape[-2]:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
-    return _routes.stack("lstsq", (a, b), _stacks.lstsq, cond)
+    return _routes.stack("lstsq", (a, b), stacks.lstsq, cond)
 
 
 def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:

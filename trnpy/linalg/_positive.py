@@ -20,11 +20,12 @@ from trnpy._call.dispatch import Problem, Reason, Route, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._host import tridiagonal
+from trnpy._host.stacks import adjoint, in_chunks
 from trnpy._settings.host_rates import FLOPS, HostRates
-from trnpy.linalg import _eigh, _refine, _tridiagonal
+from trnpy.linalg import _eigh, _refine
 from trnpy.linalg._matrices import MIRROR, mirror, norm
 from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
-from trnpy.linalg._stacks import adjoint, in_chunks
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -156,7 +157,7 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
         certify(a, norms)
     try:
         w, q = _eigenpairs(a)
-    except (LinAlgError, _tridiagonal.OutOfRange) as why:
+    except (LinAlgError, tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
     f = guards.QUIET.copy().run(function, w)
     guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
@@ -171,7 +172,7 @@ def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
         w, q = _lapack.eigh(a, driver="evd", check_finite=False)
     elif len(a) >= BY_STEPS:
-        w, q = _tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
+        w, q = tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
     else:
         w, q, failed = _kind(a.dtype.char).syevd(a.T, lower=1)
         if failed:

@@ -14,8 +14,8 @@ from trnpy._base import conventions
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Route, Unsupported
 from trnpy._engine import lapack
+from trnpy._host import stacks, tridiagonal
 from trnpy._settings.host_rates import FLOPS, HostRates
-from trnpy.linalg import _stacks, _tridiagonal
 from trnpy.linalg._lu import order
 from trnpy.linalg._matrices import mirror
 
@@ -77,13 +77,13 @@ def pays(name: str) -> bool:
 
 def stacked(name: str) -> Look:
     """A look for a stack worth deciding about."""
-    row, judge = STACKED[name], _stacks.SAMPLED.get(name)
+    row, judge = STACKED[name], stacks.SAMPLED.get(name)
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         a = args[0] if args else kwargs.get("a")
         if type(a) is not np.ndarray or a.ndim < 3 or not pays(name) or not row.worth_a_look(a):
             return False
-        return judge is None or _stacks.promising(judge, a)
+        return judge is None or stacks.promising(judge, a)
 
     return look
 
@@ -197,8 +197,8 @@ def evd(a: np.ndarray, lower: bool, dtype: np.dtype) -> Route | None:
 
     def run() -> Any:
         try:
-            return _tridiagonal.eigh(a, lower, dtype)
-        except (lapack.LinAlgError, _tridiagonal.OutOfRange) as why:
+            return tridiagonal.eigh(a, lower, dtype)
+        except (lapack.LinAlgError, tridiagonal.OutOfRange) as why:
             raise Unsupported(Reason.VALUE, str(why)) from why
 
     return Route("evd", lambda rates: seconds_of(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S, run)

@@ -14,7 +14,8 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _stacks, _triangular, _work
+from trnpy._host import stacks
+from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _triangular, _work
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
@@ -255,7 +256,7 @@ def prepare_inv(
     if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
         if not (assume_a is None or assume_a in ("gen", "general")):
             raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
-        return _routes.stack("inv", (a,), _stacks.inv)
+        return _routes.stack("inv", (a,), stacks.inv)
     if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 has the short names only
         raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
     structure = _structure(assume_a)

@@ -14,9 +14,10 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._host import stacks
 from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _stacks, _svd, _work
+from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _svd, _work
 from trnpy.linalg._eigh_cost import FLOAT32_PASSES
 from trnpy.linalg._matrices import SMALL, hermitian, norm, square, tolerance
 from trnpy.linalg._routes import real
@@ -128,13 +129,13 @@ def prepare_svd(
     if not compute_uv:
         return prepare_svdvals(a)
     if _routes.is_stack(a):
-        return _routes.stack("svd", (a,), _stacks.svd, bool(full_matrices))
+        return _routes.stack("svd", (a,), stacks.svd, bool(full_matrices))
     return _problem(a, "svd", bool(full_matrices), tuple, full=bool(full_matrices))
 
 
 def prepare_svdvals(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     if _routes.is_stack(a):
-        return _routes.stack("svdvals", (a,), _stacks.svdvals)
+        return _routes.stack("svdvals", (a,), stacks.svdvals)
     return _problem(a, "svdvals")
 
 
@@ -196,7 +197,7 @@ def prepare_pinv(
 ) -> Problem:
     options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
     if _routes.is_stack(a):
-        return _routes.stack("pinv", (a,), _stacks.pinv, *options)
+        return _routes.stack("pinv", (a,), stacks.pinv, *options)
     m, n = _matrix(a).shape
     return _problem(a, "pinv", *options, after=_work.matmul(n, min(m, n), m))
 
@@ -213,7 +214,7 @@ def prepare_pinvh(
 ) -> Problem:
     options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
     if _routes.is_stack(a):
-        return _routes.stack("pinvh", (a,), _stacks.pinvh, bool(lower), *options)
+        return _routes.stack("pinvh", (a,), stacks.pinvh, bool(lower), *options)
     a = square(_matrix(a))
     n, dtype = len(a), guards.floating(a)
     cube = real(dtype) * float(n) ** 3
@@ -225,7 +226,7 @@ def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float
     """Which of the singular values s (k,) count; Unsupported where none does, or rounding decides."""
     relative = max(shape) * float(np.finfo(s.dtype).eps) if rtol is None else rtol
     threshold = (atol or 0.0) + float(s.max()) * relative
-    if ((s > threshold / _stacks.NEAR) & (s < threshold * _stacks.NEAR)).any():
+    if ((s > threshold / stacks.NEAR) & (s < threshold * stacks.NEAR)).any():
         raise Unsupported(Reason.VALUE, "a singular value near the threshold")
     kept = s > threshold
     if not kept.any():

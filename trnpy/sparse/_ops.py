@@ -15,9 +15,10 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, decide, unattended
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.precision import probe
+from trnpy._host import spmm
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
-from trnpy.sparse import _device, _offer, _spgemm, _spmm
+from trnpy.sparse import _device, _offer, _spgemm
 from trnpy.sparse._tiles import compressed
 
 # Of checking the result, of each product of a route's own, and of one that only calls BLAS (benchmarks/sparse); of the
@@ -107,7 +108,7 @@ def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _rows_may_group(a: Any) -> bool:
-    return a.data.size >= ROW_LEAST * (len(a.indptr) - 1) and _spmm.may_group(a.indptr, a.indices)
+    return a.data.size >= ROW_LEAST * (len(a.indptr) - 1) and spmm.may_group(a.indptr, a.indices)
 
 
 def prepare_matmul(a: Any, other: Any) -> Problem:
@@ -134,7 +135,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
             route = _block_route(a, other, real) if _blocks_meet(a, other) else None
             if route is not None:  # SciPy's loop over blocks is faster than that over elements, and can be counted
                 (r, k), c = a.blocksize, other.blocksize[1]
-                terms, kind = float(r * k * c * _spmm.block_pairs(a, other)), "bsr"
+                terms, kind = float(r * k * c * spmm.block_pairs(a, other)), "bsr"
         elif m >= LEAST_COLUMNS:
             route = _dense_route(a, other, real)
     cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out)
@@ -253,14 +254,14 @@ def _blocks_s(rates: HostRates, count: int, terms: float, dtype: np.dtype) -> fl
 
 def _block_route(a: Any, b: Any, real: int) -> Route:
     (r, k), c = a.blocksize, b.blocksize[1]
-    pairs = _spmm.block_pairs(a, b)
+    pairs = spmm.block_pairs(a, b)
 
     def seconds(rates: HostRates) -> float:
         return _blocks_s(rates, pairs, real * r * k * c, a.dtype) + PATTERN_S + ROUTE_S
 
     def run() -> Any:
         with np.errstate(all="ignore"):  # SciPy's loops say nothing of overflow
-            blocks, indices, indptr = _spmm.bsr_bsr(a, b)
+            blocks, indices, indptr = spmm.bsr_bsr(a, b)
         _finite(blocks)
         shape = (a.shape[0], b.shape[1])
         return a._bsr_container((blocks, indices, indptr), shape=shape, blocksize=(r, c))
@@ -309,7 +310,7 @@ def _bsr_pays(a: Any, x: np.ndarray) -> bool:
 def _bsr_times(a: Any, x: np.ndarray) -> np.ndarray:
     """A X for A in BSR, block by block and with no warning, as SciPy's loop; Unsupported where it is not finite."""
     x = x.astype(a.dtype, copy=False)
-    return _finite(_spmm.bsr_dense(a.indptr, a.indices[: a.indptr[-1]], a.data, x))
+    return _finite(spmm.bsr_dense(a.indptr, a.indices[: a.indptr[-1]], a.data, x))
 
 
 def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
@@ -324,7 +325,7 @@ def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
 
 
 def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
-    alike, m = _spmm.groups(a.indptr, a.indices, GROUP_LEAST), x.shape[1]
+    alike, m = spmm.groups(a.indptr, a.indices, GROUP_LEAST), x.shape[1]
     shared, every = alike.multiply_adds()
     if 2 * shared < every:
         return None
@@ -345,7 +346,7 @@ def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
 
     def run() -> Any:
         with np.errstate(all="ignore"):
-            result = _spmm.compressed_dense(a, alike, x.astype(a.dtype, copy=False))
+            result = spmm.compressed_dense(a, alike, x.astype(a.dtype, copy=False))
         if result is None:
             raise Unsupported(Reason.LAYOUT, "a column has its rows out of order or twice")
         return _finite(result)
@@ -404,7 +405,7 @@ def tobsr(convert: Callable[..., Any]) -> Callable[..., Any]:
         if type(blocksize) is tuple and self.ndim == 2 and [type(n) for n in blocksize] == [int, int]:
             r, c = blocksize
             if r > 0 < c and r * c >= CONVERSION_LEAST and not (self.shape[0] % r or self.shape[1] % c):
-                regular = _spmm.regular_blocks(self, r, c)
+                regular = spmm.regular_blocks(self, r, c)
                 if regular is not None:
                     blocks, indices, indptr = regular
                     arrays = self.indptr, self.indices
