@@ -98,7 +98,7 @@ def measure(names: list[str]) -> int:
 
 
 def main(argv: list[str]) -> int:
-    gate("tests/test_einsum.py", "tests/test_ops.py")
+    gate("tests/_einsum/test_einsum.py", "tests/_einsum/test_rows.py")
     header("einsum on the host, microseconds")
     print(f"{'':44}{'numpy':>11}{'best peer':>10}{'trnpy':>10}{'':13}best/trnpy numpy/trnpy, target {TARGET}")
     missed = measure(argv)

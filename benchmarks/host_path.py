@@ -155,7 +155,7 @@ def recorded() -> None:
 
 
 def main(argv: list[str]) -> int:
-    gate("tests/test_dispatch.py", "tests/test_ops.py", "tests/linalg")
+    gate("tests/_call/test_dispatch.py", "tests/_einsum/test_rows.py", "tests/linalg")
     header("host path over the original, no device, nothing recorded and recorded")
     over = over_matrices() + over_stacks()
     recorded()  # last: whoever asked for a record once is asked whether to each time

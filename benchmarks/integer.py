@@ -36,7 +36,7 @@ def operand(dtype: str, bits: int, n: int, seed: int) -> np.ndarray:
 
 
 def main(argv: list[str]) -> int:
-    gate("tests/test_integer.py")
+    gate("tests/_host/test_integer.py")
     header("integer matmul, NumPy over trnpy")
     print(f"{'dtype':8}{'bits':>6}{'n':>6}{'NumPy':>14}{'ratio':>9}   route")
     missed = 0

@@ -72,7 +72,7 @@ SETTINGS = [
 
 
 def main(argv: list[str]) -> int:
-    gate("tests/test_dispatch.py", "tests/test_patch.py", "tests/test_hook.py", "tests/chem")
+    gate("tests/_call/test_dispatch.py", "tests/_patch/test_patch.py", "tests/_patch/test_hook.py", "tests/chem")
     header("overhead of a 4 x 4 call, microseconds")
     print(f"{'':26}" + "".join(f"{name:>10}" for name in ORIGINALS) + f"{'limit':>10}")
     over = 0

@@ -129,7 +129,7 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
     return store.write(path(runtime, machine), content, key(runtime))
 
 
-# Instructions that kernels for 1024^3 compile to (tests/test_tuning.py holds them to the traces).
+# Instructions that kernels for 1024^3 compile to (tests/_engine/test_tuning.py holds them to the traces).
 INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
     {"matmul": 300, "digits_split": 180, "abs_bound": 150, "digits_matmul": 1300}
 )
