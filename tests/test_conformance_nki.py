@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from conformance.nki import _library, main
 from conformance.nki import _ours as ours
-from conformance.nki import main
 from conformance.nki._blocks import as_kernel, blocks, claims, free_names
 from conformance.nki._ours import CASES, cells
 from trnpy._nki.simulator.runtime import SOURCES
@@ -164,3 +164,40 @@ def test_a_finding_that_is_not_listed_and_an_entry_that_nothing_meets_fail(monke
     monkeypatch.setattr(ours, "LISTED", {"csr_spmm": {46: "rows", 41: "no more"}})
     assert ours.stale(list(ours.cells(("0.7",), ("csr_spmm",)))) == ["csr_spmm: rule 41"]
     assert main(["--kernels", "ours", "--nki", "0.5"]) == 2
+
+
+LIBRARY_KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit(mode="trace")
+def copied(x: nki.dtype):
+    return x
+"""
+
+
+def test_files_of_a_library_are_loaded_and_those_that_do_not_load_say_why(tmp_path):
+    package = tmp_path / "src" / "nkilib_src" / "nkilib"
+    package.mkdir(parents=True)
+    (package / "good.py").write_text(LIBRARY_KERNEL)
+    (package / "bad.py").write_text(LIBRARY_KERNEL + "nisa.no_such_instruction\n")
+    (package / "other.py").write_text("import absent_module\n")
+    (bad, why), (good, nothing) = _library.files(tmp_path)
+    assert (bad.name, good.name, nothing) == ("bad.py", "good.py", "") and "no_such_instruction" in why
+
+
+def test_a_folder_that_is_no_library_is_said_to_be_none(tmp_path, capsys):
+    assert _library.main(tmp_path, 1, 1, "") == 2
+    assert "nki-library is needed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("verdict", "right"),
+    [("passed", True), ("slow", True), ("skipped", True), ("refused", False), ("wrong", False), ("error", False)],
+)
+def test_a_refusal_counts_against_the_simulator_unless_it_is_listed_with_a_reason(verdict, right):
+    assert _library.Test("test/test_a.py::TestA::test_b[c::d]", verdict, "", 1.0).right is right
+    name = next(iter(_library.RIGHT))
+    found = _library.Test(f"test/test_a.py::TestA::{name}[1]", verdict, "", 1.0)
+    assert found.right is (right or verdict == "refused") and (found.file, found.function) == ("test_a", name)

@@ -6,6 +6,9 @@ example of ``nki.isa`` and ``nki.language``, the kernels that guides print, and 
 and strides are run and compared with NumPy references that are ours. Kernels that the documentation
 shows as wrong must be refused.
 
+--library FOLDER: a checkout of aws-neuron/nki-library instead. Its kernel files are loaded, and its fast tests run
+against their own references. The exit code is 1 when one is wrong, or refused without a reason that holds.
+
 --kernels ours: trnpy's own kernels instead, traced for each front end of --nki (default: all) on each machine. The
 exit code is 1 when a compiler would refuse one and trnpy/_nki/kernels/listed.py does not say why.
 """
@@ -21,6 +24,7 @@ from pathlib import Path
 
 from conformance.nki._examples import examples
 from conformance.nki._guides import guide_kernels
+from conformance.nki._library import main as library
 from conformance.nki._ours import MACHINES, cells, stale
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
@@ -93,12 +97,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
     parser.add_argument("--kernels", choices=("ours",), help="trnpy's own instead of a folder's")
     parser.add_argument("--nki", default=ALL, help=f"of --kernels ours: {', '.join(DIALECTS)}, with commas, or all")
+    parser.add_argument("--library", type=Path, metavar="FOLDER", help="a checkout of aws-neuron/nki-library")
+    parser.add_argument("--most", type=int, default=4, help="of --library: parameters of one test; 0: all")
+    parser.add_argument("--seconds", type=int, default=60, help="of --library: for one test")
+    parser.add_argument("-k", default="not tensor_view", metavar="EXPRESSION", help="of --library: pytest's -k")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if options.kernels:
         return _own_kernels(options)
+    if options.library is not None:
+        return library(options.library, options.most, options.seconds, options.k)
     if options.folder is None:
-        parser.error("FOLDER or --kernels ours is needed")
+        parser.error("FOLDER, --library FOLDER or --kernels ours is needed")
     try:
         found = list(outcomes(options.folder))
     except FileNotFoundError as error:

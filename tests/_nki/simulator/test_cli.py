@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests._nki.simulator.planted import CLEAN, HEAD
@@ -146,3 +147,47 @@ def test_both_commands_take_a_front_end(tmp_path, capsys):
     assert "E01 (0.6-parser) unsupported expression" in capsys.readouterr().out
     assert main(["simulate", f"{path}:kernel", *SHAPES, "--nki", "all"]) == 2
     assert main(["lint", str(path), "--nki", "0.5"]) == 2
+
+
+SCALED = """
+from enum import Enum
+
+class Side(Enum):
+    left = 2.0
+    right = 3.0
+
+class Pair(nl.NKIObject):
+    side: object = None
+    offset: float = 0.0
+
+@nki.jit
+def kernel(x, pair=None):
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=pair.side.value, op1=nl.add, operand1=pair.offset)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+
+
+def test_simulate_takes_arrays_of_files_objects_and_a_reference(tmp_path, capsys):
+    (tmp_path / "scaled.py").write_text(HEAD + SCALED)
+    (tmp_path / "reference.py").write_text("def twin(x, pair):\n    return pair.side.value * x + pair.offset\n")
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    command = ["simulate", f"{tmp_path}/scaled.py:kernel", "--input", f"{tmp_path}/x.npy", "--expect"]
+    command += [f"{tmp_path}/reference.py:twin", "--output", f"{tmp_path}/out.npy"]
+    assert main([*command, "--arg", "pair=Pair(Side.right, offset=-1.0)"]) == 0
+    shown = capsys.readouterr().out
+    assert "output 0 matches" in shown and "bound by" in shown
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), 3 * x - 1, rtol=1e-6, atol=1e-6)
+    (tmp_path / "reference.py").write_text("def twin(x, pair):\n    return x\n")
+    assert main([*command, "--arg", "pair=Pair(Side.left)"]) == 1
+    assert "output 0 DIFFERS" in capsys.readouterr().out
+    for extra, message in (
+        (["--expect", "absent.py:twin"], "no such file"), (["--rule", "12=off"], "cannot be relaxed"),
+        (["--rule", "x"], "NUMBER=MODE"),
+    ):  # fmt: skip
+        assert main([*command, "--arg", "pair=Pair(Side.left)", *extra]) in (1, 2)
+        assert message in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import ast
+import copy
 import dataclasses
 import json
 import os
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._nki.simulator.cli_values import bound, differences, read, reference, value, write
 from trnpy._nki.simulator.cost import Cost, price, rows
 from trnpy._nki.simulator.dialects import ALL, DEFAULT, DIALECTS, PARSER, TRACER, chosen
 from trnpy._nki.simulator.dtypes import STORAGE, Array
@@ -21,6 +22,7 @@ from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import MODES, TARGETS, Kernel, Result, Specification, run
 from trnpy._nki.simulator.lint import environment, errors, lint_file, lint_launch, lint_trace
 from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.precision import precision
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 from trnpy._nki.simulator.table import print_table
 from trnpy._nki.simulator.timeline import write_timeline
@@ -44,6 +46,16 @@ def parser() -> argparse.ArgumentParser:
     simulate.add_argument("file", metavar="FILE:KERNEL")
     simulate.add_argument("--mode", choices=MODES, default="run", help="trace: price only, without arithmetic")
     simulate.add_argument("--timeline", type=Path, metavar="OUT.json", help="write a Chrome-trace/Perfetto file")
+    simulate.add_argument(
+        "--input", action="append", default=[], type=Path, metavar="X.npy", help="an array, before --shape"
+    )
+    simulate.add_argument("--output", type=Path, metavar="OUT.npy", help="write what the kernel returns")
+    simulate.add_argument("--expect", metavar="REFERENCE.py:FUNCTION", help="compare with what it returns for the same")
+    simulate.add_argument("--rtol", type=float, help="of --expect; default 1e-4 in float32, 1e-2 below")
+    simulate.add_argument(
+        "--precision", action="store_true", help="name the sums that are kept in fewer bits than float32"
+    )
+    simulate.add_argument("--rule", action="append", default=[], metavar="16=propagate", help="strict, warn or off")
     for command in (lint, simulate):
         command.add_argument("--shape", action="append", default=[], metavar="128x512", help="one per array, in order")
         command.add_argument("--dtype", action="append", default=[], metavar="float32", help="one for all, or one each")
@@ -93,17 +105,26 @@ def _shapes(options: argparse.Namespace) -> list[tuple[tuple[int, ...], str]]:
     return list(zip(shapes, dtypes, strict=True))
 
 
-def _values(options: argparse.Namespace) -> dict[str, Any]:
+def _values(options: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
+    names = kernel.function.__globals__
     values = {}
     for text in options.arg:
-        name, equals, value = text.partition("=")
+        name, equals, given = text.partition("=")
         if not equals or not name.isidentifier():
             raise ValueError(f"--arg {text!r}: expected NAME=VALUE")
-        try:
-            values[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            values[name] = value
+        values[name] = value(given, names)
     return values
+
+
+def _rules(options: argparse.Namespace) -> dict[int, Any]:
+    """``--rule 16=propagate`` as simulate takes it."""
+    rules = {}
+    for text in options.rule:
+        number, equals, mode = text.partition("=")
+        if not equals or not number.isdigit():
+            raise ValueError(f"--rule {text!r}: expected NUMBER=MODE")
+        rules[int(number)] = mode
+    return rules
 
 
 def _arrays(options: argparse.Namespace) -> tuple[Any, ...]:
@@ -154,7 +175,7 @@ def _lint(options: argparse.Namespace) -> int:
         kernel = _load(file, name, options.lnc)
         # What a parser refuses in the source is found already: a launch shows the rest, once for each way of running.
         for nki in dict.fromkeys(TRACER if d == PARSER else d for d in dialects):
-            launched = lint_launch(kernel, _arrays(options), _values(options), options.target, nki=nki)
+            launched = lint_launch(kernel, _arrays(options), _values(options, kernel), options.target, nki=nki)
             same = str(file.resolve())
             found += [dataclasses.replace(f, file=str(file)) if f.file == same else f for f in launched]
     _show(sorted(set(found)), options)
@@ -187,21 +208,34 @@ def _plain(finding: Finding) -> dict[str, Any]:
 def _simulate(options: argparse.Namespace) -> int:
     file, name = _split(options.file)
     kernel = _load(file, name, options.lnc)
-    arguments = _arrays(options)
+    arguments = (*map(read, options.input), *_arrays(options))
+    words = _values(options, kernel)
     nki, *others = chosen(options.nki or DEFAULT)
     if others:
         raise ValueError(f"--nki {options.nki}: a run is for one front end")
     settings = {"target": options.target, "mode": options.mode, "seed": options.seed, "nki": nki}
-    result = run(kernel, arguments, _values(options), **settings)
+    settings["rules"] = _rules(options)
+    wanted = None if options.expect is None else reference(options.expect, *copy.deepcopy((arguments, words)))
+    narrow = precision(kernel, arguments, words, **settings) if options.precision else []
+    result = run(kernel, arguments, words, **settings)
     costs = [price(trace) for trace in result.traces]
     found = lint_trace(result.traces)
     if options.timeline:
         write_timeline(options.timeline, result.traces)
+    if options.output and options.mode != "trace":
+        write(options.output, result)
+    compared = [] if wanted is None or options.mode == "trace" else differences(result, wanted, options.rtol)
     if options.json:
-        print(json.dumps(_report(result, costs, found, options.mode), indent=1))
+        report = _report(result, costs, found, options.mode)
+        extra = {"expected": [line for _, line in compared], "precision": [str(a) for a in narrow]}
+        print(json.dumps(report | {k: v for k, v in extra.items() if v}, indent=1))
     else:
         _print(result, costs, found, options.timeline)
-    return 1 if errors(found) else 0
+        for line in (*(line for _, line in compared), *narrow):
+            print(line)
+        if options.precision and not narrow:
+            print("no sum is kept in fewer bits than float32")
+    return 1 if errors(found) or not all(good for good, _ in compared) else 0
 
 
 def _report(result: Result, costs: Sequence[Cost], found: Sequence[Finding], mode: str) -> dict[str, Any]:
@@ -212,6 +246,7 @@ def _report(result: Result, costs: Sequence[Cost], found: Sequence[Finding], mod
         "outputs": _outputs(result),
         "sbuf_peak_bytes": max(t.sbuf_peak_bytes for t in result.traces),
         "psum_peak_banks": max(t.psum_peak_banks for t in result.traces),
+        "bound_by": [bound(cost) for cost in costs],
         "cores": [cost.as_json() for cost in costs],
         "findings": [_plain(f) for f in found],
     }
@@ -225,6 +260,7 @@ def _outputs(result: Result) -> list[str]:
 def _print(result: Result, costs: Sequence[Cost], found: Sequence[Finding], timeline: Path | None) -> None:
     for trace, cost in zip(result.traces, costs, strict=True):
         lines = rows(cost)
+        lines.insert(2, ("bound by", bound(cost)))
         lines.append(("SBUF at most", f"{trace.sbuf_peak_bytes:,} bytes per partition"))
         lines.append(("PSUM at most", f"{trace.psum_peak_banks} banks"))
         lines += [("output", text) for text in _outputs(result)]

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 Mode = Literal["run", "trace", "reorder"]
 Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
+TURNS = 1_000_000  # of one while_loop: one that ends takes fewer, at 20 µs of the device a turn
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
 MAX_STRIDE = 2**15 - 1  # elements: int16
 
@@ -130,6 +131,7 @@ class Run:
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
     domains: Domains = "refuse"  # what an activation outside its documented range does
     nki: Dialect = DEFAULT  # the front end that the kernel is for
+    turns: int = TURNS  # of one while_loop at most
     rules: Mapping[int, Strictness] = field(default_factory=dict)  # those that are not strict
     scheduler: Scheduler | None = None
 
@@ -382,7 +384,7 @@ def _needs_values(run: Run, sources: list[tuple[str, NkiTensor]], targets: list[
 
 def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip: bool) -> None:
     """Refuse a read of elements that nothing has written."""
-    if run.rules.get(UNINITIALISED) in ("off", "propagate"):
+    if run.rules.get(UNINITIALISED) == "off":
         return
     written = tensor.storage.written
     view: NkiTensor | None = tensor
@@ -401,6 +403,9 @@ def _check_initialised(run: Run, opcode: str, role: str, tensor: NkiTensor, skip
 
 
 def _refuse_uninitialised(run: Run, opcode: str, role: str, tensor: NkiTensor, where: str) -> None:
+    if run.rules.get(UNINITIALISED) == "propagate":
+        run.launch.garbage = True
+        return
     storage = tensor.storage
     message = f"{opcode}: {role} is uninitialised at {where} of {tensor!r}, allocated in line {storage.line}"
     refuse(run, UNINITIALISED, message)

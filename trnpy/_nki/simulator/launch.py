@@ -14,7 +14,7 @@ import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.simulator.backend import check_size
-from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, Domains, Mode, Run
+from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run
 from trnpy._nki.simulator.cores import CoreGroup
 from trnpy._nki.simulator.dialects import DEFAULT, DIALECTS, PARSER, Dialect
 from trnpy._nki.simulator.dtypes import STORAGE, Array, dtype_name
@@ -27,6 +27,7 @@ from trnpy._nki.simulator.reorder import Scheduler
 from trnpy._nki.simulator.sharing import Ownership
 from trnpy._nki.simulator.strictness import UNINITIALISED, Strictness, checked, refuse
 from trnpy._nki.simulator.tensor import NkiTensor
+from trnpy._nki.simulator.torch_arrays import as_array, as_tensor, is_tensor
 
 TARGETS = {
     "trn1": "trn1", "inf2": "trn1", "gen2": "trn1",
@@ -110,6 +111,9 @@ class Launch:
     mode: Mode
     cores: CoreGroup
     grid: bool = False
+    torch: bool = False  # whether an argument is a torch tensor: outputs are, too
+    widened: frozenset[tuple[str, int]] = frozenset()  # places whose tiles are made in float32 (precision.py)
+    garbage: bool = False  # whether uninitialised data was read
     other: bool = False  # whether fresh memory holds the second kind of garbage
     ownership: Ownership = field(default_factory=Ownership)
     idents: Any = field(default_factory=itertools.count)
@@ -129,6 +133,8 @@ class Launch:
     ) -> Storage:  # fmt: skip
         """Fresh, hostile memory; none at all in trace-only mode."""
         tracing = self.mode == "trace"
+        if location in self.widened:
+            dtype = "float32"
         data = None if tracing else fresh(shape, dtype, self.other)
         # Without data there is nothing to protect in HBM, and its shadow masks would be large.
         return Storage(
@@ -146,6 +152,9 @@ class Launch:
             return self._specified(value.shape, value.dtype, name)
         if isinstance(value, np.ndarray):
             return self._array(value, name)
+        if is_tensor(value):
+            self.torch = True
+            return self._array(as_array(value, name), name)
         if isinstance(value, dict):
             return {key: self.argument(v, f"{name}[{key!r}]") for key, v in value.items()}
         if isinstance(value, NKIObject):
@@ -257,6 +266,8 @@ class Simulation:
     domains: Domains = "refuse"
     nki: Dialect = DEFAULT
     rules: Mapping[int, Strictness] = field(default_factory=dict)
+    turns: int = TURNS
+    widened: frozenset[tuple[str, int]] = frozenset()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs: an array, or a tuple of them."""
@@ -280,9 +291,10 @@ class Simulation:
                 _parse(kernel)
             if self.rules.get(UNINITIALISED) != "propagate" or self.mode == "trace":
                 return self._launch(kernel, hardware, args, kwargs)[0]
-            others = self._launch(kernel, hardware, *copy.deepcopy((args, kwargs)), other=True)
+            again = copy.deepcopy((args, kwargs))
             result, launch = self._launch(kernel, hardware, args, kwargs)
-            _same_memory(result, launch, *others)
+            if launch.garbage:
+                _same_memory(result, launch, *self._launch(kernel, hardware, *again, other=True))
             return result
         finally:
             KERNEL.reset(token)
@@ -291,7 +303,7 @@ class Simulation:
         self, kernel: Kernel, hardware: Hardware, args: tuple[Any, ...], kwargs: dict[str, Any], other: bool = False
     ) -> tuple[Result, Launch]:
         cores = CoreGroup(kernel.lnc, self.seed if self.mode == "reorder" else None)
-        launch = Launch(hardware, self.mode, cores, kernel.grid, other)
+        launch = Launch(hardware, self.mode, cores, kernel.grid, other=other, widened=self.widened)
         tensors = tuple(launch.argument(value, str(position)) for position, value in enumerate(args))
         named = {key: launch.argument(value, key) for key, value in kwargs.items()}
         runs = [self._core(kernel, launch, rank) for rank in range(kernel.lnc)]
@@ -303,6 +315,8 @@ class Simulation:
         returned = [bodies[0]()] if kernel.lnc == 1 else cores.run(bodies)
         traces = tuple(_finished(run) for run in runs)
         outputs = launch.output(returned[0])
+        if launch.torch:
+            outputs = as_tensor(outputs)
         for original, flat in launch.copies:
             if original.flags.writeable:
                 original[...] = flat
@@ -314,7 +328,7 @@ class Simulation:
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
             scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
-            rules={**dict.fromkeys(kernel.listed, "warn"), **self.rules},
+            turns=self.turns, rules={**dict.fromkeys(kernel.listed, "warn"), **self.rules},
         )  # fmt: skip
 
 
@@ -414,6 +428,7 @@ def simulate(
     domains: Domains = "refuse",
     nki: Dialect = DEFAULT,
     rules: Mapping[int, Strictness] | None = None,
+    turns: int = TURNS,
 ) -> Simulation:
     """``simulate(kernel)(*arrays)``.
 
@@ -422,12 +437,14 @@ def simulate(
     perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
     documented range in the trace instead of refusing it. ``nki``: the front end whose refusals hold. ``rules``:
     numbers of rules and "strict", "warn" or "off"; rule 16 also "propagate": uninitialised data may be read as long as
-    no output depends on it, which a second run with other garbage decides.
+    no output depends on it, which a second run with other garbage decides. ``turns``: of one while_loop at most.
+
+    Arguments may be torch tensors, which the kernel writes in place, too; outputs then are.
     """
     machine(target)
     if nki not in DIALECTS:
         raise SimulatorError(f"nki {nki!r}: expected one of {', '.join(DIALECTS)}")
-    return Simulation(kernel, target, mode, perturb_fp32, seed, domains, nki, checked(rules))
+    return Simulation(kernel, target, mode, perturb_fp32, seed, domains, nki, checked(rules), turns)
 
 
 def run(kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any) -> Result:

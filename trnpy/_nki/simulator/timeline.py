@@ -14,7 +14,8 @@ from trnpy._nki.simulator.loops import written_out
 from trnpy._nki.simulator.record import Instruction, Trace
 from trnpy._nki.simulator.schedule import schedule
 
-FIRST_DMA_LANE = len(ENGINES)  # transfers overlap: each open one gets a lane of its own
+FIRST_DMA_LANE = len(ENGINES)
+DMA_QUEUES = 16  # of a core; a transfer is drawn on the one that is free first
 
 
 def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
         instruction = trace.instructions[index]
         if instruction.engine == "dma":
             thread = _lane(lanes, plan.start[index], plan.end[index])
-            title = f"DMA {thread - FIRST_DMA_LANE}"
+            title = f"DMA queue {thread - FIRST_DMA_LANE}"
         else:
             thread = ENGINES.index(instruction.engine)
             title = instruction.engine
@@ -57,7 +58,7 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
 
 
 def _lane(lanes: list[tuple[float, int]], start: float, end: float) -> int:
-    if lanes and lanes[0][0] <= start:
+    if lanes and (lanes[0][0] <= start or len(lanes) == DMA_QUEUES):
         _, lane = heapq.heappop(lanes)
     else:
         lane = FIRST_DMA_LANE + len(lanes)

@@ -192,9 +192,9 @@ def dma_transpose(
 def _check_direct_transpose(src: NkiTensor, mode: DgeMode, oob: OobMode) -> None:
     if oob == OobMode.skip:
         raise SimulatorError("dma_transpose: oob_mode.skip needs an indirect src", rule=21)
-    if mode not in (DgeMode.unknown, DgeMode.hwdge):
-        raise SimulatorError(f"dma_transpose: dge_mode {mode.name}; unknown or hwdge without indices", rule=21)
-    if mode == DgeMode.unknown:
+    if mode == DgeMode.swdge:
+        raise SimulatorError(f"dma_transpose: dge_mode {mode.name} needs an indirect src", rule=21)
+    if mode != DgeMode.hwdge:
         return
     if hardware().generation < GEN3:
         raise SimulatorError(f"dma_transpose: hwdge needs trn2 or later, the target is {hardware().name}", rule=21)

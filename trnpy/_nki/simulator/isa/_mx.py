@@ -177,10 +177,11 @@ def _scale_parts(opcode: str, role: str, scale: NkiTensor, rows: int, columns: i
             f"{opcode}: {role} {scale.shape} from partition {start} must hold {needed} partitions of {columns} scales, "
             f"from partition {', '.join(map(str, SCALE_OFFSETS))}"
         )
+    flat = scale if scale.ndim == 2 else scale.reshape((scale.shape[0], scale.free_size))
     parts = {}
     for quadrant in range(quadrants):
         first = quadrant * QUADRANT
-        part = scale[first : first + SCALE_ROWS, 0:columns]
+        part = flat[first : first + SCALE_ROWS, 0:columns]
         part.checked = True  # these instructions reach the offsets just checked
         parts[f"{role}[{quadrant}]"] = part
     return parts

@@ -77,10 +77,16 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
     if not isinstance(init, VirtualRegister):
         raise SimulatorError(f"while_loop: init is {type(init).__name__}; a register is needed", rule=6)
     condition = register_value(init, "while_loop")
+    turns = 0
     with _device_loop(run) as record:
         while condition is None or condition != 0:
             with _iteration(run, record, None if run.mode == "trace" else 1):
                 following = body_fun(VirtualRegister(condition, frozen=False))
+            turns += 1
+            if turns >= run.turns:
+                raise SimulatorError(
+                    f"while_loop: not done after {turns} turns: does the condition ever become 0?", rule=7
+                )
             if not isinstance(following, VirtualRegister):
                 raise SimulatorError("while_loop: the body must return the next condition register", rule=7)
             if run.mode == "trace":
