@@ -23,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m conformance",
         description="Upstream's own installed tests on trnpy's functions.",
         epilog=f"SUITE is one of {', '.join(SUITES)}. All other arguments are pytest's; test files are relative to "
-        "site-packages. `python -m conformance nki FOLDER` runs NKI kernels written by others on the simulator.",
+        "site-packages. `python -m conformance nki FOLDER` runs NKI kernels written by others on the simulator; "
+        "`python -m conformance neuronx` compiles trnpy's with AWS's compiler.",
     )
     p.add_argument("suite", nargs="?", metavar="SUITE", choices=SUITES)
     mode = p.add_mutually_exclusive_group()
@@ -64,6 +65,10 @@ def main(arguments: list[str]) -> int:
         from conformance.nki import main as nki_main
 
         return int(nki_main(arguments[1:]))
+    if arguments[:1] == ["neuronx"]:
+        from conformance.neuronx import main as neuronx_main
+
+        return int(neuronx_main(arguments[1:]))
     options, rest = parser().parse_known_args(arguments)
     if options.suite is None:
         parser().print_help()
