@@ -36,7 +36,6 @@ ROWS = {op.name.rpartition(".")[2] for op in OPS}
 CLASSES = {cls.__name__ for cls in _classes.SCIPY}
 
 
-
 def public(module):
     return [name for name in dir(module) if not name.startswith(("_", "cython_"))]
 
@@ -57,6 +56,7 @@ OURS = {
     "sparse.linalg": functions(trnpy.sparse.linalg),
     "sparse.csgraph": functions(trnpy.sparse.csgraph),
 }
+
 
 def pair(path):
     return importlib.import_module(f"scipy.{path}"), importlib.import_module(f"trnpy.{path}")

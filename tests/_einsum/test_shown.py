@@ -1,7 +1,6 @@
 """einsum_plan says what einsum does: the same steps, on the same side, at the price that decided."""
 
 import dataclasses
-import doctest
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from doubles import RecordingEngine
 
 import trnpy
 from trnpy import Reason
-from trnpy._einsum import shown
 from trnpy._engine.engines import engine
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates, machine_id, save
 
@@ -102,7 +100,3 @@ def test_a_plan_is_of_the_call_s_dtype():
     (step,) = trnpy.einsum_plan("ij,jk->ik", *whole).steps
     assert step.why == "exact float64 products" and step.moved_bytes == 3 * 300 * 300 * 8
     assert all(dataclasses.asdict(step)[field] >= 0 for field in ("flops", "host_s", "device_s"))
-
-
-def test_the_example_of_its_documentation_holds():
-    assert doctest.testmod(shown).failed == 0

@@ -79,9 +79,7 @@ def test_bools_of_which_many_are_true_stay_numpys_whose_loop_stops_at_the_first_
     a, b = (np.asarray(rng.random((600, 600)) < share, order=order) for _ in range(2))
     with trnpy.trace() as log:
         np.testing.assert_array_equal(trnpy.matmul(a, b), np.matmul(a, b))
-    assert [(d.reason, bool(d.route)) for d in log] == [
-        (Reason.ROUTE, True) if share < 0.1 else (Reason.VALUE, False)
-    ]
+    assert [(d.reason, bool(d.route)) for d in log] == [(Reason.ROUTE, True) if share < 0.1 else (Reason.VALUE, False)]
 
 
 def test_small_and_skipped_calls_stay_numpys():

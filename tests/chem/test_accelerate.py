@@ -1,7 +1,6 @@
 """PySCF objects accelerated one at a time: the same energies wherever calls go, undone exactly."""
 
 import contextlib
-import doctest
 import functools
 import threading
 
@@ -15,7 +14,7 @@ from systems import SYSTEMS, WATER, converged, method
 import trnpy.chem
 from trnpy import Reason, policy, trace
 from trnpy._engine.engines import engine
-from trnpy.chem import accelerate, pyscf_methods
+from trnpy.chem import accelerate
 from trnpy.chem.pyscf_methods import AcceleratedDFMP2, AcceleratedDFSCF
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -286,10 +285,6 @@ def test_integrals_are_unpacked_once_where_they_fit_and_never_where_not(monkeypa
     small.with_df.build()
     small.kernel()
     assert not [b for b in calls if b is small.with_df._cderi] and abs(small.e_tot - mf.e_tot) < 1e-7
-
-
-def test_the_examples_of_the_documentation_hold():
-    assert doctest.testmod(pyscf_methods).failed == 0
 
 
 def test_a_spin_without_electrons_has_no_pairs():

@@ -21,26 +21,68 @@ UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
 
 
 class Reason(StrEnum):
-    """Why a call ran where it ran."""
+    """Why a call ran where it ran.
 
-    FASTER = "faster"  # device: the model says so
-    FORCED = "forced"  # device: policy force
-    ROUTE = "route"  # host: by another exact route than the reference's own
-    SMALL = "small"  # host: a launch alone takes longer
-    MEMORY_BOUND = "memory_bound"  # host: moving the operands takes longer
-    SLOWER = "slower"  # host: the engines take longer
-    DTYPE = "dtype"  # host: no device path for this dtype
-    LAYOUT = "layout"  # host: no device path for this shape or memory layout
-    PARAM = "param"  # host: no device path for this option
-    VALUE = "value"  # host: non-finite, singular, not positive definite
-    SUBCLASS = "subclass"  # host: not exactly a numpy.ndarray
-    EXCLUDED_CALLER = "excluded_caller"  # host: called from inside NumPy or SciPy
+    Attributes
+    ----------
+    FASTER
+        Device: the model predicts fewer seconds than for the host.
+    FORCED
+        Device: ``policy(force=True)``.
+    ROUTE
+        Host: another method with the same result is faster than the reference function.
+    SMALL
+        Host: launching a kernel takes longer than the whole call.
+    MEMORY_BOUND
+        Host: moving the operands to the device takes longer.
+    SLOWER
+        Host: the device would compute longer.
+    DTYPE, LAYOUT, PARAM
+        Host: the device path does not cover this dtype, this shape or memory layout, or this option.
+    VALUE
+        Host: the values do not allow the device path: not finite, singular, not positive definite.
+    SUBCLASS
+        Host: an operand is not exactly a numpy.ndarray.
+    EXCLUDED_CALLER
+        Host: NumPy, SciPy or an excluded package made the call.
+    NO_DEVICE
+        Host: there is no device.
+    NOT_COMPILED
+        Host: compiling the kernel takes longer than the call would save.
+    OOM
+        Host: the device ran out of memory.
+    POLICY
+        Host: a setting of `Policy` says so.
+    ACCURACY
+        Host: the device's result was not accurate enough.
+    ERROR
+        Host: the device failed.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> str(trnpy.Reason.NO_DEVICE)
+    'no_device'
+    """
+
+    FASTER = "faster"
+    FORCED = "forced"
+    ROUTE = "route"
+    SMALL = "small"
+    MEMORY_BOUND = "memory_bound"
+    SLOWER = "slower"
+    DTYPE = "dtype"
+    LAYOUT = "layout"
+    PARAM = "param"
+    VALUE = "value"
+    SUBCLASS = "subclass"
+    EXCLUDED_CALLER = "excluded_caller"
     NO_DEVICE = "no_device"
-    NOT_COMPILED = "not_compiled"  # host: compiling the kernel takes longer
-    OOM = "oom"  # host: the device ran out of memory
-    POLICY = "policy"  # host: a setting says so
-    ACCURACY = "accuracy"  # host: the device's result was not good enough
-    ERROR = "error"  # host: the device failed
+    NOT_COMPILED = "not_compiled"
+    OOM = "oom"
+    POLICY = "policy"
+    ACCURACY = "accuracy"
+    ERROR = "error"
 
 
 class Unsupported(Exception):
@@ -122,7 +164,54 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a call goes, or went, and the sentence that says why."""
+    """Where a call runs or ran, and why.
+
+    Attributes
+    ----------
+    op : str
+        Dotted name of the reference function, such as "scipy.linalg.eigh".
+    on_device : bool
+        Whether the device computes the result.
+    reason : Reason
+        Why there.
+    detail : str
+        The reason as a phrase with figures.
+    dtype : str
+        Dtype of the products.
+    flops : float
+        Real operations by the textbook count.
+    moved_bytes : int
+        Bytes of operands and results.
+    host_s : float or None
+        Predicted seconds of the host.
+    device_s : float or None
+        Modelled seconds of the device: never measured.
+    machine : str
+        The device that `device_s` is modelled on: trn1, trn2 or trn3.
+    calibrated : bool
+        Whether `host_s` rests on measurements of this host (`calibrate`).
+    engine : str
+        What computed the result.
+    route : str
+        The host's method, if it is not the reference function.
+    method : str
+        The method of the device path, if it has several.
+    launches : tuple of (str, int)
+        Kernels and how often each was launched.
+    waiting_s : float
+        Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
+    gain_s : float
+        Predicted seconds that the device would save.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((1000, 1000))
+    >>> with trnpy.policy(device="none"):
+    ...     decision = trnpy.explain(trnpy.matmul, a, a)
+    >>> decision.op, decision.on_device, decision.detail
+    ('numpy.matmul', False, 'no device')
+    """
 
     op: str
     on_device: bool
@@ -131,19 +220,19 @@ class Decision:
     dtype: str = ""
     flops: float = 0.0
     moved_bytes: int = 0
-    host_s: float | None = None  # predicted
-    device_s: float | None = None  # modelled, never measured
-    machine: str = ""  # what device_s is modelled on
-    calibrated: bool = False  # whether host_s rests on a measurement of this host
+    host_s: float | None = None
+    device_s: float | None = None
+    machine: str = ""
+    calibrated: bool = False
     engine: str = "host"
-    route: str = ""  # the host route that is not the reference's own
-    method: str = ""  # of the device path, where it has several
-    launches: tuple[tuple[str, int], ...] = ()  # of each kernel, on the device path
-    waiting_s: float = 0.0  # predicted seconds that a route would save which does not pay for its import yet
+    route: str = ""
+    method: str = ""
+    launches: tuple[tuple[str, int], ...] = ()
+    waiting_s: float = 0.0
 
     @property
     def gain_s(self) -> float:
-        """Predicted seconds that the device would save; 0 where there is no prediction of it."""
+        """Predicted seconds that the device would save; 0 if either time is unknown."""
         return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
 
     def __str__(self) -> str:

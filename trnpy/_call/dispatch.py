@@ -56,11 +56,37 @@ CONTENT = frozenset(
 
 
 class NkiFallbackWarning(RuntimeWarning):
-    """The device failed and the host computed the result."""
+    """The device failed and the host computed the result.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np, trnpy
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", trnpy.NkiFallbackWarning)
+    ...     c = trnpy.matmul(np.eye(2), np.eye(2))
+    """
 
 
 class FallbackError(RuntimeError):
-    """A call would have fallen back to the host under fallback="raise"; ``decision`` says why."""
+    """A call could not run on the device under ``policy(fallback="raise")``.
+
+    Attributes
+    ----------
+    decision : Decision
+        The call, and the reason.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((2, 2), dtype=object)
+    >>> with trnpy.policy(device="simulator", force=True, fallback="raise"):
+    ...     try:
+    ...         trnpy.matmul(a, a)
+    ...     except trnpy.FallbackError as error:
+    ...         print(error.decision.detail)
+    dtype object has no device path
+    """
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(str(decision))
@@ -77,7 +103,22 @@ _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # within 
 
 @contextlib.contextmanager
 def trace() -> Iterator[list[Decision]]:
-    """Collect the Decision of every call made inside the block, in this thread or task."""
+    """Collect the decisions of all calls in a block, in this thread or task.
+
+    Yields
+    ------
+    list of Decision
+        One for each call of an accelerated function, in order; filled while the block runs.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((4, 4))
+    >>> with trnpy.trace() as decisions:
+    ...     b = trnpy.matmul(a, a)
+    >>> [(decision.op, str(decision.reason)) for decision in decisions]
+    [('numpy.matmul', 'small')]
+    """
     decisions: list[Decision] = []
     Attention.asked = Attention.apart = True
     token = _trace.set(decisions)
@@ -88,9 +129,33 @@ def trace() -> Iterator[list[Decision]]:
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision:
-    """What ``function(*args, **kwargs)`` would do, without doing it.
+    """Decide where a call would run, without running it.
 
-    ``function`` is one of trnpy's, or a patched NumPy or SciPy function.
+    Parameters
+    ----------
+    function : callable
+        An accelerated function: one of trnpy's, or a patched NumPy or SciPy function.
+    *args, **kwargs
+        Its arguments. Only shapes, dtypes and options are read.
+
+    Returns
+    -------
+    Decision
+        Where the call would run, and why.
+
+    Raises
+    ------
+    TypeError
+        If `function` is not accelerated.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((1000, 1000))
+    >>> with trnpy.policy(device="none"):
+    ...     decision = trnpy.explain(trnpy.matmul, a, a)
+    >>> decision.on_device, str(decision.reason)
+    (False, 'no_device')
     """
     op = getattr(function, "__trnpy_op__", None)
     if not isinstance(op, Op):

@@ -283,21 +283,37 @@ def _error(problem: Problem, results: list[Any]) -> float:
 
 
 def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
-    """``[numpy.einsum(*c) for c in contractions]``: many contractions, as few products as can be.
+    """Many contractions in one call: the list of ``numpy.einsum(*c)`` for each c.
 
-    contractions  tuples of einsum's arguments, ``("ij,jk->ik", a, b)`` or ``(a, [0, 1], b, [1, 2], [0, 2])``
+    Parameters
+    ----------
+    contractions : iterable of tuples
+        Arguments of `numpy.einsum`: ``("ij,jk->ik", a, b)`` or ``(a, [0, 1], b, [1, 2], [0, 2])``.
 
-    Results are those of ``numpy.einsum`` in shape, dtype and writeability, in the same order. On the host products
-    of two matrices are BLAS's, as those of ``optimize=True`` are, and as fast as a loop of ``@``; small ones are
-    views of one array, 64 KiB of double precision at most, which lives as long as any of them. On a device
-    contractions of one subscript and dtype are one launch each: where many operands meet many, as in the loop over
-    pairs of DF-MP2, one product of all; else one of stacks, those of similar shapes filled up with zeros. An array
-    that several contractions share is sent once.
+    Returns
+    -------
+    list of ndarray
+        Results in the same order, with the shape, dtype and writeability that `numpy.einsum` gives them.
 
-    TypeError and ValueError are einsum's, with the number of the item in front.
+    Raises
+    ------
+    TypeError, ValueError
+        Those of `numpy.einsum`, with the number of the item in front.
 
+    Notes
+    -----
+    On the host BLAS multiplies pairs of matrices, as with ``optimize=True``. Small results are views of one array of
+    64 KiB of double precision at most, which lives as long as any of them.
+
+    On a device contractions of the same subscripts and dtype are one launch. If many operands meet many others, as in
+    the loop over pairs of DF-MP2, that launch computes one product of all; otherwise it computes a stack, in which
+    similar shapes are padded with zeros. An array that several contractions share is sent once.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
     >>> a, b = np.ones((2, 3)), np.ones((3, 4))
-    >>> [c.shape for c in multi_einsum([("ij,jk->ik", a, b), ("ij->j", a)])]
+    >>> [c.shape for c in trnpy.multi_einsum([("ij,jk->ik", a, b), ("ij->j", a)])]
     [(2, 4), (3,)]
     """
     calls = list(contractions)

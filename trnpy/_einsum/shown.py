@@ -67,15 +67,30 @@ class EinsumPlan:
 
 
 def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
-    """The plan that ``trnpy.einsum(*operands, **options)`` carries out, without running it.
+    """Plan of an einsum call: its products, where each would run and for how long.
 
-    Plans are kept: the same shapes, dtypes, options, policy and rates give the same object.  On the device path a
-    step that moves more than it computes stays on the host, and says so.  TypeError or ValueError are
-    einsum's own to raise: the plan of a call that NumPy would refuse has no steps.
+    Parameters
+    ----------
+    *operands, **options
+        Arguments of `trnpy.einsum`.
 
-    >>> import numpy as np
+    Returns
+    -------
+    EinsumPlan
+        ``steps``, ``flops`` and ``decision``; printed, a table. There are no steps if NumPy runs the call as it is, or
+        would raise an error for it.
+
+    Notes
+    -----
+    Plans are cached: equal shapes, dtypes, options, policy and host rates return the same object. On the device path a
+    step stays on the host if moving its operands takes longer than computing.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
     >>> a = np.ones((64, 64))
-    >>> [step.subscripts for step in einsum_plan("ij,jk,kl->il", a, a, a[:, :9]).steps]
+    >>> plan = trnpy.einsum_plan("ij,jk,kl->il", a, a, a[:, :9])
+    >>> [step.subscripts for step in plan.steps]
     ['jk,kl->lj', 'ij,lj->il']
     """
     decision = explain(einsum, *operands, **options)

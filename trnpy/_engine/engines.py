@@ -406,7 +406,22 @@ def current_engine(policy: Policy) -> Engine | None:
 
 
 def available() -> tuple[bool, str]:
-    """Whether calls can go to a Neuron device, and the reason when they cannot."""
+    """Whether calls can run on a Neuron device, and if not, why.
+
+    Returns
+    -------
+    available : bool
+        True if a device can be used.
+    reason : str
+        What is missing; empty if a device can be used.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> available, reason = trnpy.available()
+    >>> available == (reason == "")
+    True
+    """
     _, missing = _neuron_engine()
     return not missing, missing
 

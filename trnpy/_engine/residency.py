@@ -114,14 +114,33 @@ class _Open:
 
 
 def resident(*arrays: np.ndarray) -> Resident:
-    """Keep ``arrays`` on the device from their next use on, until the block ends or ``close()``.
+    """Keep arrays on the device from their next use on, until the block ends.
 
-    Arrays may be changed meanwhile: every use compares their contents with what is there, and a changed
-    one is sent again. Where calls are decided its transfer counts as done.
+    Parameters
+    ----------
+    *arrays : ndarray
+        The arrays. They may be changed meanwhile: each use compares the contents, and sends a changed array again.
 
+    Returns
+    -------
+    Resident
+        A context manager; ``close()`` ends it as well.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a numpy.ndarray.
+
+    Notes
+    -----
+    Decisions in the block count these arrays as sent already.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
     >>> a = np.ones((3, 3))
-    >>> with resident(a):
-    ...     pass
+    >>> with trnpy.resident(a):
+    ...     b = trnpy.matmul(a, a)
     """
     return Resident(arrays)
 

@@ -218,15 +218,33 @@ class Block:
 def patched(
     names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
 ) -> Block:
-    """Accelerate NumPy and SciPy for a block or a decorated function, in this thread or task only.
+    """Accelerate NumPy and SciPy in a block or a decorated function, in this thread or task.
 
-    names    dotted names, such as "numpy.einsum"; default all that have a row
-    rebind   also re-point global names that were imported before, until the block ends
-    exclude  packages and modules whose own calls stay original, besides NumPy and SciPy
-    changes  of the policy, as for ``trnpy.policy``
+    Parameters
+    ----------
+    names : str or iterable of str, optional
+        Dotted names, such as "numpy.einsum". The default is all accelerated functions.
+    rebind : bool, optional
+        Whether to replace global names imported before (``from numpy import einsum``) as well, until the block ends.
+    exclude : str or iterable of str, optional
+        Packages and modules whose own calls stay as they are. Calls from NumPy and SciPy always do.
+    **changes
+        Fields of `Policy` for the block.
 
-    ValueError for a name without a row.  Blocks nest: an inner one adds to the outer.
+    Returns
+    -------
+    Block
+        A context manager and decorator. Blocks nest: an inner one adds to the outer one.
 
+    Raises
+    ------
+    ValueError
+        If a name is not an accelerated function, or the value of a setting is wrong.
+    TypeError
+        If there is no such setting, or its value is of the wrong type.
+
+    Examples
+    --------
     >>> import numpy as np, trnpy
     >>> with trnpy.patched("numpy.einsum"):
     ...     trnpy.is_patched("numpy.einsum"), trnpy.is_patched("numpy.dot")
@@ -262,7 +280,20 @@ def _patched(
 
 
 def original() -> Block:
-    """Call NumPy and SciPy as they are inside a block or a decorated function, in this thread or task only."""
+    """Call NumPy and SciPy unpatched in a block or a decorated function, in this thread or task.
+
+    Returns
+    -------
+    Block
+        A context manager and decorator.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.patched("numpy.einsum"), trnpy.original():
+    ...     trnpy.is_patched("numpy.einsum")
+    False
+    """
     return Block(_original)
 
 
@@ -293,14 +324,41 @@ class Patch:
 def patch(
     names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
 ) -> Patch:
-    """Accelerate NumPy and SciPy in the whole process until ``unpatch()``; arguments as for ``patched``.
+    """Accelerate NumPy and SciPy in the whole process until `unpatch`.
 
-    Patches add up: each ``patch()`` needs its own ``unpatch()``, and the original objects are back
-    after the last.  Names that were imported before pass a patch by; ``patch_status()["escaped"]`` lists them.
+    Parameters
+    ----------
+    names : str or iterable of str, optional
+        Dotted names, such as "numpy.einsum". The default is all accelerated functions.
+    rebind : bool, optional
+        Whether to replace global names imported before (``from numpy import einsum``) as well. Otherwise they stay as
+        they are, and ``patch_status()["escaped"]`` lists them.
+    exclude : str or iterable of str, optional
+        Packages and modules whose own calls stay as they are. Calls from NumPy and SciPy always do.
+    **changes
+        Fields of `Policy` for the process.
 
+    Returns
+    -------
+    Patch
+        ``undo()`` takes this patch back.
+
+    Raises
+    ------
+    ValueError
+        If a name is not an accelerated function, or the value of a setting is wrong.
+    TypeError
+        If there is no such setting, or its value is of the wrong type.
+
+    Notes
+    -----
+    Patches add up: each needs its own `unpatch`, and the original functions are back after the last.
+
+    Examples
+    --------
     >>> import numpy as np, trnpy
     >>> einsum = np.einsum
-    >>> handle = trnpy.patch(["numpy.einsum", "scipy.linalg.eigh"])
+    >>> patch = trnpy.patch(["numpy.einsum", "scipy.linalg.eigh"])
     >>> trnpy.unpatch()
     >>> np.einsum is einsum
     True
@@ -332,7 +390,21 @@ def patch_rows(
 
 
 def unpatch() -> None:
-    """Take back the latest ``patch()``; RuntimeError when none is in force."""
+    """Take back the latest `patch`.
+
+    Raises
+    ------
+    RuntimeError
+        If no `patch` is in force.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> patch = trnpy.patch("numpy.einsum")
+    >>> trnpy.unpatch()
+    >>> trnpy.is_patched()
+    False
+    """
     with _here.lock:
         if not _here.patches:
             raise RuntimeError("unpatch(): no patch() is in force")
@@ -352,7 +424,30 @@ def _settle(policy_too: bool) -> None:
 
 
 def is_patched(name: str | None = None) -> bool:
-    """Whether calls of ``name``, or of any function, made here and now are accelerated."""
+    """Whether calls made here, in this thread or task, are accelerated.
+
+    Parameters
+    ----------
+    name : str, optional
+        Dotted name of a function. The default asks for any function.
+
+    Returns
+    -------
+    bool
+        True inside a `patched` block or after `patch`, but not inside an `original` block.
+
+    Raises
+    ------
+    ValueError
+        If `name` is not an accelerated function.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.patched("numpy.einsum"):
+    ...     trnpy.is_patched(), trnpy.is_patched("numpy.dot")
+    (True, False)
+    """
     names = active().names
     if name is None:
         return bool(names)
@@ -362,13 +457,21 @@ def is_patched(name: str | None = None) -> bool:
 
 
 def patch_status() -> dict[str, Any]:
-    """What is patched.
+    """List which functions are patched, and which names a patch did not reach.
 
-    active     names whose calls from this thread or task are accelerated
-    installed  names under which a hook stands, for any thread
-    escaped    global name -> original that it still is, having been imported before the patch
-    rebound    global name -> original that it was, re-pointed by ``rebind=True``
-    covered    hooked name -> what somebody else has put over the hook
+    Returns
+    -------
+    dict
+        ``active``: names accelerated in this thread or task. ``installed``: names patched for any thread. ``escaped``:
+        global names, imported before the patch, that still are the original function of the given name. ``rebound``:
+        such names that ``rebind=True`` replaced. ``covered``: patched names that other code has replaced since.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.patched("numpy.einsum"):
+    ...     trnpy.patch_status()["active"]
+    ['numpy.einsum']
     """
     with _here.lock:
         hooks, here = _here.in_place(), active()

@@ -424,15 +424,31 @@ class Process:
 
 @contextlib.contextmanager
 def profile(title: str = "") -> Iterator[Ledger]:
-    """Record every call made inside the block, in all threads; an enclosing ledger gets the calls too.
+    """Record every accelerated call in a block, in all threads.
 
-    The runner keeps one open around the whole script, and when it ends, however it ends, calls
-    ``print_report``, ``to_json`` and ``to_html`` on it.
+    Parameters
+    ----------
+    title : str, optional
+        Name of the run in the report.
 
-    >>> with profile() as ledger:
-    ...     pass
+    Yields
+    ------
+    Ledger
+        The calls. It prints as a table; ``missed()``, ``regret()``, ``what_if()``, ``to_json(path)`` and
+        ``to_html(path)`` give the details. All times are seconds.
+
+    Notes
+    -----
+    Blocks nest: the calls of an inner block are also in the ledger of the outer one.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((100, 100))
+    >>> with trnpy.profile() as ledger:
+    ...     b = trnpy.matmul(a, a)
     >>> ledger.what_if().calls
-    0
+    1
     """
     Attention.asked = True
     ledger = Ledger(title)
@@ -460,9 +476,19 @@ def _close(ledger: Ledger) -> None:
 
 
 def report() -> Ledger:
-    """The open ledger, else the one closed last, else an empty one; its repr is the table.
+    """Ledger of the open `profile` block, else of the one that closed last.
 
-    See ``Ledger`` for ``missed()``, ``regret()``, ``what_if()``, ``to_json`` and ``to_html``.
+    Returns
+    -------
+    Ledger
+        The calls, printed as a table; empty if nothing was profiled.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.profile() as ledger:
+    ...     trnpy.report() is ledger
+    True
     """
     ledger = Process.ledger or Process.last
     if ledger is None:

@@ -26,21 +26,52 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Where calls may go and what they must satisfy; every field is also ``TRNPY_<NAME>``.
+    """Settings: where calls may run and what results must satisfy.
 
-    device          auto (a Neuron device, else the host), neuron (or a clear error), simulator,
-                    null (host results, decisions and times as if on ``machine``), none
-    machine         trn1, trn2 or trn3: what the null device and the what-if report model
-    force           send every supported call down the device path however small, on the engine at hand
-    precision       matched (as good as LAPACK in the input's dtype), or fp32, bf16 by name
-    method          of functions that have several: auto (the fastest by the model); of eigh and what rests on it
-                    divide (divide and conquer in float32), jacobi (block Jacobi in float32, of real
-                    matrices) or start (LAPACK's in float32): where the refinement to float64 starts
-    fallback        warn (host result, one NkiFallbackWarning per call site), raise, or log (report only)
-    min_flops       calls below this many flops stay on the host
-    verify          fraction of device calls that are repeated on the host and compared
-    device_memory   what trnpy may use: a fraction of the device's memory up to 1, or bytes above it
-    time_limit      seconds after which a device call counts as hung
+    Each field is also an environment variable, ``TRNPY_<FIELD>``, read at the first use of trnpy.
+
+    Parameters
+    ----------
+    device : {"auto", "neuron", "simulator", "null", "none"}
+        Engine of accelerated calls: a Neuron device if there is one; a Neuron device or an error; the NKI simulator;
+        the host, with the decisions and modelled times of `machine`; or the host alone.
+    machine : {"trn1", "trn2", "trn3"}
+        Device that "null" and the report model.
+    force : bool
+        Whether to send every supported call to the device, however small.
+    precision : {"matched", "fp32", "bf16"}
+        Accuracy of products: that of LAPACK in the dtype of the input, or of a shorter format.
+    method : {"auto", "divide", "jacobi", "start"}
+        Float32 eigensolver whose result is refined to float64, in `eigh` and functions that use it: divide and conquer,
+        block Jacobi (real matrices) or LAPACK's. "auto" takes the fastest by the model.
+    fallback : {"warn", "raise", "log"}
+        What happens when the device fails: the host's result with one NkiFallbackWarning per calling line, a
+        FallbackError, or the host's result and a line in the report.
+    min_flops : float
+        Calls with fewer operations stay on the host.
+    verify : float
+        Fraction (0 to 1) of device calls that are repeated on the host and compared.
+    device_memory : float
+        Memory of the device that trnpy may use: a fraction up to 1, or bytes above 1.
+    time_limit : float
+        Seconds after which a device call counts as hung.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its choices or range.
+    TypeError
+        If a value is of the wrong type.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> trnpy.Policy(machine="trn3").precision
+    'matched'
+    >>> trnpy.Policy(machine="trn9")
+    Traceback (most recent call last):
+        ...
+    ValueError: machine='trn9': expected one of trn1, trn2, trn3
     """
 
     device: str = "auto"
@@ -148,7 +179,25 @@ _own = _blocks.value
 
 
 def current_policy() -> Policy:
-    """The policy in force here: of the innermost ``with policy(...)``, else of the process."""
+    """Policy in force here: that of the innermost `policy` block, else of the process.
+
+    Returns
+    -------
+    Policy
+        The settings.
+
+    Raises
+    ------
+    ValueError
+        If a ``TRNPY_*`` environment variable has a wrong value; it is read at the first call.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.policy(verify=0.5):
+    ...     trnpy.current_policy().verify
+    0.5
+    """
     return _own.get() or Process.policy or _read()
 
 
@@ -185,10 +234,30 @@ def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") 
 
 @contextlib.contextmanager
 def policy(**changes: Any) -> Iterator[Policy]:
-    """Change settings for a block, in this thread or task only.
+    """Change settings for a block, in this thread or task.
 
-    >>> with policy(device="null", machine="trn3") as p:
-    ...     p.machine
+    Parameters
+    ----------
+    **changes
+        Fields of `Policy` and their new values.
+
+    Yields
+    ------
+    Policy
+        The policy inside the block.
+
+    Raises
+    ------
+    TypeError
+        If there is no such field, or a value is of the wrong type.
+    ValueError
+        If a value is outside its choices or range.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> with trnpy.policy(device="null", machine="trn3") as settings:
+    ...     settings.machine
     'trn3'
     """
     changed(current_policy(), changes)  # complain before anything is noted

@@ -162,19 +162,49 @@ def ao2mo(
     *,
     memory: float = MEMORY,
 ) -> np.ndarray:
-    """Two-electron integrals over molecular orbitals, in the unit of ``integrals`` (Hartree; their root for b).
+    """Transform electron-repulsion integrals from atomic to molecular orbitals.
 
-    integrals  density-fitted (L|mn), shape (naux, nao, nao), or its lower triangles (naux, nao (nao + 1) / 2);
-               or (mn|rs) of shape (nao, nao, nao, nao).  Real; computed in float64.
-    c_left     (nao, nleft) and c_right (nao, nright): coefficients of the orbitals that m and n become
-    ket        of four-index integrals the coefficients that r and s become; None: the same as of the bra
-    memory     bytes of workspace, beside the result and, of four-index integrals, the half transformed ones
+    Parameters
+    ----------
+    integrals : (naux, nao, nao), (naux, nao (nao + 1) / 2) or (nao, nao, nao, nao) array_like
+        Real integrals: density-fitted (L|mn) in Hartree^(1/2), the same as lower triangles packed row by row, or
+        (mn|rs) in Hartree. They are converted to float64.
+    c_left, c_right : (nao, nleft) and (nao, nright) array_like
+        Real coefficients of the orbitals that replace m and n.
+    ket : pair of (nao, nket_left) and (nao, nket_right) array_like, optional
+        Coefficients of the orbitals that replace r and s in (mn|rs). The default is (c_left, c_right).
+    memory : float, optional
+        Bytes of workspace. The result and half-transformed four-index integrals take memory beside it.
 
-    Returns (nleft, nright, naux), what ``dfmp2_energy`` takes, or (nleft, nright, nketleft, nketright), C-contiguous.
-    ValueError where shapes do not fit; TypeError for complex integrals.
+    Returns
+    -------
+    (nleft, nright, naux) or (nleft, nright, nket_left, nket_right) ndarray
+        C-contiguous float64 integrals in the unit of `integrals`. `dfmp2_energy` takes the three-index form.
 
-    On a device each matrix has one exponent, so that errors are relative to its largest integral.
-    Two half transformations of O(nao^4 norbitals); Bender, J. Comput. Phys. 9, 547 (1972).
+    Raises
+    ------
+    TypeError
+        If an array is complex or not numeric.
+    ValueError
+        If shapes do not fit, if `ket` is given with three-index integrals, or if one matrix exceeds `memory`.
+
+    Notes
+    -----
+    Each index pair takes two matrix products, the smaller one first: O(nao^4 norbitals) operations for (mn|rs) [1]_.
+    On a device each matrix (nao, nao) has one exponent, so that errors are relative to its largest integral.
+
+    References
+    ----------
+    .. [1] C. F. Bender, J. Comput. Phys. 9, 547 (1972).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.chem import ao2mo
+    >>> integrals = np.array([[[2.0, 1.0], [1.0, 3.0]]])  # one auxiliary function, two atomic orbitals
+    >>> c = np.array([[1.0], [1.0]])  # one orbital: the sum of both
+    >>> ao2mo(integrals, c, c)
+    array([[[7.]]])
     """
     g, bra, ket = _checked(integrals, c_left, c_right, ket)
     return np.ascontiguousarray(_both(g, bra, ket, _by_products(host_product, memory, STACK)))

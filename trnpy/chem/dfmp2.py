@@ -44,7 +44,12 @@ Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channel:
-    """Pairs of one combination of spins, in Hartree; ``exchange`` is None where the spins differ."""
+    """Energies of the pairs ij of one combination of spins, in Hartree.
+
+    `direct[i, j]` is the sum over ab of (ia|jb)^2 / (e_i + e_j - e_a - e_b). `exchange[i, j]` is the same with
+    (ia|jb) (ib|ja) in place of the square; it is None if the spins differ. Amplitudes of two electrons of one spin in
+    UHF are antisymmetrised.
+    """
 
     direct: np.ndarray  # (nocc, nocc): sum over ab of (ia|jb)^2 / (e_i + e_j - e_a - e_b)
     exchange: np.ndarray | None  # the same of (ia|jb) (ib|ja)
@@ -53,7 +58,26 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MP2Energy:
-    """A correlation energy in Hartree; ``channels`` are one for RHF, alpha-alpha, alpha-beta, beta-beta for UHF."""
+    """MP2 correlation energy in Hartree, split by spin, as `dfmp2_energy` returns it.
+
+    Attributes
+    ----------
+    opposite_spin, same_spin : float
+        Energies of pairs of electrons with opposite and with same spin.
+    channels : tuple of Channel
+        Energies of single pairs: one channel for RHF; alpha-alpha, alpha-beta and beta-beta for UHF.
+    uncertainty : float
+        Error of `total`, estimated from sampled pairs; 0.0 if everything was computed in float64.
+    total : float
+        Sum of `opposite_spin` and `same_spin`.
+
+    Examples
+    --------
+    >>> from trnpy.chem import MP2Energy
+    >>> energy = MP2Energy(opposite_spin=-0.15, same_spin=-0.05, channels=())
+    >>> f"{energy.total:.2f} Hartree"
+    '-0.20 Hartree'
+    """
 
     opposite_spin: float
     same_spin: float
@@ -62,6 +86,7 @@ class MP2Energy:
 
     @property
     def total(self) -> float:
+        """Correlation energy of all pairs, in Hartree."""
         return self.opposite_spin + self.same_spin
 
 
@@ -286,20 +311,52 @@ def dfmp2_energy(
     with_t2: bool = False,
     accuracy: float = ACCURACY,
 ) -> MP2Energy:
-    """The MP2 correlation energy of canonical orbitals, from density-fitted integrals.
+    """MP2 correlation energy of canonical orbitals from density-fitted integrals.
 
-    b        (nocc, nvir, naux): (ia|jb) = sum over L of b[i, a, L] b[j, b, L], as ``ao2mo`` gives it;
-             for UHF a pair of such arrays, (alpha, beta).  Computed in float64.
-    eps_occ  (nocc,) and eps_vir (nvir,): orbital energies in Hartree; for UHF a pair of each
-    memory   bytes of workspace, beside b, a copy of b where it is not C-contiguous float64, and t2
-    with_t2  keep the amplitudes t[i, j, a, b], in ``channels``
-    accuracy Hartree that an energy computed on a device may differ by from one in float64, as sampled pairs
-             tell; the host's is always of float64.  Below FINEST a device forms float64 products
+    Parameters
+    ----------
+    b : (nocc, nvir, naux) array_like, or a pair of such arrays
+        Real integrals with (ia|jb) = sum over L of b[i, a, L] b[j, b, L], in Hartree^(1/2), as `ao2mo` returns them.
+        One array means RHF, a pair (alpha, beta) UHF. They are converted to float64.
+    eps_occ, eps_vir : (nocc,) and (nvir,) array_like, or a pair of each
+        Energies of the occupied and of the virtual orbitals in Hartree.
+    memory : float, optional
+        Bytes of workspace. `b`, its copy if it is not C-contiguous float64, and the amplitudes take memory beside it.
+    with_t2 : bool, optional
+        Whether to keep the amplitudes t[i, j, a, b], in ``channels[n].t2`` of the result.
+    accuracy : float, optional
+        Largest error in Hartree of an energy computed on a device, as estimated from sampled pairs. Below 5e-10 the
+        device forms products of float64 accuracy. The host always computes in float64.
 
-    Returns energies in Hartree, split into pairs of opposite and of same spin.  ValueError where shapes do
-    not fit or one pair does not fit ``memory``; TypeError for complex integrals.
+    Returns
+    -------
+    MP2Energy
+        Energies in Hartree, split into pairs of opposite and of same spin [2]_.
 
-    Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997), eqs. 3-5.
+    Raises
+    ------
+    TypeError
+        If an array is complex or not numeric.
+    ValueError
+        If shapes do not fit, if `accuracy` is not positive, or if the integrals of one pair exceed `memory`.
+
+    Notes
+    -----
+    The integrals (ia|jb) are formed for a few pairs ij at a time [1]_, and never stored as a whole.
+
+    References
+    ----------
+    .. [1] F. Weigend and M. Haeser, Theor. Chem. Acc. 97, 331 (1997), eqs. 3-5.
+    .. [2] S. Grimme, J. Chem. Phys. 118, 9095 (2003).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.chem import dfmp2_energy
+    >>> b = np.full((1, 1, 1), 0.5)  # one occupied orbital, one virtual, one auxiliary function
+    >>> energy = dfmp2_energy(b, [-0.5], [0.5])
+    >>> f"{energy.total:.6f} Hartree"
+    '-0.031250 Hartree'
     """
     _check_accuracy(accuracy)
     return _energy(_spins(b, eps_occ, eps_vir), memory, host_product, with_t2)

@@ -155,18 +155,51 @@ def build_jk_df(
     with_k: bool = True,
     memory: float = MEMORY,
 ) -> JK:
-    """Coulomb and exchange matrices J and K of densities, from density-fitted integrals.
+    """Coulomb and exchange matrices of density matrices from density-fitted integrals.
 
-    b         (naux, nao, nao), each matrix symmetric, or lower triangles (naux, nao (nao + 1) / 2), as
-              PySCF's ``mf.with_df._cderi``: (mn|rs) = sum over L of b[L, m, n] b[L, r, s], in Hartree
-    dm        (nao, nao) or (n, nao, nao): density matrices, symmetric or not; real, computed in float64
-    orbitals  of each density C (nao, nocc) with dm = C C^T, when known: K takes nao/nocc times less work
-    memory    bytes of workspace for K, beside b and the results
+    Parameters
+    ----------
+    b : (naux, nao, nao) or (naux, nao (nao + 1) / 2) array_like
+        Real integrals with (mn|rs) = sum over L of b[L, m, n] b[L, r, s], in Hartree^(1/2): symmetric matrices, or
+        their lower triangles packed row by row, as in PySCF's ``mf.with_df._cderi``.
+    dm : (nao, nao) or (n, nao, nao) array_like
+        Real density matrices, symmetric or not. They are converted to float64.
+    orbitals : (nao, nocc) array_like, or a sequence of n of them, optional
+        C with dm = C C^T for each density. With them K takes nao / nocc times less work.
+    with_j, with_k : bool, optional
+        Which of the two matrices to compute.
+    memory : float, optional
+        Bytes of workspace for K. `b` and the results take memory beside it.
 
-    Returns J[m, n] = (mn|rs) dm[s, r] and K[m, n] = (mr|sn) dm[r, s], shaped as ``dm``, in Hartree; None for
-    one that is not asked for.  ValueError where shapes do not fit; TypeError for complex arrays.
+    Returns
+    -------
+    j, k : ndarray of the shape of `dm`, or None
+        J[m, n] = sum over rs of (mn|rs) dm[s, r] and K[m, n] = sum over rs of (mr|sn) dm[r, s], float64, in Hartree.
+        None stands for a matrix that was not asked for.
 
-    Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002), eqs. 5-8.
+    Raises
+    ------
+    TypeError
+        If an array is complex or not numeric.
+    ValueError
+        If shapes do not fit or one matrix (nao, nao) exceeds `memory`.
+
+    References
+    ----------
+    .. [1] F. Weigend, Phys. Chem. Chem. Phys. 4, 4285 (2002), eqs. 5-8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.chem import build_jk_df
+    >>> b = np.eye(2)[np.newaxis]  # one auxiliary function, two atomic orbitals
+    >>> j, k = build_jk_df(b, [[1.0, 0.5], [0.5, 1.0]])
+    >>> j
+    array([[2., 0.],
+           [0., 2.]])
+    >>> k
+    array([[1. , 0.5],
+           [0.5, 1. ]])
     """
     b, densities, sets = _checked(b, dm, orbitals)
     j = _coulomb(b, densities).reshape(np.shape(dm)) if with_j else None

@@ -163,22 +163,43 @@ MIXINS = (AcceleratedDFMP2, AcceleratedDFSCF, AcceleratedSCF, AcceleratedCCSD, A
 
 
 def accelerate(method: Any) -> Any:
-    """``method`` itself, accelerated until ``method.undo_trnpy()``: a mean field, MP2 or coupled cluster of PySCF.
+    """Accelerate one PySCF object: a mean field, MP2 or coupled cluster.
 
-    Of DF-MP2 (``pyscf.mp.dfmp2.DFMP2``, ``pyscf.mp.dfump2.DFUMP2``) the energy and the amplitudes, of a
-    density-fitted mean field (``scf.RHF(mol).density_fit()`` and its kin) J and K, of any mean field the
-    eigenproblems, of MP2 and coupled cluster the contractions come from trnpy: decided, traced and reported as any
-    call, and on the host by faster products than PySCF's own where there are.  What that does not cover
-    (integrals on disk, range separation, complex densities) PySCF does as always.
+    Parameters
+    ----------
+    method : pyscf.scf.hf.SCF, pyscf.mp.mp2.MP2Base or pyscf.cc.ccsd.CCSDBase
+        The object. It is changed in place, until ``method.undo_trnpy()``.
 
+    Returns
+    -------
+    same type as `method`
+        `method` itself.
+
+    Raises
+    ------
+    TypeError
+        If `method` is any other object.
+
+    Notes
+    -----
+    These parts of a calculation run on trnpy; calls appear in `trnpy.trace` and `trnpy.report`:
+
+    - energy and amplitudes of DF-MP2 (``pyscf.mp.dfmp2.DFMP2``, ``pyscf.mp.dfump2.DFUMP2``): `dfmp2_energy`;
+    - J and K of a density-fitted mean field (``scf.RHF(mol).density_fit()``): `build_jk_df`;
+    - eigenproblems of any mean field;
+    - contractions of MP2 and coupled cluster.
+
+    PySCF computes everything else as before: integrals on disk, range separation, complex densities.
+
+    Examples
+    --------
     >>> from pyscf import gto, mp, scf
     >>> import trnpy.chem
     >>> mol = gto.M(atom="H 0 0 0; F 0 0 0.92", basis="cc-pvdz", verbose=0)
     >>> mf = trnpy.chem.accelerate(scf.RHF(mol).density_fit()).run()
-    >>> round(trnpy.chem.accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr, 4)
-    -0.2039
-
-    TypeError for other objects.
+    >>> correlation = trnpy.chem.accelerate(mp.dfmp2.DFMP2(mf)).run().e_corr
+    >>> f"{correlation:.4f} Hartree"
+    '-0.2039 Hartree'
     """
     if isinstance(method, _Accelerated):
         return method

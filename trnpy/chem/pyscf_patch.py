@@ -293,12 +293,21 @@ _patches: list[PyscfPatch] = []  # in force, oldest first; changed under the loc
 
 
 def patch_pyscf() -> PyscfPatch:
-    """Accelerate PySCF, and the NumPy and SciPy that it calls, in the whole process until undone.
+    """Accelerate PySCF, and the NumPy and SciPy that it calls, in the whole process.
 
-    Patches add up: the original objects are back after the last is undone.  Names that modules
-    imported before or while patched follow.  Of a PySCF outside TESTED only the NumPy and SciPy calls
-    are accelerated, with a RuntimeWarning.
+    Returns
+    -------
+    PyscfPatch
+        A context manager: leaving its block, or ``undo()``, takes the patch back. So does `unpatch_pyscf`.
 
+    Notes
+    -----
+    Each patch is undone by itself; the original functions are back after the last. Names that modules imported before
+    the patch, or while it was in force, are patched and put back as well. If the installed PySCF is not a tested
+    release, only its calls of NumPy and SciPy are accelerated, with a RuntimeWarning.
+
+    Examples
+    --------
     >>> import pyscf, trnpy.chem
     >>> einsum = pyscf.lib.einsum
     >>> with trnpy.chem.patch_pyscf():
@@ -338,7 +347,22 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
 
 
 def unpatch_pyscf() -> None:
-    """Take back the latest ``patch_pyscf()``; RuntimeError when none is in force."""
+    """Take back the latest `patch_pyscf`.
+
+    Raises
+    ------
+    RuntimeError
+        If no `patch_pyscf` is in force.
+
+    Examples
+    --------
+    >>> import pyscf, trnpy.chem
+    >>> einsum = pyscf.lib.einsum
+    >>> patch = trnpy.chem.patch_pyscf()
+    >>> trnpy.chem.unpatch_pyscf()
+    >>> pyscf.lib.einsum is einsum
+    True
+    """
     with patch._here.lock:
         if not _patches:
             raise RuntimeError("unpatch_pyscf(): no patch_pyscf() is in force")

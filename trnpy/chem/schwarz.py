@@ -43,12 +43,37 @@ SPLITTER = 2.0**27 + 1  # halves a float64 significand (Dekker, Numer. Math. 18,
 
 
 def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
-    """Q with |(mn|rs)| <= Q[m, n] Q[r, s], rounded upward, in Hartree^(1/2); shape (nao, nao).
+    """Cauchy-Schwarz bounds Q of integrals: |(mn|rs)| <= Q[m, n] Q[r, s].
 
-    integrals  (mn|rs) of shape (nao, nao, nao, nao), or density-fitted ones as ``ao2mo`` takes them,
-               (naux, nao, nao) or (naux, nao (nao + 1) / 2).  Real.
+    Parameters
+    ----------
+    integrals : (nao, nao, nao, nao), (naux, nao, nao) or (naux, nao (nao + 1) / 2) array_like
+        Real integrals: (mn|rs) in Hartree, or density-fitted ones in Hartree^(1/2), in the forms that `ao2mo` takes.
 
-    ValueError for other shapes, and where a diagonal (mn|mn) is negative beyond rounding.
+    Returns
+    -------
+    (nao, nao) ndarray
+        float64 square roots of (mn|mn), in Hartree^(1/2), rounded upward so that they are bounds in spite of rounding.
+
+    Raises
+    ------
+    TypeError
+        If the integrals are complex or not numeric.
+    ValueError
+        If the shape is none of these, or if a diagonal integral (mn|mn) is negative by more than rounding.
+
+    References
+    ----------
+    .. [1] M. Haeser and R. Ahlrichs, J. Comput. Chem. 10, 104 (1989).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.chem import schwarz_bounds
+    >>> q = schwarz_bounds([[[2.0, -1.0], [-1.0, 3.0]]])  # one auxiliary function, two atomic orbitals
+    >>> np.round(q, 6)
+    array([[2., 1.],
+           [1., 3.]])
     """
     g = real_array("integrals", integrals, "(nao, nao, nao, nao), (naux, nao, nao) or (naux, npair)", 2, 3, 4)
     if g.ndim == 4:
@@ -133,11 +158,39 @@ def _threshold(threshold: float) -> float:
 def screened_pairs(
     q_left: np.ndarray, q_right: np.ndarray, threshold: float, *, memory: float = MEMORY
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Index arrays (i, j) of all pairs with q_left[i] q_right[j] > threshold, in row-major order.
+    """Indices of all pairs whose bound q_left[i] q_right[j] exceeds a threshold.
 
-    q_left (m,) and q_right (n,) are finite bounds from ``schwarz_bounds``, ravelled, in Hartree^(1/2); threshold
-    is in Hartree.  Products are compared exactly, as real numbers, so that no pair whose bound exceeds the
-    threshold is dropped for rounding.  ``memory`` bytes of workspace beside the result.
+    Parameters
+    ----------
+    q_left, q_right : (m,) and (n,) array_like
+        Finite bounds in Hartree^(1/2), none negative, such as those of `schwarz_bounds`, ravelled.
+    threshold : float
+        Finite and not negative, in Hartree.
+    memory : float, optional
+        Bytes of workspace. The result takes memory beside it.
+
+    Returns
+    -------
+    i, j : (npairs,) ndarray of intp
+        Indices into `q_left` and `q_right`, in row-major order.
+
+    Raises
+    ------
+    TypeError
+        If bounds are complex or not numeric.
+    ValueError
+        If bounds or the threshold are negative or not finite, or if bounds are not one-dimensional.
+
+    Notes
+    -----
+    Products are compared as real numbers: rounding never drops a pair whose bound exceeds the threshold.
+
+    Examples
+    --------
+    >>> from trnpy.chem import screened_pairs
+    >>> i, j = screened_pairs([1.0, 0.1], [1.0, 0.01], threshold=0.05)
+    >>> i, j
+    (array([0, 1]), array([0, 0]))
     """
     left, right = _bounds("q_left", q_left), _bounds("q_right", q_right)
     threshold = _threshold(threshold)
@@ -307,19 +360,51 @@ def screened_spmm(
     q_left: np.ndarray | None = None,
     q_right: np.ndarray | None = None,
 ) -> np.ndarray:
-    """a b (m, n), leaving out the elements of ``a`` whose bound q_left[i] q_right[j] is at most ``threshold``.
+    """Matrix product that leaves out elements of the left factor with small bounds.
 
-    a (m, k) and b (k, n): real and finite, any shape; computed in float64
-    q_left (m,), q_right (k,)  bounds with |a[i, j]| <= q_left[i] q_right[j], as ``schwarz_bounds`` ravelled; None:
-                               the roots of the largest element of each row and column, which always bound
-    threshold                  in the unit of ``a`` (Hartree); 0 leaves out only what is bounded by zero
+    Parameters
+    ----------
+    a : (m, k) array_like
+        Real and finite. Element a[i, j] is left out if q_left[i] q_right[j] is at most `threshold`.
+    b : (k, n) array_like
+        Real and finite. Both factors are converted to float64.
+    threshold : float
+        Finite and not negative, in the unit of `a` (Hartree). 0 leaves out only elements whose bound is zero.
+    q_left, q_right : (m,) and (k,) array_like, optional
+        Bounds with |a[i, j]| <= q_left[i] q_right[j], such as those of `schwarz_bounds`, ravelled. The default is the
+        root of the largest magnitude of each row and of each column, which is always a bound.
 
-    Bounds are compared exactly, and no element larger than the threshold is left out where the bounds hold.
-    ValueError where shapes do not fit, for infs and NaNs.
+    Returns
+    -------
+    (m, n) ndarray
+        The product in float64.
 
-    Work is that of the kept elements up to steps of ROWS rows.  On a device an element is as accurate as seven digits
-    of eight bits of the largest element of its row of ``a`` and its column of ``b`` make it: 2^-52 of their product
-    times the root of k.  Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
+    Raises
+    ------
+    TypeError
+        If an array is complex or not numeric.
+    ValueError
+        If shapes do not fit, if only one of the bounds is given, if bounds or the threshold are negative, or if a
+        number is not finite.
+
+    Notes
+    -----
+    Bounds are compared as real numbers: where they hold, no element larger than the threshold is left out [1]_. Rows
+    are sorted by their bounds and multiplied 256 at a time, each block with the columns that any of its rows keeps. On
+    a device an element is accurate to 2^-52 sqrt(k) times the largest elements of its row of `a` and its column of `b`.
+
+    References
+    ----------
+    .. [1] M. Haeser and R. Ahlrichs, J. Comput. Chem. 10, 104 (1989).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.chem import screened_spmm
+    >>> a = np.array([[4.0, 1.0], [1.0, 0.01]])
+    >>> screened_spmm(a, np.eye(2), threshold=1.5)  # bounds 4, 2, 2, 1
+    array([[4., 1.],
+           [1., 0.]])
     """
     return _staircase(_screened(a, b, threshold, q_left, q_right), host_product)
 

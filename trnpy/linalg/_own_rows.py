@@ -32,26 +32,39 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
     Parameters
     ----------
     a : (n, n) array_like
-        Hermitian positive definite, of any floating dtype; all of it is read.
-    method : {"eigh", "newton-schulz"}
-        Eigenvectors: A^(-1/2) = X diag(w)^(-1/2) X^H. Or the coupled iteration of Newton and Schulz, which takes
-        products only and about 2 log2(condition) steps: Higham, Functions of Matrices, 2008, sec. 6.3.
-    full_output : bool
-        Whether to return how the method ended, too.
+        Hermitian and positive definite, of any numeric dtype. All of it is read.
+    method : {"eigh", "newton-schulz"}, optional
+        From eigenvectors, A^(-1/2) = X diag(w)^(-1/2) X^H; or by the coupled Newton-Schulz iteration [1]_, which takes
+        products only and about 2 log2(condition number) steps.
+    full_output : bool, optional
+        Whether to return how the method ended as well.
 
     Returns
     -------
-    (n, n) ndarray
-        X with X A X = I, Hermitian, in the dtype of a; errors are the condition number times the unit roundoff.
-    Convergence
-        With full_output: ``steps`` taken, ``residual`` |X A X - I|_F / sqrt(n), and whether it ``converged``.
+    x : (n, n) ndarray
+        The Hermitian matrix with x a x = I, in the dtype of `a` if that is a floating one, else in float64. Its
+        relative error is about the condition number times the unit roundoff.
+    convergence : Convergence
+        Only with `full_output`: ``steps`` taken, ``residual`` = |x a x - I|_F / sqrt(n), and whether it ``converged``.
 
     Raises
     ------
     ValueError
-        For another method, for a that is not one square matrix, or has infs or NaNs.
+        If `method` is not known, or `a` is not one square matrix, is empty, or is not finite.
     numpy.linalg.LinAlgError
-        When a is not positive definite or, without full_output, the iteration does not converge.
+        If `a` is not positive definite or, without `full_output`, the iteration does not converge.
+
+    References
+    ----------
+    .. [1] N. J. Higham, Functions of Matrices, SIAM, 2008, sec. 6.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.linalg import inv_sqrtm
+    >>> inv_sqrtm(np.diag([4.0, 16.0]))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
     """
     if method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(METHODS)}")

@@ -27,11 +27,38 @@ GATHERED_BYTES = 2**22  # of rows and columns gathered at a time
 
 
 def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
-    """The elements of ``a @ b`` where ``mask`` is nonzero, as a CSR array (m, n) with those positions.
+    """Elements of a matrix product at the nonzero positions of a mask.
 
-    ``a`` (m, k) and ``b`` (k, n) are dense, ``mask`` (m, n) is of any sparse class or dense; what it marks with zero,
-    stored or not, is left out, and a product that is zero is stored. Nothing of size m x n is made. Columns of a row
-    are in ascending order. ValueError when shapes do not match.
+    Parameters
+    ----------
+    a, b : (m, k) and (k, n) array_like
+        Dense factors of any numeric dtype.
+    mask : (m, n) sparse array, sparse matrix or array_like
+        Positions with a nonzero value are computed. Zeros are left out, whether they are stored or not.
+
+    Returns
+    -------
+    (m, n) csr_array
+        One stored element for each nonzero of `mask`, even if the product is zero there; column indices ascend within
+        each row. The dtype is that of ``a @ b``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match or `mask` does not have two dimensions.
+
+    Notes
+    -----
+    BLAS multiplies blocks of 128 columns that hold marked positions; no array of m x n elements is made.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.sparse import block_mask_matmul
+    >>> a = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> block_mask_matmul(a, a, np.eye(2)).toarray()
+    array([[ 7.,  0.],
+           [ 0., 22.]])
     """
     a, b = np.asarray(a), np.asarray(b)
     pattern = _pattern(mask)
@@ -47,17 +74,71 @@ def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
 
 
 def block_mask_matmul_gradients(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (m, k), (k, n) of a real function of ``block_mask_matmul(a, b, mask)`` whose gradient is ``g``.
+    """Gradients of a real function of ``block_mask_matmul(a, b, mask)`` with respect to a and b.
 
-    ``g``: sparse (m, n) at the mask's positions. Of complex arrays the gradient is that of the real and imaginary
-    parts, as in torch.
+    Parameters
+    ----------
+    a, b : (m, k) and (k, n) array_like
+        Factors of the product.
+    g : (m, n) sparse array, sparse matrix or array_like
+        Gradient of the function with respect to the product, nonzero only where the mask is.
+
+    Returns
+    -------
+    (m, k) and (k, n) ndarray
+        The gradients. Those of complex arrays belong to the real and imaginary parts, as in PyTorch.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.sparse import block_mask_matmul_gradients
+    >>> a, b = np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])
+    >>> da, db = block_mask_matmul_gradients(a, b, np.ones((1, 1)))
+    >>> da
+    array([[3., 4.]])
+    >>> db
+    array([[1.],
+           [2.]])
     """
     g = adopt(sparse.csr_array(g))
     return g @ np.asarray(b).conj().T, (g.conj().T @ np.asarray(a)).conj().T
 
 
 def local_mask(n: int, window: int, causal: bool = False) -> Any:
-    """The mask (n, n) of positions no further than ``window`` from the diagonal, or if causal from it downwards."""
+    """Band mask: positions at most `window` from the diagonal.
+
+    Parameters
+    ----------
+    n : int
+        Rows and columns.
+    window : int
+        Largest distance from the diagonal, in columns.
+    causal : bool, optional
+        Whether to leave out the positions above the diagonal.
+
+    Returns
+    -------
+    (n, n) csr_array of bool
+        True at the positions of the band.
+
+    Raises
+    ------
+    ValueError
+        If `n` or `window` is negative.
+
+    Examples
+    --------
+    >>> from trnpy.sparse import local_mask
+    >>> local_mask(3, 1, causal=True).toarray().astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
     if n < 0 or window < 0:
         raise ValueError(f"n={n}, window={window}: expected neither negative")
     offsets = range(-min(window, max(n - 1, 0)), 1 if causal else min(window, max(n - 1, 0)) + 1)
@@ -66,10 +147,43 @@ def local_mask(n: int, window: int, causal: bool = False) -> Any:
 
 
 def masked_attention(q: Any, k: Any, v: Any, mask: Any, scale: float | None = None) -> np.ndarray:
-    """softmax(scale q k^T, over what the mask marks in each row) v: (..., m, e) for q (..., m, d), k (..., n, d).
+    """Attention softmax(scale q k^T) v in which each row sees only the positions of a mask.
 
-    ``v`` (..., n, e); ``mask`` (m, n) as for block_mask_matmul, the same for all; ``scale`` is d^-1/2 unless told.
-    A row of which nothing is marked attends to nothing: zeros.  Real floating dtypes.
+    Parameters
+    ----------
+    q, k, v : (..., m, d), (..., n, d) and (..., n, e) array_like
+        Queries, keys and values of real floating dtypes, with equal leading dimensions.
+    mask : (m, n) sparse array, sparse matrix or array_like
+        Nonzero where a query sees a key; the same for all leading dimensions.
+    scale : float, optional
+        Factor of the scores. The default is d^(-1/2).
+
+    Returns
+    -------
+    (..., m, e) ndarray
+        The result, in the common dtype of `q`, `k` and `v`. A row in which nothing is marked is zero.
+
+    Raises
+    ------
+    TypeError
+        If an array is not of a real floating dtype.
+    ValueError
+        If shapes do not match.
+
+    References
+    ----------
+    .. [1] A. Vaswani et al., Attention is all you need, arXiv:1706.03762, sec. 3.2.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.sparse import local_mask, masked_attention
+    >>> q = k = np.zeros((3, 2))  # equal scores: each row is the mean of the values that it sees
+    >>> v = np.array([[0.0], [2.0], [4.0]])
+    >>> masked_attention(q, k, v, local_mask(3, 1, causal=True))
+    array([[0.],
+           [1.],
+           [3.]])
     """
     return _Attention(q, k, v, mask, scale).output
 
@@ -77,9 +191,49 @@ def masked_attention(q: Any, k: Any, v: Any, mask: Any, scale: float | None = No
 def masked_attention_gradients(
     q: Any, k: Any, v: Any, mask: Any, g: Any, scale: float | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients with respect to q, k and v of a function whose gradient with respect to masked_attention's result is g.
+    """Gradients of a function of ``masked_attention(q, k, v, mask, scale)`` with respect to q, k and v.
 
-    Dao et al., arXiv:2205.14135, appendix B.2, on the mask's positions alone.
+    Parameters
+    ----------
+    q, k, v : (..., m, d), (..., n, d) and (..., n, e) array_like
+        Operands of `masked_attention`.
+    mask : (m, n) sparse array, sparse matrix or array_like
+        Nonzero where a query sees a key.
+    g : (..., m, e) array_like
+        Gradient of the function with respect to the result of `masked_attention`.
+    scale : float, optional
+        Factor of the scores. The default is d^(-1/2).
+
+    Returns
+    -------
+    (..., m, d), (..., n, d) and (..., n, e) ndarray
+        The gradients.
+
+    Raises
+    ------
+    TypeError
+        If `q`, `k` or `v` is not of a real floating dtype.
+    ValueError
+        If shapes do not match.
+
+    Notes
+    -----
+    Probabilities and their gradients are formed at the positions of the mask only [1]_.
+
+    References
+    ----------
+    .. [1] T. Dao et al., FlashAttention, arXiv:2205.14135, appendix B.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy.sparse import masked_attention_gradients
+    >>> q = k = np.zeros((2, 1))
+    >>> v = np.array([[0.0], [2.0]])
+    >>> dq, dk, dv = masked_attention_gradients(q, k, v, np.ones((2, 2)), np.ones((2, 1)))
+    >>> dv
+    array([[1.],
+           [1.]])
     """
     return _Attention(q, k, v, mask, scale).gradients(np.asarray(g))
 

@@ -13,7 +13,34 @@ from trnpy.sparse._classes import adopt
 
 
 def block_mask_matmul(a: torch.Tensor, b: torch.Tensor, mask: Any) -> torch.Tensor:
-    """trnpy.sparse.block_mask_matmul of tensors on the CPU: a coalesced COO tensor (m, n); differentiable in both."""
+    """Elements of a product of tensors at the nonzero positions of a mask, differentiable in both factors.
+
+    Parameters
+    ----------
+    a, b : (m, k) and (k, n) torch.Tensor
+        Dense factors on the CPU.
+    mask : (m, n) sparse array, sparse matrix or array_like
+        Positions with a nonzero value are computed. It is not differentiated.
+
+    Returns
+    -------
+    (m, n) torch.Tensor
+        Coalesced COO tensor with one stored element for each nonzero of `mask`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from trnpy.sparse import torch_bridge
+    >>> a = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> torch_bridge.block_mask_matmul(a, a, np.eye(2)).to_dense()
+    tensor([[ 7.,  0.],
+            [ 0., 22.]])
+    """
     pattern = _masks._pattern(mask)
     values = _MaskedProduct.apply(a, b, pattern)
     positions = torch.from_numpy(np.stack([_masks._rows(pattern), pattern.indices]).astype(np.int64))
@@ -23,13 +50,72 @@ def block_mask_matmul(a: torch.Tensor, b: torch.Tensor, mask: Any) -> torch.Tens
 def masked_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float | None = None
 ) -> torch.Tensor:
-    """trnpy.sparse.masked_attention of tensors on the CPU; differentiable in q, k and v."""
+    """Attention of tensors in which each row sees only the positions of a mask, differentiable in q, k and v.
+
+    Parameters
+    ----------
+    q, k, v : (..., m, d), (..., n, d) and (..., n, e) torch.Tensor
+        Queries, keys and values of real floating dtypes, on the CPU.
+    mask : (m, n) sparse array, sparse matrix or array_like
+        Nonzero where a query sees a key; the same for all leading dimensions.
+    scale : float, optional
+        Factor of the scores. The default is d^(-1/2).
+
+    Returns
+    -------
+    (..., m, e) torch.Tensor
+        The result of `trnpy.sparse.masked_attention`.
+
+    Raises
+    ------
+    TypeError
+        If a tensor is not of a real floating dtype.
+    ValueError
+        If shapes do not match.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from trnpy.sparse import local_mask, torch_bridge
+    >>> q = k = torch.zeros(3, 2)
+    >>> v = torch.tensor([[0.0], [2.0], [4.0]])
+    >>> torch_bridge.masked_attention(q, k, v, local_mask(3, 1, causal=True))
+    tensor([[0.],
+            [1.],
+            [3.]])
+    """
     result: torch.Tensor = _Attended.apply(q, k, v, mask, scale)
     return result
 
 
 def matmul(a: Any, x: torch.Tensor) -> torch.Tensor:
-    """a @ x for a constant sparse ``a`` (m, n), SciPy's or trnpy's, and x (n,) or (n, k); differentiable in x."""
+    """Product of a constant sparse matrix and a tensor, differentiable in the tensor.
+
+    Parameters
+    ----------
+    a : (m, n) sparse array or sparse matrix
+        The left factor, of SciPy's or trnpy's classes.
+    x : (n,) or (n, k) torch.Tensor
+        The right factor, on the CPU.
+
+    Returns
+    -------
+    (m,) or (m, k) torch.Tensor
+        The product.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match.
+
+    Examples
+    --------
+    >>> import scipy.sparse, torch
+    >>> from trnpy.sparse import torch_bridge
+    >>> a = scipy.sparse.csr_array([[0.0, 2.0], [3.0, 0.0]])
+    >>> torch_bridge.matmul(a, torch.tensor([1.0, 10.0]))
+    tensor([20.,  3.])
+    """
     result: torch.Tensor = _SparseProduct.apply(adopt(a), x)
     return result
 
