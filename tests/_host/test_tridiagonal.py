@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.linalg
+from linalg.matrices import SPECTRA, hermitian
 
 import trnpy.linalg
-from linalg.matrices import SPECTRA, hermitian
 from trnpy._engine import lapack
 from trnpy._host import tridiagonal
 from trnpy.linalg import _routes
