@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
-from trnpy._nki.kernels.parameters import TILE, TILE_N, for_bounds, for_digits, for_numbers, for_stack, for_turned
+from trnpy._nki.kernels.shared.parameters import (
+    TILE,
+    TILE_N,
+    for_bounds,
+    for_digits,
+    for_numbers,
+    for_stack,
+    for_turned,
+)
 from trnpy._nki.simulator.cost import Cost, price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.record import Trace

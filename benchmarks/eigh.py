@@ -20,7 +20,7 @@ import trnpy.linalg
 from benchmarks._measure import gate, header
 from trnpy._engine.engines import HOST, DeviceEngine
 from trnpy._nki.hardware import TRN2, Hardware
-from trnpy._nki.kernels.polynomial_sign_reference import LONGEST
+from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer
 from trnpy._nki.simulator.cost import Cost, price
 from trnpy._nki.simulator.launch import Specification, run

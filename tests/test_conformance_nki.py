@@ -9,7 +9,7 @@ from conformance.nki import _library, main
 from conformance.nki import _ours as ours
 from conformance.nki._blocks import as_kernel, blocks, claims, free_names
 from conformance.nki._ours import CASES, cells
-from trnpy._nki.simulator.runtime import SOURCES
+from trnpy._nki.kernels import FOLDER
 
 ISA = '''
 def twice(dst, src):
@@ -149,7 +149,7 @@ def test_our_kernels_are_taken_by_every_front_end_on_every_machine():
 
 def test_every_kernel_of_ours_has_a_case():
     named = {name.rpartition(".")[2] for name in CASES}
-    text = "".join(path.read_text() for path in SOURCES.glob("[a-z]*.py"))
+    text = "".join(path.read_text() for path in FOLDER.rglob("[a-z]*.py"))
     assert named == set(re.findall(r"@nki\.jit\ndef (\w+)", text))
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from conformance.neuronx._compile import FRONT_ENDS
 from conformance.nki._ours import CASES, MACHINES, Case
-from trnpy._nki import kernels
+from trnpy._nki.kernels import located
 from trnpy._nki.simulator.dtypes import STORAGE
 from trnpy._nki.simulator.launch import Kernel, Specification, simulate
 from trnpy._nki.simulator.runtime import kernel as simulated
@@ -99,7 +99,7 @@ def _operand(wanted: Specification, rng: np.random.Generator) -> Any:
 
 def cell(name: str, target: str, front_end: str) -> Cell:
     """Compile the first case of a kernel in a process and a folder of its own."""
-    file, _, function = name.rpartition(".")
+    module, function = located(name)
     case = CASES[name][0]
     arrays = operands(case)
     with tempfile.TemporaryDirectory(prefix="trnpy-neuronx-") as scratch:
@@ -110,7 +110,7 @@ def cell(name: str, target: str, front_end: str) -> Cell:
                 np.save(path, array)
         floats = all(a is None or a.dtype == np.float32 for a in arrays)  # others lose their type in .npy files
         request = {
-            "module": f"{kernels.__name__}.{file or function}", "function": function, "operands": paths,
+            "module": module, "function": function, "operands": paths,
             "settings": dict(case.settings), "target": target, "front_end": front_end, "folder": scratch,
             "simulate": floats,
         }  # fmt: skip

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trnpy._nki.kernels import located, source
 from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator.dialects import DIALECTS, PARSER, TRACER, Dialect
 from trnpy._nki.simulator.launch import Specification
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.rules import Finding
-from trnpy._nki.simulator.runtime import SOURCES, kernel
+from trnpy._nki.simulator.runtime import kernel
 
 MACHINES = ("trn1", "trn2", "trn3")
 BACKEND = range(40, 48)  # rules whose warnings count as well
@@ -149,8 +150,8 @@ CASES: Mapping[str, tuple[Case, ...]] = {
 
 def cell(name: str, nki: Dialect, target: str) -> Cell:
     """Everything found for one kernel, front end and machine."""
-    file, _, function = name.rpartition(".")
-    found = set(lint_file(SOURCES / f"{file or function}.py", function, (nki,)))
+    function = located(name)[1]
+    found = set(lint_file(source(name), function, (nki,)))
     way = TRACER if nki == PARSER else nki  # what a parser refuses in the source is found already
     for case in CASES[name]:
         found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", way))

@@ -10,9 +10,10 @@ from trnpy._engine.precision import Facts, facts_path, probed, save_facts
 from trnpy._nki import device
 from trnpy._nki.device import identity
 from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels import FOLDER, source
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.lint import lint_file, lint_launch
-from trnpy._nki.simulator.runtime import SOURCES, SimulatorRuntime, kernel
+from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
 
 
 class Odd(SimulatorRuntime):
@@ -39,14 +40,14 @@ def test_all_is_as_expected_on_the_simulator(capsys):
 
 def test_there_are_seven_probes_and_every_kernel_is_checked():
     assert len({c.kernel for c in probes.PROBES}) == 7
-    twins = {p.name.removesuffix("_reference.py") for p in SOURCES.glob("*_reference.py")} - {"probes"}
+    twins = {p.name.removesuffix("_reference.py") for p in FOLDER.rglob("*_reference.py")} - {"probes"}
     assert twins == {c.kernel for c in probes.KERNELS}
 
 
 @pytest.mark.parametrize("check", probes.PROBES, ids=lambda c: c.kernel)
 def test_probes_are_clean_under_lint(check):
     findings = lint_launch(kernel(check.kernel), check.operands(), check.parameters, target="trn2")
-    assert not [f for f in (*findings, *lint_file(SOURCES / "probes.py")) if f.severity == "E"]
+    assert not [f for f in (*findings, *lint_file(source("probes"))) if f.severity == "E"]
 
 
 def first(change):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnpy._engine import digits as _digits
-from trnpy._nki.kernels import digits_matmul_reference
+from trnpy._nki.kernels.products import digits_matmul_reference
 
 U = 2.0**-53
 

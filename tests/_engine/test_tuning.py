@@ -17,7 +17,7 @@ from trnpy._engine.shapes import octaves
 from trnpy._engine.tuning import Choice, Compiles, Tuning
 from trnpy._nki.device import compile_cache
 from trnpy._nki.hardware import TRN1, TRN2
-from trnpy._nki.kernels.parameters import for_bounds, for_digits, for_numbers, for_turned
+from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers, for_turned
 from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel

@@ -275,11 +275,11 @@ def test_detection_names_the_first_thing_that_is_missing(monkeypatch, nodes, ver
 
 
 def test_kernels_are_found_by_name(monkeypatch):
-    module = types.ModuleType("trnpy._nki.kernels.several")
+    module = types.ModuleType("trnpy._nki.kernels.products.probes")
     module.one = lambda: 1
-    monkeypatch.setitem(sys.modules, "trnpy._nki.kernels.several", module)
-    assert nki_kernel("several.one") is module.one
-    with pytest.raises(ImportError):
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert nki_kernel("probes.one") is module.one
+    with pytest.raises(KeyError, match="there is no file absent"):
         nki_kernel("absent")
 
 

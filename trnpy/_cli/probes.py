@@ -10,7 +10,7 @@ import numpy as np
 
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import Facts, save_facts
-from trnpy._nki.kernels import mp2_energy_reference
+from trnpy._nki.kernels.chem import mp2_energy_reference
 from trnpy._nki.runtime import DeviceError
 
 Operands = tuple[Any, ...]

@@ -17,7 +17,7 @@ from trnpy._engine import tuning
 from trnpy._engine.engines import Engine
 from trnpy._engine.shapes import Extents, octaves
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.parameters import (
+from trnpy._nki.kernels.shared.parameters import (
     Parameters,
     Tiles,
     digit_tilings,

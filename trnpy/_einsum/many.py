@@ -21,7 +21,7 @@ from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.precision import eps
 from trnpy._engine.shapes import BLOCK, rung
 from trnpy._host.many_products import products
-from trnpy._nki.kernels.batched_matmul_reference import SMALL as STACKED
+from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy
 
 # NumPy's own, bound before anything is patched: what is no product.

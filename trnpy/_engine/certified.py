@@ -21,8 +21,8 @@ import numpy as np
 from trnpy._engine import digits as _digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.shapes import BLOCK, Buckets, Extents, pieces
-from trnpy._nki.kernels.digits_matmul_reference import lower_blocks
-from trnpy._nki.kernels.parameters import TILE, for_bounds, for_digits, for_numbers
+from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
+from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here

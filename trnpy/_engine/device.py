@@ -21,7 +21,7 @@ from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
 from trnpy._engine.shapes import FINE, Buckets, block, pieces
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.batched_matmul_reference import SMALL
+from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._settings.policy import current_policy
 

@@ -21,6 +21,7 @@ from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.kernels import located
 from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
 
@@ -160,8 +161,8 @@ HOST_ROOM = 2.0**30  # bytes: twins hold their operands several times over, and 
 @functools.cache
 def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
     """The NumPy twin of the kernel ``name``, or ``file.name`` of a file with several; and its parameters' names."""
-    file, _, function = name.rpartition(".")
-    twin = getattr(importlib.import_module(f"trnpy._nki.kernels.{file or function}_reference"), function)
+    module, function = located(name)
+    twin = getattr(importlib.import_module(f"{module}_reference"), function)
     return twin, frozenset(inspect.signature(twin).parameters)
 
 

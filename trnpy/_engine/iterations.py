@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trnpy._engine.engines import Engine, Handle
-from trnpy._nki.kernels.jacobi_sweep_reference import order
+from trnpy._nki.kernels.spectra.jacobi_sweep_reference import order
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from trnpy._engine.faults import Refused
 from trnpy._engine.handles import Numbers
 from trnpy._engine.residency import Cache
 from trnpy._engine.shapes import BLOCK, FINE, Buckets, block, pieces, rung
-from trnpy._nki.kernels.parameters import for_numbers, for_turned
+from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
 CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products

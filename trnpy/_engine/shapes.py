@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from trnpy._nki.kernels.parameters import Parameters, Tiles
+from trnpy._nki.kernels.shared.parameters import Parameters, Tiles
 
 BLOCK = 8192  # longest extent of one launch: 8192^3 takes 55 ms in float32 (modelled), far above a launch
 STEPS = 4  # rungs an octave: an extent is padded by 25 % at most

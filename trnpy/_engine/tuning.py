@@ -21,7 +21,7 @@ from trnpy._base import store
 from trnpy._engine.shapes import FINE, Extents, TileKey, rung
 from trnpy._nki import kernels
 from trnpy._nki.device import compile_cache, identity
-from trnpy._nki.kernels.parameters import TILINGS, Tiles
+from trnpy._nki.kernels.shared.parameters import TILINGS, Tiles
 from trnpy._nki.runtime import Runtime
 
 MOST_COMPILED = 4096  # calls remembered as compiled: beyond it the oldest are forgotten
@@ -67,7 +67,7 @@ def key(runtime: str) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for source in sorted(Path(kernels.__file__).parent.glob("*.py")):
+    for source in sorted(kernels.FOLDER.rglob("*.py")):
         digest.update(source.read_bytes())
     return f"kernels {digest.hexdigest()[:12]}, {identity(runtime)}"
 

@@ -20,6 +20,7 @@ import numpy as np
 from trnpy._base.distribution import install
 from trnpy._base.store import folder
 from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.kernels import located
 from trnpy._nki.runtime import (
     Buffer,
     CompileError,
@@ -178,9 +179,8 @@ def neuron_route() -> Route:
 
 def nki_kernel(name: str) -> Callable[..., Any]:
     """The kernel ``name``, or ``file.name``, of trnpy/_nki/kernels, compiled by the real nki at its first launch."""
-    file, _, function = name.rpartition(".")
-    module = importlib.import_module(f"trnpy._nki.kernels.{file or function}")
-    kernel: Callable[..., Any] = getattr(module, function)
+    module, function = located(name)
+    kernel: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return kernel
 
 

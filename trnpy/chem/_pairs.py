@@ -12,8 +12,8 @@ import numpy as np
 
 from trnpy._engine.engines import Engine, Held
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
-from trnpy._nki.kernels.parameters import SPARE_BYTES
+from trnpy._nki.kernels.chem.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
+from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
 from trnpy.chem._progress import track
 
 TILE = 128

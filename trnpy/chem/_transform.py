@@ -10,9 +10,9 @@ from trnpy._call.dispatch import ALLOWED_ERROR, Reason, Unsupported
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.precision import eps, probe
-from trnpy._nki.kernels.ao_to_mo_reference import HEADROOM, LARGEST
-from trnpy._nki.kernels.digits_matmul_reference import BLOCKS, TILE_N
-from trnpy._nki.kernels.parameters import TILE, for_digits
+from trnpy._nki.kernels.chem.ao_to_mo_reference import HEADROOM, LARGEST
+from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS, TILE_N
+from trnpy._nki.kernels.shared.parameters import TILE, for_digits
 from trnpy._settings.policy import current_policy
 from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, norm, relative

@@ -13,8 +13,8 @@ from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.precision import probe
-from trnpy._nki.kernels.parameters import TILE, for_digits
-from trnpy._nki.kernels.schwarz_screened_spmm_reference import LARGEST, turns_of
+from trnpy._nki.kernels.chem.schwarz_screened_spmm_reference import LARGEST, turns_of
+from trnpy._nki.kernels.shared.parameters import TILE, for_digits
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung
 from trnpy.chem._progress import track

@@ -9,8 +9,8 @@ import numpy as np
 
 from trnpy._call.dispatch import Cost
 from trnpy._nki.hardware import FLOAT64_PASSES
-from trnpy._nki.kernels.jacobi_sweep_reference import HALF
-from trnpy._nki.kernels.polynomial_sign_reference import LONGEST
+from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
+from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg._divide import LEAF, LEAVES
 from trnpy.linalg._routes import real

@@ -6,7 +6,7 @@ import numpy as np
 
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
-from trnpy._nki.kernels.jacobi_sweep_reference import TILE
+from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
 SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
 CONVERGED = 3e-6  # of the norm: what couplings of float32 are left at

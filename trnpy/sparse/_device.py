@@ -13,8 +13,8 @@ from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy._engine.residency import fingerprint
 from trnpy._engine.shapes import pieces
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of
-from trnpy._nki.kernels.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of
 from trnpy._nki.runtime import CompileError
 from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
 

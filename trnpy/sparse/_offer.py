@@ -12,7 +12,7 @@ from trnpy._engine.engines import current_engine
 from trnpy._engine.precision import NAMED, product_s
 from trnpy._engine.residency import pinned, place
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.kernels.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, SLOTS
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, SLOTS
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy.sparse._blocks import count_blocks

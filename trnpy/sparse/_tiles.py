@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from trnpy._nki.kernels.bsr_spmm_reference import LONGEST, ROWS, SLOTS
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 
 TILE = 128
 BUCKETS = 4  # of rows padded to one length each: 1.11 at most (docs/numerics.md#sparse-products)

@@ -1,21 +1,19 @@
-"""kernels/abs_bound.py against its twin: the smallest positive element wherever it lies, lint, model."""
-
-from pathlib import Path
+"""abs_bound.py against its twin: the smallest positive element wherever it lies, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._engine.shapes import FINE
-from trnpy._nki.kernels import abs_bound_reference as reference
-from trnpy._nki.kernels.parameters import for_bounds
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import abs_bound_reference as reference
+from trnpy._nki.kernels.shared.parameters import for_bounds
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "abs_bound.py"
+FILE = source("abs_bound")
 KERNEL = load_kernel(FILE, "abs_bound")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL_TILES = {"m_tiles": 2, "n_tiles": 1, "k_tiles": 2}

@@ -1,23 +1,21 @@
-"""kernels/ao_to_mo.py against its twin: edges, digits, headroom, lint, order, model."""
-
-from pathlib import Path
+"""ao_to_mo.py against its twin: edges, digits, headroom, lint, order, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import MACHINES, PSUM_BANKS
-from trnpy._nki.kernels import ao_to_mo_reference as reference
-from trnpy._nki.kernels.digits_matmul_reference import words_for
-from trnpy._nki.kernels.parameters import for_digits
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.chem import ao_to_mo_reference as reference
+from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.shared.parameters import for_digits
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy.chem._transform import FIRST, SECOND
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "ao_to_mo.py"
+FILE = source("ao_to_mo")
 KERNEL = load_kernel(FILE, "ao_to_mo")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MOST_INSTRUCTIONS = 20_000

@@ -1,20 +1,18 @@
-"""kernels/axpby.py against its twin: every format, sizes around every tile edge, limits, model."""
-
-from pathlib import Path
+"""axpby.py against its twin: every format, sizes around every tile edge, limits, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import axpby_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import axpby_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "axpby.py"
+FILE = source("axpby")
 KERNEL = load_kernel(FILE, "axpby")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ALPHA, BETA = np.array([[-0.3]], np.float32), np.array([[1.7]], np.float32)

@@ -1,20 +1,18 @@
-"""kernels/batched_matmul.py against its twin: sizes, layouts, broadcast batches, limits, lint, model."""
-
-from pathlib import Path
+"""batched_matmul.py against its twin: sizes, layouts, broadcast batches, limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import batched_matmul_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import batched_matmul_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "batched_matmul.py"
+FILE = source("batched_matmul")
 KERNEL = load_kernel(FILE, "batched_matmul")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

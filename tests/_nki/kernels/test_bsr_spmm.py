@@ -1,22 +1,19 @@
-"""kernels/bsr_spmm.py and bsr_transpose_spmm.py against their twins: any length of rows, digits, limits, lint."""
-
-from pathlib import Path
+"""bsr_spmm.py and bsr_transpose_spmm.py against their twins: any length of rows, digits, limits, lint."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
-from trnpy._nki.kernels import bsr_spmm_reference as reference
-from trnpy._nki.kernels.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.kernels.sparse import bsr_spmm_reference as reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-KERNELS = {name: load_kernel(FOLDER / f"{name}.py", name) for name in ("bsr_spmm", "bsr_transpose_spmm")}
+KERNELS = {name: load_kernel(source(name), name) for name in ("bsr_spmm", "bsr_transpose_spmm")}
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SINGLE = 2.0**-24
 MOST_INSTRUCTIONS = 20_000
@@ -140,7 +137,7 @@ def test_lint_finds_no_error(name, target, digits):
     arrays, keywords = operands((15, 3), 40, 4, digits), {"digits": digits, "words": 3}
     for operands_of_one, more in ((arrays, {}), (arrays[:4], {"length": 6})):
         found = lint_launch(KERNELS[name], operands_of_one, {**keywords, **more}, target=target)
-        assert not errors((*found, *lint_file(FOLDER / f"{name}.py")))
+        assert not errors((*found, *lint_file(source(name))))
 
 
 def specified(slots, blocks, n, digits=0, dtype=BF16):

@@ -1,22 +1,19 @@
-"""kernels/csr_spmm.py and sampled_matmul.py against their twins: edges, duplicates, order, limits, lint, model."""
-
-from pathlib import Path
+"""csr_spmm.py and sampled_matmul.py against their twins: edges, duplicates, order, limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import csr_spmm_reference, sampled_matmul_reference
-from trnpy._nki.kernels.bsr_spmm_reference import bounds_of
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.sparse import csr_spmm_reference, sampled_matmul_reference
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import bounds_of
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-GATHER, SAMPLED = (load_kernel(FOLDER / f"{name}.py", name) for name in ("csr_spmm", "sampled_matmul"))
+GATHER, SAMPLED = (load_kernel(source(name), name) for name in ("csr_spmm", "sampled_matmul"))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 EPS = 2.0**-23
 TILE = 128
@@ -55,7 +52,7 @@ def test_lint_finds_no_error(target):
         lint_launch(GATHER, groups((7, 2), 40), target=target),
         lint_launch(SAMPLED, places(4, 200), target=target),
     )
-    files = (lint_file(FOLDER / f"{name}.py") for name in ("csr_spmm", "sampled_matmul"))
+    files = (lint_file(source(name)) for name in ("csr_spmm", "sampled_matmul"))
     assert not errors((*gathered, *sampled, *(f for found in files for f in found)))
 
 

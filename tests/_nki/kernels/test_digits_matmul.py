@@ -1,24 +1,21 @@
-"""kernels/digits_matmul.py against its twin: edges, digits, words, exactness at the limits, lint, model."""
-
-from pathlib import Path
+"""digits_matmul.py against its twin: edges, digits, words, exactness at the limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._engine.shapes import FINE
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
-from trnpy._nki.kernels import digits_matmul_reference as reference
-from trnpy._nki.kernels.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import digits_matmul_reference as reference
+from trnpy._nki.kernels.shared.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-KERNEL = load_kernel(FOLDER / "digits_matmul.py", "digits_matmul")
-SPLIT, BOUND = (load_kernel(FOLDER / f"{name}.py", name) for name in ("digits_split", "abs_bound"))
+KERNEL = load_kernel(source("digits_matmul"), "digits_matmul")
+SPLIT, BOUND = (load_kernel(source(name), name) for name in ("digits_split", "abs_bound"))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MOST_INSTRUCTIONS = 30_000  # all of K is written out in a body; 51,600 compiled in 15 s (docs/hardware.md)
 
@@ -177,7 +174,7 @@ def test_lint_finds_no_error(target, wrap):
     findings = [
         *lint_launch(KERNEL, (a, b), parameters(7, wrap), target=target),
         *lint_launch(KERNEL, (a,), {**parameters(7), "halved": True}, target=target),
-        *lint_file(FOLDER / "digits_matmul.py"),
+        *lint_file(source("digits_matmul")),
     ]
     assert not [f for f in findings if f.severity == "E"]
 

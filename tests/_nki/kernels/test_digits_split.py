@@ -1,21 +1,19 @@
-"""kernels/digits_split.py against its twin: edges, both layouts, widths, lint, model."""
-
-from pathlib import Path
+"""digits_split.py against its twin: edges, both layouts, widths, lint, model."""
 
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._engine import digits as _digits
 from trnpy._engine.shapes import FINE
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import digits_split_reference as reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import digits_split_reference as reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "digits_split.py"
+FILE = source("digits_split")
 KERNEL = load_kernel(FILE, "digits_split")
 SEVEN = (6, 5, 4, 3, 2, 1, 0)
 

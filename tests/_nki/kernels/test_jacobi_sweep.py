@@ -1,19 +1,17 @@
-"""kernels/jacobi_sweep.py: a tournament, an orthogonal similarity that converges as its twin's, limits, lint, model."""
-
-from pathlib import Path
+"""jacobi_sweep.py: a tournament, an orthogonal similarity that converges as its twin's, limits, lint, model."""
 
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import jacobi_sweep_reference as reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.spectra import jacobi_sweep_reference as reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "jacobi_sweep.py"
+FILE = source("jacobi_sweep")
 KERNEL = load_kernel(FILE, "jacobi_sweep")
 EPS = 2.0**-23
 

@@ -1,23 +1,20 @@
-"""kernels/cg_iterations.py and gmres_steps.py against their twins: convergence, exits, limits, lint, model."""
-
-from pathlib import Path
+"""cg_iterations.py and gmres_steps.py against their twins: convergence, exits, limits, lint, model."""
 
 import numpy as np
 import pytest
 import scipy.sparse
 import scipy.sparse.linalg
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import cg_iterations_reference, gmres_steps_reference
-from trnpy._nki.kernels.bsr_spmm_reference import SLOTS, bounds_of
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.solves import cg_iterations_reference, gmres_steps_reference
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS, bounds_of
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-CG, GMRES = (load_kernel(FOLDER / f"{name}.py", name) for name in ("cg_iterations", "gmres_steps"))
+CG, GMRES = (load_kernel(source(name), name) for name in ("cg_iterations", "gmres_steps"))
 TILE = 128
 EPS = 2.0**-23
 
@@ -170,7 +167,7 @@ def test_any_legal_order_gives_the_same(kernel, make, seed):
 def test_lint_finds_no_error(kernel, make, target):
     operands = make(laplacian(12), right_hand_side(144), 1e-2)
     name = "cg_iterations" if kernel is CG else "gmres_steps"
-    assert not errors((*lint_launch(kernel, operands, {"most": 4}, target=target), *lint_file(FOLDER / f"{name}.py")))
+    assert not errors((*lint_launch(kernel, operands, {"most": 4}, target=target), *lint_file(source(name))))
 
 
 def specified(blocks, cg):

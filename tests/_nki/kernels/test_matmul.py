@@ -1,21 +1,19 @@
-"""kernels/matmul.py against its twin: sizes around every tile edge, layouts, dtypes, limits, lint, model."""
-
-from pathlib import Path
+"""matmul.py against its twin: sizes around every tile edge, layouts, dtypes, limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN1, TRN2, TRN3
-from trnpy._nki.kernels import matmul_reference
-from trnpy._nki.kernels.parameters import for_turned
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import matmul_reference
+from trnpy._nki.kernels.shared.parameters import for_turned
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "matmul.py"
+FILE = source("matmul")
 KERNEL = load_kernel(FILE, "matmul")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL_TILES = {"m_tiles": 2, "n_tiles": 1, "k_tiles": 2}  # so that small operands have several blocks and chunks

@@ -1,21 +1,19 @@
-"""kernels/mp2_energy.py against its twin: edges, digits, exchange, blocks of virtuals, lint, order, model."""
-
-from pathlib import Path
+"""mp2_energy.py against its twin: edges, digits, exchange, blocks of virtuals, lint, order, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import MACHINES, PSUM_BANKS
-from trnpy._nki.kernels import mp2_energy_reference as reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.chem import mp2_energy_reference as reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy.chem import _pairs
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "mp2_energy.py"
+FILE = source("mp2_energy")
 KERNEL = load_kernel(FILE, "mp2_energy")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MOST_INSTRUCTIONS = 20_000

@@ -1,22 +1,19 @@
-"""kernels/polynomial_sign.py and orthonormal_polar.py against their twins: edges, measures, limits, lint, model."""
-
-from pathlib import Path
+"""polynomial_sign.py and orthonormal_polar.py against their twins: edges, measures, limits, lint, model."""
 
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import orthonormal_polar_reference, polynomial_sign_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.spectra import orthonormal_polar_reference, polynomial_sign_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-SIGN = load_kernel(FOLDER / "polynomial_sign.py", "polynomial_sign")
-POLAR = load_kernel(FOLDER / "orthonormal_polar.py", "orthonormal_polar")
+SIGN = load_kernel(source("polynomial_sign"), "polynomial_sign")
+POLAR = load_kernel(source("orthonormal_polar"), "orthonormal_polar")
 EPS = 2.0**-23
 
 
@@ -120,7 +117,7 @@ def test_lint_finds_no_error(target):
             *lint_launch(SIGN, sign_args, {}, target=target),
             *lint_launch(POLAR, polar_args, {}, target=target),
             *lint_launch(POLAR, polar_args, {"complement": True}, target=target),
-            *(x for name in ("polynomial_sign", "orthonormal_polar") for x in lint_file(FOLDER / f"{name}.py")),
+            *(x for name in ("polynomial_sign", "orthonormal_polar") for x in lint_file(source(name))),
         )
     )
 

@@ -1,20 +1,18 @@
-"""kernels/scale_combine.py against its twin: words of either sign and any size, edges, lint."""
-
-from pathlib import Path
+"""scale_combine.py against its twin: words of either sign and any size, edges, lint."""
 
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._engine.shapes import FINE
-from trnpy._nki.kernels import scale_combine_reference as reference
-from trnpy._nki.kernels.digits_matmul_reference import to_words
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import scale_combine_reference as reference
+from trnpy._nki.kernels.products.digits_matmul_reference import to_words
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "scale_combine.py"
+FILE = source("scale_combine")
 KERNEL = load_kernel(FILE, "scale_combine")
 EPS = 2.0**-24
 

@@ -1,21 +1,19 @@
-"""kernels/schwarz_screened_spmm.py against its twin: edges, counts, turns read on the device, lint, order, model."""
-
-from pathlib import Path
+"""schwarz_screened_spmm.py against its twin: edges, counts, turns read on the device, lint, order, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
-from trnpy._nki.kernels import schwarz_screened_spmm_reference as reference
-from trnpy._nki.kernels.digits_matmul_reference import words_for
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.chem import schwarz_screened_spmm_reference as reference
+from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "schwarz_screened_spmm.py"
+FILE = source("schwarz_screened_spmm")
 KERNEL = load_kernel(FILE, "schwarz_screened_spmm")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -1,22 +1,19 @@
-"""kernels/syrk.py against its twin: sizes, layouts, both meanings of the upper triangle, limits, lint, model."""
-
-from pathlib import Path
+"""syrk.py against its twin: sizes, layouts, both meanings of the upper triangle, limits, lint, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import syrk_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import syrk_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-KERNEL = load_kernel(FOLDER / "syrk.py", "syrk")
-MATMUL = load_kernel(FOLDER / "matmul.py", "matmul")
+KERNEL = load_kernel(source("syrk"), "syrk")
+MATMUL = load_kernel(source("matmul"), "matmul")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL_TILES = {"tiles": 2, "k_tiles": 2}  # so that small operands have several blocks and chunks
 ALPHA, BETA = np.array([[1.5]], "f4"), np.array([[-0.25]], "f4")
@@ -87,7 +84,7 @@ def test_lint_finds_no_error(target, mirrored):
     a, c0 = operand(800, 300, "f4", mirrored), np.ones((800, 800), "f4")
     settings = {"a_rows": mirrored, "mirrored": mirrored, **SMALL_TILES}
     found = lint_launch(KERNEL, (a, ALPHA, c0, BETA), settings, target=target)
-    assert not errors((*found, *lint_file(FOLDER / "syrk.py")))
+    assert not errors((*found, *lint_file(source("syrk"))))
 
 
 @pytest.mark.parametrize("n, k", [(1024, 512), (4100, 5000), (8192, 8192), (23168, 7)])

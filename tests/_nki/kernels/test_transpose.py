@@ -1,20 +1,18 @@
-"""kernels/transpose.py against its twin: every dtype bit for bit, sizes around every tile edge, limits, model."""
-
-from pathlib import Path
+"""transpose.py against its twin: every dtype bit for bit, sizes around every tile edge, limits, model."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import transpose_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import transpose_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "transpose.py"
+FILE = source("transpose")
 KERNEL = load_kernel(FILE, "transpose")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL_TILES = {"m_tiles": 2, "n_tiles": 2}  # so that small operands have several blocks

@@ -1,20 +1,18 @@
-"""kernels/trsm.py against its twin in float64: every side and triangle, sizes, accuracy, limits, lint, model."""
-
-from pathlib import Path
+"""trsm.py against its twin in float64: every side and triangle, sizes, accuracy, limits, lint, model."""
 
 import numpy as np
 import pytest
 from scipy.linalg import lu, solve_triangular
 
-import trnpy._nki.kernels
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.kernels import trsm_reference
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.solves import trsm_reference
 from trnpy._nki.simulator.cost import price
 from trnpy._nki.simulator.launch import Specification, run
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
 from trnpy._nki.simulator.loader import load_kernel
 
-FILE = Path(trnpy._nki.kernels.__file__).parent / "trsm.py"
+FILE = source("trsm")
 KERNEL = load_kernel(FILE, "trsm")
 EPS = 2.0**-23
 ALPHA = np.array([[-1.5]], "f4")

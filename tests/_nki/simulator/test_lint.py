@@ -6,18 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import trnpy._nki.kernels
 from tests._nki.simulator.planted import CLEAN, HEAD, SOURCE, Planted
 from tests._nki.simulator.planted_backend import BACKEND, TWINS
 from tests._nki.simulator.planted_engines import ENGINES
 from tests._nki.simulator.planted_runs import CORRECT, MEMORY
+from trnpy._nki.kernels import FOLDER
 from trnpy._nki.simulator.dialects import DIALECTS
 from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_source
 from trnpy._nki.simulator.loader import load_kernel
 from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
 
-FOLDER = Path(trnpy._nki.kernels.__file__).parent
-OWN = sorted(p for p in FOLDER.glob("[a-z]*.py") if "@nki.jit" in p.read_text())
+OWN = sorted(p for p in FOLDER.rglob("[a-z]*.py") if "@nki.jit" in p.read_text())
 
 
 @pytest.mark.parametrize("planted", SOURCE, ids=lambda p: p.id)

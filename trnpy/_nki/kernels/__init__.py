@@ -1,1 +1,33 @@
-"""NKI kernels, one a file with its NumPy twin; nothing imports them but a runtime."""
+"""NKI kernels in families, one a file with its NumPy twin; nothing imports them but a runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+FAMILIES = {
+    "products": "abs_bound axpby batched_matmul digits_matmul digits_split matmul probes scale_combine syrk transpose",
+    "spectra": "jacobi_sweep orthonormal_polar polynomial_sign",
+    "solves": "cg_iterations gmres_steps trsm",
+    "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm sampled_matmul",
+    "chem": "ao_to_mo mp2_energy schwarz_screened_spmm",
+}
+_FAMILY = {file: family for family, files in FAMILIES.items() for file in files.split()}
+
+
+def located(name: str) -> tuple[str, str]:
+    """The module and the function of the kernel ``name``, or ``file.name`` of a file with several; KeyError of none.
+
+    The module of its twin has the same name with ``_reference`` behind it.
+    """
+    file, _, function = name.rpartition(".")
+    file = file or function
+    if file not in _FAMILY:
+        raise KeyError(f"kernel {name!r}: there is no file {file}.py in a folder of {FOLDER}")
+    return f"{__name__}.{_FAMILY[file]}.{file}", function
+
+
+def source(name: str) -> Path:
+    """The file of the kernel ``name``."""
+    module, _ = located(name)
+    return FOLDER.joinpath(*module.split(".")[-2:]).with_suffix(".py")

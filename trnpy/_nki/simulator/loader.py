@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from trnpy._nki import kernels
+from trnpy._nki.kernels import FOLDER
 from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator import collectives, isa, language, neuron_dtypes
 from trnpy._nki.simulator.context import DEFAULT_TARGET
@@ -27,7 +27,6 @@ from trnpy._nki.simulator.dtypes import STORAGE
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, simulate
 
-OWN = Path(kernels.__file__).resolve().parent
 NKI_VERSION = "0.6.0"
 JIT_MODES = ("auto", "trace", "jax", "torchxla")  # what kernels written before 0.4 still say; nothing depends on it
 INIT = "__init__.py"
@@ -220,7 +219,7 @@ def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
         name = kernels[0]
     found = vars(module).get(name)
     if isinstance(found, Kernel):
-        listed = LISTED.get(name, {}) if Path(path).resolve().parent == OWN else {}
+        listed = LISTED.get(name, {}) if Path(path).resolve().is_relative_to(FOLDER) else {}
         return replace(found, listed=listed)
     if isinstance(found, FunctionType):
         return Kernel(found, target=DEFAULT_TARGET)

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trnpy._nki import kernels
 from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels import located, source
 from trnpy._nki.runtime import Buffer, CompileError, Counters, Memory, Operand, fetched
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.launch import Kernel, Simulation
 from trnpy._nki.simulator.loader import load_kernel
 
-SOURCES = Path(kernels.__file__).parent
-
 
 @functools.cache
 def kernel(name: str) -> Kernel:
     """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` of one with several; KeyError when there is none."""
-    file, _, function = name.rpartition(".")
-    path = SOURCES / f"{file or function}.py"
-    if not path.exists():
-        raise KeyError(f"kernel {name!r}: there is no {path}")
-    return load_kernel(path, function)
+    return load_kernel(source(name), located(name)[1])
 
 
 class SimulatorRuntime:

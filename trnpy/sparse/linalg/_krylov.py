@@ -11,9 +11,9 @@ from scipy import sparse
 
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.engines import Engine, Held
-from trnpy._nki.kernels.bsr_spmm_reference import SLOTS, bounds_of
-from trnpy._nki.kernels.cg_iterations_reference import BLOCKS
-from trnpy._nki.kernels.gmres_steps_reference import ELEMENTS
+from trnpy._nki.kernels.solves.cg_iterations_reference import BLOCKS
+from trnpy._nki.kernels.solves.gmres_steps_reference import ELEMENTS
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS, bounds_of
 from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 

@@ -1,0 +1,133 @@
+"""Three-index integrals to molecular orbitals, C_left^T G_L C_right for all L: both halves in one launch.
+
+Numbers are multiplied as they are, in float32. Digits (docs/numerics.md#digits) give integers, exact but for
+the pairs left out; those of the first half start with half a digit at every place, so that their bytes less
+128 are digits again, with K on the partitions, where they lie in HBM. So nothing is rounded between the
+halves but below the last digit.
+
+Bound by TensorE, by the model, in products of as few columns as there are orbitals.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from ..products import digits_matmul
+from ..shared import blocks
+from ..shared.blocks import entry, flat, offsets, pieces
+
+TILE = 128
+WIDTH = 512  # columns of a tile of bytes on their way to digits
+HALF = 128.0  # what a byte is larger by than its digit
+WORD_BYTES = 4
+SETS = 2
+
+
+@nki.jit
+def ao_to_mo(g, c_left, c_right, top=0, words=(3, 3), first_tiles=(4, 4), second_tiles=(4, 4)):
+    """C_left^T G_L C_right for each L, from all in HBM; nao is the number of rows of c_left.
+
+    float32: g (L nao, nao), c_left (nao, nleft) and c_right (nao, nright); result (L nleft, nright).
+    bfloat16 digits: g (s, L nao, nao), c_left (s, nao, nleft) and c_right (t, nao, nright); result int32
+    (words, L nleft, nright), the product of t digits of the first half, of which the highest is byte ``top`` - 1 of
+    its integer, with c_right. words and tiles (of M and K) are those of the two products of digits.
+    """
+    if len(g.shape) == 2:
+        return _numbers(g=g, c_left=c_left, c_right=c_right)
+    nao, nleft = c_left.shape[1], c_left.shape[2]
+    stack, digits = g.shape[1] // nao, c_right.shape[0]
+    half = digits_matmul.multiply(
+        a=g, b=c_left, wrap=False, words=words[0], bits=8, m_tiles=first_tiles[0], k_tiles=first_tiles[1],
+        halved=False, batch=stack, balanced=True,
+    )  # fmt: skip
+    turned = nl.ndarray((digits, nao, stack * nleft), dtype=nl.bfloat16, buffer=nl.private_hbm)
+    _to_digits(half=half, out=turned, stack=stack, nao=nao, nleft=nleft, top=top)
+    return digits_matmul.multiply(
+        a=turned, b=c_right, wrap=False, words=words[1], bits=8, m_tiles=second_tiles[0], k_tiles=second_tiles[1],
+        halved=False, batch=1,
+    )  # fmt: skip
+
+
+def _numbers(g, c_left, c_right):
+    """The same in float32: the intermediate lies in HBM once."""
+    nao, nleft = c_left.shape
+    nright, stack = c_right.shape[1], g.shape[0] // nao
+    half = nl.ndarray((stack * nao, nleft), dtype=nl.float32, buffer=nl.private_hbm)
+    blocks.product(
+        a=g, b=c_left, c=half, c0=None, scales=(None, None), m=nao, k=nao, n=nleft, a_rows=False, b_rows=True,
+        tiles=(4, 1, 4), batch=stack, jumps=(nao * nao, 0, nao * nleft),
+    )  # fmt: skip
+    out = nl.ndarray((stack * nleft, nright), dtype=nl.float32, buffer=nl.shared_hbm)
+    blocks.product(
+        a=half, b=c_right, c=out, c0=None, scales=(None, None), m=nleft, k=nao, n=nright, a_rows=False, b_rows=True,
+        tiles=(4, 1, 4), batch=stack, jumps=(nao * nleft, 0, nleft * nright),
+    )  # fmt: skip
+    return out
+
+
+def _to_digits(half, out, stack, nao, nleft, top):
+    """Integers of the first half (words, L nao, nleft) as balanced digits (t, nao, L nleft), the highest byte first."""
+    words, digits = half.shape[0], out.shape[0]
+    width = min(nleft, WIDTH)
+    group = min(stack, max(1, WIDTH // width))
+    sets = []
+    for _ in range(SETS):
+        found = []
+        for _ in range(words):
+            found.append(nl.ndarray((TILE, group * width), dtype=nl.int32, buffer=nl.sbuf))
+        planes = nl.ndarray((TILE, digits, group * width), dtype=nl.bfloat16, buffer=nl.sbuf)
+        sets.append((found, planes))
+    shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
+    used = 0
+    for l_piece in pieces(extent=stack, block=group):
+        l0, l_size, l_count = l_piece
+        for c_piece in pieces(extent=nleft, block=width):
+            c0, c_size, c_count = c_piece
+            for n_piece in pieces(extent=nao, block=TILE):
+                n0, n_size, n_count = n_piece
+                source = offsets(
+                    pattern=[[l_size * nao * nleft, l_count], [c_size, c_count], [n_size * nleft, n_count]],
+                    start=(l0 * nao + n0) * nleft + c0,
+                )
+                target = offsets(
+                    pattern=[[l_size * nleft, l_count], [c_size, c_count], [n_size * stack * nleft, n_count]],
+                    start=n0 * stack * nleft + l0 * nleft + c0,
+                )
+                count = l_count * c_count * n_count
+                job = (half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size)
+
+                def pair(t, job=job, source=source, target=target, used=used):
+                    _tile(job=job, at=entry(table=source, t=t), to=entry(table=target, t=t), memory=sets[used % SETS])
+
+                nl.fori_loop(0, nisa.register_alloc(count), pair)
+                used = used + 1
+
+
+def _tile(job, at, to, memory):
+    """Digits of ``n_size`` rows of ``l_size`` matrices."""
+    half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size = job
+    found, planes = memory
+    words, digits, wide = half.shape[0], out.shape[0], l_size * c_size
+    plane = half.shape[1] * half.shape[2]
+    octets = []
+    for w in range(words):
+        source = flat(half).ap(
+            pattern=[[nleft, n_size], [nao * nleft, l_size], [1, c_size]], offset=w * plane, scalar_offset=at,
+            indirect_dim=0,
+        )  # fmt: skip
+        nisa.dma_copy(dst=found[w][0:n_size, 0:wide], src=source)
+        octets.append(found[w].view(nl.uint8))
+    for d in range(digits):
+        place = top - 1 - d
+        octet = octets[place // WORD_BYTES][0:n_size, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
+        plane_of = planes[0:n_size, d, 0:wide]
+        if d % 2 == 0:
+            nisa.activation(dst=plane_of, op=nl.copy, data=octet, bias=shift[0:n_size, :])
+        else:
+            nisa.tensor_scalar(dst=plane_of, data=octet, op0=nl.subtract, operand0=HALF)
+    target = flat(out).ap(
+        pattern=[[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]],
+        scalar_offset=to, indirect_dim=0,
+    )  # fmt: skip
+    nisa.dma_copy(dst=target, src=planes[0:n_size, :, 0:wide])

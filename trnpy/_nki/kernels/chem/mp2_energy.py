@@ -1,0 +1,399 @@
+"""MP2 pair energies from density-fitted integrals: products, denominators and sums on the chip, one launch a block.
+
+T = (ia|jb) is a product of digits (docs/numerics.md#digits) with one exponent for each occupied orbital, so
+that nothing but integers meets on the chip. Pairs i + j < s are summed and, where s is even, i = j = s / 2:
+that one is a square for ia = jb, and leaving it out would lower every diagonal integral, 3e-9 Hartree in
+(H2O)4 by 10 passes.
+
+The energy sum over ab of T T / D is split so that its large part is one of integers. With H and G, T and T / D
+rounded to integers of eight bits, and t and z what rounding left,
+
+    T T / D = H G + (H z + t (G + z)),    z = (H + t - G D) / D,
+
+the sum of H G is the trace of a product on TensorE, exact below 2^24, and what is left is 2^-7 as large: float32
+sums of it are double-float sums of the whole. D comes from three numbers for each ia: rounded, on a grid on
+which products with G are exact, and the rest. Its reciprocal takes a Newton step after ScalarE's. Exchange
+meets transposes of the blocks before the diagonal, off-diagonal ones for two.
+
+Numbers in float32 are squared as they are: their products are no better.
+
+Bound by TensorE, by the model: at naux = 1536 it is busy for 94 % of the time, VectorE for 58 %.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from ..shared.blocks import entry, flat, offsets, turned_format
+
+TILE = 128  # rows of K on the partitions, and of a in the stationary operand
+SUM_BANKS = 3  # groups of products rotate over these; the others hold transposes and three traces, a bank each
+EXACT = 8  # products of 128 rows of 8-bit digits that one bank sums exactly
+ROUNDED_GROUPS = 2  # the lowest ones may round: their unit is below what the digits leave out
+ROUNDER = 1.5 * 2.0**23  # added and taken away again it leaves the nearest integer
+SETS = 2  # of work tiles: a block of rows starts while the one before ends
+PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, then the rest
+
+
+@nki.jit
+def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True, k_tiles=8):
+    """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
+
+    The first of each table is none, and zero.
+
+    a: digits (s, K, columns) bfloat16 with K = naux, a column for each ia, the virtuals of one i padded with
+    zeros to a multiple of ``span``; or numbers (1, K, columns) float32. gaps: (3, columns) float32, e_a - e_i.
+    b, gaps_b: the same of the other spin or of other i; without them those of a.
+    units: (1, groups) float32, what one of each group of digits is of H.
+    cells: (2, count) int32, the first columns of ``span`` rows a and of ``span`` columns b of T; with
+    ``exchange`` both are the same range of virtuals. others: (4, count), with exchange, the first columns of two
+    blocks whose ranges are exchanged: (P of i, Q of j, Q of i, P of j).
+    """
+    right, gaps_right = (a, gaps) if b == None else (b, gaps_b)  # noqa: E711 - NKI has no `is`
+    count = cells.shape[1]
+    extra = 0 if others == None else others.shape[1]  # noqa: E711
+    length = 1 + count + (1 + extra if extra > 0 else 0)
+    out = nl.ndarray((length, TILE, PARTS), dtype=nl.float32, buffer=nl.shared_hbm)
+    job = _job(a=a, right=right, gaps=gaps, gaps_right=gaps_right, units=units, span=span, k_tiles=k_tiles)
+    job["out"] = out
+    first, second = job["stores"]
+    own = first if exchange else None
+    _clear(job=job, index=0)
+    places = offsets(pattern=[[TILE * PARTS, count]], start=TILE * PARTS)
+
+    def cell(t):
+        _start(job=job)
+        _square(job=job, table=cells, sides=(0, 1), t=t, store=first, partner=own, whole=False, column=0)
+        _drain(job=job)
+        _finish(job=job, end=entry(table=places, t=t))
+
+    nl.fori_loop(0, nisa.register_alloc(count), cell)
+    if extra > 0:
+        _clear(job=job, index=count + 1)
+        others_at = offsets(pattern=[[TILE * PARTS, extra]], start=(count + 2) * TILE * PARTS)
+
+        def pair(t):
+            _start(job=job)
+            _square(job=job, table=others, sides=(2, 3), t=t, store=first, partner=None, whole=True, column=0)
+            _square(job=job, table=others, sides=(0, 1), t=t, store=second, partner=first, whole=True, column=1)
+            _drain(job=job)
+            _finish(job=job, end=entry(table=others_at, t=t))
+
+        nl.fori_loop(0, nisa.register_alloc(extra), pair)
+    return out
+
+
+def _job(a, right, gaps, gaps_right, units, span, k_tiles):
+    """All of SBUF: made once, because a device loop keeps what is allocated in it."""
+    digits, k, _ = a.shape
+    tiles = (span + TILE - 1) // TILE
+    wide = min(span, TILE)
+    padded = tiles * wide  # columns of what traces are made of: every product of one trace is of the same size
+    k_tiles = min(k_tiles, (k + TILE - 1) // TILE)
+    panels, rows, stores, works = [], [], [], []
+    for _ in range(2 * k_tiles):
+        panels.append(
+            (
+                nl.ndarray((TILE, digits * span), dtype=a.dtype, buffer=nl.sbuf),
+                nl.ndarray((TILE, digits * span), dtype=a.dtype, buffer=nl.sbuf),
+            )
+        )
+    for _ in range(tiles):
+        rows.append((_work(span=span), _work(span=span)))
+    for _ in range(2):
+        store = []
+        for _ in range(tiles):
+            store.append((_padded(columns=padded), _work(span=span)))
+        stores.append(store)
+    for _ in range(SETS):
+        work = {"g": _padded(columns=padded), "turned": _padded(columns=padded)}
+        for name in ("rounded", "gap", "inverse", "first", "grid", "rest", "u", "hz", "tu"):
+            work[name] = _work(span=span)
+        works.append(work)
+    up, down = _work(span=1), _work(span=1)
+    nisa.memset(dst=up, value=ROUNDER, engine=nisa.engine.vector)
+    nisa.memset(dst=down, value=-ROUNDER, engine=nisa.engine.vector)
+    scales = nl.ndarray((TILE, units.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=scales, src=units.ap(pattern=[[0, TILE], [1, units.shape[1]]]))
+    ones, identity = _work(span=wide), _work(span=wide)
+    nisa.memset(dst=ones, value=1.0, engine=nisa.engine.vector)
+    nisa.affine_select(
+        dst=identity, pattern=[[1, wide]], channel_multiplier=-1, on_true_tile=ones, on_false_value=0.0,
+        cmp_op=nl.equal,
+    )  # fmt: skip
+    return {
+        "a": a, "b": right, "gaps": gaps, "gaps_b": gaps_right, "span": span, "tiles": tiles, "k_tiles": k_tiles,
+        "panels": panels, "rows": rows, "stores": stores, "works": works, "up": up, "down": down,
+        "scales": scales, "identity": identity, "spread": (_work(span=span), _work(span=span), _work(span=span)),
+        "own": nl.ndarray((TILE, 3 * tiles), dtype=nl.float32, buffer=nl.sbuf),
+        "wide": wide,
+        "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
+        "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
+        "masked": _work(span=wide), "tail": None, "out": None,
+        # What spares VectorE: GpSimd of trn1 adds no floating-point tiles.
+        "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
+    }  # fmt: skip
+
+
+def _padded(columns):
+    """Zeros, of which rows of T overwrite the first ``span`` columns."""
+    tile = nl.ndarray((TILE, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
+    return tile
+
+
+def _work(span):
+    return nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.sbuf)
+
+
+def _clear(job, index):
+    """Zeros where sums will not be written, and as place ``index`` of the result."""
+    for x in (job["sums"], job["parts"]):
+        nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
+    target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], offset=index * TILE * PARTS)
+    nisa.dma_copy(dst=target, src=job["parts"])
+
+
+def _start(job):
+    """PSUM of one loop body, where each trace has a tensor of its own; no rows wait for TensorE."""
+    span, wide, banks, traces = job["span"], job["wide"], [], []
+    for _ in range(SUM_BANKS):
+        banks.append(nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum))
+    for _ in range(3):
+        traces.append(nl.ndarray((TILE, wide), dtype=nl.float32, buffer=nl.psum))
+    job["banks"] = banks
+    job["traces"] = traces
+    job["turned_h"] = nl.ndarray((TILE, span), dtype=turned_format(dtype=nl.bfloat16), buffer=nl.psum)
+    job["turned_t"] = nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.psum)
+    job["traced"] = [False, False, False]
+    job["tail"] = None
+
+
+def _square(job, table, sides, t, store, partner, whole, column):
+    """One block T of ``span`` squared: its sums, all of them that need no transpose, and with ``partner`` exchange.
+
+    ``partner`` holds T or, if ``whole``, the block whose transpose meets all of T.
+    """
+    tiles, at = job["tiles"], (entry(table=table, t=t, row=sides[0]), entry(table=table, t=t, row=sides[1]))
+    k, chunk = job["a"].shape[1], job["k_tiles"] * TILE
+    first = k - (k - 1) // chunk * chunk  # the last chunk is a whole one: the energies are computed beside it
+    starts = [(0, first)]
+    for k0 in range(first, k, chunk):
+        starts.append((k0, chunk))
+    used = 0
+    for c in range(len(starts)):
+        k0, depth = starts[c]
+        _load(job=job, at=at, k0=k0, depth=depth, half=c % 2)
+        if c == 0:
+            _load_gaps(job=job, at=at)
+        for r in range(tiles):
+            used = _products(job=job, r=r, depth=depth, half=c % 2, begun=c > 0, used=used)
+            if (c == 0 and r == 0) or c == len(starts) - 1:
+                _drain(job=job)
+            if c == len(starts) - 1:
+                _energies(job=job, r=r, store=store, column=column)
+                job["tail"] = {"r": r, "store": store, "partner": partner, "whole": whole, "column": column}
+
+
+def _load_gaps(job, at):
+    """Gaps of the columns, on every partition, and of the rows, a partition each."""
+    span = job["span"]
+    for k in range(3):
+        source = flat(job["gaps_b"]).ap(
+            pattern=[[0, TILE], [1, span]], offset=k * job["gaps_b"].shape[1], scalar_offset=at[1], indirect_dim=0
+        )
+        nisa.dma_copy(dst=job["spread"][k], src=source)
+    for r in range(job["tiles"]):
+        height = min(TILE, span - r * TILE)
+        source = flat(job["gaps"]).ap(
+            pattern=[[1, height], [job["gaps"].shape[1], 3]], offset=r * TILE, scalar_offset=at[0], indirect_dim=0
+        )
+        nisa.dma_copy(dst=job["own"][0:height, 3 * r : 3 * r + 3], src=source)
+
+
+def _load(job, at, k0, depth, half):
+    """All digits of ``depth`` rows of K of both operands."""
+    span = job["span"]
+    for q in range(0, depth, TILE):
+        rows = min(TILE, depth - q)
+        for side in range(2):
+            x = (job["a"], job["b"])[side]
+            digits, k, width = x.shape
+            source = flat(x).ap(
+                pattern=[[width, rows], [k * width, digits], [1, span]], offset=(k0 + q) * width,
+                scalar_offset=at[side], indirect_dim=0,
+            )  # fmt: skip
+            slot = job["panels"][half * job["k_tiles"] + q // TILE][side]
+            nisa.dma_copy(dst=slot[0:rows, :], src=source)
+
+
+def _products(job, r, depth, half, begun, used):
+    """Add the digit products of one chunk of K to the sums of rows r, in units of H: the highest group, the others."""
+    digits, span = job["a"].shape[0], job["span"]
+    height = min(TILE, span - r * TILE)
+    high, low = job["rows"][r][0][0:height, :], job["rows"][r][1][0:height, :]
+    groups = []
+    for d in range(digits - 1, -1, -1):
+        pairs = []
+        for q in range(0, depth, TILE):
+            for x in range(d + 1):
+                pairs.append((q, x, d - x))
+        groups.append((d, pairs))
+    if digits % 2 == 0:
+        pairs = []
+        for q in range(0, depth, TILE):
+            pairs.append((q, digits // 2, digits // 2))
+        groups.append((digits, pairs))
+    if digits == 1 and not begun:
+        nisa.memset(dst=low, value=0.0, engine=nisa.engine.vector)
+    started = [begun, begun or digits == 1]  # whether high and low hold something
+    for part in groups:
+        d, pairs = part
+        room = EXACT if d < digits - ROUNDED_GROUPS else len(pairs)
+        for first in range(0, len(pairs), room):
+            bank = job["banks"][used % SUM_BANKS][0:height, :]
+            for p in range(first, min(first + room, len(pairs))):
+                q, x, y = pairs[p]
+                stationary, moving = job["panels"][half * job["k_tiles"] + q // TILE]
+                rows, left = min(TILE, depth - q), x * span + r * TILE
+                nisa.nc_matmul(
+                    dst=bank, stationary=stationary[0:rows, left : left + height],
+                    moving=moving[0:rows, y * span : (y + 1) * span], accumulate=p > first,
+                )  # fmt: skip
+            side = 0 if d == 0 else 1
+            total, unit = (high, low)[side], job["scales"][0:height, d : d + 1]
+            if started[side]:
+                nisa.scalar_tensor_tensor(
+                    dst=total, data=bank, op0=nl.multiply, operand0=unit, op1=nl.add, operand1=total
+                )
+            else:
+                nisa.activation(dst=total, op=nl.copy, data=bank, scale=unit)
+            started[side] = True
+            used = used + 1
+    return used
+
+
+def _energies(job, r, store, column):
+    """What rows r of T add to the sums, but for what TensorE adds."""
+    span, work = job["span"], job["works"][r % SETS]
+    height = min(TILE, span - r * TILE)
+    high, low = job["rows"][r][0][0:height, :], job["rows"][r][1][0:height, :]
+    h, t = store[r][0][0:height, 0:span], store[r][1][0:height, :]
+    rounded, gap, inverse = work["rounded"][0:height, :], work["gap"][0:height, :], work["inverse"][0:height, :]
+    first, grid, rest = work["first"][0:height, :], work["grid"][0:height, :], work["rest"][0:height, :]
+    g, u, own = work["g"][0:height, 0:span], work["u"][0:height, :], job["own"][0:height, 3 * r : 3 * r + 3]
+    up, down = job["up"][0:height, :], job["down"][0:height, :]
+    spread = []
+    for k in range(3):
+        spread.append(job["spread"][k][0:height, :])
+    # r = -1 / gap, with one Newton step.
+    nisa.tensor_scalar(dst=gap, data=spread[0], op0=nl.add, operand0=own[:, 0:1])
+    nisa.activation(dst=inverse, op=nl.reciprocal, data=gap)
+    nisa.tensor_tensor(dst=gap, data1=gap, data2=inverse, op=nl.multiply, engine=job["side"])
+    nisa.scalar_tensor_tensor(dst=inverse, data=gap, op0=nl.subtract, operand0=2.0, op1=nl.multiply, operand1=inverse)
+    place = 2 * (column * job["tiles"] + r)
+    if job["a"].shape[0] == 1:
+        nisa.activation(dst=t, op=nl.copy, data=high)
+        nisa.tensor_tensor(dst=u, data1=high, data2=inverse, op=nl.multiply)
+        _sum(job=job, work=work, pairs=((t, u),), kind=0, place=place, height=height)
+        return
+    # T = H + t
+    nisa.activation(dst=rounded, op=nl.copy, data=high, bias=up)
+    nisa.activation(dst=h, op=nl.copy, data=rounded, bias=down)
+    nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=job["side"])
+    nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=job["side"])
+    # G, the integer nearest to H / D, and z
+    nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
+    nisa.activation(dst=rounded, op=nl.copy, data=first, bias=up)
+    nisa.activation(dst=g, op=nl.copy, data=rounded, bias=down)
+    nisa.scalar_tensor_tensor(dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g)
+    nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=job["side"])
+    nisa.scalar_tensor_tensor(dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g)
+    nisa.tensor_tensor(dst=grid, data1=grid, data2=rest, op=nl.add)
+    nisa.tensor_tensor(dst=grid, data1=grid, data2=t, op=nl.add)
+    nisa.tensor_tensor(dst=grid, data1=grid, data2=inverse, op=nl.multiply)  # z
+    nisa.tensor_tensor(dst=u, data1=grid, data2=g, op=nl.add, engine=job["side"])
+    _sum(job=job, work=work, pairs=((h, grid), (t, u)), kind=0, place=place, height=height)
+
+
+def _drain(job):
+    """What TensorE does with the last rows whose energies were computed."""
+    tail = job["tail"]
+    if tail == None:  # noqa: E711 - NKI has no `is`
+        return
+    job["tail"] = None
+    r, column, whole, partner = tail["r"], tail["column"], tail["whole"], tail["partner"]
+    span, work = job["span"], job["works"][r % SETS]
+    height = min(TILE, span - r * TILE)
+    h, g = tail["store"][r][0][0:height, :], work["g"][0:height, :]
+    for c in range(0, span if job["a"].shape[0] > 1 else 0, TILE):
+        stop = c + job["wide"]
+        _trace(job=job, stationary=h[:, c:stop], moving=g[:, c:stop], kind=0, begun=column > 0 or r > 0 or c > 0)
+    if partner != None:  # noqa: E711
+        last = job["tiles"] if whole else r + 1
+        _exchange(job=job, r=r, partner=partner, last=last, whole=whole, column=column)
+
+
+def _exchange(job, r, partner, last, whole, column):
+    """Sums of rows r of T with the transposes of rows before ``last``."""
+    span, work = job["span"], job["works"][r % SETS]
+    height = min(TILE, span - r * TILE)
+    banks = (job["turned_h"], job["turned_t"])
+    split = job["a"].shape[0] > 1  # T is H and t
+    for q in range(last):
+        rows, start = min(TILE, span - q * TILE), q * TILE
+        for x in range(0 if split else 1, 2):
+            data = partner[q][x][0:rows, r * TILE : r * TILE + height]
+            nisa.nc_transpose(dst=banks[x][0:height, start : start + rows], data=data, engine=nisa.engine.tensor)
+    stop, own = min(span, last * TILE), r * TILE
+    if split:
+        g, turned = work["g"][0:height, :], work["turned"][0:height, :]
+        nisa.activation(dst=turned[:, 0:stop], op=nl.copy, data=banks[0][0:height, 0:stop])
+        for q in range(last):
+            start, end = q * TILE, q * TILE + job["wide"]
+            kind = 1 if q == r and not whole else 2
+            first_row = 1 if kind == 2 and not whole else 0
+            begun = r > first_row or (kind == 2 and q > 0)
+            _trace(job=job, stationary=turned[:, start:end], moving=g[:, start:end], kind=kind, begun=begun)
+    ranges = [(0, stop, 2)] if whole else [(own, stop, 1)]
+    if not whole and r > 0:
+        ranges.append((0, own, 2))
+    for part in ranges:
+        start, end, kind = part
+        pairs = [(work["u"][0:height, start:end], banks[1][0:height, start:end])]
+        if split:
+            pairs.append((work["grid"][0:height, start:end], banks[0][0:height, start:end]))
+        place = 2 * (column * job["tiles"] + r)
+        _sum(job=job, work=work, pairs=pairs, kind=kind, place=place, height=height)
+
+
+def _sum(job, work, pairs, kind, place, height):
+    """Sum elementwise products over each row."""
+    for i in range(len(pairs)):
+        x, y = pairs[i]
+        product = work[("hz", "tu")[i]][0:height, 0 : x.shape[1]]
+        nisa.tensor_tensor(dst=product, data1=x, data2=y, op=nl.multiply)
+        nisa.activation(
+            dst=product, op=nl.copy, data=product, reduce_op=nl.add,
+            reduce_res=job["sums"][0:height, kind, place + i : place + i + 1], reduce_cmd=nisa.reduce_cmd.reset_reduce,
+        )  # fmt: skip
+
+
+def _trace(job, stationary, moving, kind, begun):
+    """Add a product to one whose diagonal is a sum over columns of elementwise products: exact below 2^24."""
+    job["traced"][kind] = True
+    bank = job["traces"][kind][0 : job["wide"], :]
+    nisa.nc_matmul(dst=bank, stationary=stationary, moving=moving, accumulate=begun)
+
+
+def _finish(job, end):
+    """Diagonals of the traces and sums over all rows, for the host to add up."""
+    wide, parts = job["wide"], job["parts"]
+    for kind in range(3):
+        if job["traced"][kind]:
+            bank, masked = job["traces"][kind][0:wide, :], job["masked"][0:wide, :]
+            nisa.tensor_tensor(dst=masked, data1=bank, data2=job["identity"][0:wide, :], op=nl.multiply)
+            nisa.tensor_reduce(dst=parts[0:wide, 2 * kind : 2 * kind + 1], op=nl.add, data=masked, axis=1)
+        nisa.tensor_reduce(dst=parts[:, 2 * kind + 1 : 2 * kind + 2], op=nl.add, data=job["sums"][:, kind, :], axis=1)
+    target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], scalar_offset=end, indirect_dim=0)
+    nisa.dma_copy(dst=target, src=parts)

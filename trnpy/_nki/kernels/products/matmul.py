@@ -1,0 +1,29 @@
+"""C = alpha A B + beta C0 for float32, bfloat16 or float16 operands of any size, in float32.
+
+Blocks of (m_tiles x 128) by (n_tiles x 512) under one device loop; K in chunks of k_tiles x 128, two at
+a time so that one is loaded while the other is multiplied. Edges are blocks of their own size. The
+instruction count depends on the tile shape only.
+"""
+
+import nki
+import nki.language as nl
+
+from ..shared import blocks
+
+
+@nki.jit
+def matmul(a, b, alpha=None, c0=None, beta=None, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=None):
+    """(M, N) float32 from a and b in HBM.
+
+    a: (M, K) if a_rows, else (K, M); b: (K, N) if b_rows, else (N, K); of one dtype.
+    alpha, beta: (1, 1) float32; c0: (M, N) float32. Without them C = A B.
+    k_tiles: None for as many as always fit on the chip.
+    """
+    m, k = a.shape if a_rows else (a.shape[1], a.shape[0])
+    n = b.shape[1] if b_rows else b.shape[0]
+    c = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    blocks.product(
+        a=a, b=b, c=c, c0=c0, scales=(blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta)), m=m, k=k, n=n,
+        a_rows=a_rows, b_rows=b_rows, tiles=(m_tiles, n_tiles, k_tiles),
+    )  # fmt: skip
+    return c

@@ -1,0 +1,40 @@
+"""What probes.py answers on hardware that does what trnpy assumes, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def exact_sums(a, b):  # type: ignore[no-untyped-def]
+    """Sums of integers below 2^24, exactly."""
+    return (a.astype(np.float64).T @ b.astype(np.float64)).astype(np.float32)
+
+
+def float32_products(a, b):  # type: ignore[no-untyped-def]
+    """Products of one term each, rounded once."""
+    return (a.astype(np.float64).T @ b.astype(np.float64)).astype(np.float32)
+
+
+def rounding(x):  # type: ignore[no-untyped-def]
+    """The nearest integer, of two the even one."""
+    return np.tile(np.rint(x), (2, 1))
+
+
+def integer_sums(x, y):  # type: ignore[no-untyped-def]
+    """Integers beyond 2^24, exactly."""
+    return x + y
+
+
+def byte_reads(x, width):  # type: ignore[no-untyped-def]
+    """Balanced digits."""
+    return np.tile(x[:, ::width].astype(np.float32) - 128, (2, 1))
+
+
+def denormals(x):  # type: ignore[no-untyped-def]
+    """Numbers below the smallest normal one are kept."""
+    return np.tile(x, (2, 1))
+
+
+def remainders(x):  # type: ignore[no-untyped-def]
+    """Exact, in [-128, 128]."""
+    return (x.astype(np.float64) - 256 * np.rint(x.astype(np.float64) / 256)).astype(np.float32)

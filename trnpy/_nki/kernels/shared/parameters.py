@@ -1,0 +1,126 @@
+"""The compile-time parameters of kernels: digit width, digits, tile shape, and which of them fit a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels.products.digits_matmul_reference import TILE_N, words_for
+
+TILE = 128
+BITS = 8  # of one digit: bfloat16's significand
+SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
+SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
+DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
+FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
+NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)
+STRIPS, OUTS, HALVES = 8, 3, 2  # of blocks.py
+
+Tiles = tuple[int, int, int]  # of m, n and k
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One compiled variant: blocks of m_tiles x 128 by n_tiles x 512, chunks of k_tiles x 128, digits of ``bits``.
+
+    ``wrap``: digits of integers, lowest first; a product modulo 2^(bits digits).
+    """
+
+    m_tiles: int = 8
+    n_tiles: int = 2
+    k_tiles: int = 8
+    digits: int = 0  # 0: of a kernel that multiplies numbers as they are
+    bits: int = BITS
+    wrap: bool = False
+
+    @property
+    def tiles(self) -> Tiles:
+        return self.m_tiles, self.n_tiles, self.k_tiles
+
+    @property
+    def words(self) -> int:
+        """32-bit words of one element of a product of digits."""
+        return -(-self.bits * self.digits // 32) if self.wrap else words_for(self.digits, self.bits)
+
+    @property
+    def sbuf_bytes(self) -> int:
+        """Bytes of one partition that digits_matmul takes: slots of digits, sums, and tiles on their way."""
+        slots = 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
+        return slots + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
+
+    def number_bytes(self, itemsize: int) -> int:
+        """Bytes of one partition that matmul takes without C0: strips to turn, panels, sums, and finished tiles."""
+        m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
+        return itemsize * k * (STRIPS * TILE + HALVES * (m + n)) + (self.m_tiles + OUTS) * n * 4
+
+    def of_digits(self) -> dict[str, int | bool]:
+        """Keyword arguments of digits_matmul."""
+        return {
+            "wrap": self.wrap,
+            "words": self.words,
+            "bits": self.bits,
+            "m_tiles": self.m_tiles,
+            "k_tiles": self.k_tiles,
+        }
+
+    def of_numbers(self) -> dict[str, int]:
+        """Keyword arguments of matmul and abs_bound."""
+        return {"m_tiles": self.m_tiles, "n_tiles": self.n_tiles, "k_tiles": self.k_tiles}
+
+    def of_squares(self) -> dict[str, int]:
+        """Keyword arguments of syrk."""
+        return {"tiles": self.m_tiles, "k_tiles": self.k_tiles}
+
+
+def number_tilings(itemsize: int, machine: Hardware) -> tuple[Tiles, ...]:
+    """Every choice of tiles for matmul without C0, abs_bound and syrk that fits a machine."""
+    longest = for_numbers(itemsize).k_tiles
+    tried = [Parameters(m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES]
+    fitting = [p for p in tried if p.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition]
+    return tuple(p.tiles for p in fitting)
+
+
+def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> tuple[Tiles, ...]:
+    """Every choice of tiles for products of ``digits`` digits that fits a machine."""
+    tried = [Parameters(m, 1, k, digits, bits, wrap) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)]
+    fitting = [p for p in tried if p.sbuf_bytes + SPARE_BYTES <= machine.sbuf_bytes_per_partition]
+    return tuple((p.m_tiles, p.n_tiles, p.k_tiles) for p in fitting)
+
+
+def for_numbers(itemsize: int) -> Parameters:
+    """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
+    return Parameters(k_tiles=16 // itemsize)
+
+
+def for_turned(itemsize: int, machine: Hardware) -> Parameters:
+    """Tiles of matmul, without C0, of operands that TensorE turns: A once for 2048 columns where that fits."""
+    wide = Parameters(n_tiles=4, k_tiles=16 // itemsize)
+    fits = wide.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition
+    return wide if fits else for_numbers(itemsize)
+
+
+def for_bounds() -> Parameters:
+    """Tiles of abs_bound: few rows, so that VectorE's work on one block hides behind the next."""
+    return Parameters(m_tiles=2, n_tiles=4)
+
+
+def for_digits(digits: int, machine: Hardware, wrap: bool = False, bits: int = BITS) -> Parameters:
+    """The best tiles for products of ``digits`` digits that fit the SBUF of a machine."""
+    for m_tiles, n_tiles, k_tiles in digit_tilings(digits, machine, wrap, bits):
+        return Parameters(m_tiles, n_tiles, k_tiles, digits, bits, wrap)
+    raise ValueError(f"{digits} digits: no tile shape fits {machine.sbuf_bytes_per_partition} bytes of {machine.name}")
+
+
+def for_stack(digits: int, machine: Hardware, m: int, k: int, wrap: bool = False, bits: int = BITS) -> Parameters:
+    """The same for stacks of products with m rows and sums of k: no larger than one of them."""
+    best = for_digits(digits, machine, wrap, bits)
+    return replace(best, m_tiles=min(best.m_tiles, -(-m // TILE)), k_tiles=min(best.k_tiles, -(-k // TILE)))
+
+
+# Whatever a stored choice may say.
+TILINGS = frozenset(
+    {
+        *((m, n, k) for m, n in NUMBER_TILES for k in (2, 4, 8)),
+        *((m, 1, k) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)),
+    }
+)

@@ -1,0 +1,59 @@
+"""An orthonormal basis of an invariant subspace, and the matrix in it, from products only, in one launch.
+
+A random block is projected, made orthonormal as its polar factor by a composition of odd quintics,
+projected and made orthonormal again: the second time what rounding left of the complement is not amplified.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from ..shared import blocks
+from . import iterate
+
+
+@nki.jit
+def orthonormal_polar(h, operator, omega, coefficients, polish, complement=False):
+    """Q (N, R), Q^T h Q (R, R), and (128, 2) whose second column sums to |Q^T Q - I|_F^2; all float32, in HBM.
+
+    h: (N, N) symmetric; omega: (N, R), of norm below 1; coefficients, polish: (steps, 3), an even number of steps each.
+    The subspace is where operator (N, N), a matrix sign, is 1; or if ``complement`` what is orthogonal to the
+    orthonormal columns of operator (N, C). Columns of zeros in omega stay zeros, and count 1 each in the sum.
+    """
+    n, r = omega.shape
+    assert coefficients.shape[0] % 2 == 0 and polish.shape[0] % 2 == 0
+    q = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.shared_hbm)
+    inside = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    x = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
+    other = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
+    y = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
+    z = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
+    work = iterate.workspace(extents=(n, r, operator.shape[1]))
+    job = {"work": work, "operator": operator, "complement": complement}
+    if complement:
+        job["overlap"] = nl.ndarray((operator.shape[1], r), dtype=nl.float32, buffer=nl.private_hbm)
+        job["scales"] = (iterate.constant(value=-1.0), iterate.constant(value=1.0))
+    else:
+        job["scales"] = (iterate.constant(value=0.5), iterate.constant(value=0.5))
+    _project(job=job, x=omega, out=x)
+    iterate.steps(work=work, x=x, other=other, y=y, z=z, coefficients=coefficients)
+    _project(job=job, x=x, out=q)
+    iterate.steps(work=work, x=q, other=other, y=y, z=z, coefficients=polish)
+    iterate.multiply(work=work, a=h, b=q, out=other, transposed=True)
+    iterate.multiply(work=work, a=q, b=other, out=inside, transposed=True)
+    iterate.multiply(work=work, a=q, b=q, out=y, transposed=True)
+    nisa.dma_copy(dst=sums, src=iterate.measure(x=y, less_identity=True))
+    return q, inside, sums
+
+
+def _project(job, x, out):
+    """out = (X + S X) / 2, or X - C (C^T X)."""
+    alpha, beta = job["scales"]
+    if not job["complement"]:
+        iterate.multiply(
+            work=job["work"], a=job["operator"], b=x, out=out, transposed=True, alpha=alpha, c0=x, beta=beta
+        )
+        return
+    iterate.multiply(work=job["work"], a=job["operator"], b=x, out=job["overlap"], transposed=True)
+    iterate.multiply(work=job["work"], a=job["operator"], b=job["overlap"], out=out, alpha=alpha, c0=x, beta=beta)

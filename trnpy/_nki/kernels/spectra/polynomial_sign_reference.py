@@ -1,0 +1,49 @@
+"""What polynomial_sign.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+LONGEST = 8192  # rows: beyond it products are made in blocks, which an iteration in one launch is not
+MOST_STEPS = 64
+
+
+def check_coefficients(coefficients: np.ndarray) -> None:
+    """ValueError says what of the coefficients the kernels do not take."""
+    steps = len(coefficients)
+    if coefficients.shape != (steps, 3) or coefficients.dtype != np.float32 or steps % 2 or not 0 < steps <= MOST_STEPS:
+        raise ValueError(
+            f"coefficients {coefficients.dtype} {coefficients.shape}: expected float32 (steps, 3), an even number of "
+            f"steps up to {MOST_STEPS}"
+        )
+
+
+def check(x: np.ndarray, coefficients: np.ndarray) -> None:
+    """ValueError says what the kernel does not take."""
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype != np.float32 or not 0 < len(x) <= LONGEST:
+        raise ValueError(f"x is {x.dtype} {x.shape}: expected a square float32 matrix of at most {LONGEST} rows")
+    check_coefficients(coefficients)
+
+
+def polynomials(x: np.ndarray, coefficients: np.ndarray, product: Callable[..., np.ndarray] = np.matmul) -> np.ndarray:
+    """c0 X + X (c1 Y + c2 Y^2) with Y = X^T X, for each row of coefficients in turn; x (rows, columns)."""
+    for a, b, c in coefficients:
+        y = product(x.T, x)
+        x = a * x + product(x, b * y + c * product(y, y))
+    return x
+
+
+def polynomial_sign(
+    x: np.ndarray, coefficients: np.ndarray, product: Callable[..., np.ndarray] = np.matmul
+) -> tuple[np.ndarray, np.ndarray]:
+    """The composition of odd quintics applied to symmetric x (N, N); and (1, 2), its trace and sum of squares."""
+    check(x, coefficients)
+    s = polynomials(x, coefficients, product)
+    return s, measure(s)
+
+
+def measure(x: np.ndarray) -> np.ndarray:
+    """(1, 2) float32: the trace of x and the sum of its squares. The kernels return parts of both sums in 128 rows."""
+    return np.array([[x.trace(dtype=np.float64), (x.astype(np.float64) ** 2).sum()]], np.float32)
