@@ -7,10 +7,10 @@ from typing import Any
 
 from trnpy._base import distribution
 
-# name -> module that has it; loaded at first use, so that what needs no PySCF works without.
+# name -> module that defines it. Modules are loaded at first use: names that need no PySCF work without it.
 _LAZY = {
     **dict.fromkeys(("MP2Energy", "dfmp2_energy"), "dfmp2"),
-    "ao2mo": "_ao2mo",  # a module of the function's own name would hide it
+    "ao2mo": "_ao2mo",  # importing a module named ao2mo would replace the function of that name
     "build_jk_df": "jk",
     **dict.fromkeys(("schwarz_bounds", "screened_pairs", "screened_spmm"), "schwarz"),
     **dict.fromkeys(("patch_pyscf", "unpatch_pyscf"), "pyscf_patch"),

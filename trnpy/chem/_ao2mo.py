@@ -29,7 +29,7 @@ from trnpy.chem._rows import (
 )
 from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
 
-COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, half transformed, transformed
+COPIES = 3  # arrays of at most (nao, nao) elements in memory for each matrix: unpacked, half transformed, transformed
 Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
 
 
@@ -42,7 +42,10 @@ def _triangle(packed: int) -> int:
 
 
 def unpacked(b: np.ndarray) -> np.ndarray:
-    """(n, nao, nao) of lower triangles (n, nao (nao + 1) / 2) row by row, as PySCF packs them; 3-D passes."""
+    """Symmetric matrices (n, nao, nao) from lower triangles (n, nao (nao + 1) / 2), packed row by row as in PySCF.
+
+    A three-dimensional array is returned as it is.
+    """
     if b.ndim == 3:
         return b
     nao = _triangle(b.shape[1])
@@ -52,6 +55,7 @@ def unpacked(b: np.ndarray) -> np.ndarray:
 
 
 def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.ndarray, Coefficients, Coefficients]:
+    """The integrals, the coefficients of the bra and those of the ket, in float64; the errors that `ao2mo` raises."""
     expected = "(naux, nao, nao), (naux, nao (nao + 1) / 2) or (nao, nao, nao, nao)"
     g = real_array("integrals", integrals, expected, 2, 3, 4)
     nao = _triangle(g.shape[1]) if g.ndim == 2 else g.shape[-1]
@@ -71,19 +75,19 @@ def _checked(integrals: Any, c_left: Any, c_right: Any, ket: Any) -> tuple[np.nd
 
 
 def _by_products(product: Product, memory: float, most: float = math.inf) -> Transform:
-    """Both halves as products, one after the other, of ``most`` matrices at a time."""
+    """Both half transformations as products, with at most ``most`` matrices (nao, nao) at a time."""
 
     def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         half = product(left.T, stack, None)  # (n, i, nu)
-        return product(right.T, half.transpose(1, 2, 0), None)  # (i, j, n): BLAS reads each (nu, n) where it lies
+        return product(right.T, half.transpose(1, 2, 0), None)  # (i, j, n): BLAS reads each (nu, n) without a copy
 
     return Transform(run, lambda left, right: stack_size(len(left), COPIES, memory, most))
 
 
 def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: Transform) -> np.ndarray:
-    """(nleft, nright, n) of ``g`` (n, nao, nao), one stack of matrices after another."""
+    """Transform ``g`` (n, nao, nao), or packed triangles, to (nleft, nright, n), a stack of matrices at a time."""
     nleft, nright = left.shape[1], right.shape[1]
-    if nleft > nright:  # the smaller first: fewer operations in both steps
+    if nleft > nright:  # transforming to the smaller set first takes fewer operations in both steps
         return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, transform).swapaxes(0, 1)
     out = np.empty((nleft, nright, len(g)))
     step = transform.matrices(left, right)
@@ -93,10 +97,11 @@ def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: 
 
 
 def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transform) -> np.ndarray:
+    """Transform the pair mn of three-index integrals, or first rs and then mn of four-index ones."""
     if g.ndim < 4:
         return _transformed(g, *bra, transform)
     nao = len(g)
-    # (k, l, p q), then (i, j, k l): what one transformation leaves last the next has first.
+    # (k, l, mn), then (i, j, kl): the last index of the first result becomes the first of the second operand.
     half = _transformed(g.reshape(nao * nao, nao, nao), *ket, transform)
     half = np.ascontiguousarray(half).reshape(math.prod(half.shape[:2]), nao, nao)
     shape = bra[0].shape[1], bra[1].shape[1], ket[0].shape[1], ket[1].shape[1]
@@ -132,7 +137,7 @@ def _run(problem: Problem, engine: Engine) -> np.ndarray:
 
 
 def _error(problem: Problem, result: np.ndarray) -> float:
-    """|s(result) - s(integrals)| over the norms, s a contraction of every orbital with random signs."""
+    """Backward error: result and integrals, both contracted with random signs of the orbitals, over their norms."""
     g, bra, ket, _ = problem.params
     generator = np.random.default_rng(len(bra[0]))
     signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
@@ -211,7 +216,7 @@ def ao2mo(
 
 
 def _ao2mo_naive(integrals: np.ndarray, c_left: np.ndarray, c_right: np.ndarray, ket: Any = None) -> np.ndarray:
-    """The same by the defining sum over all atomic orbitals at once."""
+    """`ao2mo` by the defining sum over all atomic orbitals at once, for tests."""
     if integrals.ndim < 4:
         return np.asarray(np.einsum("Lmn,mi,na->iaL", unpacked(integrals), c_left, c_right))
     r, s = ket if ket is not None else (c_left, c_right)

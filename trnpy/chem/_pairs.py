@@ -1,4 +1,8 @@
-"""MP2 pair energies by the kernel mp2_energy: orbitals in blocks, their integrals as digits, cells of pairs."""
+"""MP2 pair energies by the kernel mp2_energy.
+
+Occupied orbitals are sent in blocks, their integrals as digits or float32 numbers. Virtual orbitals are cut into blocks
+as well. A launch computes a list of *cells*: a pair of occupied orbitals with a pair of blocks of virtual ones.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +22,19 @@ from trnpy.chem._progress import track
 
 TILE = 128
 BASE = 256.0
-GRAIN = 16  # virtuals of a block are a multiple: fewer variants to compile
-LONGEST_SPAN = 448  # virtuals of a block: digits of 1024 auxiliary functions of two of them fit SBUF twice
-GRID_BITS = 16  # of a gap that meets integers of 8 bits: the product is exact in float32
-STEPS = 64  # rungs an octave of what a launch has many of: at most 3 % of them are padding
-CACHED = 1 << 15  # integrals of a piece: those and their integers stay in the second-level cache
-WIDEST_SHIFT = 1000  # binary orders of magnitude that one factor takes out
-RESULT_BYTES = 4 * 128 * 6  # of one cell
-LARGEST_H = 7  # bits of what integrals are rounded to, with a sign
-CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions in SBUF at once, twice
+GRAIN = 16  # blocks have a multiple of this many virtual orbitals, so that few variants are compiled
+LONGEST_SPAN = 448  # virtuals of a block: twice the digits of two blocks with 1024 auxiliary functions fit SBUF
+GRID_BITS = 16  # of the leading part of a gap: its product with an integer of 8 bits is exact in float32
+STEPS = 64  # numbers of pairs an octave for which the kernel is compiled: at most 3 % of a launch is padding
+CACHED = 1 << 15  # integrals converted at a time: they and their integers stay in the second-level cache
+WIDEST_SHIFT = 1000  # largest binary exponent that one scale factor removes
+RESULT_BYTES = 4 * 128 * 6  # that one cell returns
+LARGEST_H = 7  # bits and a sign of the leading part of an integral
+CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions that are in SBUF at once, twice; the largest that fits
 
 
 class Orbitals(Protocol):
-    """What MP2 needs of one spin: b (nocc, nvir, naux), energies occ (nocc,) and vir (nvir,) in Hartree."""
+    """Integrals and energies of one spin: b (nocc, nvir, naux), occ (nocc,) and vir (nvir,) in Hartree."""
 
     @property
     def b(self) -> np.ndarray: ...
@@ -41,26 +45,26 @@ class Orbitals(Protocol):
 
 
 class Unfit(Exception):
-    """The kernel cannot have these orbitals; a phrase says why."""
+    """The kernel cannot compute these orbitals; the message is a phrase that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the pairs of two spins are cut: blocks of ``span`` virtuals, and the rows of K of one chunk."""
+    """How the virtual orbitals of two spins are cut into blocks of ``span``, and K into chunks of ``k_tiles`` tiles."""
 
     span: int
-    left: int  # blocks of virtuals of the left orbital
+    left: int  # blocks of virtuals that belong to the left occupied orbital
     right: int
-    digits: int  # 1: float32 numbers
+    digits: int  # of each integral; 1 means float32 numbers
     k_tiles: int
 
     @property
     def cells(self) -> int:
-        """Entries of the tables of one pair."""
+        """Entries that one pair takes in the tables of a launch."""
         return 2 * self.left * self.right
 
     def sbuf_bytes(self, naux: int) -> int:
-        """Of one partition of SBUF: digits, sums and stores of rows, two sets of work tiles, gaps, tables."""
+        """Bytes in one partition of SBUF: digits, row sums and their stores, two sets of work tiles, gaps, tables."""
         item = 4 if self.digits == 1 else 2
         panels = min(2 * self.k_tiles, -(-naux // TILE)) * 2 * self.digits * self.span * item
         rows = -(-self.span // TILE) * self.span * (2 * 4 + 6 * (1 if self.left == self.right == 1 else 2))
@@ -69,7 +73,7 @@ class Shape:
 
 
 def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> Shape:
-    """The blocks of virtuals that take TensorE the least time, by columns streamed."""
+    """The blocks for which TensorE streams the fewest columns; Unfit if they do not fit SBUF."""
 
     def columns(span: int) -> int:
         blocks = math.prod(-(-n // span) for n in nvir)
@@ -87,25 +91,26 @@ def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> S
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Integrals of some occupied orbitals on the device: (ia|jb) = 2^-(shift_i + shift_j) V."""
+    """Integrals of some occupied orbitals on the device, scaled: (ia|jb) = 2^-(shift_i + shift_j) V."""
 
     columns: Held  # (digits, naux, nocc blocks span)
     gaps: Held  # (3, nocc blocks span)
     shift: np.ndarray  # (nocc,)
-    largest: float  # bound of V within one orbital
+    largest: float  # bound of V for pairs of these orbitals
 
 
-Columns = tuple[Held, np.ndarray, float]  # digits or numbers, shifts of the orbitals, largest norm squared
-Kept = dict[tuple[int, int], Columns]  # of all orbitals of a spin, by its identity and the padding of its virtuals
+Columns = tuple[Held, np.ndarray, float]  # digits or numbers, shifts of the orbitals, square of the largest norm
+Kept = dict[tuple[int, int], Columns]  # of all orbitals of a spin, by its identity and its padded number of virtuals
 
 
 def energies(
     engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float, sent: Kept
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """(nocc, nocc) direct and, within one spin, exchange energies of pairs, in Hartree.
+    """Direct and, within one spin, exchange energies (nocc, nocc) of all pairs, in Hartree.
 
-    digits: of integrals, or 1 for float32 ones; of whole spins they are kept in ``sent``.  ``memory`` bounds the
-    workspace of the host.  Unfit where energies of occupied and virtual orbitals overlap, or an orbital is too large.
+    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. The host uses at most ``memory`` bytes
+    of workspace. The integrals of a spin that is sent as a whole are kept in ``sent`` for the next channel. Raises
+    Unfit if energies of occupied and virtual orbitals overlap, or if one orbital is too large.
     """
     same = left is right
     cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
@@ -113,7 +118,7 @@ def energies(
     if not gap > 0:
         raise Unfit(f"the smallest denominator is {gap:.3g} Hartree, not above zero")
     widest = (left.vir.max() - left.occ.min()) + (right.vir.max() - right.occ.min())
-    octave = -math.frexp(gap)[1]  # the smallest gap becomes one half to one
+    octave = -math.frexp(gap)[1]  # scales the smallest gap to between one half and one
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
     direct = np.zeros((len(left.occ), len(right.occ)))
     crossed = np.zeros_like(direct) if same else None
@@ -144,18 +149,18 @@ def energies(
 
 
 def word_bytes(digits: int) -> int:
-    """Of the host's workspace for each integral: those that cross the link."""
+    """Bytes of an integral on the link, and in the host's workspace."""
     return 4 if digits <= 4 else 8
 
 
 def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: float) -> int:
-    """Occupied orbitals of one block."""
+    """How many occupied orbitals are in one block; Unfit if not even one fits."""
     naux = -(-spin.b.shape[2] // TILE) * TILE
     each = columns * naux
     size: int = min(
         int(memory // (word_bytes(digits) * each)),
         LARGEST // (max(digits, 8) * each),
-        int(room // (each * (2 * digits + 8) * 2)),  # two blocks, and their bytes
+        int(room // (each * (2 * digits + 8) * 2)),  # digits of two blocks, and the words that they are made of
         len(spin.occ),
     )
     if size < 1:
@@ -167,7 +172,7 @@ def _put(
     engine: Engine, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float,
     sent: Kept,
 ) -> Scaled:  # fmt: skip
-    """Occupied orbitals from ``first`` on, their virtuals padded to whole blocks."""
+    """Send ``size`` occupied orbitals from ``first`` on, with virtuals padded to whole blocks."""
     wide, key = blocks * cut.span, (id(spin), blocks * cut.span)
     occ, nvir = spin.occ[first : first + size], len(spin.vir)
     columns = sent.get(key) or _columns(engine, spin.b[first : first + size], cut.digits, wide)
@@ -183,7 +188,10 @@ def _put(
 
 
 def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
-    """Integrals of some orbitals on the device, one exponent each; V is in units of the highest group of digits."""
+    """Send the integrals of some orbitals, each orbital with one exponent.
+
+    V is in units of the highest group of digits.
+    """
     deep = -(-b.shape[2] // TILE) * TILE
     largest = np.array([max(float(x.max()), -float(x.min())) for x in b])
     top = 1.0 if digits == 1 else 127.0 * (BASE**digits - 1) / (BASE - 1)
@@ -199,7 +207,7 @@ def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
 
 
 def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
-    """(i, virtuals, scaled integrals) of pieces that stay in a cache; each is overwritten by the next."""
+    """(i, virtuals, scaled integrals) of pieces that stay in a cache. All pieces share one buffer."""
     rows = max(1, CACHED // b.shape[2])
     memory = np.empty((rows, b.shape[2]))
     for i, factor in enumerate(factors):
@@ -216,7 +224,7 @@ def _largest_square(x: np.ndarray) -> float:
 def _numbers(
     engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
 ) -> tuple[Held, float]:
-    """Integrals (1, naux, columns) in float32, and the largest norm, squared, of those of one ia."""
+    """Integrals (1, naux, columns) in float32, and the square of the largest norm over L of (ia|L)."""
     numbers, norm = np.zeros((deep, len(b), wide), np.float32), 0.0
     for i, virtuals, x in _pieces(b, factors):
         numbers[: b.shape[2], i, virtuals] = x.T
@@ -227,7 +235,7 @@ def _numbers(
 def _digits(
     engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
 ) -> tuple[Held, float]:
-    """Digits (s, naux, columns) of integers, whose bytes cross the link, and the largest norm, squared."""
+    """Digits (s, naux, columns) of the integrals as integers, and the square of their largest norm."""
     signed, word = (np.dtype(f"{kind}{word_bytes(digits)}") for kind in "iu")
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
     words, norm = np.full((len(b), wide, deep), offset, word), 0.0
@@ -246,7 +254,7 @@ def _digits(
 def _launches(
     engine: Engine, cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Direct and exchange energies of all pairs of two blocks, of one with itself the lower triangle."""
+    """Direct and exchange energies of all pairs of two blocks; of a block with itself only i >= j."""
     nocc = len(rows.shift), len(columns.shift)
     bound = math.sqrt(rows.largest * columns.largest)
     if cut.digits > 1 and bound > LARGEST_GROUP:
@@ -276,7 +284,7 @@ def _launches(
 
 
 def most_pairs(cut: Shape) -> int:
-    """Pairs of one launch: a number that the kernel is compiled for."""
+    """The largest number of pairs in one launch, among those that the kernel is compiled for."""
     most = MOST_PLACES // cut.cells
     if not most:
         raise Unfit(f"{cut.left} x {cut.right} blocks of virtuals for one pair")
@@ -284,16 +292,21 @@ def most_pairs(cut: Shape) -> int:
 
 
 def _step(n: int) -> int:
+    """Difference between neighbouring rungs near ``n``."""
     return max(1, 1 << n.bit_length() >> (STEPS.bit_length()))
 
 
 def rung(n: int) -> int:
-    """The number of pairs of the variant that computes ``n`` of them."""
+    """``n`` rounded up to a number of pairs that the kernel is compiled for."""
     return -(-n // _step(n)) * _step(n)
 
 
 def _cells(cut: Shape, pairs: list[tuple[int, int]], exchange: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """First columns of the blocks of every pair: those on the diagonal, or all of them, and exchanged ones."""
+    """First columns of the blocks of virtuals of every cell, (2, cells), and a second table for exchange.
+
+    With exchange the first table has the cells (p, p) of each pair, the second (p, q) with p < q, followed by the
+    same cell with p and q exchanged; it is None if there is one block only.
+    """
 
     def table(entries: Iterator[tuple[int, ...]]) -> np.ndarray:
         return np.ascontiguousarray(np.array(list(entries), np.int32).T * cut.span)

@@ -1,4 +1,4 @@
-"""Progress of runs over a few seconds: on a terminal's standard error, never in a pipe."""
+"""Progress of loops that take more than a few seconds: on a terminal's standard error, never in a pipe."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE_S = 2.0  # runs that end sooner show nothing
-INTERVAL_S = 0.2  # between lines where rich, which has a clock of its own, is not installed
+PATIENCE_S = 2.0  # loops that end sooner show nothing
+INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not installed
 
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:
-    """``items``; once PATIENCE_S have passed a terminal sees how many of them are done."""
+    """Yield ``items``; after PATIENCE_S show on a terminal how many are done. ``what`` names the loop."""
     if not sys.stderr.isatty():
         yield from items
         return
@@ -26,7 +26,7 @@ def track(items: Sequence[T], what: str) -> Iterator[T]:
 
 
 def _shown(items: Sequence[T], done: int, what: str) -> Iterator[T]:
-    """The rest of ``items`` from ``done`` on, under a bar that is gone at the end."""
+    """Yield ``items[done:]`` under a progress bar, which is removed at the end."""
     try:
         from rich.console import Console
         from rich.progress import Progress
@@ -41,6 +41,7 @@ def _shown(items: Sequence[T], done: int, what: str) -> Iterator[T]:
 
 
 def _counted(items: Sequence[T], done: int, what: str) -> Iterator[T]:
+    """Yield ``items[done:]`` and rewrite one line of text; used without rich."""
     shown = 0.0
     for count, item in enumerate(items[done:], done):
         if time.perf_counter() - shown >= INTERVAL_S:

@@ -1,4 +1,4 @@
-"""How a function of trnpy.chem becomes a row: decided, forced, traced and reported like any other."""
+"""What the rows of trnpy.chem share: the decorator that makes one, checked products, argument checks, limits."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from trnpy._settings.policy import current_policy
 
 REAL = np.dtype(np.float64)
 MIB = 2**20
-MEMORY = 256 * MIB  # bytes of workspace unless told: rows of pairs of a 500-virtual molecule, little of any computer
-STACK = 32  # matrices (nao, nao) at a time on the host: more do not stay in its last cache, fewer are thin products
-SMALL = 64 * 64 * 2  # elements in all: below, a launch alone takes longer than the host, as for NumPy's products
+MEMORY = 256 * MIB  # default workspace in bytes: integrals of over 100 pairs of a molecule with 500 virtual orbitals
+STACK = 32  # matrices (nao, nao) at a time on the host: more leave its last-level cache, fewer make thin products
+SMALL = 64 * 64 * 2  # elements of all operands, up to which a launch takes longer than the host, as in NumPy's rows
 
-# (m, k) (k, n) -> (m, n), in ``out`` or, where the engine has memory of its own, beside it; stacks broadcast.
+# (m, k) (k, n) -> (m, n); stacks broadcast. The third argument is ``out``; engines ignore it and return a new array.
 Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Both half transformations of a stack of matrices, and how many of them one stack has."""
+    """A way to transform a stack of matrices (n, nao, nao) from both sides, and the size of a stack."""
 
     run: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # (n, nao, nao), (nao, l), (nao, r) -> (l, r, n)
-    matrices: Callable[[np.ndarray, np.ndarray], int]  # of (nao, l) and (nao, r)
+    matrices: Callable[[np.ndarray, np.ndarray], int]  # n, for coefficients (nao, l) and (nao, r)
 
 
 def row(
     prepare: Callable[..., Problem], run: Callable[[Problem, Engine], Any], error: Callable[[Problem, Any], float]
 ) -> Callable[[F], F]:
-    """The decorator that makes the host's function the reference of a row of its own name."""
+    """Decorator that makes a function of the host the reference of a row of the same name."""
 
     def decorate(reference: F) -> F:
         op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, run, error, SMALL)
@@ -46,15 +46,15 @@ def row(
 
 
 def host_product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """BLAS; never trnpy's own, whatever is patched."""
+    """a b by BLAS. It stays NumPy's under a patch: patches leave out the calls that trnpy makes."""
     result: np.ndarray = np.matmul(a, b, out=out)
     return result
 
 
 def checked_product(engine: Engine) -> Product:
-    """Products by ``engine``, each compared with the host's on random signs: Unsupported where one is wrong.
+    """Products by ``engine``, each checked on random signs; a wrong one raises Unsupported.
 
-    Energies are no linear functions of the products, so that a wrong one cannot be told from the result.
+    Each is checked because an energy is not linear in the products: a check of the energy would miss a wrong product.
     """
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -66,7 +66,7 @@ def checked_product(engine: Engine) -> Product:
 
 
 def checked_gram(engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
-    """a a^T by ``engine``, with the work of one triangle where it has such a kernel; checked alike."""
+    """Products a a^T by ``engine``, which may compute one triangle only; checked like those of `checked_product`."""
 
     def gram(a: np.ndarray) -> np.ndarray:
         c = engine.gram(a)
@@ -77,26 +77,26 @@ def checked_gram(engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """Unsupported where c, on random signs, is not a b."""
+    """Raise Unsupported if c w differs from a (b w) for random signs w."""
     signs = probe(b.shape[-1], REAL)
     wrong = norm(c @ signs - a @ (b @ signs))
     allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, current_policy().precision)
-    if not relative(wrong, norm(a) * norm(b)) <= allowed:  # also catches NaN
+    if not relative(wrong, norm(a) * norm(b)) <= allowed:  # true for NaN as well
         raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
 
 
 def norm(x: np.ndarray) -> float:
-    """Frobenius, of any scale."""
+    """Frobenius norm, without overflow or underflow on the way."""
     return float(norms(x))
 
 
 def relative(wrong: float, scale: float) -> float:
-    """``wrong`` over ``scale``, or over the smallest normal number where that is larger: below it all is absolute."""
+    """``wrong`` over ``scale``, or over the smallest normal number if that is larger."""
     return wrong / max(scale, float(np.finfo(REAL).tiny))
 
 
 def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> int:
-    """Matrices (nao, nao) of a stack, ``copies`` of each at work; ValueError where ``memory`` bytes hold not one."""
+    """How many matrices (nao, nao), ``copies`` arrays for each, fit ``memory`` bytes: at least one, or ValueError."""
     each = copies * max(nao, 1) ** 2 * REAL.itemsize
     if memory < each:
         raise ValueError(f"memory={memory:.0f} bytes: one matrix of {nao} atomic orbitals takes {each} bytes")
@@ -104,7 +104,7 @@ def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> 
 
 
 def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray:
-    """``a`` as float64, of one of ``dimensions``; TypeError or ValueError say what came and what is expected."""
+    """``a`` in float64. TypeError unless it is real, ValueError unless its ndim is among ``dimensions``."""
     array = np.asarray(a)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} is {array.dtype}: expected real numbers {expected}")
@@ -114,5 +114,5 @@ def real_array(name: str, a: Any, expected: str, *dimensions: int) -> np.ndarray
 
 
 def cube(m: float, n: float, k: float) -> float:
-    """The n of a cube that BLAS multiplies as efficiently as (m, k) (k, n): the harmonic mean."""
+    """The size n of the square product that BLAS computes at the rate of (m, k) (k, n): the harmonic mean."""
     return 3.0 / (1 / m + 1 / n + 1 / k)

@@ -17,30 +17,30 @@ from trnpy._settings.policy import current_policy
 from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, norm, relative
 
-FIRST, SECOND = 7, 8  # digits of the operands of the first half, and of the second: one for the headroom of sums
-LAUNCHES = 2  # digits of the integrals, and both halves: those of the orbitals come once
-PASSES = 28 + 36  # products of digits of both, for two of float64
-HOST_BYTES = 2 * 8  # of workspace for each integral on its way to digits: unpacked, and its word
-RESULT_BYTES = 3 * 8  # and of each transformed one: words, and from them a float64
-PIECE = 1 << 16  # integrals that become words at a time
-WORD_BYTES = 8  # of an integral as it crosses the link
-DEVICE_BYTES = 2 * FIRST + WORD_BYTES  # of each integral on the device
+FIRST, SECOND = 7, 8  # digits of operands of the first and the second half; the second has one more for long sums
+LAUNCHES = 2  # per stack: one splits the integrals into digits, one transforms; orbitals are split once per call
+PASSES = 28 + 36  # products of digits of the two halves: s (s + 1) / 2 for s digits
+HOST_BYTES = 2 * 8  # of the host's workspace for each integral: unpacked, and as a word of digits
+RESULT_BYTES = 3 * 8  # of the host's workspace for each transformed integral: its words, and the float64 made of them
+PIECE = 1 << 16  # integrals that are split into digits at a time
+WORD_BYTES = 8  # of an integral on the link
+DEVICE_BYTES = 2 * FIRST + WORD_BYTES  # of device memory for each integral
 
 
-Sent = tuple[Held, np.ndarray]  # digits on the device, and the exponents taken out
+Sent = tuple[Held, np.ndarray]  # digits on the device, and the exponents of the columns
 
 
 def by_kernel(engine: Engine, memory: float) -> Transform | None:
-    """Transformations on ``engine``, each compared with the host's on random signs; None where products serve better.
+    """Transformations by the kernel, each checked on random signs; None if it does not have the engine's format.
 
-    The kernel has no other format than these two.
+    It has two: float32, and digits.
     """
     form = engine.format(REAL)
     if form not in (BY_DIGITS, "float32"):
         return None
     exact, precision = form == BY_DIGITS, current_policy().precision
 
-    sent: dict[tuple[int, int], tuple[Sent, Sent]] = {}  # of orbitals, which live as long as the call
+    sent: dict[tuple[int, int], tuple[Sent, Sent]] = {}  # by identity of the coefficients, which outlive this call
 
     def run(stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         if exact:
@@ -57,7 +57,7 @@ def by_kernel(engine: Engine, memory: float) -> Transform | None:
 
 
 def _matrices(engine: Engine, c_left: tuple[int, ...], nright: int, memory: float) -> int:
-    """Matrices (nao, nao) of one launch."""
+    """How many matrices (nao, nao) one launch transforms; Unsupported if not even one fits."""
     nao, nleft = c_left
     wide = max(nao * nao * WORD_BYTES, 3 * nao * nleft, SECOND * nao * nleft, 3 * nleft * nright)
     size = min(
@@ -73,9 +73,9 @@ def _matrices(engine: Engine, c_left: tuple[int, ...], nright: int, memory: floa
 
 
 def _single_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(n, nleft, nright) in float32."""
+    """Transformed integrals (n, nleft, nright), computed in float32."""
     g = np.zeros((rung(len(stack)), *stack.shape[1:]), np.float32)
-    with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+    with np.errstate(over="ignore"):  # the check of the result finds an infinity
         g[: len(stack)] = stack
         orbitals = [np.ascontiguousarray(x, np.float32) for x in (left, right)]
     out = engine.get(engine.kernel("ao_to_mo", g.reshape(-1, g.shape[2]), *orbitals))
@@ -84,7 +84,7 @@ def _single_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, right: n
 
 
 def _put(engine: Engine, orbitals: np.ndarray, digits: int) -> Sent:
-    """Digits of orbitals on the device, one exponent each."""
+    """Split coefficients into digits on the device, with one exponent for each orbital."""
     split = _digits.split(orbitals, digits, 0)
     return _put_words(engine, split.bytes(), len(orbitals), split.places), split.shift
 
@@ -96,8 +96,11 @@ def _put_words(engine: Engine, octets: np.ndarray, rows: int, places: tuple[int,
 
 
 def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
-    """(n, nleft, nright): exact products of digits, one exponent a matrix and an orbital."""
-    n, nao = rung(len(stack)), stack.shape[1]  # zeros up to a number that the kernel is compiled for
+    """Transformed integrals (n, nleft, nright) by exact products of digits.
+
+    Each matrix and each orbital has one exponent.
+    """
+    n, nao = rung(len(stack)), stack.shape[1]  # padded with zeros to a size that the kernel is compiled for
     raw = np.full((n, nao * nao, 8), _digits.OFFSET, np.uint8)
     shift, largest = np.zeros((n, 1), np.int64), np.zeros((n, 1))
     step = max(1, PIECE // (nao * nao))
@@ -109,8 +112,8 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
         largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", integers, integers).max(axis=1))
     first, second = for_digits(FIRST, engine.machine), for_digits(SECOND, engine.machine)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
-    shift = shift + columns[1] - unit  # (n, nleft): of the integers of the first half
-    # Cauchy and Schwarz: |sum over m of g_mn c_mi| is below the norms, here of the integers that stand for both.
+    shift = shift + columns[1] - unit  # (n, nleft): exponents of the sums of the first half
+    # Cauchy-Schwarz: |sum over m of g_mn c_mi| is at most the product of the norms of the integers for g and c.
     norms = largest * np.linalg.norm(np.ldexp(left, columns[1]), axis=0)
     bits = math.log2(max(float(norms.max()) / 2.0**unit, 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
@@ -122,18 +125,18 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
         words=(first.words, second.words), first_tiles=(first.m_tiles, first.k_tiles),
         second_tiles=(second.m_tiles, second.k_tiles),
     )  # fmt: skip
-    half = shift - 8 * (top - _digits.WORD)  # of the digits of the first half
+    half = shift - 8 * (top - _digits.WORD)  # exponents of the digits that the first half leaves
     total = half.reshape(-1, 1) + others[1]
     out = _digits.assemble(engine.get(words), SECOND, total).reshape(n, left.shape[1], -1)
     return out[: len(stack)]
 
 
 def _check(stack: np.ndarray, left: np.ndarray, right: np.ndarray, out: np.ndarray, precision: str) -> None:
-    """Unsupported where the result, on random signs, is not that of the host."""
+    """Raise Unsupported if the result times random signs differs from that of the host."""
     signs = probe(right.shape[1], REAL)
     exact = left.T @ (stack @ (right @ signs))
     wrong = norm(out @ signs - exact)
     scale = norm(stack) * norm(left) * norm(right)
     allowed = ALLOWED_ERROR * max(stack.shape + right.shape) * eps(REAL, precision)
-    if not relative(wrong, scale) <= allowed:  # also catches NaN
+    if not relative(wrong, scale) <= allowed:  # true for NaN as well
         raise Unsupported(Reason.ACCURACY, f"a transformation of {stack.shape} is wrong by {wrong:.2g}")

@@ -1,4 +1,4 @@
-"""``python -m trnpy chem``: energies of a molecule in a file, with timings and what a device would have done."""
+"""``python -m trnpy chem``: energies of a molecule from a file, timings, and modelled times of a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger
 from trnpy._settings.policy import CHOICES, policy
 
-PLACE = 3  # decimals of Angstrom that tell two atoms apart: none are nearer than a tenth of one
+PLACE = 3  # decimals, in Angstrom, to which positions are compared: atoms are never closer than 0.1 Angstrom
 Atom = tuple[str, tuple[float, float, float]]
 
 
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 0, or 1 where an SCF does not converge, or 2 with one line where the call makes no sense."""
+    """Run the command. Returns 0, or 1 if the SCF does not converge; exits with 2 and one line for wrong arguments."""
     parser = _parser()
     options = parser.parse_args(argv)
     changes = {name: getattr(options, name) for name in ("device", "machine") if getattr(options, name) is not None}
@@ -36,7 +36,8 @@ def main(argv: list[str]) -> int:
         atoms = read_xyz(options.molecule)
         with policy(**changes) as settings:
             current_engine(settings)
-        methods = importlib.import_module("trnpy.chem.pyscf_methods")  # here: PySCF may be missing, and takes a second
+        # Imported only now: PySCF may be missing, and importing it takes a second.
+        methods = importlib.import_module("trnpy.chem.pyscf_methods")
         mol = methods.molecule(atoms, options.basis, options.charge, options.spin)
     except ModuleNotFoundError as why:
         if why.name != "pyscf":
@@ -69,7 +70,7 @@ def _parser() -> _Parser:
 
 
 def read_xyz(path: Path) -> list[Atom]:
-    """Symbols and positions in Angstrom; ValueError says which line of ``path`` is wrong, and how."""
+    """Read symbols and positions in Angstrom; ValueError names the wrong line of ``path`` and what it should be."""
     try:
         lines = path.read_text().splitlines()
     except UnicodeDecodeError:
@@ -102,6 +103,7 @@ def read_xyz(path: Path) -> list[Atom]:
 
 @contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Store the seconds that the block takes under ``step``."""
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""The MP2 correlation energy from density-fitted integrals (ia|L), one row of pairs at a time.
+"""The MP2 correlation energy from density-fitted integrals (ia|L), for a few pairs of occupied orbitals at a time.
 
 Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997); the split by spin as in Grimme, J. Chem. Phys. 118, 9095 (2003).
 """
@@ -30,15 +30,14 @@ from trnpy.chem._rows import (
     row,
 )
 
-WORKSPACE = 2  # matrices (nvir, nvir) beside the block of integrals: sums of virtual energies, amplitudes
-ENERGY_FLOPS = (
-    100.0  # of products in the 2.5 ns that the host takes to turn one integral into energy (benzene, one thread)
-)
-SAMPLES = 4  # pairs of each channel that are computed once more to check a result
-ACCURACY = 1e-9  # Hartree, which chemists ask of energies that are to be compared
-FINEST = 5e-10  # what the kernel reaches: double-float sums leave 1e-10 in molecules of 3 to 12 atoms
-DIGITS = 4  # of eight bits, of integrals whose pairs the kernel multiplies
-PASSES = 11  # products of digits of them
+WORKSPACE = 2  # matrices (nvir, nvir) in memory beside the block of integrals: sums of virtual energies, amplitudes
+# The host turns one integral into energy in 2.5 ns, in which it multiplies matrices at 100 flops (benzene, one thread).
+ENERGY_FLOPS = 100.0
+SAMPLES = 4  # pairs of each channel that are recomputed to check a result
+ACCURACY = 1e-9  # Hartree: what chemists require of energies that they compare
+FINEST = 5e-10  # Hartree that the kernel reaches: its double-float sums err by 1e-10 in molecules of 3 to 12 atoms
+DIGITS = 4  # of eight bits, for each integral that the kernel multiplies
+PASSES = 11  # products of digits that the kernel takes for one product of integrals
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
 
@@ -92,7 +91,7 @@ class MP2Energy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spin:
-    """What MP2 needs of the orbitals of one spin."""
+    """Integrals and orbital energies of one spin."""
 
     b: np.ndarray  # (nocc, nvir, naux), C-contiguous float64
     occ: np.ndarray  # (nocc,) Hartree
@@ -115,6 +114,7 @@ def _spins(b: Any, eps_occ: Any, eps_vir: Any) -> tuple[Spin, ...]:
 
 
 def _spin(b: Any, eps_occ: Any, eps_vir: Any) -> Spin:
+    """One spin in float64; TypeError or ValueError where the shapes do not fit."""
     b = np.ascontiguousarray(real_array("b", b, "(nocc, nvir, naux)", 3))
     occ, vir = real_array("eps_occ", eps_occ, "(nocc,)", 1), real_array("eps_vir", eps_vir, "(nvir,)", 1)
     if b.shape[:2] != (len(occ), len(vir)):
@@ -125,12 +125,12 @@ def _spin(b: Any, eps_occ: Any, eps_vir: Any) -> Spin:
 
 
 def _pairings(spins: tuple[Spin, ...]) -> tuple[tuple[Spin, Spin], ...]:
-    """The channels: of UHF alpha-alpha, alpha-beta, beta-beta."""
+    """The spins of each channel: one for RHF; alpha-alpha, alpha-beta, beta-beta for UHF."""
     return tuple((left, right) for n, left in enumerate(spins) for right in spins[n:])
 
 
 def _block(nvir: tuple[int, int], memory: float) -> int:
-    """Pairs whose integrals fit ``memory`` bytes beside the workspace."""
+    """How many pairs of occupied orbitals have integrals that fit ``memory`` bytes beside the workspace."""
     matrix = max(nvir[0] * nvir[1], 1) * REAL.itemsize
     pairs = int(memory // matrix) - WORKSPACE
     if pairs < 1:
@@ -142,17 +142,17 @@ def _block(nvir: tuple[int, int], memory: float) -> int:
 
 
 def _blocks(left: Spin, right: Spin, memory: float) -> list[tuple[int, int, int]]:
-    """(i, first j, end of j): rows of pairs, of pairs within one spin the lower triangle."""
+    """(i, first j, end of j) for blocks of pairs ij; within one spin only j <= i."""
     size = _block((len(left.vir), len(right.vir)), memory)
     ends = [i + 1 if left is right else len(right.occ) for i in range(len(left.occ))]
     return [(i, j, min(j + size, end)) for i, end in enumerate(ends) for j in range(0, end, size)]
 
 
 def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product: Product, with_t2: bool) -> Channel:
-    """Energies of the pairs of ``left`` with ``right``, and their amplitudes when asked."""
+    """Energies of the pairs of ``left`` with ``right``, and with ``with_t2`` their amplitudes."""
     same = left is right
     nocc, nvir = (len(left.occ), len(right.occ)), (len(left.vir), len(right.vir))
-    found = np.zeros((2 if same else 1, *nocc))  # direct and crossed
+    found = np.zeros((2 if same else 1, *nocc))  # direct and exchange energies
     t2 = np.empty((*nocc, *nvir)) if with_t2 else None
     blocks = _blocks(left, right, memory)
     most = max((end - j for _, j, end in blocks), default=0)
@@ -161,7 +161,7 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
     for i, first, end in track(blocks, "DF-MP2 pairs"):
         rows, pairs = (end - first) * nvir[1], np.s_[first:end]
         jbl = right.b[pairs].reshape(rows, right.b.shape[2])
-        # Few rows by many columns: BLAS multiplies many by few at three quarters of that rate.
+        # Few rows times many columns: with the factors swapped BLAS reaches three quarters of this rate.
         block = product(left.b[i], jbl.T, integrals[: nvir[0] * rows].reshape(nvir[0], rows))
         for j, iajb in enumerate(block.reshape(nvir[0], end - first, nvir[1]).swapaxes(0, 1), first):
             np.subtract(left.occ[i] + right.occ[j], vv, out=t)
@@ -186,7 +186,7 @@ def _energy(spins: tuple[Spin, ...], memory: float, product: Product, with_t2: b
 
 
 def _total(channels: tuple[Channel, ...]) -> MP2Energy:
-    """The energies of all pairs, by spin."""
+    """The energy of all pairs, split by spin."""
     unrestricted = len(channels) > 1
     opposite, same = 0.0, 0.0
     for channel in channels:
@@ -195,7 +195,8 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
             opposite += direct
         if channel.exchange is not None:
             pairs = direct - float(channel.exchange.sum())
-            same += pairs / 2 if unrestricted else pairs  # of two spins each has its own; RHF's stand for both
+            # Each pair of electrons of one spin is counted twice, as ij and ji. The sum of RHF stands for both spins.
+            same += pairs / 2 if unrestricted else pairs
     return MP2Energy(opposite, same, channels)
 
 
@@ -215,10 +216,10 @@ def _prepare(
             rows = (end - first) * len(right.vir)
             flops += 2 * rows * len(left.vir) * naux
             elements += rows * len(left.vir)
-            moved += (rows + len(left.vir)) * naux  # each launch brings its operands
+            moved += (rows + len(left.vir)) * naux  # each launch sends its operands
             pairs += end - first
             launches += 1
-    if fused:  # integrals once, and a few sums of each pair back
+    if fused:  # the kernel is sent the integrals once and returns a few sums for each pair
         moved, launches = sum(s.b.size for s in spins), len(spins) + len(pairings)
     nvir = len(spins[0].vir)
     cost = Cost(
@@ -242,12 +243,12 @@ def _check_accuracy(accuracy: float) -> None:
 def _run(problem: Problem, engine: Engine) -> MP2Energy:
     spins, memory, with_t2, accuracy = problem.params
     guards.finite(*problem.arrays)
-    form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, nothing else
+    form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
     if not with_t2 and (form == "float32" or (form == BY_DIGITS and accuracy >= FINEST)):
         digits = 1 if form == "float32" else DIGITS
         try:
             result = _fused(engine, spins, memory, digits)
-        except _pairs.Unfit:  # products of any size and any energies are formed one row of pairs at a time
+        except _pairs.Unfit:  # matrix products have no limits of size or of orbital energies
             return _energy(spins, memory, checked_product(engine), with_t2)
         if digits == 1:
             return result
@@ -258,7 +259,7 @@ def _run(problem: Problem, engine: Engine) -> MP2Energy:
 
 
 def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
-    """Products, denominators and sums in one kernel."""
+    """Energies by the kernel mp2_energy, which forms products, denominators and sums."""
     sent = _pairs.Kept()
     return _total(
         tuple(
@@ -269,7 +270,11 @@ def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) 
 
 
 def _error(problem: Problem, result: MP2Energy) -> float:
-    """Of float64 products the worst of a few pairs, over the energy; else what was estimated, over ``accuracy``."""
+    """The error of a result, on the scale of the backward error that dispatch compares with its limit.
+
+    With an ``uncertainty`` it is that over ``accuracy``; otherwise the largest error of the sampled pairs over the
+    energy.
+    """
     spins, _, _, accuracy = problem.params
     if not np.isfinite(result.total):
         return float("inf")
@@ -281,7 +286,7 @@ def _error(problem: Problem, result: MP2Energy) -> float:
 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
-    """What direct and exchange energies of some pairs of each channel differ by from those computed once more."""
+    """Recompute a few random pairs of each channel: errors (pairs, 2) of direct and exchange energies."""
     generator = np.random.default_rng(len(spins[0].vir))
     for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
         errors = np.zeros((min(SAMPLES, channel.direct.size), 2))
@@ -295,7 +300,10 @@ def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.nd
 
 
 def _extrapolated(errors: np.ndarray, pairs: int) -> float:
-    """The error of a sum over all pairs: what these have in common for each, the rest as of independent ones."""
+    """The error of a sum over all pairs, estimated from those of a sample.
+
+    The mean of the sample, as far as it is significant, counts for each pair; the spread as of independent errors.
+    """
     mean, spread = abs(float(errors.mean())), float(errors.std())
     common = max(mean - 3 * spread / len(errors) ** 0.5, 0.0) if len(errors) > 1 else mean
     return float(common * pairs + spread * pairs**0.5)
@@ -363,7 +371,7 @@ def dfmp2_energy(
 
 
 def _dfmp2_naive(b: Arrays, eps_occ: Arrays, eps_vir: Arrays) -> tuple[float, float]:
-    """The same, opposite and same spin, by the defining sums over all integrals at once: O(nocc^2 nvir^2) memory."""
+    """Opposite-spin and same-spin energy by the defining sums, for tests: O(nocc^2 nvir^2) memory."""
 
     def integrals(left: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
         (b1, o1, v1), (b2, o2, v2) = left, right

@@ -32,12 +32,12 @@ from trnpy.chem._rows import (
     stack_size,
 )
 
-COPIES = 3  # of one matrix (nao, nao) or smaller at work: unpacked, and its products with the density, twice
+COPIES = 3  # arrays of at most (nao, nao) elements in memory for each matrix: itself, a product, a reordered copy
 Orbitals = Sequence[np.ndarray] | None
 
 
 def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...] | None]:
-    """Integrals, densities (n, nao, nao), and of each density its orbitals."""
+    """Integrals, densities (n, nao, nao) and the orbitals of each density; the errors that `build_jk_df` raises."""
     expected = "(naux, nao, nao) or (naux, nao (nao + 1) / 2)"
     b = real_array("b", b, expected, 2, 3)
     nao = _triangle(b.shape[1]) if b.ndim == 2 else b.shape[2]
@@ -60,7 +60,7 @@ def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tu
 
 
 def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
-    """(n, nao, nao): two passes over ``b``, so bound by memory and the host's wherever exchange goes."""
+    """J of each density, (n, nao, nao), always on the host: two passes over ``b`` are limited by memory bandwidth."""
     nao = densities.shape[-1]
     if b.ndim == 3:
         flat = b.reshape(len(b), nao * nao)
@@ -75,7 +75,10 @@ def _exchange(
     b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product,
     gram: Callable[[np.ndarray], np.ndarray], most: float = math.inf,
 ) -> np.ndarray:  # fmt: skip
-    """(n, nao, nao): K = sum over L of B_L D B_L; (B_L C) (B_L C)^T where D = C C^T, nao/nocc times less work."""
+    """K of each density, (n, nao, nao): the sum over L of B_L D B_L.
+
+    With orbitals, D = C C^T, each term is (B_L C) (B_L C)^T, which takes nao / nocc times less work.
+    """
     nao = densities.shape[-1]
     k = np.zeros_like(densities)
     step = stack_size(nao, COPIES, memory, most)
@@ -130,7 +133,7 @@ def _run(problem: Problem, engine: Engine) -> JK:
 
 
 def _error(problem: Problem, result: JK) -> float:
-    """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; the Coulomb part is the host's own."""
+    """|K w - sum over L of B_L D B_L w| for random signs w, over the norms. J needs no check: the host computed it."""
     b, densities, _, _, memory, _ = problem.params
     nao = densities.shape[-1]
     k = np.asarray(result[1]).reshape(densities.shape)
@@ -210,7 +213,7 @@ def build_jk_df(
 
 
 def _build_jk_df_naive(b: np.ndarray, dm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same by the defining sums, all four-index integrals formed first."""
+    """J and K by the defining sums over all four-index integrals, for tests."""
     full = unpacked(b)
     eri = np.einsum("Lmn,Lrs->mnrs", full, full)
     return np.einsum("mnrs,...sr->...mn", eri, dm), np.einsum("mrsn,...rs->...mn", eri, dm)

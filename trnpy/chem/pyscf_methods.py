@@ -1,4 +1,4 @@
-"""Methods of PySCF accelerated one object at a time: DF-MP2, density-fitted J and K, eigenproblems, contractions."""
+"""PySCF objects accelerated one at a time: DF-MP2, density-fitted J and K, eigenproblems, contractions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trnpy.chem.pyscf_patch import patched_pyscf
 
 
 class _Accelerated:
-    """What ``accelerate`` puts before the class of an object; PySCF composes classes the same way."""
+    """A class that ``accelerate`` puts in front of an object's class, as PySCF does with its own mixins."""
 
-    __name_mixin__ = ""  # the object keeps the name of its class in what PySCF prints
+    __name_mixin__ = ""  # PySCF prints the name of the object's class without an addition
 
     def undo_trnpy(self) -> Any:
-        """The same object, of the class that it had."""
+        """Give the object its former class back, and return it."""
         mixin = next(cls for cls in MIXINS if isinstance(self, cls))
         self.__class__ = lib.drop_class(type(self), mixin)
         vars(self).pop("_trnpy_unpacked", None)
@@ -33,7 +33,7 @@ class _Accelerated:
 
 
 class AcceleratedDFMP2(_Accelerated):
-    """DF-MP2 of PySCF whose energy and amplitudes come from ``dfmp2_energy``."""
+    """PySCF's DF-MP2 with energy and amplitudes from `dfmp2_energy`."""
 
     def init_amps(self, mo_energy: Any = None, mo_coeff: Any = None, eris: Any = None, with_t2: bool = True) -> Any:
         mp: Any = self
@@ -54,14 +54,14 @@ class AcceleratedDFMP2(_Accelerated):
 
 
 def _short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
-    """Whether PySCF would refuse to keep the amplitudes; it has the message."""
+    """Whether PySCF would refuse to keep the amplitudes: then PySCF is called, which raises its own error."""
     pairs = np.outer(eris.nocc, eris.nvir).diagonal() if unrestricted else np.array([eris.nocc * eris.nvir])
     amplitudes = np.triu(np.outer(pairs, pairs)).sum() * REAL.itemsize if with_t2 else 0
     return bool(mp.max_memory - lib.current_memory()[0] < amplitudes / 1e6)
 
 
 class AcceleratedSCF(_Accelerated):
-    """SCF of PySCF whose eigenproblems are decided, traced and reported as any call."""
+    """PySCF's SCF with eigenproblems by the rows of trnpy."""
 
     def eig(self, *args: Any, **kwargs: Any) -> Any:
         with patched_pyscf(EIGENPROBLEMS):
@@ -69,9 +69,9 @@ class AcceleratedSCF(_Accelerated):
 
 
 class AcceleratedDFSCF(AcceleratedSCF):
-    """Density-fitted SCF of PySCF whose J and K come from ``build_jk_df``, and eigenproblems as of any SCF."""
+    """PySCF's density-fitted SCF with J and K from `build_jk_df`, and eigenproblems by the rows of trnpy."""
 
-    _trnpy_unpacked: tuple[np.ndarray, np.ndarray] | None = None  # triangles, and the matrices that they are of
+    _trnpy_unpacked: tuple[np.ndarray, np.ndarray] | None = None  # packed triangles, and the matrices made of them
 
     def get_jk(
         self, mol: Any = None, dm: Any = None, hermi: int = 1, with_j: bool = True, with_k: bool = True,
@@ -89,18 +89,21 @@ class AcceleratedDFSCF(AcceleratedSCF):
         return j, k
 
     def _unpacked(self, b: np.ndarray, mf: Any) -> np.ndarray:
-        """Matrices of the triangles ``b``, kept from one iteration to the next where they take half the free memory."""
+        """The matrices of the triangles ``b``, or ``b`` itself if they take more than half the free memory.
+
+        They are kept from one iteration to the next.
+        """
         if self._trnpy_unpacked is None or self._trnpy_unpacked[0] is not b:
             self._trnpy_unpacked = None
             free = (mf.max_memory - lib.current_memory()[0]) * 1e6
-            if 2 * b.nbytes > free / 2:  # about twice the triangles
+            if 2 * b.nbytes > free / 2:  # the matrices take about twice the bytes of the triangles
                 return b
             self._trnpy_unpacked = b, lib.unpack_tril(b)
         return self._trnpy_unpacked[1]
 
 
 def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
-    """The integrals of ``mf`` where ``build_jk_df`` takes them: real, molecular, in memory; else None."""
+    """The packed integrals of ``mf``; None unless they are real, molecular and in memory, as `build_jk_df` needs."""
     fit = mf.with_df
     if type(fit) is not df.DF or np.iscomplexobj(dm) or np.shape(dm)[-1] != mf.mol.nao:
         return None
@@ -112,12 +115,12 @@ def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
 
 
 def _occupied(dm: Any) -> list[np.ndarray] | None:
-    """Orbitals times roots of occupations, of each density that PySCF tagged with them; None for others."""
+    """Orbitals times square roots of occupations for each density; None if PySCF did not tag ``dm`` with them."""
     c, occupations = getattr(dm, "mo_coeff", None), getattr(dm, "mo_occ", None)
     if c is None or occupations is None or np.iscomplexobj(c):
         return None
     c, occupations = np.asarray(c), np.asarray(occupations)
-    if c.ndim == 2 and np.ndim(dm) == 3:  # ROHF: orbitals that both spins share
+    if c.ndim == 2 and np.ndim(dm) == 3:  # ROHF: both spins have the same orbitals
         c, occupations = np.stack([c, c]), np.stack([occupations > 0, occupations == 2]).astype(float)
     elif c.ndim == 2:
         c, occupations = c[None], occupations[None]
@@ -127,7 +130,7 @@ def _occupied(dm: Any) -> list[np.ndarray] | None:
 
 
 def _inside(name: str) -> Any:
-    """Method ``name`` of the class behind, its contractions and eigenproblems accelerated while it runs."""
+    """PySCF's method ``name``, with contractions and eigenproblems accelerated while it runs."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         behind = next(cls for cls in type(self).__mro__ if not issubclass(cls, _Accelerated) and name in vars(cls))
@@ -139,20 +142,20 @@ def _inside(name: str) -> Any:
 
 
 class AcceleratedMP2(_Accelerated):
-    """MP2 of PySCF, its transformation and density matrices by accelerated contractions."""
+    """PySCF's MP2 with accelerated contractions in the integral transformation and density matrices."""
 
     kernel, ao2mo, make_rdm1, make_rdm2 = map(_inside, ("kernel", "ao2mo", "make_rdm1", "make_rdm2"))
 
 
 class AcceleratedCCSD(AcceleratedMP2):
-    """Coupled cluster of PySCF, its amplitude equations, triples and density matrices by accelerated contractions."""
+    """PySCF's coupled cluster with accelerated contractions in amplitude equations, triples and density matrices."""
 
     ccsd, solve_lambda, ccsd_t = map(_inside, ("ccsd", "solve_lambda", "ccsd_t"))
     ipccsd, eaccsd, eeccsd = map(_inside, ("ipccsd", "eaccsd", "eeccsd"))
 
 
 EIGENPROBLEMS = frozenset({"scipy.linalg.eigh", "pyscf.scf.hf.eig"})
-KINDS = (  # of PySCF, the first that fits, and what is put before it
+KINDS = (  # PySCF's classes, and the class put in front of theirs; the first row that fits an object counts
     ((dfmp2.DFRMP2, dfump2.DFUMP2), AcceleratedDFMP2),
     (df_jk._DFHF, AcceleratedDFSCF),
     (scf.hf.SCF, AcceleratedSCF),
@@ -213,9 +216,9 @@ def accelerate(method: Any) -> Any:
 
 
 def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: int, spin: int) -> Any:
-    """A PySCF molecule of ``atoms`` at positions in Angstrom; ValueError in one line where PySCF makes none."""
+    """A PySCF molecule of ``atoms`` at positions in Angstrom; ValueError, in one line, if PySCF cannot make it."""
     for symbol, _ in atoms:
-        if symbol.capitalize() not in ELEMENTS[1:]:  # the first is a ghost; PySCF takes most words for one
+        if symbol.capitalize() not in ELEMENTS[1:]:  # ELEMENTS[0] is the ghost atom, for which PySCF takes most words
             raise ValueError(f"{symbol!r}: expected the symbol of an element")
     if not basis.strip():
         raise ValueError(f"basis {basis!r}: expected the name of a basis set, such as cc-pvdz")
@@ -224,17 +227,17 @@ def molecule(atoms: Sequence[tuple[str, Sequence[float]]], basis: str, charge: i
         raise ValueError(f"charge {charge}: expected less than {nuclear}, the charge of the nuclei")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a basis-set package is not installed: the error says enough
+            warnings.simplefilter("ignore")  # PySCF warns that a basis-set package is missing; the error is enough
             return gto.M(atom=list(atoms), basis=basis, charge=charge, spin=spin, verbose=0)
     except (KeyError, RuntimeError) as why:
         raise ValueError(" ".join(str(why.args[0] if why.args else why).split())) from why
 
 
 def mean_field(mol: Any) -> Any:
-    """RHF of closed shells, UHF of others."""
+    """RHF for closed shells, else UHF."""
     return scf.UHF(mol) if mol.spin else scf.RHF(mol)
 
 
 def density_fitted_mp2(mf: Any) -> Any:
-    """DF-MP2 on ``mf``, accelerated, with the auxiliary basis that is made for MP2."""
+    """Accelerated DF-MP2 on the mean field ``mf``, with PySCF's auxiliary basis for MP2."""
     return accelerate((dfump2.DFUMP2 if mf.mol.spin else dfmp2.DFRMP2)(mf))

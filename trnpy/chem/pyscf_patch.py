@@ -1,7 +1,7 @@
-"""PySCF's own funnels of contractions and eigenproblems: one row each, and the patch that puts them in place.
+"""Rows for the functions through which PySCF multiplies and diagonalises, and the patch that puts them in place.
 
-PySCF multiplies through ctypes (``lib.dot`` and its kin never reach NumPy), so that patching NumPy and SciPy
-alone passes most of its work by.
+PySCF calls BLAS through ctypes (``lib.dot``, ``lib.ddot``, ...), so that a patch of NumPy and SciPy alone does not
+reach most of its work.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from trnpy._settings.policy import current_policy
 from trnpy.linalg import _ops as _linalg_ops
 from trnpy.linalg._matrices import SMALL
 
-TESTED = ((2, 13), (2, 14))  # first and last release of PySCF that tests/chem passes with; 2.12 has other phases
+TESTED = ((2, 13), (2, 14))  # first and last release of PySCF that tests/chem passes with; 2.12 fixes phases otherwise
 REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
-GEMM = ("mk", "kn"), "mn"  # the labels of a product of two matrices
+GEMM = ("mk", "kn"), "mn"  # labels of a product of two matrices
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``target := alpha product + beta target``, as BLAS's gemm does it; a new array where there is no target."""
+    """``target := alpha product + beta target``, as in BLAS's gemm; without a target, a new array."""
 
     product: Problem
     alpha: Any
     beta: Any = 0
     target: np.ndarray | None = None
-    returned: Any = None  # what the caller gets: ``target``, or the array that it is a block of
+    returned: Any = None  # what the call returns: ``target``, or the array of which ``target`` is a block
 
 
 def _updated(
     product: Problem, shape: tuple[int, ...], alpha: Any, beta: Any, target: Any, returned: Any = None
 ) -> Problem:
-    """``product``, of ``shape``, and what becomes of it; Unsupported where NumPy would change the dtype on the way."""
+    """``product``, of ``shape``, with its `Update`; Unsupported if a factor would change the dtype."""
     for factor in (alpha, beta):
         known = isinstance(factor, (int, float, complex, np.number))
         if not known or np.result_type(product.dtype, factor) != product.dtype:
@@ -84,7 +84,7 @@ def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> No
 
 
 def run(problem: Problem, engine: Engine) -> Any:
-    """alpha times the product, by the engine."""
+    """alpha times the product, computed by the engine."""
     (update,) = problem.params
     return _scaled(_rows._run(update.product, engine), update.alpha)
 
@@ -95,11 +95,11 @@ def error(problem: Problem, result: Any) -> float:
 
 
 def deliver(problem: Problem, result: Any) -> Any:
-    """The accepted result, added to the caller's array where there is one."""
+    """The accepted result, written or added to the target if there is one."""
     (update,) = problem.params
     if update.target is None:
         return result
-    if update.beta == 0:  # the target may be uninitialised memory
+    if update.beta == 0:  # the target is not read: it may be uninitialised memory
         np.copyto(update.target, result)
     else:
         np.multiply(update.target, update.beta, out=update.target)
@@ -111,7 +111,7 @@ def deliver(problem: Problem, result: Any) -> Any:
 
 
 def _plain(a: Any) -> Any:
-    """``a`` without its class: PySCF tags density matrices with their orbitals, and multiplies plain arrays."""
+    """``a`` as a plain array. PySCF's density matrices are a subclass that carries their orbitals."""
     return np.asarray(a) if isinstance(a, np.ndarray) else a
 
 
@@ -163,7 +163,7 @@ def prepare_dgemm(
     trans_a: Any, trans_b: Any, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any, alpha: Any = 1, beta: Any = 0,
     offseta: Any = 0, offsetb: Any = 0, offsetc: Any = 0,
 ) -> Problem:  # fmt: skip
-    """A product of blocks of matrices: an offset counts elements, rows are as long as those of the whole."""
+    """A product of blocks of C-contiguous matrices, each block given by the offset of its first element."""
     _require(REAL, a, b, c)
     left = _block(_plain(a), (m, k), trans_a, offseta)
     right = _block(_plain(b), (k, n), trans_b, offsetb)
@@ -172,14 +172,14 @@ def prepare_dgemm(
 
 
 def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -> np.ndarray:
-    """The block of ``shape``, once transposed for "T", of C-contiguous ``whole`` from element ``offset``."""
+    """The block of ``whole`` that starts at element ``offset``; ``shape`` is that after transposing for "T"."""
     stored = shape if trans == "N" else shape[::-1]
     if trans not in ("N", "T") or whole.ndim != 2 or not whole.flags.c_contiguous:
         raise Unsupported(Reason.LAYOUT, f"operand of shape {whole.shape}, transposition {trans!r}")
     if min(stored) <= 0 or stored[1] > whole.shape[1] or offset < 0:
         raise Unsupported(Reason.LAYOUT, f"block {stored} at {offset} of a matrix {whole.shape}")
     size = whole.itemsize
-    # ValueError, a refusal like the others, where the block ends outside.
+    # NumPy raises ValueError if the block ends outside; dispatch then calls PySCF, as for Unsupported.
     view: np.ndarray = np.ndarray(stored, whole.dtype, whole, offset * size, (whole.shape[1] * size, size))
     return view if trans == "N" else view.T
 
@@ -190,7 +190,7 @@ def _block(whole: np.ndarray, shape: tuple[int, int], trans: str, offset: int) -
 def _contraction(
     scripts: Any, tensors: Sequence[Any], alpha: Any = 1, beta: Any = 0, out: Any = None, optimize: Any = None
 ) -> Problem:
-    """A contraction of PySCF: by gemm where ``optimize`` is None and two operands allow it, else by NumPy."""
+    """A contraction of PySCF. With ``optimize=None`` it has two operands and PySCF calls gemm where it can."""
     if not isinstance(scripts, str):
         raise Unsupported(Reason.PARAM, f"subscripts {scripts!r}")
     inputs, output, arrays = grammar.parse((scripts, *map(_plain, tensors)))
@@ -207,7 +207,10 @@ def _contraction(
 
 
 def _by_gemm(inputs: Sequence[str], output: str, arrays: Sequence[Any]) -> bool:
-    """Whether ``lib.contract`` makes one matrix product of it: each label twice, each operand with some of its own."""
+    """Whether ``lib.contract`` computes it as one matrix product.
+
+    It does if the operands are large, every label occurs twice, and each operand has summed labels and others.
+    """
     a, b = map(set, inputs)
     labels = "".join(inputs) + output
     big = min(np.size(x) for x in arrays) >= numpy_helper.EINSUM_MAX_SIZE
@@ -223,10 +226,10 @@ def prepare_contract(
 
 
 def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
-    stretched = "..." in scripts  # handed to NumPy, options and all
+    stretched = "..." in scripts  # PySCF passes these on to NumPy, with all options
     if len(tensors) == 2 and not stretched and "_contract" not in kwargs:
         return prepare_contract(scripts, *tensors, **kwargs)
-    # Of three and more operands PySCF forgets alpha, beta and out: as it pleases.
+    # With three or more operands PySCF ignores alpha, beta and out; then the call is PySCF's.
     if refused := kwargs.keys() - ({"optimize", "alpha", "beta", "out"} if stretched else {"optimize"}):
         raise Unsupported(Reason.PARAM, f"options {', '.join(sorted(refused))}")
     return _contraction(scripts, tensors, **{"optimize": not stretched, **kwargs})
@@ -240,7 +243,7 @@ def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
 
 
 def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, and eigenvectors with the phases that PySCF gives them."""
+    """Eigenvalues, and eigenvectors with PySCF's choice of phases."""
     w, x = result
     return w, hf._adjust_phase_(np.require(x, requirements="W"))
 
@@ -254,7 +257,7 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
 
 @functools.cache
 def rows() -> Mapping[str, Op]:
-    """By the place where PySCF defines the function; what imports it from there by name is found when patching."""
+    """The rows, by the dotted name of each function where PySCF defines it. Patching finds imports from there."""
     helper = "pyscf.lib.numpy_helper"
     eigh = _linalg_ops.run_eigh, _linalg_ops.eigh_error, SMALL
     return {
@@ -289,7 +292,7 @@ class PyscfPatch:
             _release()
 
 
-_patches: list[PyscfPatch] = []  # in force, oldest first; changed under the lock of trnpy._patch.patch
+_patches: list[PyscfPatch] = []  # in force, oldest first; changed only under the lock of trnpy._patch.patch
 
 
 def patch_pyscf() -> PyscfPatch:
@@ -325,9 +328,9 @@ def patch_pyscf() -> PyscfPatch:
 
 @contextlib.contextmanager
 def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
-    """As ``patch_pyscf``, for a block, in this thread or task only.
+    """`patch_pyscf` for a block, in this thread or task.
 
-    ``names``: those rows alone, and only where callers look them up when they call.
+    With ``names`` only these functions are patched, and names that modules imported before stay as they are.
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
     everything = {**patch._select(None), **ops}
@@ -385,7 +388,7 @@ def _is_tested(version: str) -> bool:
 
 
 def _release() -> None:
-    """Put originals where modules that were imported while patched have a hook that is no longer installed."""
+    """Put originals back in modules that were imported while patched and still hold a hook."""
     hooks = {id(hook): hook for name, hook in patch._here.hooks.items() if not patch._here.users[name]}
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):

@@ -1,4 +1,4 @@
-"""Integrals and products screened by the Cauchy-Schwarz bound |(mn|rs)| <= Q_mn Q_rs, exactly.
+"""Screening of integrals and products by the Cauchy-Schwarz bound |(mn|rs)| <= Q_mn Q_rs, with exact comparisons.
 
 Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
 """
@@ -31,15 +31,15 @@ from trnpy.chem._rows import (
     row,
 )
 
-ROWS = 256  # of one product: enough for BLAS, few enough that rows of similar bounds share their columns
-DIGITS = 7  # of eight bits: products as accurate as BLAS's where no exponent range hides in a row
-KERNEL_ROWS, KERNEL_STEP = 512, 512  # of a block of the kernel's result, and of a turn of its loop over columns of a
-GRAIN = 16  # of padded extents
-WORKSPACE = 6 * 8  # bytes of each element of a on its way to digits
-WORD_BYTES = 8  # of an element as it crosses the link
-DEVICE_BYTES = 2 * DIGITS + WORD_BYTES  # of each element of b on the device
-LAUNCHES = 3  # digits of both operands, and the product
-SPLITTER = 2.0**27 + 1  # halves a float64 significand (Dekker, Numer. Math. 18, 224 (1971))
+ROWS = 256  # of one product: enough for BLAS to be fast, few enough that rows of similar bounds keep the same columns
+DIGITS = 7  # of eight bits: as accurate as BLAS unless the elements of a row differ by many orders of magnitude
+KERNEL_ROWS, KERNEL_STEP = 512, 512  # rows of a block of the kernel's result; columns of a in a turn of its loop
+GRAIN = 16  # padded extents are multiples of this
+WORKSPACE = 6 * 8  # bytes of the host's memory for each element of a that is split into digits
+WORD_BYTES = 8  # of an element on the link
+DEVICE_BYTES = 2 * DIGITS + WORD_BYTES  # of device memory for each element of b
+LAUNCHES = 3  # one splits each operand into digits, one multiplies
+SPLITTER = 2.0**27 + 1  # splits a float64 significand into halves (Dekker, Numer. Math. 18, 224 (1971))
 
 
 def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
@@ -88,19 +88,19 @@ def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
         raise ValueError(f"integrals has shape {g.shape}: expected (naux, nao, nao)")
     squares = unpacked(np.einsum("Lp,Lp->p", *[g.reshape(len(g), -1)] * 2)[None]) if g.ndim == 2 else None
     total = np.einsum("Lmn,Lmn->mn", g, g) if squares is None else squares[0]
-    # A sum of naux rounded squares may be low by naux eps / 2 of itself.
+    # Rounding may make a sum of naux squares too small, by naux eps / 2 of itself.
     return np.asarray(np.nextafter(np.sqrt(total) * (1 + len(g) * np.finfo(REAL).eps), np.inf))
 
 
 def _exceeds(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> np.ndarray:
-    """Whether q_left[i] q_right[j] > threshold, of the exact products: (m, n) bool."""
+    """Whether q_left[i] q_right[j] > threshold for the exact products: (m, n) bool."""
     return _exceeds_each(q_left[:, None], q_right, threshold)
 
 
 def _exceeds_each(x: np.ndarray, y: np.ndarray, threshold: float) -> np.ndarray:
-    """Whether x y > threshold, of the exact products; x and y broadcast.
+    """Whether x y > threshold for the exact products; x and y broadcast.
 
-    Rounding is monotonic, so that only products which round to the threshold itself need a second look.
+    Rounding is monotonic: the rounded product decides unless it equals the threshold.
     """
     with np.errstate(over="ignore", under="ignore"):
         products = x * y
@@ -109,17 +109,18 @@ def _exceeds_each(x: np.ndarray, y: np.ndarray, threshold: float) -> np.ndarray:
     if not len(where[0]):
         return exceeds
     x, y = (np.broadcast_to(q, products.shape)[where] for q in (x, y))
-    if threshold == 0:  # underflow, or a zero
+    if threshold == 0:  # the product underflowed, or a factor is zero
         exceeds[where] = (x > 0) & (y > 0)
     else:
         (x, ex), (y, ey), (t, et) = np.frexp(x), np.frexp(y), np.frexp(threshold)
         product, rest = _exact_product(x, y)
-        exceeds[where] = (product - np.ldexp(t, et - ex - ey)) + rest > 0  # the difference is exact: Sterbenz
+        # The subtraction is exact by Sterbenz's lemma: both numbers are nearly equal.
+        exceeds[where] = (product - np.ldexp(t, et - ex - ey)) + rest > 0
     return exceeds
 
 
 def _kept(q_left: np.ndarray, sorted_right: np.ndarray, threshold: float) -> np.ndarray:
-    """How many of ``sorted_right``, in descending order, each of q_left meets above the threshold, by bisection."""
+    """For each bound of ``q_left`` how many products with ``sorted_right``, descending, exceed the threshold."""
     low, high = np.zeros(len(q_left), np.intp), np.full(len(q_left), len(sorted_right), np.intp)
     while (low < high).any():
         middle = (low + high) // 2
@@ -130,7 +131,7 @@ def _kept(q_left: np.ndarray, sorted_right: np.ndarray, threshold: float) -> np.
 
 
 def _exact_product(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x y, rounded, and what rounding lost; of significands, so that nothing overflows."""
+    """x y rounded, and its rounding error exactly (Dekker). x and y are significands, so that nothing overflows."""
     product = x * y
     (xh, xl), (yh, yl) = _halves(x), _halves(y)
     rest: np.ndarray = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
@@ -138,11 +139,13 @@ def _exact_product(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers of at most 26 bits whose sum is x."""
     high: np.ndarray = SPLITTER * x - (SPLITTER * x - x)
     return high, x - high
 
 
 def _bounds(name: str, given: Any) -> np.ndarray:
+    """Bounds (n,) in float64; ValueError unless all are finite and none is negative."""
     q = real_array(name, given, "one bound each", 1)
     if not (np.isfinite(q).all() and (q >= 0).all()):
         raise ValueError(f"{name} has values from {q.min()} to {q.max()}: expected finite bounds, none negative")
@@ -204,7 +207,7 @@ def screened_pairs(
 
 
 def _screened_pairs_naive(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> list[tuple[int, int]]:
-    """The same by rational arithmetic, one pair at a time."""
+    """`screened_pairs` by rational arithmetic, one pair at a time, for tests."""
     from fractions import Fraction
 
     return [
@@ -219,6 +222,7 @@ Screened = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]  # a, b,
 
 
 def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Screened:
+    """The operands of `screened_spmm` in float64, with bounds; raises its errors."""
     a, b = real_array("a", a, "(m, k)", 2), real_array("b", b, "(k, n)", 2)
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a {a.shape} and b {b.shape}: expected (m, k) and (k, n)")
@@ -227,7 +231,7 @@ def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Sc
     if (q_left is None) != (q_right is None):
         raise ValueError("one of q_left and q_right is given: expected both or neither")
     if q_left is None:
-        # |a_ij| = sqrt|a_ij| sqrt|a_ij|, and neither root exceeds the largest of its row or column.
+        # |a_ij| = sqrt|a_ij| sqrt|a_ij|; the first root is at most that of the row's largest, the second the column's.
         size = np.abs(a)
         q_left, q_right = (
             np.nextafter(np.sqrt(size.max(axis, initial=0.0)), np.inf) * (size.max(axis, initial=0.0) > 0)
@@ -240,7 +244,11 @@ def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Sc
 
 
 def _staircase(screened: Screened, product: Product) -> np.ndarray:
-    """Rows and columns in descending order of bounds keep a prefix each: dense products, shorter and shorter."""
+    """The screened product by dense ones of ROWS rows.
+
+    With rows and columns of ``a`` in descending order of bounds, each row keeps its first columns, and no row keeps
+    more than the one before it.
+    """
     a, b, q_left, q_right, threshold = screened
     rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
     sorted_right, sorted_b = q_right[columns], b[columns]
@@ -250,14 +258,14 @@ def _staircase(screened: Screened, product: Product) -> np.ndarray:
         kept = _exceeds(q_left[block], sorted_right, threshold)
         width = int(kept.any(axis=0).sum())
         if width == 0:
-            break  # the rows below have smaller bounds still
+            break  # the bounds of all rows below are smaller
         part = np.where(kept[:, :width], a[np.ix_(block, columns[:width])], 0.0)
         result[block] = product(part, sorted_b[:width], None)
     return result
 
 
 def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
-    """The same by one launch for as many rows as fit ``MEMORY``: rows and columns in descending order of bounds."""
+    """The screened product by the kernel schwarz_screened_spmm, one launch for as many rows as fit MEMORY bytes."""
     a, b, q_left, q_right, threshold = screened
     rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
     counts = _kept(q_left[rows], q_right[columns], threshold)
@@ -270,7 +278,7 @@ def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
     right = _operand(engine, b[columns[:k]], (deep, wide), 0, exact)
     most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), len(rows))
     if most < len(rows):
-        most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel where one fits
+        most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel, if at least one fits
     for start in track(range(0, len(rows), most), "screened product"):
         block = rows[start : start + most]
         height = _padded_extent(len(block))
@@ -290,15 +298,15 @@ def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
 
 
 def _padded_extent(n: int) -> int:
-    """Rows or columns of the variant that a kernel is compiled for."""
+    """``n`` rows or columns rounded up to an extent for which the kernel is compiled."""
     return rung(-(-n // GRAIN)) * GRAIN
 
 
 def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, exact: bool) -> tuple[Held, np.ndarray]:
-    """A matrix on the device with K, its ``axis``, outermost: digits and the exponents taken out, or float32."""
+    """A matrix on the device with ``axis``, which is summed over, first: digits and exponents, or float32 numbers."""
     if not exact:
         numbers = np.zeros(shape, np.float32)
-        with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+        with np.errstate(over="ignore"):  # the check of the result finds an infinity
             numbers[: x.shape[0], : x.shape[1]] = x
         return engine.hold(numbers.T if axis == 1 else numbers), np.empty(0)
     split = digits.split(x, DIGITS, axis)
@@ -314,7 +322,7 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
     a, b, left, right, threshold = screened
     if a.size == 0 or b.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
-    # The widths of the steps, by the rounded product of the block's largest bound: off by rounding at most.
+    # The columns that each block of rows keeps; rounded products serve for a prediction.
     widest = left[np.argsort(-left, kind="stable")[::ROWS]]
     widths = [int(np.count_nonzero(right * q > threshold)) for q in widest]
     rows, n = min(ROWS, len(a)), b.shape[1]
@@ -338,13 +346,13 @@ def _run(problem: Problem, engine: Engine) -> np.ndarray:
 
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
-    """Whether all of b (k, n) can be one operand of a launch, which the products of the staircase need not."""
+    """Whether all of b (k, n) fits one launch, as the kernel requires. `_staircase` has no such limit."""
     elements = -(-shape[0] // KERNEL_STEP) * KERNEL_STEP * _padded_extent(shape[1])
     return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
 
 
 def _error(problem: Problem, result: np.ndarray) -> float:
-    """|C w - A' (B w)| over the norms for random signs w, A' being what the screening keeps."""
+    """|C w - A' (B w)| over the norms for random signs w, where A' has the elements that the screening keeps."""
     a, b, q_left, q_right, threshold = problem.params
     signs = probe(b.shape[1], REAL)
     exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
@@ -412,7 +420,7 @@ def screened_spmm(
 def _screened_spmm_naive(
     a: np.ndarray, b: np.ndarray, threshold: float, q_left: np.ndarray, q_right: np.ndarray
 ) -> np.ndarray:
-    """The same with a mask of rational arithmetic."""
+    """`screened_spmm` with a mask from rational arithmetic, for tests."""
     mask = np.zeros(a.shape, bool)
     for pair in _screened_pairs_naive(q_left, q_right, threshold):
         mask[pair] = True
