@@ -20,7 +20,7 @@ from trnpy._nki.simulator.rules import Finding
 from trnpy._nki.simulator.runtime import kernel
 
 MACHINES = ("trn1", "trn2", "trn3")
-BACKEND = range(40, 48)  # rules whose warnings count as well
+BACKEND = range(40, 51)  # rules whose warnings count as well
 I4, U1, BF16 = "int32", "uint8", "bfloat16"
 SEVEN = (6, 5, 4, 3, 2, 1, 0)
 

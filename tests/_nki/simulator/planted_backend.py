@@ -234,6 +234,30 @@ there = nl.ndarray((1, 1), dtype=nl.int32, buffer={memory})
 nisa.register_store(there, r)
 return put(t)
 """
+FUNCTIONS = """
+t = fetch(x)
+for op in [nl.exp, nl.tanh, nl.sigmoid, nl.relu, nl.gelu, nl.silu, nl.square, nl.softplus, {ninth}]:
+    nisa.activation(dst=t, op=op, data=t)
+return put(t)
+"""
+PLACED = """
+t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf, address=(0, 0))
+nisa.dma_copy(dst=t, src=x)
+u = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf{address})
+nisa.tensor_copy(dst=u, src=t)
+return put(u)
+"""
+SQUARES = """
+t, sums, squares = fetch(x), sbuf((128, 1), nl.float32), sbuf((128, 64), nl.float32)
+{statements}
+return put(sums)
+"""
+ACROSS = """
+t = fetch(x)
+u = sbuf((32, 64), nl.float32)
+{copy}(dst=u, src=t[32:64])
+return put(u)
+"""
 HALF = (normal(128, 64).astype(ml_dtypes.bfloat16),)
 FIVE = (normal(5, 3).astype(ml_dtypes.bfloat16),)
 X = (normal(128, 64),)
@@ -257,6 +281,15 @@ PAIRS = (
     (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
     (9, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
     (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
+    (48, "E", "trn2", "functions", "x", FUNCTIONS.format(ninth="nl.erf"), FUNCTIONS.format(ninth="nl.exp"), X),
+    (49, "E", "trn2", "addresses", "x", PLACED.format(address=""), PLACED.format(address=", address=(0, 256)"), X),
+    (50, "E", "trn1", "sum of squares", "x",
+     SQUARES.format(statements="nisa.activation_reduce(dst=squares, op=nl.square, data=t, reduce_op=nl.add, "
+                    "reduce_res=sums)"),
+     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
+                    "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X),
+    (50, "E", "trn1", "across partitions", "x", ACROSS.format(copy="nisa.tensor_copy"),
+     ACROSS.format(copy="nisa.dma_copy"), X),
     (25, "E", "trn1", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"),
      TURNED.format(dtype="nl.float32"), HALF),
     (25, "E", "trn2", "transpose on trn2", "x", TURNED.format(dtype="nl.float32"),

@@ -7,6 +7,7 @@ A run may relax them (strictness.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trnpy._nki.simulator.dialects import SEVEN
@@ -16,14 +17,20 @@ from trnpy._nki.simulator.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from trnpy._nki.simulator.context import Run
+    from trnpy._nki.simulator.record import Trace
 
+MOST_FUNCTIONS = 8  # of ScalarEngine in one program
 LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
 GEN3 = 3
 Operands = list[tuple[str, NkiTensor]]
 
 
-def check_instruction(run: Run, opcode: str, engine: str, sources: Operands, targets: Operands) -> None:
+def check_instruction(
+    run: Run, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
+) -> None:
     """The rules on one instruction that is being recorded."""
+    if run.hardware.generation < GEN3:
+        _check_encoding(run, opcode, sources, targets, options)
     for role, tensor in (*sources, *targets):
         if tensor.storage.buffer == "psum":
             _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
@@ -38,6 +45,38 @@ def check_instruction(run: Run, opcode: str, engine: str, sources: Operands, tar
         for _, tensor in sources:
             if tensor.storage.buffer == "psum":
                 _read(tensor)
+
+
+def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]) -> None:
+    """Instructions that trn1's code generator has no encoding for."""
+    if opcode == "activation_reduce" and options.get("op") == "square":
+        message = "NCC_IXCG863: activation_reduce: no encoding squares and adds on trn1: square, then reduce"
+        refuse(run, 50, message)
+    if opcode == "tensor_copy":
+        source, target = sources[0][1], targets[0][1]
+        if source.partitions[0] != target.partitions[0]:
+            refuse(
+                run, 50,
+                f"NCC_IXCG864: tensor_copy: src starts at partition {source.partitions[0]}, dst at "
+                f"{target.partitions[0]}; on trn1 a DMA or TensorEngine moves data between partitions",
+            )  # fmt: skip
+
+
+def check_program(run: Run, trace: Trace) -> None:
+    """The rules on all of a core's program."""
+    scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
+    functions = sorted({str(i.options["op"]) for i in scalar})
+    if len(functions) > MOST_FUNCTIONS:
+        refuse(
+            run, 48,
+            f"NCC_INLA001: {len(functions)} activation functions in one program, a core holds {MOST_FUNCTIONS}: "
+            f"{', '.join(functions)}",
+        )  # fmt: skip
+    tiles = [a for a in trace.allocations if a.buffer == "sbuf"]
+    placed, free = [a for a in tiles if a.address is not None], [a for a in tiles if a.address is None]
+    if placed and free:
+        message = f"NCC_EGCA111: SBUF of line {placed[0].line} has an address and that of line {free[0].line} has none"
+        refuse(run, 49, f"{message}: place all of it by hand, or none", placed[0].file, placed[0].line)
 
 
 def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:

@@ -233,7 +233,7 @@ def issue(
             raise SimulatorError(f"{opcode}: {role} is a constant or a read-only input array and cannot be written")
     position = -1
     if run.recording:
-        backend.check_instruction(run, opcode, engine, sources, targets)
+        backend.check_instruction(run, opcode, engine, sources, targets, options or {})
         if engine == "dma":
             backend.check_dma(run, opcode, sources, targets, skip)
         position = _record(run, opcode, engine, sources, targets, options, name)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.backend import check_size
+from trnpy._nki.simulator.backend import check_program, check_size
 from trnpy._nki.simulator.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run
 from trnpy._nki.simulator.cores import CoreGroup
 from trnpy._nki.simulator.dialects import DEFAULT, DIALECTS, PARSER, Dialect
@@ -384,6 +384,7 @@ def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str
 def _finished(run: Run) -> Trace:
     _check_schedule(run)
     trace = run.trace()
+    check_program(run, trace)
     sbuf, banks = check_capacity(trace.allocations, run.hardware)
     return replace(trace, sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
 

@@ -122,6 +122,9 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(45, "HBM tensor beyond 2 GiB", f"{DNS} (rule 10)", "run"),
             _rule(46, "device loop inside a device loop", "aws-neuron/aws-neuron-sdk#1346 (NCC_ICFG018)", "run"),
             _rule(47, "trip count beyond 32 bits", "nki/api/nki/language/__init__.py (fori_loop, 2.33)", "run"),
+            _rule(48, "more activation functions than a core holds", f"{KILN} (NCC_INLA001)", "run"),
+            _rule(49, "SBUF placed by hand beside SBUF that is not", f"{KILN} (NCC_EGCA111)", "run"),
+            _rule(50, "instruction that trn1 has no encoding for", f"{KILN} (NCC_IXCG863, NCC_IXCG864)", "run"),
         )
     }
 )
