@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
+from trnpy._nki.hardware import MACHINES
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.errors import SimulatorError
@@ -77,6 +78,25 @@ def test_a_kernel_may_call_a_compiled_one_where_that_is_passed_over():
     x = values((4, 4))
     refusal(lambda x: inner(x), x, rule=5)
     np.testing.assert_array_equal(simulate(lambda x: inner(x), rules={5: "off"})(x), x)
+
+
+def test_sbuf_beyond_the_chip_is_priced_as_a_spill_where_that_is_passed_over():
+    limit = MACHINES["trn2"].sbuf_bytes_per_partition
+    count = limit // 4096 + 2
+
+    def kernel(x):
+        tiles = [nl.ndarray((128, 1024), nl.float32) for _ in range(count)]
+        for tile in tiles:
+            nisa.memset(dst=tile, value=1.0)
+        for tile in tiles:
+            nisa.tensor_copy(dst=tile, src=tile)
+        return x
+
+    x = values((4, 4))
+    refusal(kernel, x, rule=11)
+    (note,) = simulate(kernel, rules={11: "warn"}).run(x).trace.notes
+    assert note.rule == 11 and "bytes, at least" in note.message and note.line > 0
+    assert f"move {(count * 4096 - limit) * 128 * 2:,} bytes" in note.message
 
 
 def test_what_cannot_be_relaxed_says_so():

@@ -385,8 +385,12 @@ def _finished(run: Run) -> Trace:
     _check_schedule(run)
     trace = run.trace()
     check_program(run, trace)
-    sbuf, banks = check_capacity(trace.allocations, run.hardware)
-    return replace(trace, sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
+
+    def beyond(message: str, file: str, line: int) -> None:
+        refuse(run, 11, message, file, line)
+
+    sbuf, banks = check_capacity(trace.allocations, run.hardware, beyond)
+    return replace(trace, notes=tuple(run.notes), sbuf_peak_bytes=sbuf, psum_peak_banks=banks)
 
 
 def _check_schedule(run: Run) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trnpy._nki.hardware import PSUM_BANK_BYTES, PSUM_BANKS, Hardware
+from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS, Hardware
 from trnpy._nki.simulator.dtypes import PACKED, STORAGE, Array, is_float
 from trnpy._nki.simulator.errors import SimulatorError
 from trnpy._nki.simulator.record import Allocation, Buffer
@@ -219,21 +219,27 @@ def _product(shape: Iterable[int]) -> int:
     return size
 
 
-def check_capacity(allocations: Sequence[Allocation], hardware: Hardware) -> tuple[int, int]:
+def check_capacity(
+    allocations: Sequence[Allocation], hardware: Hardware, beyond: Callable[[str, str, int], None]
+) -> tuple[int, int]:
     """Peak SBUF bytes per partition and peak PSUM banks over the instructions' order.
 
     An allocation is live from the first instruction that touches it to the last. Every tensor takes
     its bytes in all partitions (the compiler does not pack narrow tensors side by side) and whole
-    PSUM banks. Raises SimulatorError beyond the target's limits.
+    PSUM banks. Raises SimulatorError beyond the target's limits; SBUF that the compiler places itself is given to
+    ``beyond`` with a message and a place: a compiler may spill it.
     """
     _refuse_overlaps([a for a in allocations if a.address is not None and a.first >= 0])
     sbuf, where = _peak([a for a in allocations if a.buffer == "sbuf"], lambda a: a.bytes_per_partition)
     limit = hardware.sbuf_bytes_per_partition
     if sbuf > limit:
-        raise SimulatorError(
+        spilled = (sbuf - limit) * PARTITIONS
+        seconds = 2 * spilled / hardware.hbm_bytes_per_s
+        beyond(
             f"{sbuf} bytes of SBUF per partition are live at once, {hardware.name} has {limit}; "
-            f"the largest are {_largest(where)}",
-            rule=11, file=where[-1].file, line=where[-1].line,
+            f"the largest are {_largest(where)}; a spill and a reload of the rest move {2 * spilled:,} bytes, "
+            f"at least {seconds * 1e6:.1f} µs",
+            where[-1].file, where[-1].line,
         )  # fmt: skip
     banks, where = _peak([a for a in allocations if a.buffer == "psum"], lambda a: psum_banks(a.bytes_per_partition))
     if banks > PSUM_BANKS:

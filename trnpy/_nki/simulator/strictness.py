@@ -45,10 +45,10 @@ def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int
     if mode == "strict":
         raise SimulatorError(message, rule=rule, file=file, line=line)
     if mode == "warn":
-        doubt(run, rule, message)
+        doubt(run, rule, message, file, line)
 
 
-def doubt(run: Run, rule: int, message: str) -> None:
-    """Note what is unproven, or relaxed."""
-    file, line = source_location()
-    run.notes[Note(file, line, rule, message)] = None
+def doubt(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Note what is unproven, or relaxed; at the kernel's current line unless another is given."""
+    place = source_location() if file is None or line is None else (file, line)
+    run.notes[Note(*place, rule, message)] = None
