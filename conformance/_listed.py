@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import yaml
 from packaging.specifiers import SpecifierSet
 
 FOLDER = Path(__file__).parent / "listed"
@@ -38,6 +37,8 @@ def load(path: Path, mode: str) -> list[Entry]:
     """Entries of ``path`` that apply to ``mode`` and the installed versions; none when there is no such file."""
     if not path.exists():
         return []
+    import yaml  # conformance nki and neuronx run where it is not installed
+
     entries = [_entry(path, raw) for raw in yaml.safe_load(path.read_text()) or []]
     return [entry for entry in entries if entry.applies(mode)]
 
