@@ -28,7 +28,6 @@ from trnpy._nki.simulator.timeline import write_timeline
 N = 4096
 DIGITS = 7
 BATCH, SMALL = 512, 256
-EVERY = 1_000_000  # instructions: no loop is cut short, so that blocks of different cost weigh as often as they come
 TRAFFIC = 1.3  # times what blocks of the kernel's size must at least move
 
 
@@ -73,7 +72,7 @@ def launch(
 ) -> Launch:
     operands = tuple(Specification(shape, dtype) for shape in shapes)
     trace = run(kernel(name), operands, dict(keywords), mode="trace").trace
-    return Launch(title, trace, price(trace, longest=EVERY))
+    return Launch(title, trace, price(trace))
 
 
 def _launch(title: str, name: str, shapes: tuple[tuple[int, ...], ...], dtype: str, **keywords: Any) -> Launch:

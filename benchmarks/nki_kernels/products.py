@@ -1,8 +1,4 @@
-"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples.
-
-Who writes the descriptors is as published: GpSimd in the tutorial (its profiles count no hardware
-dynamic packets), SyncEngine's hardware in examples A (ScalarE and GpSimd are idle there).
-"""
+"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples; none says who writes descriptors."""
 
 import nki
 import nki.isa as nisa
@@ -27,25 +23,17 @@ def single(at, b):
 
 
 @nki.jit
-def tiled(at, b, software=False, reuse=1):
-    """Both operands of every product are loaded for it: tutorial version 2, examples A-V0 and B-V1.
-
-    The compiler may drop reloads of the left operand: it is loaded for every ``reuse``-th column block.
-    """
+def tiled(at, b):
+    """Both operands of every product are loaded for it: tutorial version 2, examples A-V0 and B-V1."""
     depth, m, n = at.shape[0], at.shape[1], b.shape[1]
     out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
     for i in range(m // ROWS):
-        left = []
         for j in range(n // COLUMNS):
-            if j % reuse == 0:
-                left = []
             bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(depth // ROWS):
-                if j % reuse == 0:
-                    left.append(tile(at, k, i, ROWS, software))
-                right = tile(b, k, j, COLUMNS, software)
-                nisa.nc_matmul(dst=bank, stationary=left[k], moving=right, accumulate=k > 0)
-            evict(out, bank, i, j, software)
+                left, right = tile(at, k, i, ROWS), tile(b, k, j, COLUMNS)
+                nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=k > 0)
+            evict(out, bank, i, j)
     return out
 
 
@@ -58,20 +46,20 @@ def hoisted(at, b):
     for i in range(m // ROWS):
         left = []
         for k in range(steps):
-            left.append(tile(at, k, i, ROWS, True))
+            left.append(tile(at, k, i, ROWS))
         for j in range(n // COLUMNS):
             right = []
             for k in range(steps):
-                right.append(tile(b, k, j, COLUMNS, True))
+                right.append(tile(b, k, j, COLUMNS))
             bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(steps):
                 nisa.nc_matmul(dst=bank, stationary=left[k], moving=right[k], accumulate=k > 0)
-            evict(out, bank, i, j, True)
+            evict(out, bank, i, j)
     return out
 
 
 @nki.jit
-def blocked(at, b, block_m=2, block_n=2, row_loads=False, software=False):
+def blocked(at, b, block_m=2, block_n=2, row_loads=False):
     """Blocks of tiles in both free dimensions: tutorial version 4 (2, 2), examples A-V1 and A-V2 (8, 2).
 
     With ``row_loads`` a block's row comes in one transfer into a fresh tile. Without, as AWS's sketch of
@@ -83,9 +71,9 @@ def blocked(at, b, block_m=2, block_n=2, row_loads=False, software=False):
     left = [] if row_loads else tiles(steps * block_m, ROWS, at.dtype)
     right = [] if row_loads else tiles(steps * block_n, COLUMNS, b.dtype)
     for i in range(m // (ROWS * block_m)):
-        left = panel(left, at, i, ROWS, block_m, row_loads, software)
+        left = panel(left, at, i, ROWS, block_m, row_loads)
         for j in range(n // (COLUMNS * block_n)):
-            right = panel(right, b, j, COLUMNS, block_n, row_loads, software)
+            right = panel(right, b, j, COLUMNS, block_n, row_loads)
             for p in range(block_m):
                 for q in range(block_n):
                     bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
@@ -93,7 +81,7 @@ def blocked(at, b, block_m=2, block_n=2, row_loads=False, software=False):
                         nisa.nc_matmul(
                             dst=bank, stationary=left[p * steps + k], moving=right[q * steps + k], accumulate=k > 0
                         )
-                    evict(out, bank, i * block_m + p, j * block_n + q, software)
+                    evict(out, bank, i * block_m + p, j * block_n + q)
     return out
 
 
@@ -126,7 +114,7 @@ def fully_blocked(at, b, block_m=16, block_n=2, block_k=8):
                         total = sums[i * block_m + p][:, q * COLUMNS : (q + 1) * COLUMNS]
                         nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.add)
         for i in range(m // ROWS):
-            move(out[i * ROWS : (i + 1) * ROWS, j * width : (j + 1) * width], sums[i], True)
+            nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, j * width : (j + 1) * width], src=sums[i])
     return out
 
 
@@ -140,27 +128,19 @@ def transposing(a, b):
             bank = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(depth // ROWS):
                 turned = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.psum)
-                nisa.nc_transpose(dst=turned, data=tile(a, i, k, ROWS, True), engine=nisa.engine.tensor)
+                nisa.nc_transpose(dst=turned, data=tile(a, i, k, ROWS), engine=nisa.engine.tensor)
                 left = nl.ndarray((ROWS, ROWS), dtype=a.dtype, buffer=nl.sbuf)
                 nisa.tensor_copy(dst=left, src=turned, engine=nisa.engine.vector)
-                right = tile(b, k, j, COLUMNS, True)
+                right = tile(b, k, j, COLUMNS)
                 nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=k > 0)
-            evict(out, bank, i, j, True)
+            evict(out, bank, i, j)
     return out
 
 
-def move(dst, src, software):
-    """One transfer, its descriptors written by GpSimd or by SyncEngine's hardware generator."""
-    if software:
-        nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.swdge)
-    else:
-        nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync)
-
-
-def tile(source, row, column, width, software):
+def tile(source, row, column, width):
     """SBUF tile of 128 rows at block coordinates (row, column)."""
     here = nl.ndarray((ROWS, width), dtype=source.dtype, buffer=nl.sbuf)
-    move(here, source[row * ROWS : (row + 1) * ROWS, column * width : (column + 1) * width], software)
+    nisa.dma_copy(dst=here, src=source[row * ROWS : (row + 1) * ROWS, column * width : (column + 1) * width])
     return here
 
 
@@ -172,18 +152,18 @@ def tiles(count, width, dtype):
     return found
 
 
-def panel(shared, source, column, width, count, row_loads, software):
+def panel(shared, source, column, width, count, row_loads):
     """All 128-row tiles of ``count`` adjacent columns of tiles, column by column."""
     steps = source.shape[0] // ROWS
     if not row_loads:
         for t in range(count):
             here = slice((column * count + t) * width, (column * count + t + 1) * width)
             for k in range(steps):
-                move(shared[t * steps + k], source[k * ROWS : (k + 1) * ROWS, here], software)
+                nisa.dma_copy(dst=shared[t * steps + k], src=source[k * ROWS : (k + 1) * ROWS, here])
         return shared
     rows = []
     for k in range(steps):
-        rows.append(tile(source, k, column, width * count, software))
+        rows.append(tile(source, k, column, width * count))
     parts = []
     for t in range(count):
         for k in range(steps):
@@ -196,14 +176,14 @@ def rows_of(source, first, count, start, width):
     tiles = []
     for s in range(count):
         here = nl.ndarray((ROWS, width), dtype=source.dtype, buffer=nl.sbuf)
-        move(here, source[(first + s) * ROWS : (first + s + 1) * ROWS, start : start + width], True)
+        nisa.dma_copy(dst=here, src=source[(first + s) * ROWS : (first + s + 1) * ROWS, start : start + width])
         tiles.append(here)
     return tiles
 
 
-def evict(out, bank, row, column, software=False):
+def evict(out, bank, row, column):
     """PSUM to HBM through SBUF, in the type of the result."""
     height, width = bank.shape
     here = nl.ndarray(bank.shape, dtype=out.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.vector)
-    move(out[row * height : (row + 1) * height, column * width : (column + 1) * width], here, software)
+    nisa.dma_copy(dst=out[row * height : (row + 1) * height, column * width : (column + 1) * width], src=here)

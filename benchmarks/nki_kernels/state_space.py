@@ -14,24 +14,27 @@ COLUMNS = 512  # float32 of one PSUM bank
 
 @nki.jit
 def reloading(delta, u, a, b, c):
-    """Channels outside, states inside, inputs loaded for every state: version 1."""
+    """States outside, channels inside, inputs loaded for every state: version 1."""
     batches, channels, length = delta.shape
     out = nl.ndarray(delta.shape, dtype=delta.dtype, buffer=nl.shared_hbm)
     ones = filled(1, ROWS, delta.dtype, 1.0)
     for n in range(batches):
-        for t in range(channels // ROWS):
-            total = filled(ROWS, length, delta.dtype, 0.0)
-            for s in range(a.shape[1]):
+        totals = []
+        for _ in range(channels // ROWS):
+            totals.append(filled(ROWS, length, delta.dtype, 0.0))
+        for s in range(a.shape[1]):
+            for t in range(channels // ROWS):
                 delta_t = load(delta[n, t * ROWS : (t + 1) * ROWS, :])
                 u_t = load(u[n, t * ROWS : (t + 1) * ROWS, :])
-                step(total, delta_t, times(delta_t, u_t), a, b, c, n, t, s, ones)
-            nisa.dma_copy(dst=out[n, t * ROWS : (t + 1) * ROWS, :], src=total)
+                step(totals[t], delta_t, u_t, a, b, c, n, t, s, ones)
+        for t in range(channels // ROWS):
+            nisa.dma_copy(dst=out[n, t * ROWS : (t + 1) * ROWS, :], src=totals[t])
     return out
 
 
 @nki.jit
 def keeping(delta, u, a, b, c):
-    """As reloading, with delta, u and their product kept over the states: version 2."""
+    """Channels outside, states inside, delta and u loaded once: version 2."""
     batches, channels, length = delta.shape
     out = nl.ndarray(delta.shape, dtype=delta.dtype, buffer=nl.shared_hbm)
     ones = filled(1, ROWS, delta.dtype, 1.0)
@@ -40,9 +43,8 @@ def keeping(delta, u, a, b, c):
             total = filled(ROWS, length, delta.dtype, 0.0)
             delta_t = load(delta[n, t * ROWS : (t + 1) * ROWS, :])
             u_t = load(u[n, t * ROWS : (t + 1) * ROWS, :])
-            product = times(delta_t, u_t)
             for s in range(a.shape[1]):
-                step(total, delta_t, product, a, b, c, n, t, s, ones)
+                step(total, delta_t, u_t, a, b, c, n, t, s, ones)
             nisa.dma_copy(dst=out[n, t * ROWS : (t + 1) * ROWS, :], src=total)
     return out
 
@@ -58,13 +60,12 @@ def chunked(delta, u, a, b, c):
             total = filled(ROWS, length, delta.dtype, 0.0)
             delta_t = load(delta[n, t * ROWS : (t + 1) * ROWS, :])
             u_t = load(u[n, t * ROWS : (t + 1) * ROWS, :])
-            product = times(delta_t, u_t)
             for s in range(a.shape[1]):
                 a_t = load(a[t * ROWS : (t + 1) * ROWS, s : s + 1])
                 state = filled(ROWS, 1, delta.dtype, 0.0)
                 for p in range(length // COLUMNS):
                     here = slice(p * COLUMNS, (p + 1) * COLUMNS)
-                    scanned = scan(delta_t[:, here], product[:, here], a_t, spread(b, n, s, here, ones), state)
+                    scanned = scan(delta_t[:, here], u_t[:, here], a_t, spread(b, n, s, here, ones), state)
                     nisa.tensor_copy(dst=state, src=scanned[:, COLUMNS - 1 : COLUMNS])
                     weighted = times(scanned, spread(c, n, s, here, ones))
                     nisa.tensor_tensor(dst=total[:, here], data1=total[:, here], data2=weighted, op=nl.add)
@@ -72,20 +73,20 @@ def chunked(delta, u, a, b, c):
     return out
 
 
-def step(total, delta_t, product, a, b, c, n, t, s, ones):
+def step(total, delta_t, u_t, a, b, c, n, t, s, ones):
     """Add one state's contribution over the whole sequence."""
     a_t = load(a[t * ROWS : (t + 1) * ROWS, s : s + 1])
     whole = slice(0, delta_t.shape[1])
-    scanned = scan(delta_t, product, a_t, spread(b, n, s, whole, ones), 0.0)
+    scanned = scan(delta_t, u_t, a_t, spread(b, n, s, whole, ones), 0.0)
     weighted = times(scanned, spread(c, n, s, whole, ones))
     nisa.tensor_tensor(dst=total, data1=total, data2=weighted, op=nl.add)
 
 
-def scan(delta_t, product, a_t, b_t, initial):
+def scan(delta_t, u_t, a_t, b_t, initial):
     """h_i = exp(a delta_i) h_(i-1) + b_i delta_i u_i along the sequence."""
     decay = nl.ndarray(delta_t.shape, dtype=delta_t.dtype, buffer=nl.sbuf)
     nisa.activation(dst=decay, op=nl.exp, data=delta_t, scale=a_t)
-    driven = times(product, b_t)
+    driven = times(times(delta_t, u_t), b_t)
     scanned = nl.ndarray(delta_t.shape, dtype=delta_t.dtype, buffer=nl.sbuf)
     nisa.tensor_tensor_scan(dst=scanned, data0=decay, data1=driven, initial=initial, op0=nl.multiply, op1=nl.add)
     return scanned

@@ -166,9 +166,10 @@ class Compiles:
         return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
 
     def _kernel_s(self, kernel: str) -> float:
-        from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION
+        from trnpy._nki.simulator.cost import compiling_s
 
-        return self._times.get(kernel, INSTRUCTIONS[kernel] * COMPILE_S_PER_INSTRUCTION)
+        instructions = INSTRUCTIONS[kernel]  # in one loop, as most are
+        return self._times.get(kernel, compiling_s(instructions, 1, instructions))
 
     def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
         """Note a call that the host computed ``seconds`` slower than the device would have."""

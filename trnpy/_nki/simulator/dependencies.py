@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,28 @@ class _Access:
     writer: int = -1
     readers: dict[str | int, int] = field(default_factory=dict)
     overlaps: list[_Access] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """Who wrote and who read one tile on the chip: engines wait for each other by tensor, whatever part they touch."""
+
+    writers: dict[str | int, tuple[str, int]] = field(default_factory=dict)  # engine and place, the last of an engine
+    readers: dict[str | int, tuple[str, int]] = field(default_factory=dict)
+
+    def read(self, engine: str, key: str | int, index: int) -> set[int]:
+        """What an instruction that reads the tile waits for."""
+        self.readers[key] = engine, index
+        return {i for e, i in self.writers.values() if e != engine}
+
+    def write(self, engine: str, key: str | int, index: int, done: set[int]) -> set[int]:
+        """What one that writes it waits for, beside those in ``done``; all of them are behind it from now on."""
+        others = {i for e, i in (*self.writers.values(), *self.readers.values()) if e != engine}
+        done = done | others
+        self.writers = {k: v for k, v in self.writers.items() if v[1] not in done}
+        self.readers = {k: v for k, v in self.readers.items() if v[1] not in done}
+        self.writers[key] = engine, index
+        return others
 
 
 @dataclass(slots=True)
@@ -62,13 +85,15 @@ class _Storage:
 def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     """For each instruction the indices of those it waits for: read after write, write after read or write.
 
-    Storages of HBM that are only read, or only written, order nothing. Tiles that no longer fit
-    beside the live ones take the memory of tiles whose last use lies earlier in the program, and wait
-    for that use, as with a static allocation that goes round the whole memory.
+    Within an engine, and between transfers, it is the part of a tile that counts; between engines the whole tile,
+    for which there is one semaphore (docs/hardware.md#memory). Storages of HBM that are only read, or only written,
+    order nothing. Tiles that no longer fit beside the live ones take the memory of tiles whose last use lies earlier
+    in the program, and wait for that use, as with a static allocation that goes round the whole memory.
     """
     read, written = _storages(trace, "reads"), _storages(trace, "writes")
     tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
     seen: dict[int, _Storage] = {}
+    tiles: defaultdict[int, _Tensor] = defaultdict(_Tensor)
     reuse = _Reuse(trace, machine)
     explicit: dict[int, list[int]] = {}
     for consumer, producer in trace.dependencies:
@@ -84,6 +109,8 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
                 for other in access.overlaps:
                     before.add(other.writer)
                 access.readers[reader] = index
+            if operand.region.buffer != "hbm":
+                before |= tiles[storage].read(instruction.engine, reader, index)
         for operand in instruction.writes:
             storage = operand.region.storage
             if storage in tracked:
@@ -97,6 +124,8 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
                         other.writer = index
                         other.readers.clear()
                 access.writer = index
+            if operand.region.buffer != "hbm":
+                before |= tiles[storage].write(instruction.engine, reader, index, before)
         reuse.touched(instruction.reads, instruction.writes, reader, index)
         before.discard(-1)
         before.discard(index)
@@ -152,10 +181,13 @@ class _Reuse:
         self.allocations = {a.storage: a for a in trace.allocations if a.buffer != "hbm"}
         self.dead: dict[str, list[tuple[int, int, int]]] = {"sbuf": [], "psum": []}  # last use, bytes, storage
         for a in self.allocations.values():
+            if a.first < 0:  # taken before, and for as long as this piece of a program runs
+                self.unused[a.buffer] -= _bytes(a.buffer, a.bytes_per_partition)
+                continue
             heapq.heappush(self.dead[a.buffer], (a.last, _bytes(a.buffer, a.bytes_per_partition), a.storage))
         self.rest: dict[str, tuple[int, ...]] = {"sbuf": (), "psum": ()}  # last uses of a part not yet taken
         self.users: dict[int, dict[str | int, int]] = {}
-        self.before: dict[int, tuple[int, ...]] = {}
+        self.before: dict[int, tuple[int, ...]] = {s: () for s, a in self.allocations.items() if a.first < 0}
 
     def touched(self, reads: Sequence[Operand], writes: Sequence[Operand], reader: str | int, index: int) -> None:
         for operand in (*reads, *writes):

@@ -40,6 +40,7 @@ RING_ROUNDS: Mapping[str, int] = MappingProxyType(
     {"all_reduce": 2, "all_gather": 1, "all_gather_v": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
 )
 TWO_INPUTS = frozenset({"tensor_tensor", "scalar_tensor_tensor", "tensor_copy_predicated"})
+SELECTIONS = frozenset({"max8", "nc_find_index8", "nc_match_replace8"})
 FAST_COPIES = frozenset({"tensor_copy", "tensor_scalar"})
 REGISTER_READERS = frozenset({"activation_reduce", "tensor_scalar_reduce", "tensor_scalar_cumulative"})
 
@@ -82,7 +83,7 @@ def free_size(operand: Operand) -> int:
     return math.prod(operand.shape[1:]) if len(operand.shape) > 1 else 1
 
 
-def product_columns(instruction: Instruction) -> tuple[int, int, int, int]:
+def product_columns(instruction: Instruction, machine: Hardware) -> tuple[int, int, int, float]:
     """K, M, columns streamed and passes of one nc_matmul or TensorEngine transpose."""
     if instruction.opcode == "nc_transpose":
         source = instruction.reads[0]
@@ -94,19 +95,23 @@ def product_columns(instruction: Instruction) -> tuple[int, int, int, int]:
         return 2 * rows, depth // 2, columns // 2, 1
     wide = stationary.dtype == "float32" and moving.dtype == "float32"
     onezero = instruction.options.get("is_stationary_onezero") or instruction.options.get("is_moving_onezero")
-    return rows, depth, columns, (2 if onezero else 4) if wide else 1
+    passes = machine.timing.float32_passes
+    return rows, depth, columns, (passes / 2 if onezero else passes) if wide else 1
 
 
 def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
     """TensorEngine: one column a cycle and pass; loading the stationary operand hides behind the stream."""
     timing = machine.timing
-    _, depth, columns, passes = product_columns(instruction)
+    rows, depth, columns, passes = product_columns(instruction, machine)
+    hz = machine.tensor_hz * timing.tensor_sustained
     if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
         passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
+    elif min(rows, depth) < PARTITIONS // 2:
+        hz /= timing.narrow_factor  # slower below half of the array (docs/hardware.md#tensor-engine)
     stream = max(min(MIN_INTERVAL, depth), columns) * passes
     exposed = timing.load_stationary_cycles if stream < MIN_INTERVAL else 0
     cycles = timing.matmul_overhead_cycles + stream + exposed
-    return Duration(cycles / machine.tensor_hz, timing.matmul_latency_cycles / machine.tensor_hz)
+    return Duration(cycles / hz, timing.matmul_latency_cycles / machine.tensor_hz)
 
 
 def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
@@ -121,12 +126,16 @@ def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
             slower = 1 if instruction.opcode in ("iota", "affine_select", "memset") else GPSIMD_SLOWDOWN
             cycles = timing.gpsimd_start_cycles + count * slower * PER_ELEMENT.get(instruction.opcode, 1.0)
         return Duration(cycles / machine.gpsimd_hz, 0.0)
-    cycles = max(MIN_INTERVAL, timing.access_cycles + count * _per_element(instruction, machine))
-    if instruction.opcode in REGISTER_READERS or instruction.options.get("reduce_res"):
-        cycles += timing.accumulator_cycles
+    issue, latency, hz = timing.vector_issue_cycles, timing.vector_latency_cycles, machine.vector_hz
     if instruction.engine == "scalar":
-        return Duration(cycles / machine.scalar_hz, timing.scalar_latency_cycles / machine.scalar_hz)
-    return Duration(cycles / machine.vector_hz, timing.vector_latency_cycles / machine.vector_hz)
+        issue, latency, hz = timing.scalar_issue_cycles, timing.scalar_latency_cycles, machine.scalar_hz
+    elements = count * _per_element(instruction, machine)
+    if instruction.opcode in REGISTER_READERS or instruction.options.get("reduce_res"):
+        elements += timing.accumulator_cycles
+    if instruction.opcode in SELECTIONS:
+        elements += timing.selection_cycles
+    busy = max(MIN_INTERVAL, issue + elements)
+    return Duration(busy / hz, (max(MIN_INTERVAL, timing.access_cycles + elements) + latency - busy) / hz)
 
 
 def _per_element(instruction: Instruction, machine: Hardware) -> float:
@@ -135,6 +144,8 @@ def _per_element(instruction: Instruction, machine: Hardware) -> float:
     tiles = [o for o in (*instruction.reads, *instruction.writes) if free_size(o) > 1]
     narrow = bool(tiles) and all(o.dtype in NARROW for o in tiles)
     on_psum = any(o.region.buffer == "psum" for o in tiles)
+    if opcode == "scalar_tensor_tensor" and on_psum:
+        return 1.5  # 687 ns for 512 columns, 1004 where each waits for the one before (kiln)
     if opcode in TWO_INPUTS:
         if on_psum or (narrow and machine.generation >= 3):
             return 1.0
@@ -175,6 +186,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
     pieces = max(1, math.ceil(per_engine / piece))
     rate = machine.hbm_bytes_per_s / DMA_ENGINES
     one = max(machine.dma_descriptor_s + piece / machine.dma_bytes_per_s, piece / rate)
+    one *= stride_factor(hbm, rows, machine)
     return Transfer(
         engines,
         pieces * one * max(1, len(instruction.reads) if instruction.opcode == "dma_compute" else 1),
@@ -183,6 +195,16 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
         piece,
         software,
     )
+
+
+def stride_factor(hbm: list[Operand], rows: int, machine: Hardware) -> float:
+    """How much slower a transfer is when the rows of its partitions are a power of two of bytes apart in HBM."""
+    for operand in hbm:
+        step = operand.strides[0] * itemsize(operand) if operand.strides and operand.shape[0] == rows > 1 else 0
+        width = math.prod(operand.shape[1:]) * itemsize(operand)
+        if step > width and step & (step - 1) == 0:
+            return machine.timing.power_of_two_factor
+    return 1.0
 
 
 def _run_bytes(operand: Operand, partitioned: bool = False) -> int:

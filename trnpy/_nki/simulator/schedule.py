@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict, deque
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.simulator.dependencies import dependencies
@@ -19,7 +20,7 @@ from trnpy._nki.simulator.durations import (
     tensor_duration,
     transfer,
 )
-from trnpy._nki.simulator.record import Instruction, Trace
+from trnpy._nki.simulator.record import Allocation, Instruction, Trace
 
 RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
 REORDERED = RINGS | {"tensor"}  # where the compiler's order is not the program's
@@ -35,21 +36,24 @@ class Schedule:
     queue_s: float  # summed over the 16 DMA queues
     throttled_s: float  # TensorEngine time lost to the dI/dt limit
     table_loads: int
+    table: str | None  # of ScalarEngine's functions, at the end
 
     @property
     def total_s(self) -> float:
         return max(self.end, default=0.0)
 
 
-def schedule(trace: Trace, machine: Hardware) -> Schedule:
+def schedule(trace: Trace, machine: Hardware, table: str | None = None, crowded: bool = False) -> Schedule:
     """Run the trace on the model of one NeuronCore; time grows linearly with its length.
+
+    ``table`` is loaded when it starts; ``crowded``: transfers have filled what they may write of SBUF.
 
     Vector, Scalar and GpSimd engines take their instructions in program order. Of the transfers whose
     operands are ready, which the compiler spreads over rings, and of the matrix products, which it
     interleaves over banks (published profiles show TensorEngine busy while one bank still waits for
     its operands), the earliest in the program starts first.
     """
-    return _Run(trace, machine).run()
+    return _Run(trace, machine, table, crowded).run()
 
 
 class _Throttle:
@@ -86,7 +90,7 @@ class _Throttle:
 class _Run:
     """State of one scheduling pass: what is free when, and what still waits for what."""
 
-    def __init__(self, trace: Trace, machine: Hardware) -> None:
+    def __init__(self, trace: Trace, machine: Hardware, table: str | None, crowded: bool) -> None:
         self.instructions = trace.instructions
         self.machine = machine
         count = len(self.instructions)
@@ -101,7 +105,7 @@ class _Run:
             for earlier in before:
                 self.after[earlier].append(index)
         self.free: dict[str, float] = {}
-        self.lanes = [_lane(i) for i in self.instructions]
+        self.lanes = _lanes(trace, machine)
         lanes = set(self.lanes)
         self.queued: dict[str, deque[int]] = {lane: deque() for lane in lanes - REORDERED}
         self.coming: dict[str, list[tuple[float, int]]] = {lane: [] for lane in lanes & REORDERED}  # by when ready
@@ -109,7 +113,8 @@ class _Run:
         self.queues = [0.0] * DMA_ENGINES
         self.queue_s = 0.0
         self.throttle = _Throttle(machine)
-        self.table: str | None = None
+        self.table = table
+        self.crowded_factor = machine.timing.dma_written_factor if crowded else 1.0
         self.table_loads = 0
         self.durations: dict[object, Duration] = {}
         self.moved: dict[object, Transfer] = {}
@@ -136,6 +141,7 @@ class _Run:
             self.queue_s,
             self.throttle.lost,
             self.table_loads,
+            self.table,
         )
 
     def _opens(self, lane: str) -> float:
@@ -204,13 +210,17 @@ class _Run:
         key = _signature(instruction)
         moved = self.moved.get(key)
         if moved is None:
-            moved = self.moved[key] = transfer(instruction, self.machine)
+            moved = transfer(instruction, self.machine)
+            if instruction.writes[0].region.buffer == "sbuf":
+                moved = replace(moved, engine_s=moved.engine_s * self.crowded_factor)
+            self.moved[key] = moved
         self.transfers[index] = moved
-        generator = "gpsimd" if moved.software else self.lanes[index]
+        pool = moved.software or bool(timing.pool_trigger_s)
+        generator = "gpsimd" if pool else self.lanes[index]
         generation = _generation_s(instruction, moved, self.machine)
         trigger = max(self.ready[index], self.free.get(generator, 0.0))
         self.free[generator] = trigger + generation
-        opens = trigger + timing.dma_start_s + (generation if moved.software else 0.0)
+        opens = trigger + timing.dma_start_s + (generation if pool else 0.0)
         queues, first, last = self.queues, float("inf"), 0.0
         for place, engine in enumerate(moved.engines):
             begins = opens + place * timing.dma_stagger_s
@@ -229,19 +239,28 @@ class _Run:
         self.end[index] = max(last, first + timing.dma_floor_s) + hops_s(instruction, self.machine)
 
 
-def _lane(instruction: Instruction) -> str:
-    """What takes the instruction in turn: its engine, or the ring of a transfer.
+def _lanes(trace: Trace, machine: Hardware) -> list[str]:
+    """What takes each instruction in turn: its engine, or the ring of a transfer.
 
-    A NeuronCore has two descriptor generators, behind SyncE and ScalarE (trainium2_arch.rst). Which one
-    the compiler picks is not documented; here loads get one and stores the other.
+    On trn1 GpSimd issues every DMA (docs/hardware.md#dma). Later a NeuronCore has two descriptor generators,
+    behind SyncE and ScalarE (trainium2_arch.rst). Which one the compiler picks is not documented: here transfers that
+    are left to it take turns, and of others loads get one and stores the other.
     """
-    if instruction.engine != "dma":
-        return instruction.engine
-    if instruction.options.get("dge") == "swdge":
-        return "software ring"
-    engine = instruction.options.get("engine")
-    stores = any(o.region.buffer == "hbm" for o in instruction.writes)
-    return "scalar ring" if engine == "scalar" or (engine is None and stores) else "sync ring"
+    lanes: list[str] = []
+    turns = itertools.cycle(("sync ring", "scalar ring"))
+    for instruction in trace.instructions:
+        engine, dge = instruction.options.get("engine"), instruction.options.get("dge")
+        if instruction.engine != "dma":
+            lane: str = instruction.engine
+        elif dge == "swdge" or machine.timing.pool_trigger_s:
+            lane = "software ring"
+        elif engine is None and dge == "unknown":
+            lane = next(turns)
+        else:
+            stores = any(o.region.buffer == "hbm" for o in instruction.writes)
+            lane = "scalar ring" if engine == "scalar" or (engine is None and stores) else "sync ring"
+        lanes.append(lane)
+    return lanes
 
 
 def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) -> float:
@@ -255,9 +274,9 @@ def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) 
     charged the hardware's time to start, but keep the queues full.
     """
     timing = machine.timing
-    if moved.software:
-        indirect = instruction.options.get("indirect")
-        return timing.software_dge_s + moved.descriptors * timing.software_descriptor_s if indirect else 0.0
+    if moved.software or timing.pool_trigger_s:
+        written_s = max(timing.software_dge_s, moved.descriptors * timing.software_descriptor_s)
+        return written_s if instruction.options.get("indirect") else timing.pool_trigger_s
     return 0.0 if instruction.options.get("dge") == "none" else timing.descriptor_generation_s
 
 
@@ -285,6 +304,24 @@ def _signature(instruction: Instruction) -> object:
         options.get("dge"),
         bool(options.get("reduce_res")),
     )
+
+
+def crowded(lives: Sequence[Allocation], written: Container[int], machine: Hardware) -> bool:
+    """Whether more tiles that transfers have ``written`` are live at once than transfers reach at full speed."""
+    limit = machine.timing.dma_written_bytes
+    events: defaultdict[int, int] = defaultdict(int)
+    for a in lives:
+        if limit and a.buffer == "sbuf" and a.storage in written:
+            events[a.first] += a.bytes_per_partition
+            events[a.last + 1] -= a.bytes_per_partition
+    return max(itertools.accumulate(events[at] for at in sorted(events)), default=0) >= limit if events else False
+
+
+def written_by_transfers(trace: Trace) -> frozenset[int]:
+    """Tiles of SBUF that a DMA writes once: to stay. Rings that are written again and again hold the full rate."""
+    moves = (x for x in trace.instructions if x.engine == "dma")
+    times = Counter(o.region for x in moves for o in x.writes if o.region.buffer == "sbuf")
+    return frozenset(r.storage for r, n in times.items() if n == 1)
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.cost import ENGINES
-from trnpy._nki.simulator.loops import written_out
+from trnpy._nki.simulator.cost import ENGINES, schedules
+from trnpy._nki.simulator.loops import Piece, turn_s
 from trnpy._nki.simulator.record import Instruction, Trace
-from trnpy._nki.simulator.schedule import schedule
+from trnpy._nki.simulator.schedule import Schedule
 
 FIRST_DMA_LANE = len(ENGINES)
 DMA_QUEUES = 16  # of a core; a transfer is drawn on the one that is free first
@@ -21,40 +21,46 @@ DMA_QUEUES = 16  # of a core; a transfer is drawn on the one that is free first
 def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
     """The trace-event object: one process per core, one thread per engine, times in microseconds.
 
-    Of device loops too long to write out only the first iterations are shown.
+    Of a device loop the first turn is shown; the others are the gap before what follows.
     """
-    trace, _ = written_out(trace)
-    plan = schedule(trace, machine or MACHINES[trace.target])
+    machine = machine or MACHINES[trace.target]
     events: list[dict[str, Any]] = [
         _name("process_name", trace.core, 0, f"{trace.kernel} on {trace.target}, core {trace.core}, modelled")
     ]
-    lanes: list[tuple[float, int]] = []  # when each DMA lane falls free
     used: set[int] = set()
-    order = sorted(range(len(trace.instructions)), key=lambda i: plan.start[i])
-    for index in order:
-        instruction = trace.instructions[index]
-        if instruction.engine == "dma":
-            thread = _lane(lanes, plan.start[index], plan.end[index])
-            title = f"DMA queue {thread - FIRST_DMA_LANE}"
-        else:
-            thread = ENGINES.index(instruction.engine)
-            title = instruction.engine
-        if thread not in used:
-            used.add(thread)
-            events.append(_name("thread_name", trace.core, thread, title))
-        events.append(
-            {
-                "name": instruction.opcode,
-                "cat": instruction.engine,
-                "ph": "X",
-                "pid": trace.core,
-                "tid": thread,
-                "ts": plan.start[index] * 1e6,
-                "dur": (plan.end[index] - plan.start[index]) * 1e6,
-                "args": _arguments(instruction, index),
-            }
-        )
+    begins = 0.0
+    for piece, plan in schedules(trace, machine):
+        for event in _events(piece, plan, begins):
+            if event["tid"] not in used:
+                used.add(event["tid"])
+                events.append(_name("thread_name", trace.core, event["tid"], _title(event["tid"])))
+            events.append(event)
+        turn = turn_s(piece.loop, trace, machine) if piece.loop else 0.0
+        begins += piece.executions * (plan.total_s + turn)
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"modelled": True, "target": trace.target}}
+
+
+def _events(piece: Piece, plan: Schedule, begins: float) -> Iterator[dict[str, Any]]:
+    """The instructions of one execution, by when they start."""
+    lanes: list[tuple[float, int]] = []  # when each DMA lane falls free
+    instructions = piece.trace.instructions
+    for index in sorted(range(len(instructions)), key=lambda i: plan.start[i]):
+        instruction = instructions[index]
+        moves = instruction.engine == "dma"
+        yield {
+            "name": instruction.opcode,
+            "cat": instruction.engine,
+            "ph": "X",
+            "pid": piece.trace.core,
+            "tid": _lane(lanes, plan.start[index], plan.end[index]) if moves else ENGINES.index(instruction.engine),
+            "ts": (begins + plan.start[index]) * 1e6,
+            "dur": (plan.end[index] - plan.start[index]) * 1e6,
+            "args": _arguments(instruction, piece.first + index),
+        }
+
+
+def _title(thread: int) -> str:
+    return f"DMA queue {thread - FIRST_DMA_LANE}" if thread >= FIRST_DMA_LANE else ENGINES[thread]
 
 
 def _lane(lanes: list[tuple[float, int]], start: float, end: float) -> int:

@@ -1,0 +1,335 @@
+"""Measurements on trn1 and trn2 that others published (docs/hardware.md#measurements), and the model's figure for each.
+
+The kernels in benchmarks/nki_kernels are our own, of the structure that was described. Times of whole kernels include
+a launch. Where shapes were not published only ratios within an entry count.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.simulator.cost import Cost, group_barrier_s, price
+from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.loader import load
+from trnpy._nki.simulator.record import Trace
+
+KERNELS = Path(__file__).parent / "nki_kernels"
+FEW, MANY = 16, 272  # repeats of an instruction; its time is the difference over 256
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel at one size."""
+
+    file: str
+    kernel: str
+    target: str
+    operands: tuple[tuple[tuple[int, ...], str], ...]
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A published figure, and the model's in its place on given machines."""
+
+    entry: int  # of docs/hardware.md#measurements
+    group: str
+    what: str
+    unit: str
+    measured: float
+    predict: Callable[[Machines], float] | None  # None: the kernel is not rebuilt here
+    exact: bool = True  # the case can be built exactly; otherwise ratios within it count
+    remark: str = ""
+
+
+Machines = Callable[[str], Hardware]  # the machine of a name, perhaps with other constants
+
+
+def published(name: str) -> Hardware:
+    return MACHINES[name]
+
+
+@functools.cache
+def traced(launch: Launch) -> Trace:
+    kernel = getattr(load(KERNELS / launch.file), launch.kernel)
+    operands = tuple(Specification(shape, dtype) for shape, dtype in launch.operands)
+    return run(kernel, operands, dict(launch.options), target=launch.target, mode="trace").trace
+
+
+def priced(launch: Launch, machines: Machines) -> Cost:
+    return price(traced(launch), machines(launch.target))
+
+
+def wall_s(launch: Launch, machines: Machines) -> float:
+    """With the launch, whose time is an empty kernel's."""
+    machine = machines(launch.target)
+    return priced(launch, machines).device_s - machine.timing.kernel_floor_s + machine.launch_s
+
+
+def rates(kernel: str, *operands: tuple[tuple[int, ...], str], **options: Any) -> Callable[[Machines], float]:
+    """Nanoseconds that one more instruction takes."""
+
+    def predict(machines: Machines) -> float:
+        few, many = (
+            priced(Launch("rates.py", kernel, "trn1", operands, (*options.items(), ("count", n))), machines).device_s
+            for n in (FEW, MANY)
+        )
+        return (many - few) / (MANY - FEW) * 1e9
+
+    return predict
+
+
+def per_step(kind: str) -> Callable[[Machines], float]:
+    tile = ((128, 128), "bfloat16"), ((128, 512), "bfloat16"), ((128, 1), "float32")
+    return rates("steps", *tile, kind=kind)
+
+
+def streams(kernel: str, *operands: tuple[tuple[int, ...], str], **options: Any) -> Launch:
+    return Launch("streams.py", kernel, "trn1", operands, tuple(options.items()))
+
+
+def ms(launch: Launch) -> Callable[[Machines], float]:
+    return lambda machines: wall_s(launch, machines) * 1e3
+
+
+def constant(find: Callable[[Hardware], float], target: str = "trn1") -> Callable[[Machines], float]:
+    return lambda machines: find(machines(target))
+
+
+def _engines() -> Iterator[Measurement]:
+    bf, full = "bfloat16", ((128, 128), (128, 512))
+
+    def product(what: str, entry: int, ns: float, x: tuple[int, int], y: tuple[int, int], dtype: str = bf,
+                moving: str = "", remark: str = "", **options: Any) -> Measurement:  # fmt: skip
+        predict = rates("products", (x, dtype), (y, moving or dtype), **options)
+        return Measurement(entry, "TensorE", what, "ns", ns, predict, remark=remark)
+
+    yield product("bf16, 512 columns", 1, 219, *full)
+    unknown = "no mechanism is known: 128 columns cost 48 ns and 512 cost 219"
+    yield product("bf16, 256 columns", 2, 175, *full, columns=256, remark=unknown)
+    yield product("bf16, 128 columns", 2, 48, *full, columns=128)
+    yield product("float32, 512 columns", 4, 1150, *full, dtype="float32")
+    below = "less than 128 columns take at the documented clock, 46 ns"
+    yield product("bf16, product with the identity", 5, 40, (128, 128), (128, 128), columns=128, remark=below)
+    yield Measurement(5, "TensorE", "float32 transpose", "ns", 208, rates("transposes", ((128, 512), "float32")))
+    narrow = "one factor stands for all narrow products, which took 1.4 to 1.9 times as long as wide ones"
+    yield product("bf16, 64 rows", 7, 271, (64, 128), (64, 512))
+    yield product("bf16, 1 row", 7, 373, (1, 128), (1, 512))
+    yield product("bf16, 8 stationary columns", 7, 421, *full, depth=8)
+    yield product("bf16, 8 stationary, 128 moving", 7, 68, *full, depth=8, columns=128, remark=narrow)
+    yield product("bf16 and fp8, 512 columns", 10, 263, *full, moving="float8_e4m3")
+
+    def vector(what: str, entry: int, ns: float, kind: str, columns: int = 512, group: str = "VectorE") -> Measurement:
+        wide = ((128, 2048), "float32")
+        return Measurement(entry, group, what, "ns", ns, rates("vectors", wide, wide, kind=kind, columns=columns))
+
+    yield vector("maximum of 512 sums in PSUM", 8, 494, "max of sums")
+    yield vector("maximum of 2048", 8, 1908, "max", 2048)
+    yield vector("copy of 512 sums to bf16", 10, 447, "copy of sums")
+    yield vector("product of two tiles, 512", 11, 1039, "add")
+    yield vector("product with 512 sums", 11, 494, "add to sums")
+    yield vector("exp of 512 sums, and their sum", 13, 466, "exp of sums", group="ScalarE")
+    yield vector("copy of 512 sums", 14, 383, "activation of sums", group="ScalarE")
+    yield vector("copy of 128", 14, 106, "activation", 128, group="ScalarE")
+    block = ((128, 4096), "float32")
+    for parts, us in ((64, 5.84), (8, 3.74)):
+        launch = Launch("rates.py", "blocks", "trn1", (block, block), (("parts", parts),))
+        what = f"128 x 4096 in {parts} operations"
+        yield Measurement(23, "VectorE", what, "us", us, _busy_us(launch, "vector"))
+    yield Measurement(59, "steps", "product of 512 columns", "ns", 225, per_step("products"))
+    dead = "relu of what nobody reads: the compiler may have left it out"
+    yield Measurement(59, "steps", "and relu in place", "ns", 250, per_step("relu"), remark=dead)
+    yield Measurement(59, "steps", "and a weighted sum", "ns", 1004, per_step("one sum"))
+    yield Measurement(59, "steps", "and two sums in turn", "ns", 687, per_step("two sums"))
+    for width, found in ((512, 0.35), (16384, 3.10)):
+        launch = Launch("rates.py", "selections", "trn1", (((128, width), "float32"),))
+        yield Measurement(58, "steps", f"eight largest of {width}, 64 rounds", "ms", found, ms(launch))
+
+
+def _busy_us(launch: Launch, engine: str) -> Callable[[Machines], float]:
+    return lambda machines: priced(launch, machines).busy_s[engine] * 1e6
+
+
+def _transfers() -> Iterator[Measurement]:
+    matrices = (9, 128, 196608)
+
+    def rate(launch: Launch) -> Callable[[Machines], float]:
+        return lambda machines: 9 * 128 * 196608 / (priced(launch, machines).device_s * 1e9)
+
+    for columns, buffers in ((8192, 4), (32768, 4), (65536, 2)):
+        launch = streams("stream", (matrices, "uint8"), columns=columns, buffers=buffers)
+        yield Measurement(17, "DMA", f"stream, {columns // 1024} KB a partition", "GB/s", 262.5, rate(launch))
+    launch = streams("stream", ((9, 128, 2 * 196608), "uint8"), columns=8192, run=512)
+    yield Measurement(19, "DMA", "stream, runs of 512 B", "GB/s", 160, _half(launch))
+    rows = (((1024, 1024), "bfloat16"), ((128, 1), "int32"))
+    yield Measurement(16, "DMA", "gather of 128 rows of 2 KB", "ns", 1419, _more("gathers", rows))
+    blocks = ((64, 128, 6528), "uint8"), ((1, 256), "int32")
+    yield Measurement(
+        20, "DMA", "256 blocks of 128 x 6528 B by address", "ms", 0.98, ms(streams("dynamic", *blocks, times=256))
+    )
+    column = ((128, 1), "float32"), ((128, 1), "int32")
+    for times, found in ((512, 1.0), (256, 0.55)):
+        launch = streams("scatters", *column, times=times)
+        yield Measurement(22, "DMA", f"{times} scatters of 128 x 4 B", "ms", found, ms(launch))
+    pitch = 2**17
+    even, padded = (streams("stream", ((1, 128, pitch + more), "uint8"), columns=2048, buffers=4) for more in (0, 2048))
+    yield Measurement(
+        26, "DMA", "rows a power of two apart over padded ones", "ratio", 1708 / 743,
+        lambda m: priced(even, m).device_s / priced(padded, m).device_s, False, "measured with longer bodies as well",
+    )  # fmt: skip
+    for kept, found in ((64, 2798), (88, 2823), (96, 11201)):
+        what = f"residents of {kept} KB over those of 32"
+        yield Measurement(28, "SBUF", what, "ratio", found / 2752, _ratio(kept // 2, 16), False)
+    yield Measurement(
+        31, "SBUF", "residents of 128 KB, staged, over 32", "ratio", 3839 / 2752, _ratio(64, 16, True), False
+    )
+
+
+def _half(launch: Launch) -> Callable[[Machines], float]:
+    return lambda machines: 9 * 128 * 196608 / (priced(launch, machines).device_s * 1e9)
+
+
+def _more(kernel: str, operands: tuple[tuple[tuple[int, ...], str], ...]) -> Callable[[Machines], float]:
+    def predict(machines: Machines) -> float:
+        few, many = (priced(streams(kernel, *operands, times=n), machines).device_s for n in (FEW, MANY))
+        return (many - few) / (MANY - FEW) * 1e9
+
+    return predict
+
+
+def _ratio(kept: int, less: int, staged: bool = False) -> Callable[[Machines], float]:
+    """Of a stream against ``kept`` residents of 2 KB, over one against ``less``."""
+
+    def predict(machines: Machines) -> float:
+        def seconds(count: int, staged: bool = False) -> float:
+            operands = ((1024, 128, 512), "float32"), ((count, 128, 512), "float32")
+            return priced(streams("residents", *operands, staged=staged), machines).device_s
+
+        return seconds(kept, staged) / seconds(less)
+
+    return predict
+
+
+def _loops() -> Iterator[Measurement]:
+    small = ((128, 128), "float32"), ((1, 1), "int32")
+    for looped, found in ((True, 0.257), (False, 0.161)):
+        launch = streams("turns", *small, looped=looped)
+        what = f"64 vector operations, {'in a loop' if looped else 'written out'}"
+        yield Measurement(29, "loops", what, "ms", found, ms(launch))
+    factor = ((128, 128), "float32")
+
+    def per_tile(body_tiles: int) -> Callable[[Machines], float]:
+        def predict(machines: Machines) -> float:
+            many, few = (
+                priced(
+                    streams("factored", ((128, 512 * n), "float32"), factor, tiles=n, body_tiles=body_tiles), machines
+                )
+                for n in (1024, 128)
+            )
+            return (many.device_s - few.device_s) / 896 * 1e6
+
+        return predict
+
+    for body_tiles, found in ((0, 3.18), (1, 11.94), (32, 3.32)):
+        what = (
+            "written out"
+            if not body_tiles
+            else f"{body_tiles} in a body"
+            if body_tiles == 1
+            else "two chunks in a body"
+        )
+        yield Measurement(25, "loops", f"float32 tile and product, {what}", "us", found, per_tile(body_tiles), False)
+
+
+def _kernels() -> Iterator[Measurement]:
+    for pairs, found in ((8, 0.207), (32, 0.298), (128, 0.672), (512, 2.204)):
+        operands = ((64, 128, 6528 // 2), "bfloat16"), ((1, pairs), "int32")
+        launch = streams("dynamic", *operands, times=pairs, products=True)
+        yield Measurement(
+            32, "kernels", f"{pairs} pairs: a block by address, small products", "ms", found, ms(launch), False
+        )
+    weights = ((8, 4096, 4096), "bfloat16")
+    for vectors in (1, 16):
+        launch = streams("chain", ((128, 32, vectors), "bfloat16"), weights)
+        what = f"8 products with {vectors} vectors, one kernel"
+        yield Measurement(55, "kernels", what, "ms", 1.02, _chain(launch))
+    one = streams("chain", ((128, 32, 1), "bfloat16"), ((1, 4096, 4096), "bfloat16"))
+    each = "a kernel of a graph is charged as a launch"
+    yield Measurement(56, "kernels", "the same as 8 kernels", "ms", 2.70, lambda m: 8 * ms(one)(m), remark=each)
+
+
+def _chain(launch: Launch) -> Callable[[Machines], float]:
+    """Launches are queued: one ends while the next begins."""
+    return lambda machines: priced(launch, machines).device_s * 1e3
+
+
+def _calls() -> Iterator[Measurement]:
+    yield Measurement(47, "calls", "empty graph", "us", 141, constant(lambda m: m.launch_s * 1e6))
+    size = 18.45e6
+    yield Measurement(
+        47, "calls", "18.45 MB to the device", "ms", 2.53, constant(lambda m: size / m.link_bytes_per_s * 1e3)
+    )
+    yield Measurement(47, "calls", "and back", "ms", 3.01, constant(lambda m: size / m.unlink_bytes_per_s * 1e3))
+
+
+def _later() -> Iterator[Measurement]:
+    """trn2, of which no constant is fitted, and programs on several cores."""
+    wide = ((128, 512), "float32"), ((1, 1), "int32")
+
+    def operation(machines: Machines) -> float:
+        options = (("looped", False), ("times", MANY)), (("looped", False), ("times", FEW))
+        many, few = (priced(Launch("streams.py", "turns", "trn2", wide, o), machines).device_s for o in options)
+        return (many - few) / (MANY - FEW) * 1e9
+
+    yield Measurement(52, "trn2", "dependent vector operation, 512", "ns", 685, operation)
+    yield Measurement(
+        53, "trn2", "activation table", "ns", 1283, constant(lambda m: m.timing.table_load_s * 1e9, "trn2")
+    )
+    tiled = (("block_m", 8), ("block_n", 2), ("row_loads", True))
+    half = Launch("products.py", "blocked", "trn2", (((4096, 2048), "bfloat16"), ((4096, 4096), "bfloat16")), tiled)
+    other = "another program: the graph compiler's own product, against AWS's tiling on each of two cores"
+    yield Measurement(
+        49,
+        "trn2",
+        "bf16 4096^3 on two cores",
+        "TFLOP/s",
+        106.7,
+        lambda m: 2 * 4096**3 / wall_s(half, m) / 1e12,
+        remark=other,
+    )
+    barrier = constant(lambda m: group_barrier_s(32, m) * 1e3)
+    yield Measurement(62, "ranks", "barrier of 32 ranks", "ms", 6.14 - 1.16, barrier)
+    operands = ((128, 128), "bfloat16"), ((128, 512), "bfloat16")
+    stream = rates("products", *operands)
+    yield Measurement(62, "TensorE", "8192 products of 512 columns", "ms", 1.89, lambda m: 8192e-6 * stream(m))
+
+
+NOT_REBUILT = (
+    (34, "delta rule, 8 heads, 8192 over 512 rows", "ratio", 8.372 / 0.698),
+    (35, "the same, 2 heads", "ratio", 2.175 / 0.311),
+    (37, "decoding step, 64 over 4 rows", "ratio", 0.96 / 0.21),
+    (38, "sparse attention, late over early chunk", "ratio", 4.02 / 1.19),
+    (40, "top-k by radix rounds, 256 over 8 rows", "ratio", 0.68 / 0.225),
+    (41, "Navier-Stokes step, 64^3", "ms", 5.2),
+    (43, "the same, 128^3", "ms", 20.4),
+    (44, "prefill of experts, 1024 rows", "ms", 4.986),
+    (46, "pass of an expert", "us", 250.0),
+    (50, "short convolution, trn2", "ms", 0.22),
+    (61, "fused sparse attention, 8448 keys", "ms", 4.89),
+)
+
+
+def _missing() -> Iterator[Measurement]:
+    why = "not rebuilt: the kernel's steps are known from its source only, of which no code is kept here"
+    for entry, what, unit, found in NOT_REBUILT:
+        yield Measurement(entry, "kernels", what, unit, found, None, unit != "ratio", why)
+
+
+MEASUREMENTS: tuple[Measurement, ...] = (
+    *_engines(), *_transfers(), *_loops(), *_kernels(), *_calls(), *_later(), *_missing()
+)  # fmt: skip
