@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         over += sum(e > limit for e in extra.values())
         cells = "".join(f"{extra[name]:+10.2f}" if name in extra else f"{'':10}" for name in ORIGINALS)
         print(f"{setting:26}{cells}{limit:10.1f}")
-    looks = {n: functools.partial(getattr(trnpy.linalg, n).__trnpy_op__.routed, (A, A), {}) for n in LOOKED_AT}
+    looks = {n: functools.partial(getattr(trnpy.linalg, n).__trnpy_op__.look, (A, A), {}) for n in LOOKED_AT}
     for name, seconds in measure(looks).items():
         over += seconds * 1e6 > LOOK
         print(f"a look at {name:16}{seconds * 1e6:10.2f}{'':{10 * (len(ORIGINALS) - 1)}}{LOOK:10.1f}")

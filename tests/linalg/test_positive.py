@@ -8,10 +8,11 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.matrices import positive
+from trnpy._call import quick as _quick
 from trnpy._call.dispatch import FallbackError
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, Process
-from trnpy.linalg import _function_rows, _positive
+from trnpy.linalg import _positive
 from trnpy.linalg._matrices import MIRROR
 
 N = 2 * MIRROR + 7
@@ -161,8 +162,8 @@ CALLS = {"sqrtm": (), "logm": (), "fractional_matrix_power": (0.3,)}
 @pytest.fixture
 def decided(monkeypatch):
     """The problems decided about, in a process at rest that asked for nothing."""
-    found, decide = [], _function_rows.decide
-    monkeypatch.setattr(_function_rows, "decide", lambda *call: found.append(call[1]) or decide(*call))
+    found, decide = [], _quick.decide
+    monkeypatch.setattr(_quick, "decide", lambda *call: found.append(call[1]) or decide(*call))
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Process, "policy", dataclasses.replace(REST))  # another object: nothing is known of it
     return found
@@ -220,8 +221,7 @@ def test_other_rates_and_other_policies_are_asked_anew(decided, monkeypatch):
     assert len(decided) == 1
     swift = HostRates(dict(DEFAULT_CURVES, logm=((1, 1e18), (16, 1e18))), DEFAULT_COPY, True, "a swift logarithm")
     with monkeypatch.context() as m:
-        m.setattr(_function_rows, "current_rates", lambda: swift)
-        m.setattr("trnpy._call.dispatch.current_rates", lambda: swift)
+        m.setattr(_quick, "current_rates", lambda: swift)
         np.testing.assert_array_equal(trnpy.linalg.logm(a), scipy.linalg.logm(a))
     monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
     for _ in range(2):

@@ -501,7 +501,8 @@ def test_a_host_on_which_the_route_loses_does_not_take_it(monkeypatch):
             for k, c in current_rates().curves.items()}  # fmt: skip
     slow["eigh"] = current_rates().curves["eigh"]
     rates = HostRates(slow, 1e10, True, "a test")
-    monkeypatch.setattr("trnpy._call.dispatch.current_rates", lambda: rates)
+    for module in ("quick", "dispatch"):
+        monkeypatch.setattr(f"trnpy._call.{module}.current_rates", lambda: rates)
     with trnpy.trace() as log:
         trnpy.linalg.eigh(hermitian("random", 130, "f8"))
         for name in ("qr", "eigh", "svd", "logm"):

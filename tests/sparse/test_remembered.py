@@ -6,12 +6,12 @@ import scipy.sparse
 
 import trnpy
 import trnpy.sparse
+from trnpy._call import quick as _quick
 from trnpy._call.dispatch import FallbackError, Reason
 from trnpy._engine.engines import HOST, engine
 from trnpy._host import spmm
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, Process
-from trnpy.sparse import _ops
 
 REST = Policy(device="none")
 
@@ -24,14 +24,19 @@ def blocked(rng, block, dtype="f8", side=768):
     return trnpy.sparse.bsr_array((data, pattern.indices, pattern.indptr), shape=(side, side))
 
 
+def routes():
+    """Whether calls of each kind that is remembered take the route."""
+    return [bool(decision.route) for _, decision in _quick.Memory.known.verdicts.values()]
+
+
 def scipys(a, x):
     return scipy.sparse.bsr_array((a.data, a.indices, a.indptr), shape=a.shape) @ x
 
 
 @pytest.fixture
 def counts(monkeypatch):
-    """Calls of what decides anew and of the route, in a process at rest that asked for nothing yet."""
-    found = {"prepare_matmul": 0, "bsr_dense": 0, "_bsr_or_scipys": 0}
+    """Decisions and runs of the route, in a process at rest that asked for nothing yet."""
+    found = {"decide": 0, "bsr_dense": 0}
 
     def counted(module, name):
         function = getattr(module, name)
@@ -42,11 +47,11 @@ def counts(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    for module, name in ((_ops, "prepare_matmul"), (spmm, "bsr_dense"), (_ops, "_bsr_or_scipys")):
+    for module, name in ((_quick, "decide"), (spmm, "bsr_dense")):
         counted(module, name)
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Process, "policy", REST)
-    monkeypatch.setattr(_ops._Known, "paying", {})
+    monkeypatch.setattr(_quick.Memory, "known", _quick.Known(Policy(), None, {}))
     return found
 
 
@@ -56,7 +61,7 @@ def remembered(counts):
     rng = np.random.default_rng(0)
     a, x = blocked(rng, 64), rng.standard_normal((768, 64))
     a @ x, a @ x
-    assert list(_ops._Known.paying.values()) == [True]
+    assert routes() == [True]
     counts.update(dict.fromkeys(counts, 0))
     return a, x
 
@@ -65,13 +70,13 @@ def test_the_third_product_of_a_kind_decides_nothing_and_has_the_bits_of_the_fir
     rng = np.random.default_rng(1)
     a, x = blocked(rng, 64), rng.standard_normal((768, 64))
     products = [a @ x for _ in range(4)]
-    assert counts == {"prepare_matmul": 1, "bsr_dense": 4, "_bsr_or_scipys": 3}
+    assert counts == {"decide": 1, "bsr_dense": 4}
     for product in products[1:]:
         np.testing.assert_array_equal(product, products[0])
     other = blocked(rng, 64)
     other.data, other.indices, other.indptr = rng.standard_normal(a.data.shape), a.indices, a.indptr
     np.testing.assert_allclose(other @ x, scipys(other, x), atol=1e-11)
-    assert counts["prepare_matmul"] == 1 and counts["bsr_dense"] == 5
+    assert counts["decide"] == 1 and counts["bsr_dense"] == 5
 
 
 def test_arrays_changed_in_place_are_in_the_next_product(remembered, counts):
@@ -83,7 +88,7 @@ def test_arrays_changed_in_place_are_in_the_next_product(remembered, counts):
     a.indptr[-1] = a.indptr[-2]
     assert not (a @ x)[-64:].any()
     np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
-    assert counts["bsr_dense"] == 3 and counts["prepare_matmul"] == 1  # of fewer blocks
+    assert counts["bsr_dense"] == 3 and counts["decide"] == 1  # of fewer blocks
 
 
 def test_blocks_of_another_size_in_the_same_object_are_another_kind(remembered, counts):
@@ -96,13 +101,13 @@ def test_blocks_of_another_size_in_the_same_object_are_another_kind(remembered, 
         a.indices = np.arange(count) % every
         np.testing.assert_allclose(a @ x, scipys(a, x), atol=1e-11)
     assert counts["bsr_dense"] == 1  # blocks of 2 are SciPy's
-    assert sorted(_ops._Known.paying.values()) == [False, True, True]
+    assert routes() == [True, True]
 
 
 def test_few_columns_are_another_kind(remembered, counts):
     a, x = remembered
     np.testing.assert_array_equal(a @ x[:, :4], scipys(a, x[:, :4]))
-    assert counts["_bsr_or_scipys"] == 1 and counts["bsr_dense"] == 0
+    assert counts == {"decide": 0, "bsr_dense": 0}  # a look is enough
 
 
 @pytest.mark.parametrize(
@@ -121,9 +126,9 @@ def test_dtypes_are_told_apart(remembered, counts, dtype, other):
 def test_rates_that_were_measured_anew_decide_anew(remembered, counts, monkeypatch):
     a, x = remembered
     swift = HostRates(dict(DEFAULT_CURVES, bsr=((1, 1e15), (16, 1e15))), DEFAULT_COPY, True, "a swift loop")
-    monkeypatch.setattr(_ops, "current_rates", lambda: swift)
+    monkeypatch.setattr(_quick, "current_rates", lambda: swift)
     np.testing.assert_array_equal(a @ x, scipys(a, x))
-    assert counts["bsr_dense"] == 0 and counts["prepare_matmul"] == 1
+    assert counts["bsr_dense"] == 0 and counts["decide"] == 1
 
 
 def test_a_policy_of_the_process_that_requires_a_device_is_heard(remembered, monkeypatch):
@@ -141,18 +146,18 @@ def test_a_policy_of_a_block_a_trace_and_an_engine_that_appears_are_heard(rememb
     a, x = remembered
     with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
         a @ x
-    assert [d.on_device for d in log] == [True] and counts["_bsr_or_scipys"] == counts["bsr_dense"] == 0
+    assert [d.on_device for d in log] == [True] and counts == {"decide": 0, "bsr_dense": 0}
     with trnpy.trace() as log:
         a @ x
     assert [(d.reason, d.route) for d in log] == [(Reason.ROUTE, "products of blocks")]
-    assert counts["_bsr_or_scipys"] == 0
+    assert counts == {"decide": 0, "bsr_dense": 1}
 
 
 def test_a_report_that_is_asked_for_later_has_the_product(remembered, counts):
     a, x = remembered
     with trnpy.profile() as run:
         a @ x
-    assert len(run.calls) == 1 and counts["_bsr_or_scipys"] == 0
+    assert [c.decision.route for c in run.calls] == ["products of blocks"] and counts["decide"] == 0
 
 
 @pytest.mark.parametrize("bad", (np.inf, np.nan, 1e200))
@@ -168,7 +173,7 @@ def test_what_is_not_finite_is_scipys_and_without_a_warning(remembered, counts, 
 
 def test_kinds_that_are_remembered_are_bounded(remembered, monkeypatch):
     a, x = remembered
-    monkeypatch.setattr(_ops, "KINDS", 3)
+    monkeypatch.setattr(_quick, "KINDS", 3)
     for m in range(16, 24):
         np.testing.assert_allclose(a @ x[:, :m], scipys(a, x[:, :m]), atol=1e-11)
-        assert len(_ops._Known.paying) <= 3
+        assert len(_quick.Memory.known.verdicts) <= 3

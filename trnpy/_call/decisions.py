@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
@@ -17,6 +18,7 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
+OPERANDS = 32  # entries of a list among the arguments of a call that is remembered
 UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
 
 
@@ -121,6 +123,8 @@ class Route:
     name: str
     seconds: Callable[[HostRates], float]  # predicted
     run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
+    # The same for the arguments of any other call of this kind; None where each call is prepared anew.
+    again: Callable[..., Any] | None = None
     import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
 
 
@@ -140,6 +144,36 @@ class Problem:
     method: str = ""
 
 
+def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
+
+    Options that are arrays may be written to: whether they can be is asked of each.
+    """
+    try:
+        kinds = [(a.shape, a.dtype) if type(a) is ndarray else a if type(a) is str else _kind(a) for a in args]
+        for name, value in kwargs.items():
+            if type(value) is ndarray:
+                return None
+            kinds += name, _kind(value)
+    except _Unknown:
+        return None
+    return tuple(kinds)
+
+
+class _Unknown(Exception):
+    """An argument of which decisions may depend in any way."""
+
+
+def _kind(a: Any) -> Any:
+    if type(a) is ndarray:
+        return a.shape, a.dtype
+    if type(a) in (list, tuple) and len(a) <= OPERANDS:
+        return type(a), *[_kind(x) for x in a]
+    if isinstance(a, (str, int, float, complex, np.generic, np.dtype, type, type(None), type(...))):
+        return type(a), a  # 1 and True are equal
+    raise _Unknown
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One accelerated function: everything trnpy knows about it."""
@@ -151,15 +185,15 @@ class Op:
     error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
     small: int  # operands of at most this many elements in all never pay for a launch
     deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
-    # A look at a call's arguments, cheap beside the call: may there be another host route?
-    routed: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
-    # The result of a call that passed that look, where there is no device and nothing is recorded, without deciding
-    # anew what was decided of its like; None where it is not such a call.
-    known: Callable[[tuple[Any, ...], dict[str, Any], Policy], Any] | None = None
+    # A look at a call's arguments, cheap beside the call. False: the reference. True: there may be another host route.
+    # A function: what the reference does with such arguments, called at once.
+    look: Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]] | None = None
+    # What a decision depends on besides whether the look gave True; None where each call is decided for itself.
+    kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = kind_of
     # How the installed reference returns the result of a call, where versions differ; raises Unsupported where it
     # does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
-    unseen: int = UNSEEN  # elements of at most four arguments, of which ``routed`` is never true
+    unseen: int = UNSEEN  # elements of at most four arguments, of which ``look`` is never true
 
 
 @dataclass(frozen=True, slots=True)

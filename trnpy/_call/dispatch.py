@@ -23,13 +23,14 @@ import numpy as np
 
 from trnpy._base.conventions import counted, poured, uncounted
 from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
+from trnpy._call.quick import Memory, Verdict, prepared, quick, rest, unattended
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import Attention, Policy, _own, current_policy, settled_policy
+from trnpy._settings.policy import Attention, Policy, _own, current_policy
 from trnpy._settings.policy import Process as _Process
 
 __all__ = [
@@ -160,32 +161,19 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     op = getattr(function, "__trnpy_op__", None)
     if not isinstance(op, Op):
         raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
-    return _plan(op, args, kwargs, current_policy())[2]
-
-
-def _elements(args: tuple[Any, ...]) -> float:
-    """Elements of the array arguments; infinite when there is anything to look at more closely."""
-    n = 0.0
-    for a in args:
-        if type(a) is np.ndarray:
-            n += a.size
-        elif a is not None and not isinstance(a, (str, int, float)):
-            return math.inf
-    return n
+    may_route = op.look is not None and op.look(args, kwargs) is True
+    return _plan(op, may_route, args, kwargs, current_policy())[2]
 
 
 def _plan(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
 ) -> tuple[Problem | None, Any, Decision, Engine | None]:
     """The problem, the form of its result, the decision, the engine."""
     engine = current_engine(policy)
-    try:
-        problem = op.prepare(*args, **kwargs)
-        form = None if op.form is None else op.form(op.reference, args, kwargs)
-    except Unsupported as why:
-        return None, None, Decision(op.name, False, why.reason, str(why)), engine
-    except (TypeError, ValueError) as why:  # of the arguments: the reference has the right message
-        return None, None, Decision(op.name, False, Reason.PARAM, str(why)), engine
+    ready = prepared(op, may_route, args, kwargs)
+    if isinstance(ready, Decision):
+        return None, None, ready, engine
+    problem, form = ready
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
@@ -203,18 +191,6 @@ def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[
     return op.name, problem.arrays, problem.dtype, policy.precision
 
 
-class _Rest:
-    """Policies under which there was no engine at hand."""
-
-    policy: Policy | None = None  # of the process, which nobody asked for more
-    last: Policy | None = None  # whoever set it
-
-
-def unattended() -> bool:
-    """Whether there is no engine, nothing is recorded and nobody asked for either: the reference is all there is."""
-    return not Attention.asked and _Process.policy is _Rest.policy is not None
-
-
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     call = routed(op)
@@ -228,44 +204,33 @@ def accelerated(op: Op) -> Callable[..., Any]:
 
 def routed(op: Op) -> Callable[..., Any]:
     """The function that routes calls of ``op``, whatever the reference is."""
-    reference = op.reference
-    may_route, known = op.routed, op.known
-    small = small_decision(op.name, op.small)
-    attention, process, rest, report = Attention, _Process, _Rest, _ledger.Process
+    reference, look = op.reference, op.look
+    attention, process, memory, report = Attention, _Process, Memory, _ledger.Process
     own, chosen, log_of = _own.get, _override.get, _trace.get
 
     @uncounted
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
-        plain = may_route is None or not may_route(args, kwargs)
-        if plain and not attention.asked and process.policy is rest.policy is not None:  # unattended, sooner
-            return reference(*args, **kwargs)
-        policy = own() or current_policy()
-        # The same without another call of Python's: each takes a microsecond after LAPACK, which empties the caches.
-        if plain and policy is rest.last and chosen() is None and report.ledger is None and log_of() is None:
-            return reference(*args, **kwargs)
-        if known is not None and unattended() and (result := known(args, kwargs, policy)) is not None:
-            return result
-        ledger, log = report.ledger, log_of()
-        if ledger is None and log is None:
+        found = look is not None and look(args, kwargs)
+        if found is not True and not attention.asked and process.policy is memory.known.policy:  # unattended, sooner
+            return (found or reference)(*args, **kwargs)
+        policy, ledger, log = own() or current_policy(), report.ledger, log_of()
+        recorded = ledger is not None or log is not None
+        if found is not True and not recorded:
+            # at_rest without calling it: each call of Python's takes a microsecond after LAPACK, which empties caches.
+            if policy is memory.known.policy and chosen() is None:
+                return (found or reference)(*args, **kwargs)
             if at_rest(policy):
-                rest.last = policy
-                if not attention.asked:
-                    rest.policy = settled_policy()
-                if plain:
-                    return reference(*args, **kwargs)
-            elif plain and not policy.force and _elements(args) <= op.small:
-                return reference(*args, **kwargs)
-            return dispatch(op, args, kwargs, policy)[0]
-        brief = plain and not policy.force and _elements(args) <= op.small
-        if not brief:
+                rest(policy)
+                return (found or reference)(*args, **kwargs)
+        verdict = quick(op, found, args, kwargs, policy)
+        if not recorded:
+            return dispatch(op, verdict, found is True, args, kwargs, policy)[0]
+        if verdict is None:
             _ready(op.name in SEARCHED)
         started = time.perf_counter()
         try:
-            if brief:
-                result, decision = reference(*args, **kwargs), small
-            else:
-                result, decision = dispatch(op, args, kwargs, policy)
+            result, decision = dispatch(op, verdict, found is True, args, kwargs, policy)
         except FallbackError as refused:
             _record(refused.decision, started, ledger, log)
             raise
@@ -285,12 +250,6 @@ def _ready(searches: bool) -> None:
     current_rates()
     if searches:
         importlib.import_module("opt_einsum")
-
-
-@functools.cache
-def small_decision(name: str, elements: int) -> Decision:
-    """That of calls of ``name`` with operands of at most so many elements in all."""
-    return Decision(name, False, Reason.SMALL, f"at most {elements} elements")
 
 
 def _record(decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None) -> None:
@@ -321,9 +280,26 @@ class _Unbound:
 
 
 @uncounted
-def dispatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> tuple[Any, Decision]:
-    """The result of a call, and the decision that was carried out."""
-    problem, form, decision, engine = _plan(op, args, kwargs, policy)
+def dispatch(
+    op: Op, verdict: Verdict | None, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+) -> tuple[Any, Decision]:
+    """The result of a call, and the decision that was carried out: the ``verdict`` on calls of its kind, or its own."""
+    if verdict is None:
+        return _decided(op, may_route, args, kwargs, policy)
+    run, decision = verdict
+    try:
+        return run(*args, **kwargs), decision
+    except Unsupported as why:
+        decision = replace(decision, reason=why.reason, detail=str(why), route="")
+    return op.reference(*args, **kwargs), decision
+
+
+@uncounted
+def _decided(
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+) -> tuple[Any, Decision]:
+    """``dispatch`` of a call that is decided by its arguments."""
+    problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False

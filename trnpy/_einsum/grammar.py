@@ -57,47 +57,6 @@ def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ..
     return tuple(inputs.split(",")), output
 
 
-Axes = tuple[tuple[int, int], ...]  # (argument, axis) where the size of each of some labels is found
-
-
-@functools.lru_cache(maxsize=4096)
-def _label_axes(subscripts: str) -> tuple[Axes, ...]:
-    """Where the sizes of labels are found: of all but three groups, then of left, inner and right of a product of two.
-
-    Of more than two operands all are in the first.  Empty where there is nothing to gain: one operand, or two of
-    which none is summed, or one has no label of its own in a stack.
-    """
-    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
-    operands = inputs.split(",")
-    if "." in inputs or not arrow or len(operands) < 2:
-        return ()
-    where = {c: (i + 1, axis) for i, labels in enumerate(operands) for axis, c in enumerate(labels)}
-    if len(operands) > 2:
-        return (tuple(where.values()),)
-    a, b = map(set, operands)
-    inner = (a & b) - set(output)
-    rest = a & b & set(output)
-    if not inner or (rest and not (a - b and b - a)):
-        return ()
-    groups = rest, *[group for group in (a - b, inner, b - a) if group]
-    return tuple(tuple(where[c] for c in group) for group in groups)
-
-
-def loops(args: tuple[Any, ...]) -> float:
-    """Multiply-adds that NumPy's loop takes for an einsum of floating-point arrays; 0 where BLAS cannot help."""
-    if len(args) < 3 or type(args[0]) is not str or not (groups := _label_axes(args[0])):
-        return 0.0
-    for a in args[1:]:
-        if type(a) is not np.ndarray or a.dtype.kind not in "fc":
-            return 0.0
-    try:
-        extents = [math.prod([args[i].shape[axis] for i, axis in group]) for group in groups]
-    except IndexError:  # subscripts that do not fit the operands
-        return 0.0
-    thin = len(extents) > 1 and min(extents[1:]) < THIN
-    return 0.0 if thin else float(math.prod(extents))
-
-
 def _letter(index: Any) -> str:
     position = operator.index(index)
     if not 0 <= position < len(LETTERS):

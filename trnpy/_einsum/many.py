@@ -333,7 +333,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
-OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, _run, _error, SMALL)
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, _run, _error, SMALL, kind=None)
 (multi_einsum,) = settled([accelerated(OP)], "trnpy").values()
 
 __all__ = ["OP", "multi_einsum"]

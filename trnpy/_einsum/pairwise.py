@@ -1,25 +1,21 @@
-"""numpy.einsum on the host by products of matrices: the route where NumPy loops, and the shortest way to either."""
+"""numpy.einsum on the host by products of matrices: the route where NumPy loops."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Problem, Reason, Route, Unsupported, _trace, decide
-from trnpy._einsum import grammar
-from trnpy._einsum.grammar import THIN, WITHOUT_BLAS
-from trnpy._einsum.plan import GREEDY, Plan, contract, costed
+from trnpy._call.dispatch import Reason, Route, Unsupported
+from trnpy._einsum.grammar import THIN
+from trnpy._einsum.plan import Plan, contract
 from trnpy._einsum.product import c_einsum, on_host
-from trnpy._engine.engines import HOST, at_rest
-from trnpy._report import ledger
-from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy._settings.policy import Attention, Policy, current_policy, settled_policy
-from trnpy._settings.policy import Process as policy_process
+from trnpy._engine.engines import HOST
+from trnpy._settings.host_rates import HostRates
 
 NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route takes
@@ -30,8 +26,6 @@ LONG_FLOPS = 4e5  # 100 us of NumPy's loop: from there a look of 2 us is taken b
 SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
 REPAIRED = 0.1  # of the results that may be computed twice: a route is chosen where it saves a sixth
 CAST = 2**17  # elements of two vectors from which BLAS is faster than NumPy's loop although it needs a copy of one
-ANSWERS = 4096  # kinds of calls that are remembered, of which a program has few
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def route(
@@ -42,7 +36,7 @@ def route(
     None where the loop is the only product, or a thin one, or the sum of few elements that BLAS would need a copy of,
     and where a result on the way takes more memory than a caller of a loop has a reason to expect.
     """
-    if all(step.loops for step in p.steps):
+    if all(step.loops for step in p.steps) or p.loop_flops <= 2 * LOOP_SMALL:
         return None
     if len(p.steps) == 1:
         (step,) = p.steps
@@ -52,9 +46,12 @@ def route(
     largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
     if largest > max(SPARE, sum(a.nbytes for a in arrays)):
         return None
-    return Route(
-        NAME, functools.partial(_seconds, p, dtype), functools.partial(_products, p, dtype, scalar, arrays, order)
-    )
+    products = functools.partial(_products, p, dtype, scalar, order)
+
+    def again(*operands: Any, **options: Any) -> Any:
+        return products([a for a in operands if type(a) is np.ndarray])
+
+    return Route(NAME, functools.partial(_seconds, p, dtype), functools.partial(products, arrays), again=again)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -62,7 +59,7 @@ def _seconds(p: Plan, dtype: np.dtype, rates: HostRates) -> float:
     return p.host_s(rates, dtype) + ROUTE_S
 
 
-def _products(p: Plan, dtype: np.dtype, scalar: bool, arrays: Sequence[np.ndarray], order: str = "K") -> Any:
+def _products(p: Plan, dtype: np.dtype, scalar: bool, order: str, arrays: Sequence[np.ndarray]) -> Any:
     """The contraction by BLAS, with no warning: NumPy's loop has none.
 
     Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
@@ -150,106 +147,3 @@ def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarra
         for labels, a in zip(p.inputs, arrays, strict=True)
     ]
     c[np.ix_(*box)] = c_einsum(p.subscripts, *some, dtype=dtype)
-
-
-@functools.lru_cache(maxsize=4096)
-def _settled(
-    subscripts: str, shapes: grammar.Shapes, kinds: tuple[type[np.generic], ...], rates: HostRates
-) -> Callable[..., Any] | None:
-    """What answers every call of such operands while there is no device; None: what other rows do.
-
-    With nothing to force and nothing to refuse all policies decide alike.
-    """
-    dtypes = tuple(map(np.dtype, kinds))
-    operands = tuple([np.broadcast_to(np.zeros((), d), shape) for shape, d in zip(shapes, dtypes, strict=True)])
-    if all(d.kind in "iub" for d in dtypes):
-        return None
-    if grammar.loops((subscripts, *operands)) <= LOOP_SMALL:
-        return c_einsum
-    try:
-        inputs, output, _ = grammar.parse((subscripts, *operands))
-        dtype = guards.floating(*operands)
-        p, cost = costed(inputs, output, shapes, tuple([d.itemsize for d in dtypes]), dtype, GREEDY, True)
-    except Unsupported:
-        return c_einsum
-    problem = Problem((), dtype, cost, (), route(p, operands, dtype))
-    if not decide("numpy.einsum", problem, None, Policy(), rates).route:
-        return c_einsum
-
-    def einsum(subscripts: str, *arrays: np.ndarray) -> Any:
-        try:
-            return _products(p, dtype, True, arrays)
-        except Unsupported:
-            return c_einsum(subscripts, *arrays)
-
-    return einsum
-
-
-class _Rest:
-    """Under which policy of the process, and with which rates, shapes and dtypes alone gave the ``answers``."""
-
-    policy: Policy | None = None
-    rates: HostRates | None = None
-    answers: Final[dict[tuple[Any, ...], Callable[..., Any]]] = {}
-
-
-def shortened(call: F) -> F:
-    """``call``, a function that routes einsum, without what it does where nothing is recorded and there is no device.
-
-    Decisions are pure functions of shapes, dtypes, policy and rates: the same calls have the same ones.
-    """
-    process, attention, rest, answers, rates = policy_process, Attention, _Rest, _Rest.answers, current_rates
-    ndarray, reference = np.ndarray, call.__trnpy_op__.reference  # type: ignore[attr-defined]
-
-    @functools.wraps(call)
-    def einsum(*operands: Any, **kwargs: Any) -> Any:
-        # As few things as can be: beside operands that empty the caches each takes ten times its time.
-        if process.policy is not rest.policy or attention.asked or rates() is not rest.rates:
-            return _considered(call, operands, kwargs)
-        if kwargs:
-            last = operands[-1] if operands else None
-            plain = type(last) is ndarray and len(operands) == 3 and last.dtype.char not in WITHOUT_BLAS
-            return reference(*operands, **kwargs) if plain else _considered(call, operands, kwargs)
-        if len(operands) == 2 and type(operands[1]) is ndarray:
-            return c_einsum(*operands)
-        if len(operands) == 3 and type(operands[0]) is str:
-            subscripts, a, b = operands
-            if type(a) is ndarray and type(b) is ndarray:
-                if a.size * b.size <= SMALL:
-                    return c_einsum(subscripts, a, b)
-                answer = answers.get((subscripts, a.shape, b.shape, a.dtype.type, b.dtype.type))
-                if answer is not None:
-                    return answer(subscripts, a, b)
-        return _considered(call, operands, kwargs)
-
-    return cast(F, einsum)
-
-
-def _considered(call: Callable[..., Any], operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The contraction by ``call``, or by what is known to answer such calls."""
-    policy = current_policy()
-    if ledger.Process.ledger is not None or _trace.get() is not None or not at_rest(policy):
-        return call(*operands, **kwargs)
-    rates = current_rates()
-    if policy is settled_policy() and not (_Rest.policy is policy and _Rest.rates is rates):
-        _Rest.policy, _Rest.rates = policy, rates
-        _Rest.answers.clear()
-    if kwargs:
-        return call(*operands, **kwargs)
-    arrays = operands[1:]
-    if len(arrays) == 1 and type(arrays[0]) is np.ndarray:
-        return c_einsum(*operands)
-    if len(arrays) < 2 or type(operands[0]) is not str or any(type(a) is not np.ndarray for a in arrays):
-        return call(*operands)
-    if math.prod([a.size for a in arrays]) <= SMALL:
-        return c_einsum(*operands)
-    if policy.fallback == "raise":
-        return call(*operands)
-    # A dtype's hash takes longer than those of all else; what byte order it has decides nothing.
-    shapes, kinds = tuple([a.shape for a in arrays]), tuple([a.dtype.type for a in arrays])
-    answer = _settled(operands[0], shapes, kinds, rates)
-    if answer is None:
-        return call(*operands)
-    if len(arrays) == 2 and policy is settled_policy() and len(_Rest.answers) < ANSWERS:
-        _Rest.answers[operands[0], *shapes, *kinds] = answer
-    return answer(*operands)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
 
 from trnpy._call import guards
+from trnpy._call.decisions import kind_of
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
-from trnpy._call.names import rows, settled
+from trnpy._call.names import rows
 from trnpy._einsum import grammar, pairwise
 from trnpy._einsum.grammar import LETTERS, WITHOUT_BLAS
 from trnpy._einsum.pairwise import ROUTE_S
@@ -28,8 +29,8 @@ from trnpy._settings.policy import HYSTERESIS, current_policy
 # NumPy's own, bound before anything is patched.
 _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
 _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
+_c_einsum = guards.c_einsum
 
-LOOP_SMALL = 200_000  # multiply-adds: 50 us of NumPy's loop, several times what deciding a call by its arguments takes
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
@@ -338,32 +339,51 @@ def _deliver_kron(problem: Problem, result: np.ndarray) -> np.ndarray:
     return result.reshape(m * p, k * q)
 
 
-def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem], second: int = 1) -> Op:
-    """A row; argument ``second`` is the second operand, which says whether NumPy has BLAS for the call."""
+def _without_blas(a: Any, b: Any) -> bool:
+    """Whether NumPy multiplies ``a`` and ``b`` in a loop long enough to look for another way."""
+    if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
+        return False
+    return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 
-    def without_blas(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if len(args) <= second:
-            return False
-        a, b = args[second - 1], args[second]
-        if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
-            return False
-        return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
 
-    def loops_or_more(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if len(args) <= second:
-            return False
-        a, b = args[second - 1], args[second]
-        if type(a) is not np.ndarray or type(b) is not np.ndarray:
-            return False
-        # The loop is never longer than the product of all sizes: the answer to most calls.
-        if math.prod([x.size for x in args[1:] if type(x) is ndarray]) <= LOOP_SMALL:
-            return False
-        return (not kwargs and grammar.loops(args) > LOOP_SMALL) or without_blas(args, kwargs)
+def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return len(args) > 1 and _without_blas(args[0], args[1])
 
-    look = loops_or_more if name == "einsum" else without_blas
+
+def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
+    """Whether NumPy loops, and not over so few products that it is soon done: never over more than the sizes' own."""
+    plain = not kwargs and type(args[0]) is str if args else False
+    if plain and len(args) == 3:  # without a loop: most calls
+        _, a, b = args
+        if type(a) is ndarray and type(b) is ndarray:
+            if a.size * b.size <= pairwise.SMALL:
+                return _c_einsum
+            return b.dtype.char not in WITHOUT_BLAS or _without_blas(a, b)
+    arrays = [a for a in args if type(a) is ndarray]
+    if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= pairwise.SMALL:
+        return _c_einsum if plain and len(arrays) == len(args) - 1 else False
+    if arrays[-1].dtype.char in WITHOUT_BLAS:
+        return _without_blas(*arrays[-2:])
+    return kwargs.get("optimize", False) is False
+
+
+def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of operands, not of a place for the result, nor of the order of memory."""
+    return kind_of(args, kwargs) if len(args) < 3 else None
+
+
+def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    operands = args[1:] if type(args[0]) is str else args[: len(args) // 2 * 2 : 2]
+    if kwargs.get("order") == "A" or not all(type(a) is ndarray for a in operands):
+        return None
+    return kind_of(args, kwargs)
+
+
+def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
+    look, kind = (_look_einsum, _kind_einsum) if name == "einsum" else (_look, _kind)
     # Of E elements in all two operands have at most (E/2)^2 products, and three (E/3)^3.
-    unseen = int(3 * LOOP_SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look, unseen=min(unseen, SMALL))
+    unseen = int(3 * pairwise.SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
+    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look, kind, unseen=min(unseen, SMALL))
 
 
 OPS = (
@@ -371,11 +391,10 @@ OPS = (
     _row("dot", np.dot, prepare_dot),
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
-    _row("einsum", np.einsum, prepare_einsum, second=2),
+    _row("einsum", np.einsum, prepare_einsum),
     Op("numpy.kron", np.kron, prepare_kron, _run, _error, SMALL, _deliver_kron),
 )
 
-matmul, dot, inner, tensordot, _einsum_row, kron = rows(OPS, "trnpy").values()
-(einsum,) = settled([pairwise.shortened(_einsum_row)], "trnpy").values()
+matmul, dot, inner, tensordot, einsum, kron = rows(OPS, "trnpy").values()
 
 __all__ = ["OPS", "dot", "einsum", "einsum_path", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

@@ -16,7 +16,8 @@ import numpy as np
 from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
 from trnpy._call.decisions import UNSEEN
-from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed, small_decision
+from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed
+from trnpy._call.quick import small_decision
 from trnpy._report import ledger as _ledger
 from trnpy._report.tally import SmallCalls
 from trnpy._settings import policy as _policy
@@ -126,7 +127,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
         op = load()
-        small, unseen, look, accelerated = op.small, op.unseen, op.routed, routed(op)
+        small, unseen, look, accelerated = op.small, op.unseen, op.look, routed(op)
         return accelerated
 
     @uncounted
@@ -155,7 +156,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
                     break
             else:
                 brief = elements <= unseen and len(args) < 5
-                if brief or (elements <= small and (look is None or not look(args, kwargs))):
+                if brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
                     calls = ledger.small.get((name, id(frame.f_code), frame.f_lasti))
                     if calls is None or calls.activation is not here or calls.policy is not policies.policy:
                         calls = _small_calls(name, small, ledger, frame, here)

@@ -39,7 +39,7 @@ def row(
     """Decorator that makes a function of the host the reference of a row of the same name."""
 
     def decorate(reference: F) -> F:
-        op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, run, error, SMALL)
+        op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, run, error, SMALL, kind=None)
         return cast(F, accelerated(op))
 
     return decorate

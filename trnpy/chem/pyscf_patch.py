@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import types
 import warnings
@@ -20,8 +21,9 @@ import pyscf
 import pyscf.lib.numpy_helper as numpy_helper
 import pyscf.scf.hf as hf
 
+from trnpy._call.decisions import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
-from trnpy._einsum import grammar
+from trnpy._einsum import grammar, pairwise
 from trnpy._einsum import rows as _rows
 from trnpy._engine.engines import Engine
 from trnpy._patch import patch
@@ -65,7 +67,7 @@ def _updated(
     route = product.route
     if route is not None:
         found = route.run
-        route = replace(route, run=lambda: deliver(updated, _scaled(found(), alpha)))
+        route = replace(route, run=lambda: deliver(updated, _scaled(found(), alpha)), again=None)
     updated = replace(product, params=(update,), route=route)
     return updated
 
@@ -235,6 +237,12 @@ def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
     return _contraction(scripts, tensors, **{"optimize": not stretched, **kwargs})
 
 
+def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether operands are large enough for a loop over them to be long."""
+    sizes = [a.size for a in args if type(a) is np.ndarray]
+    return len(sizes) > 1 and math.prod(sizes) > pairwise.SMALL
+
+
 # --- Eigenproblems ----------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +260,11 @@ def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _row(name: str, prepare: Callable[..., Problem]) -> Op:
-    return Op(f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _rows.SMALL, deliver)
+    contracts = name in ("contract", "einsum")  # of which PySCF and NumPy loop over some
+    return Op(
+        f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _rows.SMALL, deliver,
+        _look if contracts else None, kind_of if contracts else None,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -267,7 +279,7 @@ def rows() -> Mapping[str, Op]:
         f"{helper}.ddot": _row("ddot", prepare_ddot),
         f"{helper}.zdot": _row("zdot", prepare_zdot),
         f"{helper}._dgemm": _row("_dgemm", prepare_dgemm),
-        "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, *eigh, deliver_eig),
+        "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, *eigh, deliver_eig, kind=None),
     }
 
 

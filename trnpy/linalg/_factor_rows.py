@@ -289,7 +289,7 @@ def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Proble
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
-    return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
+    return Op(name, function, prepare, run, error, SMALL, look=look, **options)
 
 
 def factor_ops() -> tuple[Op, ...]:

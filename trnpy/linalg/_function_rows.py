@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, decide
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._einsum import rows as products
 from trnpy._einsum.grammar import LETTERS
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy._settings.host_rates import FLOPS, HostRates, current_rates
-from trnpy._settings.policy import Policy
+from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _divide, _eigh_cost, _functions, _positive, _routes, _work
 from trnpy.linalg._matrices import SMALL, norm, square
 from trnpy.linalg._routes import real
@@ -207,42 +204,20 @@ def _op(
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
-    return Op(name, function, prepare, run, error, SMALL, routed=look, **options)
+    return Op(name, function, prepare, run, error, SMALL, look=look, **options)
 
 
-def _positive_op(name: str, prepare: Callable[..., Problem], make: Callable[..., _positive.Function]) -> Op:
-    """``make``: of the arguments after the first."""
-    look, norms = _positive.positive(name), _positive.FUNCTIONS[name].norms
-    op = _op(f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look, _positive.deliver)
-
-    @functools.lru_cache(maxsize=1024)
-    def pays(n: int, dtype: np.dtype, options: tuple[float, ...], policy: Policy, rates: HostRates) -> bool:
-        try:
-            return bool(decide(op.name, prepare(np.empty((n, n), dtype), *options), None, policy, rates).route)
-        except Unsupported:
-            return False
-
-    def known(args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy) -> Any:
-        a, options = args[0] if args else None, args[1:]
-        if kwargs or a is None or a.ndim != 2 or not all(type(x) is float for x in options):
-            return None
-        if not pays(len(a), a.dtype, options, policy, current_rates()):
-            return None
-        with contextlib.suppress(Unsupported):
-            return _positive.through_eigh(a, make(*options), norms)
-        return op.reference(*args)
-
-    return replace(op, known=known)
+def _positive_op(name: str, prepare: Callable[..., Problem]) -> Op:
+    look = _positive.positive(name)
+    return _op(f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look, _positive.deliver)
 
 
 def function_ops() -> tuple[Op, ...]:
     return (
         _op("scipy.linalg.expm", prepare_expm, run_expm, expm_error, deliver=deliver_expm),
-        _positive_op("sqrtm", prepare_sqrtm, lambda: np.sqrt),
-        _positive_op("logm", prepare_logm, lambda: np.log),
-        _positive_op(
-            "fractional_matrix_power", prepare_fractional_matrix_power, lambda t: functools.partial(_power, t)
-        ),
+        _positive_op("sqrtm", prepare_sqrtm),
+        _positive_op("logm", prepare_logm),
+        _positive_op("fractional_matrix_power", prepare_fractional_matrix_power),
         _op("scipy.linalg.khatri_rao", prepare_khatri_rao, products._run, products._error, deliver=deliver_khatri_rao),
     )
 

@@ -192,9 +192,9 @@ def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
     eigh, eigvalsh = lapack.linalg.eigh, lapack.linalg.eigvalsh
     rows = (
-        Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, routed=_routes.look_eigh),
+        Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, look=_routes.look_eigh),
         Op("scipy.linalg.eigvalsh", eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
-           routed=_routes.stacked("eigvalsh")),
+           look=_routes.stacked("eigvalsh")),
         *factor_ops(),
         *solve_ops(),
         *orthogonal_ops(),

@@ -220,7 +220,7 @@ def orthogonal_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
         Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
-           routed=_routes.stacked("lstsq")),
+           look=_routes.stacked("lstsq")),
     )  # fmt: skip
 
 

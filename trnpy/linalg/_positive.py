@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,17 +74,8 @@ def _kind(char: str) -> _Kind:
     return _Kind(*limits, *lapack, *_lapack.blas.get_blas_funcs(products, dtype=char))
 
 
-class _Looked(threading.local):
-    """What the look of a thread found positive definite, for the route of the same call."""
-
-    matrix: weakref.ref[np.ndarray] | None = None
-
-
-_looked = _Looked()
-
-
 def positive(name: str) -> Look:
-    """A look for what is positive definite; of one matrix it decides, so that what is not costs SciPy's call only."""
+    """A look for what may be positive definite."""
     least, dtypes, norms = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms
 
     def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -104,13 +93,7 @@ def positive(name: str) -> Look:
         apart = math.hypot(corner.real, corner.imag)
         if not ends or (apart and not apart <= _rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])):
             return False
-        if first is a:
-            if len(a) >= SPREAD * LAST and not _promising(a):
-                return False
-            if not _bounded(a, diagonal) or _unlike(a, norms):
-                return False
-            _looked.matrix = weakref.ref(a)
-        return True
+        return first is not a or len(a) < SPREAD * LAST or _promising(a)
 
     return look
 
@@ -144,17 +127,15 @@ def route(name: str, a: np.ndarray, function: Function) -> Route | None:
             + ROUTE_S
         )
 
-    def run() -> Any:
+    def again(a: np.ndarray, *options: Any, **named: Any) -> Any:
         return in_chunks(through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
 
-    return Route("eigenvectors", seconds, run)
+    return Route("eigenvectors", seconds, functools.partial(again, a), again=again)
 
 
 def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
     """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
-    looked, _looked.matrix = _looked.matrix, None
-    if looked is None or looked() is not a:
-        certify(a, norms)
+    certify(a, norms)
     try:
         w, q = _eigenpairs(a)
     except (LinAlgError, tridiagonal.OutOfRange) as why:
@@ -275,12 +256,12 @@ def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
     return ""
 
 
-def _bounded(a: np.ndarray, diagonal: list[float] | None = None) -> bool:
+def _bounded(a: np.ndarray) -> bool:
     """Whether all eigenvalues of Hermitian a (..., n, n) exceed their sum over the condition.
 
     A - s I has a Cholesky factor exactly when all eigenvalues exceed s, up to n eps of its norm: one factorization
     decides before anything expensive, and costs a hundredth of it.  False where the square of the sum leaves the range
-    of the dtype.  ``diagonal``: of a single matrix, if it is known.
+    of the dtype.
     """
     kind = _kind(a.dtype.char)
     if a.ndim > 2:
@@ -289,7 +270,7 @@ def _bounded(a: np.ndarray, diagonal: list[float] | None = None) -> bool:
         inside = bool(((kind.low < traces) & (traces < kind.high)).all())
         return inside and _definite(a.copy(), -traces / kind.condition)
     # In few pieces, and in Python's numbers: after a large call each function takes 2 to 5 us to come into cache.
-    diagonal = a.diagonal().real.tolist() if diagonal is None else diagonal
+    diagonal = a.diagonal().real.tolist()
     trace = sum(diagonal)
     shift = trace / kind.condition
     if not (kind.low < trace < kind.high and min(diagonal) > shift):  # the least eigenvalue is no larger

@@ -316,8 +316,7 @@ def solve_ops() -> tuple[Op, ...]:
         Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
         Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular,
            run_solve_triangular, solve_triangular_error, SMALL),
-        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL,
-           routed=_routes.stacked("inv")),
+        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, look=_routes.stacked("inv")),
     )  # fmt: skip
 
 
@@ -330,7 +329,7 @@ NUMPY_SOLVE_OPS = (
         run_inv,
         inv_error,
         SMALL,
-        routed=_routes.look_hermitian_inverse,
+        look=_routes.look_hermitian_inverse,
         unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
     ),
 )

@@ -336,7 +336,7 @@ def _op(
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
-    return Op(name, function, prepare, run, error, SMALL, routed=look)
+    return Op(name, function, prepare, run, error, SMALL, look=look)
 
 
 def run_any_svd(problem: Problem, engine: Engine) -> Any:

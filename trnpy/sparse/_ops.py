@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, decide, unattended
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported, accelerated, unattended
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.precision import probe
 from trnpy._host import spmm
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy._settings.policy import Policy, current_policy
+from trnpy._settings.policy import current_policy
 from trnpy.sparse import _device, _offer, _spgemm
 from trnpy.sparse._tiles import compressed
 
@@ -34,7 +33,6 @@ ROW_LEAST = 16  # stored elements a row, on average, before rows that share colu
 IN_CACHE = 128  # of products whose size tells BLAS' speed without NumPy's call
 GROUP_LEAST = 8  # rows that share columns, for a product of their own
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
-KINDS = 4096  # of products whose decisions are remembered, of which a program has few
 NO_DEVICE = (Reason.NO_DEVICE, "no device")
 PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` are their elements
 
@@ -64,13 +62,8 @@ class Products:
             shape, rows, n = other.shape, self._shape[0], self._shape[-1]
             if shape == (n,):
                 return self._matmul_vector(other)
-            if len(shape) == 2 and shape[0] == n and shape[1] > 1:
-                if other.size * rows < BLOCK_LEAST:
-                    return self._matmul_multivector(other)
-                if self.format == "bsr" and current_policy().fallback != "raise":
-                    return _bsr_or_scipys(self, other)
-                if not _may_block((self, other), {}):
-                    return self._matmul_multivector(other)
+            if len(shape) == 2 and shape[0] == n and shape[1] > 1 and other.size * rows < BLOCK_LEAST:
+                return self._matmul_multivector(other)
         return matmul(self, other)
 
     def multiply(self, other: Any) -> Any:
@@ -105,6 +98,16 @@ def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
     (r, k), c = a.blocksize, x.blocksize[1]
     return bool(r * k * c > BLOCK_WORK and a.data.size * x.data.size >= PAIRS_LEAST * a.shape[1])
+
+
+def _kind_of_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of A X: what a decision depends on besides the columns that rows of CSR share, and of two matrices' patterns."""
+    a, x = args
+    if type(x) is not np.ndarray or x.ndim not in (1, 2) or a.format not in ("csr", "csc", "bsr"):
+        return None
+    if a.format != "bsr" and a.data.size * x.size >= COMPRESSED_LEAST * x.shape[0]:
+        return None
+    return a.format, a._shape, a.data.shape, int(a.indptr[-1]), a.data.dtype, x.shape, x.dtype
 
 
 def _rows_may_group(a: Any) -> bool:
@@ -277,36 +280,6 @@ def _dense_route(a: Any, x: np.ndarray, real: int) -> Route | None:
     return None
 
 
-class _Known:
-    """Which kinds of products of blocks with dense columns take the route where there is no device."""
-
-    paying: Final[dict[tuple[Any, ...], bool]] = {}
-
-
-def _bsr_or_scipys(a: Any, x: np.ndarray) -> Any:
-    """A X for A in BSR where there is no device: shapes, dtypes and rates decide how, each time alike.
-
-    To decide anew takes 300 us after other work, which leaves the caches to itself.
-    """
-    kind = a._shape, a.data.shape, int(a.indptr[-1]), x.shape, a.data.dtype, x.dtype, current_rates()
-    pays = _Known.paying.get(kind)
-    if pays is None:
-        if len(_Known.paying) >= KINDS:
-            _Known.paying.clear()
-        pays = _Known.paying[kind] = _may_block((a, x), {}) and _bsr_pays(a, x)
-    if pays:
-        with contextlib.suppress(Unsupported):
-            return _bsr_times(a, x)
-    return a._matmul_multivector(x)
-
-
-def _bsr_pays(a: Any, x: np.ndarray) -> bool:
-    try:
-        return bool(decide(MATMUL.name, prepare_matmul(a, x), None, Policy(), current_rates()).route)
-    except Unsupported:
-        return False
-
-
 def _bsr_times(a: Any, x: np.ndarray) -> np.ndarray:
     """A X for A in BSR, block by block and with no warning, as SciPy's loop; Unsupported where it is not finite."""
     x = x.astype(a.dtype, copy=False)
@@ -321,7 +294,7 @@ def _bsr_route(a: Any, x: np.ndarray, real: int) -> Route:
         copied: float = 2 * x.nbytes / rates.copy_bytes_per_s
         return _blocks_s(rates, count, real * r * c * m, a.dtype) + copied + ROUTE_S
 
-    return Route("products of blocks", seconds, functools.partial(_bsr_times, a, x))
+    return Route("products of blocks", seconds, functools.partial(_bsr_times, a, x), again=_bsr_times)
 
 
 def _group_route(a: Any, x: np.ndarray, real: int) -> Route | None:
@@ -386,11 +359,12 @@ def _row(
     run: Callable[[Problem, Engine], Any],
     error: Callable[[Problem, Any], float],
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None,
 ) -> Op:
-    return Op(f"scipy.sparse.{name}", reference, prepare, run, error, 0, routed=look)
+    return Op(f"scipy.sparse.{name}", reference, prepare, run, error, 0, look=look, kind=kind)
 
 
-MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _run_matmul, _matmul_error, _may_block)
+MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _run_matmul, _matmul_error, _may_block, _kind_of_product)
 MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply, _no_kernel, _no_error)
 OPS = (MATMUL, MULTIPLY)
 
