@@ -20,6 +20,7 @@ from trnpy._call import dispatch
 from trnpy._cli import doctor, runner
 from trnpy._nki.device import detect
 from trnpy._patch.patch import _select
+from trnpy._report.tally import STRIDE
 from trnpy._settings import host_rates
 from trnpy._settings.host_rates import machine_id
 
@@ -246,10 +247,10 @@ def test_small_calls_are_all_counted_and_what_is_estimated_of_their_time_is_said
     report = json.loads((folder / "r.json").read_text())
     (line, once) = sorted(report["by_line"], key=lambda t: -t["calls"])
     assert (line["calls"], once["calls"], report["what_if"]["calls"]) == (20_000, 1, 20_001)
-    assert 20_000 // 17 <= line["timed"] <= 20_000 // 17 + 20 and once["timed"] == 1
+    assert 20_000 // STRIDE <= line["timed"] <= 20_000 // STRIDE + 20 and once["timed"] == 1
     assert line["seconds"] > 0 and re.search(r"20,001 +~\d", err)
     assert re.search(
-        r"~ are estimated: every 17th small call of a line is timed, and \S+ of all 20,001 calls were", err
+        rf"~ are estimated: one of {STRIDE} small calls of a line is timed, and \S+ of all 20,001 calls were", err
     )
 
 

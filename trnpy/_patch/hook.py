@@ -123,6 +123,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
     small, unseen, look, accelerated = 0, UNSEEN, None, None
+    lines: dict[int, SmallCalls] = {}  # by the address of the instruction that calls, within that of its code
 
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
@@ -147,7 +148,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
         if name not in here.names:
             return original(*args, **kwargs)
         frame, ledger = getframe(1), report.ledger
-        if ledger is not None and not attention.apart:
+        if ledger is not None:
             elements = 0
             for a in args:
                 if type(a) is ndarray:
@@ -157,12 +158,18 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
             else:
                 brief = elements <= unseen and len(args) < 5
                 if brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
-                    calls = ledger.small.get((name, id(frame.f_code), frame.f_lasti))
-                    if calls is None or calls.activation is not here or calls.policy is not policies.policy:
-                        calls = _small_calls(name, small, ledger, frame, here)
+                    calls = lines.get(id(frame.f_code) + frame.f_lasti)
+                    policy = _untraced_policy() if attention.apart else policies.policy
+                    if (
+                        calls is None
+                        or calls.ledger is not ledger.small
+                        or calls.activation is not here
+                        or calls.policy is not policy
+                    ):
+                        calls = _small_calls(name, small, ledger, frame, here, lines)
                     if calls is not None:
                         if next(calls.count) % calls.every:
-                            return direct(*args, **kwargs)
+                            return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
                         return ledger.time(calls, direct, args, kwargs)
         caller = frame.f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
@@ -178,14 +185,29 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
     return call
 
 
+def _untraced_policy() -> _policy.Policy | None:
+    """The policy here; None where each call is put into a trace."""
+    return _policy.current_policy() if _trace.get() is None else None
+
+
 def _small_calls(
-    name: str, small: int, ledger: _ledger.Ledger, frame: types.FrameType, here: Activation
+    name: str,
+    small: int,
+    ledger: _ledger.Ledger,
+    frame: types.FrameType,
+    here: Activation,
+    lines: dict[int, SmallCalls],
 ) -> SmallCalls | None:
     """Where ``frame`` counts its small calls of ``name``; None where they are decided about, or are a library's."""
-    policy, caller = _policy.process_policy(), frame.f_globals.get("__name__", "")
-    if policy.force or here.verdicts.get(caller, here.excludes(caller)):
+    policy, caller = _untraced_policy(), frame.f_globals.get("__name__", "")
+    if policy is None or policy.force or here.verdicts.get(caller, here.excludes(caller)):
         return None
-    return ledger.small_calls(small_decision(name, small or UNSEEN), frame, here, policy)
+    calls = ledger.small_calls(small_decision(name, small or UNSEEN), frame, here, policy)
+    if calls is not None:
+        if len(lines) >= _ledger.SITES:
+            lines.clear()
+        lines[id(frame.f_code) + frame.f_lasti] = calls
+    return calls
 
 
 @uncounted

@@ -117,7 +117,7 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "_replaced"),
+        "small",
     )
 
     def __init__(self, title: str = "", opened: float | None = None) -> None:
@@ -137,8 +137,7 @@ class Ledger:
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that is no longer among them
         self._until = -math.inf  # the end of the last of them
-        self.small: dict[tuple[str, int, int], SmallCalls] = {}  # by function, id of code, and instruction
-        self._replaced: list[SmallCalls] = []  # of another activation or policy
+        self.small: list[SmallCalls] = []  # of each function, line, activation and policy
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         """Record one call that ``frame`` made; the nearest frame outside LIBRARIES gets it."""
@@ -160,14 +159,11 @@ class Ledger:
         self, decision: Decision, frame: FrameType, activation: object, policy: object
     ) -> SmallCalls | None:
         """Where ``frame``, outside LIBRARIES, counts its small calls of one function; None where there is no room."""
-        key = decision.op, id(frame.f_code), frame.f_lasti
         with self._lock:
-            if len(self.small) + len(self._replaced) >= SITES:
+            if len(self.small) >= SITES:
                 return None
-            if key in self.small:
-                self._replaced.append(self.small[key])
-            self.small[key] = new = SmallCalls(self._resolve(frame), decision, activation, policy)
-            return new
+            self.small.append(SmallCalls(self._resolve(frame), decision, activation, policy, self.small))
+            return self.small[-1]
 
     @uncounted
     def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -182,7 +178,7 @@ class Ledger:
         return result
 
     def _small_tallies(self) -> list[Tally]:
-        tallies = [small.tally() for small in (*self.small.values(), *self._replaced)]
+        tallies = [small.tally() for small in list(self.small)]
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXACT = 17  # small calls of a line that are all timed, before one of STRIDE is
 BRIEF_S = 50e-6  # small calls that take longer are all timed: a clock is a hundredth of that
-STRIDE = 17  # one of so many brief calls of a line is timed; a prime, so that calls that alternate in a loop all are
+STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that calls that alternate in a loop all are
 DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
 RETRIED = "host (retried)"
 ROUTED = "host by "
@@ -194,17 +194,17 @@ class Site(Protocol):
 class SmallCalls:
     """The small calls of one function from one line: all are counted, and of brief ones every STRIDE-th is timed.
 
-    Valid under the activation and the policy it was made for. ``count`` is consumed by one at each call, which no
-    other thread can come between.
+    Valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list of these.
+    ``count`` is consumed by one at each call, which no other thread can come between.
     """
 
     __slots__ = (
-        *("activation", "count", "decision", "every", "least_s", "policy", "sampled", "sampled_s", "site"),
+        *("activation", "count", "decision", "every", "least_s", "ledger", "policy", "sampled", "sampled_s", "site"),
         *("timed", "timed_s"),
     )
 
-    def __init__(self, site: Site, decision: Decision, activation: object, policy: object) -> None:
-        self.site, self.decision, self.activation, self.policy = site, decision, activation, policy
+    def __init__(self, site: Site, decision: Decision, activation: object, policy: object, ledger: object) -> None:
+        self.site, self.decision, self.activation, self.policy, self.ledger = site, decision, activation, policy, ledger
         self.count = iter(range(sys.maxsize))
         self.every = 1
         self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much

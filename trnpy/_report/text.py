@@ -49,7 +49,7 @@ def estimates(tallies: list[Tally]) -> str:
     """Which times are not those of each call."""
     timed, calls = (sum(getattr(t, name) for t in tallies) for name in ("timed", "calls"))
     return (
-        f"times with ~ are estimated: every {STRIDE}th small call of a line is timed, "
+        f"times with ~ are estimated: one of {STRIDE} small calls of a line is timed, "
         f"and {timed:,} of all {calls:,} calls were"
     )
 
