@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.cost import Cost, group_barrier_s, price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.loader import load
-from trnpy._nki.simulator.record import Trace
+from trnpy._nki.simulator.chip.record import Trace
+from trnpy._nki.simulator.price.cost import Cost, group_barrier_s, price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load
 
 KERNELS = Path(__file__).parent / "nki_kernels"
 FEW, MANY = 16, 272  # repeats of an instruction; its time is the difference over 256

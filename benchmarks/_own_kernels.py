@@ -18,12 +18,12 @@ from trnpy._nki.kernels.shared.parameters import (
     for_stack,
     for_turned,
 )
-from trnpy._nki.simulator.cost import Cost, price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.record import Trace
+from trnpy._nki.simulator.chip.record import Trace
+from trnpy._nki.simulator.price.cost import Cost, price
+from trnpy._nki.simulator.price.timeline import write_timeline
+from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import kernel
 from trnpy._nki.simulator.table import print_table
-from trnpy._nki.simulator.timeline import write_timeline
 
 N = 4096
 DIGITS = 7

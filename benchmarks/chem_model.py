@@ -15,8 +15,8 @@ from trnpy._engine.precision import COMBINE_S, SPLIT_S
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels.chem import ao_to_mo_reference, mp2_energy_reference
 from trnpy._nki.kernels.shared.parameters import for_digits
-from trnpy._nki.simulator.cost import Cost, price
-from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.price.cost import Cost, price
+from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import kernel
 from trnpy._nki.simulator.table import print_table
 from trnpy.chem import _pairs

@@ -22,8 +22,8 @@ from trnpy._engine.engines import HOST, DeviceEngine
 from trnpy._nki.hardware import TRN2, Hardware
 from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer
-from trnpy._nki.simulator.cost import Cost, price
-from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.price.cost import Cost, price
+from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
 from trnpy.linalg import _divide, _eigh, _refine
 

@@ -23,12 +23,12 @@ from benchmarks._fit import verdicts as fits
 from benchmarks._measured import MEASUREMENTS
 from benchmarks._own_kernels import own_lines, print_lines
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
-from trnpy._nki.simulator.cost import Cost, price
-from trnpy._nki.simulator.durations import transfer
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.loader import load
-from trnpy._nki.simulator.record import Trace
-from trnpy._nki.simulator.schedule import schedule
+from trnpy._nki.simulator.chip.record import Trace
+from trnpy._nki.simulator.price.cost import Cost, price
+from trnpy._nki.simulator.price.durations import transfer
+from trnpy._nki.simulator.price.schedule import schedule
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load
 from trnpy._nki.simulator.table import print_table
 
 KERNELS = Path(__file__).parent / "nki_kernels"

@@ -21,8 +21,8 @@ from benchmarks._measure import gate, header
 from benchmarks.sparse import arrow, ours, power_law, screened
 from trnpy._engine.precision import transfer_s
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import kernel
 from trnpy._nki.simulator.table import print_table
 from trnpy.sparse._blocks import count_blocks

@@ -27,8 +27,8 @@ import numpy as np
 from conformance.neuronx._compile import FRONT_ENDS
 from conformance.nki._ours import CASES, MACHINES, Case
 from trnpy._nki.kernels import located
-from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.launch import Kernel, Specification, simulate
+from trnpy._nki.simulator.chip.dtypes import STORAGE
+from trnpy._nki.simulator.run.launch import Kernel, Specification, simulate
 from trnpy._nki.simulator.runtime import kernel as simulated
 
 HOW = (

@@ -29,8 +29,8 @@ from conformance.nki._ours import MACHINES, cells, stale
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
 from trnpy._nki.kernels.listed import LISTED
-from trnpy._nki.simulator.dialects import ALL, DIALECTS, chosen
-from trnpy._nki.simulator.rules import RULES
+from trnpy._nki.simulator.chip.dialects import ALL, DIALECTS, chosen
+from trnpy._nki.simulator.lint.rules import RULES
 from trnpy._nki.simulator.table import print_table
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from trnpy._nki.simulator.loader import load
+from trnpy._nki.simulator.run.loader import load
 from trnpy._nki.simulator.table import print_table
 
 NEEDED = ("pytest", "torch", "allpairspy")

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trnpy._nki.simulator.dtypes import PACKED_NUMPY
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
-from trnpy._nki.simulator.loader import nki_modules
-from trnpy._nki.simulator.replicas import run_ranks
-from trnpy._nki.simulator.strictness import Strictness
+from trnpy._nki.simulator.chip.dtypes import PACKED_NUMPY
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.replicas import run_ranks
+from trnpy._nki.simulator.chip.strictness import Strictness
+from trnpy._nki.simulator.run.launch import Kernel, run
+from trnpy._nki.simulator.run.loader import nki_modules
 
 RESULTS, SECONDS, MOST = "--trnpy-results", "--trnpy-seconds", "--trnpy-most"
 TARGETS = ("trn2", "trn3")  # what a test runs on: the first that it does not exclude
@@ -162,7 +162,7 @@ def _copied(value: Any) -> Any:
 
 
 def _floats(values: Any) -> Any:
-    from trnpy._nki.simulator.neuron_dtypes import static_cast
+    from trnpy._nki.simulator.run.neuron_dtypes import static_cast
 
     return static_cast(values, np.float32)
 

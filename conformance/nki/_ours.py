@@ -13,10 +13,10 @@ from typing import Any
 
 from trnpy._nki.kernels import located, source
 from trnpy._nki.kernels.listed import LISTED
-from trnpy._nki.simulator.dialects import DIALECTS, PARSER, TRACER, Dialect
-from trnpy._nki.simulator.launch import Specification
-from trnpy._nki.simulator.lint import lint_file, lint_launch
-from trnpy._nki.simulator.rules import Finding
+from trnpy._nki.simulator.chip.dialects import DIALECTS, PARSER, TRACER, Dialect
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.lint.rules import Finding
+from trnpy._nki.simulator.run.launch import Specification
 from trnpy._nki.simulator.runtime import kernel
 
 MACHINES = ("trn1", "trn2", "trn3")

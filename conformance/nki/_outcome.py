@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import run
-from trnpy._nki.simulator.lint import errors, lint_source, lint_trace
-from trnpy._nki.simulator.loader import load_kernel
-from trnpy._nki.simulator.rules import Finding
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.lint.linter import errors, lint_source, lint_trace
+from trnpy._nki.simulator.lint.rules import Finding
+from trnpy._nki.simulator.run.launch import run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from trnpy._nki.device import identity
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import FOLDER, source
 from trnpy._nki.runtime import CompileError
-from trnpy._nki.simulator.lint import lint_file, lint_launch
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
 
 

@@ -19,7 +19,7 @@ from trnpy._nki.device import compile_cache
 from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers, for_turned
 from trnpy._nki.runtime import CompileError
-from trnpy._nki.simulator.launch import Specification, run
+from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
 from trnpy._settings.host_rates import KINDS, HostRates
 from trnpy._settings.policy import Policy

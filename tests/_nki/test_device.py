@@ -18,7 +18,7 @@ from trnpy._nki import device
 from trnpy._nki.device import NeuronRuntime, Route, instance_machine, neuron_route, nki_kernel, pinned_flags, typed
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
-from trnpy._nki.simulator.launch import Simulation
+from trnpy._nki.simulator.run.launch import Simulation
 from trnpy._nki.simulator.runtime import kernel
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it is what moves arrays to a Neuron device")

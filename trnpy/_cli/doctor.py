@@ -191,7 +191,7 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
     try:
-        from trnpy._nki.simulator.lint import environment
+        from trnpy._nki.simulator.lint.linter import environment
     except ImportError as why:
         yield Finding("environment", f"NEURON_* not looked at: {why}; {distribution.install('simulator')}")
     else:

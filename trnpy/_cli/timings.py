@@ -103,8 +103,8 @@ def cases(machine: Hardware) -> list[Case]:
 
 def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
     """Seconds on a device by the cost model of the simulator."""
-    from trnpy._nki.simulator.cost import price
-    from trnpy._nki.simulator.launch import Specification, run
+    from trnpy._nki.simulator.price.cost import price
+    from trnpy._nki.simulator.run.launch import Specification, run
     from trnpy._nki.simulator.runtime import kernel
 
     operands = tuple(Specification(shape, case.dtype) for shape in case.shapes)

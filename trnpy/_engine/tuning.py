@@ -166,7 +166,7 @@ class Compiles:
         return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
 
     def _kernel_s(self, kernel: str) -> float:
-        from trnpy._nki.simulator.cost import compiling_s
+        from trnpy._nki.simulator.price.cost import compiling_s
 
         instructions = INSTRUCTIONS[kernel]  # in one loop, as most are
         return self._times.get(kernel, compiling_s(instructions, 1, instructions))

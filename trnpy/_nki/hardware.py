@@ -22,7 +22,7 @@ PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Fixed costs inside one NeuronCore, for the cost model of trnpy/_nki/simulator/cost.py.
+    """Fixed costs inside one NeuronCore, for the cost model of trnpy/_nki/simulator/price/cost.py.
 
     Cycles are those of the engine named; throttle fields are 0 where nothing is documented.
     """

@@ -9,10 +9,10 @@ from trnpy._nki.kernels import source
 from trnpy._nki.kernels.chem import ao_to_mo_reference as reference
 from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.kernels.shared.parameters import for_digits
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 from trnpy.chem._transform import FIRST, SECOND
 
 FILE = source("ao_to_mo")

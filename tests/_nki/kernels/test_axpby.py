@@ -7,10 +7,10 @@ import pytest
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import axpby_reference
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("axpby")
 KERNEL = load_kernel(FILE, "axpby")

@@ -8,10 +8,10 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.sparse import csr_spmm_reference, sampled_matmul_reference
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import bounds_of
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 GATHER, SAMPLED = (load_kernel(source(name), name) for name in ("csr_spmm", "sampled_matmul"))
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -9,10 +9,10 @@ from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 KERNEL = load_kernel(source("digits_matmul"), "digits_matmul")
 SPLIT, BOUND = (load_kernel(source(name), name) for name in ("digits_split", "abs_bound"))

@@ -9,10 +9,10 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.solves import cg_iterations_reference, gmres_steps_reference
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS, bounds_of
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 CG, GMRES = (load_kernel(source(name), name) for name in ("cg_iterations", "gmres_steps"))
 TILE = 128

@@ -8,10 +8,10 @@ from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import matmul_reference
 from trnpy._nki.kernels.shared.parameters import for_turned
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import Specification, run
-from trnpy._nki.simulator.lint import lint_file, lint_launch
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
 
 FILE = source("matmul")
 KERNEL = load_kernel(FILE, "matmul")

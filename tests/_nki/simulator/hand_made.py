@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from trnpy._nki.simulator.record import Allocation, Buffer, Engine, Instruction, Operand, Region, Trace
+from trnpy._nki.simulator.chip.record import Allocation, Buffer, Engine, Instruction, Operand, Region, Trace
 
 SIZES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "uint8": 1}
 

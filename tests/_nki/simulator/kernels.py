@@ -7,9 +7,9 @@ import pytest
 
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import simulate
+from trnpy._nki.simulator.chip.dtypes import STORAGE
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import simulate
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")

@@ -8,9 +8,9 @@ from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
 from trnpy._nki.simulator.cli_values import bound, value
-from trnpy._nki.simulator.cost import price
-from trnpy._nki.simulator.launch import run as launch
-from trnpy._nki.simulator.precision import precision
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import run as launch
+from trnpy._nki.simulator.run.precision import precision
 
 
 def test_an_endless_loop_is_ended():

@@ -7,9 +7,9 @@ from tests._nki.simulator.tiles import sample
 from trnpy._nki.simulator import collectives as nccl
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel
-from trnpy._nki.simulator.replicas import run_ranks
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.replicas import run_ranks
+from trnpy._nki.simulator.run.launch import Kernel
 
 MODES = ("run", "reorder")
 OPS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}

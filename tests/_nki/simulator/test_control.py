@@ -6,8 +6,8 @@ import pytest
 from tests._nki.simulator.kernels import KERNELS, on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.launch import simulate
-from trnpy._nki.simulator.loader import load
+from trnpy._nki.simulator.run.launch import simulate
+from trnpy._nki.simulator.run.loader import load
 
 gather = load(KERNELS / "gather.py")
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests._nki.simulator.hand_made import Script, matmul
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
-from trnpy._nki.simulator.cost import (
+from trnpy._nki.simulator.chip.record import Instruction, Loop, Trace
+from trnpy._nki.simulator.price.cost import (
     COMPILE_S,
     COMPILE_S_PER_INSTRUCTION,
     COMPILE_S_PER_LOOPED,
@@ -19,11 +20,10 @@ from trnpy._nki.simulator.cost import (
     rows,
     schedules,
 )
-from trnpy._nki.simulator.dependencies import dependencies
-from trnpy._nki.simulator.durations import compute_duration, tensor_duration, transfer
-from trnpy._nki.simulator.loops import REFETCHED, entries, loops_s, pieces, turn_s
-from trnpy._nki.simulator.record import Instruction, Loop, Trace
-from trnpy._nki.simulator.schedule import covered, schedule
+from trnpy._nki.simulator.price.dependencies import dependencies
+from trnpy._nki.simulator.price.durations import compute_duration, tensor_duration, transfer
+from trnpy._nki.simulator.price.loops import REFETCHED, entries, loops_s, pieces, turn_s
+from trnpy._nki.simulator.price.schedule import covered, schedule
 
 SEMAPHORE = TRN2.timing.semaphore_s
 

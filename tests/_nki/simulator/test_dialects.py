@@ -6,12 +6,12 @@ import pytest
 from tests._nki.simulator.planted import HEAD, body, normal
 from tests._nki.simulator.planted_parser import PARSER as REFUSED
 from tests._nki.simulator.planted_parser import SIGNATURES
-from trnpy._nki.simulator.dialects import ALL, DIALECTS, PARSER, SEVEN, TRACER, TRACERS, chosen
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import simulate
-from trnpy._nki.simulator.lint import environment, errors, lint_source
-from trnpy._nki.simulator.loader import load_kernel
-from trnpy._nki.simulator.registers import NkiScalar
+from trnpy._nki.simulator.chip.dialects import ALL, DIALECTS, PARSER, SEVEN, TRACER, TRACERS, chosen
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.registers import NkiScalar
+from trnpy._nki.simulator.lint.linter import environment, errors, lint_source
+from trnpy._nki.simulator.run.launch import simulate
+from trnpy._nki.simulator.run.loader import load_kernel
 
 TOP = "import functools\n" + HEAD + "\n\ndef turn(i, t):\n    nisa.tensor_copy(dst=t, src=t)\n"
 

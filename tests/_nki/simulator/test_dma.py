@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests._nki.simulator.kernels import FLOATS, INTEGERS, KERNELS, on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.loader import load
+from trnpy._nki.simulator.chip.dtypes import STORAGE
+from trnpy._nki.simulator.run.loader import load
 
 HWDGE, SWDGE, NONE = nisa.dge_mode.hwdge, nisa.dge_mode.swdge, nisa.dge_mode.none
 SKIP = nisa.oob_mode.skip

@@ -23,8 +23,8 @@ from tests._nki.simulator.tiles import (
 )
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 types = st.sampled_from([*TYPES.values(), ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
 

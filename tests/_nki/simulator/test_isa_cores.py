@@ -6,9 +6,9 @@ import pytest
 from tests._nki.simulator.tiles import filled, refused
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.cores import CoreDeadlock, CoreGroup
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.cores import CoreDeadlock, CoreGroup
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])

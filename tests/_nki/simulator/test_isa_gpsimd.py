@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests._nki.simulator.tiles import TYPES, cast, execute, f32, filled, refused, same, sample, seeds, shapes, thorough
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 sbuf_views = st.sampled_from(["whole", "columns", "lower", "blocks"])
 types = st.sampled_from(list(TYPES.values()))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.ops import ACTIVATIONS, ALU, NO_SUCH_INSTRUCTION
+from trnpy._nki.simulator.chip.ops import ACTIVATIONS, ALU, NO_SUCH_INSTRUCTION
 
 BITVEC = {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
 UNARY = {"invert", "abs", "square", "relu", "rsqrt", "reciprocal"}

@@ -7,8 +7,8 @@ import pytest
 from tests._nki.simulator.tiles import execute, filled, refused
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 INTEGERS = (np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32)
 

@@ -22,8 +22,8 @@ from tests._nki.simulator.tiles import (
 )
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 types = st.sampled_from(list(TYPES.values()))
 EXACT = {  # reductions whose value does not depend on the order of small integers

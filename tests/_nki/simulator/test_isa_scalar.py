@@ -24,9 +24,9 @@ from tests._nki.simulator.tiles import (
 )
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
-from trnpy._nki.simulator.ops import ACTIVATIONS
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.ops import ACTIVATIONS
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 types = st.sampled_from(list(TYPES.values()))
 SQRT2, PHI = math.sqrt(2), 1 / math.sqrt(2 * math.pi)

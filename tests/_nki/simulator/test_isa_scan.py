@@ -21,7 +21,7 @@ from tests._nki.simulator.tiles import (
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 NUMPY = {"multiply": np.multiply, "add": np.add, "subtract": np.subtract, "maximum": np.maximum, "greater": np.greater}
 operators = st.sampled_from(list(NUMPY))

@@ -6,8 +6,8 @@ import pytest
 from tests._nki.simulator.tiles import filled, refused
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 
 def test_members_of_enumerations_are_taken_by_their_numbers_and_others_refused_with_the_list():

@@ -23,7 +23,7 @@ from tests._nki.simulator.tiles import (
 )  # fmt: skip
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.launch import Kernel, run
+from trnpy._nki.simulator.run.launch import Kernel, run
 
 ARITHMETIC = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum,

@@ -9,7 +9,7 @@ from scipy import special
 
 from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.dtypes import STORAGE
+from trnpy._nki.simulator.chip.dtypes import STORAGE
 
 # --- creation -------------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from tests._nki.simulator.planted_backend import BACKEND, TWINS
 from tests._nki.simulator.planted_engines import ENGINES
 from tests._nki.simulator.planted_runs import CORRECT, MEMORY
 from trnpy._nki.kernels import FOLDER
-from trnpy._nki.simulator.dialects import DIALECTS
-from trnpy._nki.simulator.lint import errors, lint_file, lint_launch, lint_source
-from trnpy._nki.simulator.loader import load_kernel
-from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
+from trnpy._nki.simulator.chip.dialects import DIALECTS
+from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch, lint_source
+from trnpy._nki.simulator.lint.rules import DECIDED_ELSEWHERE, RULES, Finding
+from trnpy._nki.simulator.run.loader import load_kernel
 
 OWN = sorted(p for p in FOLDER.rglob("[a-z]*.py") if "@nki.jit" in p.read_text())
 

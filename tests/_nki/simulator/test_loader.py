@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests._nki.simulator.kernels import KERNELS
-from trnpy._nki.simulator import neuron_dtypes
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, simulate
-from trnpy._nki.simulator.loader import load, load_kernel
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run import neuron_dtypes
+from trnpy._nki.simulator.run.launch import Kernel, simulate
+from trnpy._nki.simulator.run.loader import load, load_kernel
 
 
 def write(tmp_path, source, name="kernel.py"):

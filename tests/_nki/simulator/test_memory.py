@@ -9,8 +9,8 @@ from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.launch import simulate
-from trnpy._nki.simulator.memory import Marks
+from trnpy._nki.simulator.chip.memory import Marks
+from trnpy._nki.simulator.run.launch import simulate
 
 DTYPES = ("float32", "bfloat16", "float8_e4m3", "int32", "uint8")
 
@@ -296,7 +296,7 @@ def test_memory_stays_within_three_times_the_operands():
     import tracemalloc
 
     from tests._nki.simulator.kernels import KERNELS
-    from trnpy._nki.simulator.loader import load_kernel
+    from trnpy._nki.simulator.run.loader import load_kernel
 
     kernel = load_kernel(KERNELS / "matmul.py")
     a, b = np.ones((1024, 1024), np.float32), np.ones((1024, 1024), np.float32)

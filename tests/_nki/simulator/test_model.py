@@ -13,7 +13,7 @@ from benchmarks._measured import MEASUREMENTS, published
 from benchmarks._own_kernels import Line, own_lines, print_lines
 from benchmarks.nki_model import FIGURES, KERNELS, Launch, judge, main, matmul, traced
 from trnpy._nki.hardware import ERROR_FACTOR
-from trnpy._nki.simulator.lint import errors, lint_file
+from trnpy._nki.simulator.lint.linter import errors, lint_file
 
 
 def gates(heavy: bool):
@@ -83,9 +83,9 @@ def test_times_are_printed_with_the_error_of_a_fit_that_has_not_seen_the_group()
 def test_4096_cubed_is_traced_and_priced_in_two_seconds_and_a_gibibyte():
     program = (
         "import resource, time; began = time.process_time()\n"
-        "from trnpy._nki.simulator.cost import price\n"
-        "from trnpy._nki.simulator.launch import Specification, run\n"
-        "from trnpy._nki.simulator.loader import load_kernel\n"
+        "from trnpy._nki.simulator.price.cost import price\n"
+        "from trnpy._nki.simulator.run.launch import Specification, run\n"
+        "from trnpy._nki.simulator.run.loader import load_kernel\n"
         f"kernel = load_kernel({str(KERNELS / 'products.py')!r}, 'blocked')\n"
         "began = time.process_time()\n"
         "operand = Specification((4096, 4096), 'bfloat16')\n"

@@ -10,11 +10,11 @@ import pytest
 from tests._nki.simulator.kernels import KERNELS, on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, Specification, simulate
-from trnpy._nki.simulator.loader import load, load_kernel
-from trnpy._nki.simulator.record import Region
-from trnpy._nki.simulator.reorder import Scheduler
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.record import Region
+from trnpy._nki.simulator.chip.reorder import Scheduler
+from trnpy._nki.simulator.run.launch import Kernel, Specification, simulate
+from trnpy._nki.simulator.run.loader import load, load_kernel
 
 matmul = load_kernel(KERNELS / "matmul.py")
 gather = load(KERNELS / "gather.py")
@@ -122,7 +122,7 @@ def test_a_kernel_returns_hbm_tensors_only(value):
 
 
 def test_an_error_inside_numpy_becomes_one_line_of_the_kernel():
-    from trnpy._nki.simulator.context import issue
+    from trnpy._nki.simulator.chip.context import issue
 
     def kernel(x):
         tile = on_chip(x)
@@ -258,7 +258,7 @@ def test_independent_instructions_do_change_places_and_dependent_ones_do_not():
 
 def test_reordering_unmasks_memory_touched_behind_the_record():
     """The planted bug: an instruction writes a tile that it does not declare."""
-    from trnpy._nki.simulator.context import issue
+    from trnpy._nki.simulator.chip.context import issue
 
     def kernel(x):
         tile, other = on_chip(x), nl.zeros((4, 4), nl.float32)

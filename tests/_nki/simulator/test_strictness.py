@@ -7,8 +7,8 @@ from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, simulate
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, simulate
 
 
 def padded(x, columns):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests._nki.simulator.kernels import on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.dtypes import STORAGE, convert, dtype_name, to_float32
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.dtypes import STORAGE, convert, dtype_name, to_float32
+from trnpy._nki.simulator.chip.errors import SimulatorError
 
 
 def inside(statement):

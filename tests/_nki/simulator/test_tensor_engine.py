@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests._nki.simulator.kernels import FLOATS, on_chip, refusal, run, to_hbm, values
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.launch import simulate
+from trnpy._nki.simulator.chip.dtypes import STORAGE
+from trnpy._nki.simulator.run.launch import simulate
 
 DOUBLE = nisa.matmul_perf_mode.double_row
 

@@ -5,8 +5,8 @@ import json
 
 from tests._nki.simulator.hand_made import matmul
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.schedule import schedule
-from trnpy._nki.simulator.timeline import timeline, write_timeline
+from trnpy._nki.simulator.price.schedule import schedule
+from trnpy._nki.simulator.price.timeline import timeline, write_timeline
 
 
 def test_every_instruction_is_one_complete_event_at_its_modelled_time():

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from trnpy._nki.simulator import isa as nisa
 from trnpy._nki.simulator import language as nl
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, Result
-from trnpy._nki.simulator.launch import run as launch
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, Result
+from trnpy._nki.simulator.run.launch import run as launch
 
 VIEWS = ("whole", "columns", "lower", "blocks", "psum")
 FLOAT_TYPES = {

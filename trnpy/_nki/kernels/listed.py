@@ -1,6 +1,6 @@
 """Findings of trnpy's own kernels that are excused, each with its reason: the only place where one is.
 
-Errors of simulator/backend.py are refused unless they stand here; a warning that is not here fails
+Errors of simulator/chip/backend.py are refused unless they stand here; a warning that is not here fails
 ``python -m conformance nki --kernels ours``, and so does an entry that nothing meets any more.
 """
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._nki.simulator.chip.dialects import ALL, DEFAULT, DIALECTS, PARSER, TRACER, chosen
+from trnpy._nki.simulator.chip.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.errors import SimulatorError
 from trnpy._nki.simulator.cli_values import bound, differences, read, reference, value, write
-from trnpy._nki.simulator.cost import Cost, price, rows
-from trnpy._nki.simulator.dialects import ALL, DEFAULT, DIALECTS, PARSER, TRACER, chosen
-from trnpy._nki.simulator.dtypes import STORAGE, Array
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import MODES, TARGETS, Kernel, Result, Specification, run
-from trnpy._nki.simulator.lint import environment, errors, lint_file, lint_launch, lint_trace
-from trnpy._nki.simulator.loader import load_kernel
-from trnpy._nki.simulator.precision import precision
-from trnpy._nki.simulator.rules import DECIDED_ELSEWHERE, RULES, Finding
+from trnpy._nki.simulator.lint.linter import environment, errors, lint_file, lint_launch, lint_trace
+from trnpy._nki.simulator.lint.rules import DECIDED_ELSEWHERE, RULES, Finding
+from trnpy._nki.simulator.price.cost import Cost, price, rows
+from trnpy._nki.simulator.price.timeline import write_timeline
+from trnpy._nki.simulator.run.launch import MODES, TARGETS, Kernel, Result, Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
+from trnpy._nki.simulator.run.precision import precision
 from trnpy._nki.simulator.table import print_table
-from trnpy._nki.simulator.timeline import write_timeline
 
 USAGE_ERROR = 2
 NKI_HELP = (

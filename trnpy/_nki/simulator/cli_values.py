@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.cost import Cost, duration
-from trnpy._nki.simulator.dtypes import Array
-from trnpy._nki.simulator.launch import Result
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.price.cost import Cost, duration
+from trnpy._nki.simulator.run.launch import Result
 
 BUSY = 0.6  # share of the time from which an engine bounds a kernel; measured kernels keep none busier than 62-85 %
 RTOL = 1e-2  # of --expect for outputs in few bits; float32 is compared to 1e-4

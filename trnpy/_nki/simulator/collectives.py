@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware, issue
-from trnpy._nki.simulator.dtypes import Array, is_integer, to_float32
+from trnpy._nki.simulator.chip.context import current, hardware, issue
+from trnpy._nki.simulator.chip.dtypes import Array, is_integer, to_float32
+from trnpy._nki.simulator.chip.ops import AluOp
+from trnpy._nki.simulator.chip.registers import VirtualRegister
+from trnpy._nki.simulator.chip.replicas import world
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._cores import meet
 from trnpy._nki.simulator.isa._lanes import write_integers
-from trnpy._nki.simulator.ops import AluOp
-from trnpy._nki.simulator.registers import VirtualRegister
-from trnpy._nki.simulator.replicas import world
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = [
     "ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v", "collective_permute",

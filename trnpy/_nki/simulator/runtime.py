@@ -10,9 +10,9 @@ import numpy as np
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels import located, source
 from trnpy._nki.runtime import Buffer, CompileError, Counters, Memory, Operand, fetched
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.launch import Kernel, Simulation
-from trnpy._nki.simulator.loader import load_kernel
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.run.launch import Kernel, Simulation
+from trnpy._nki.simulator.run.loader import load_kernel
 
 
 @functools.cache

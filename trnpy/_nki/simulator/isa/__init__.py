@@ -9,7 +9,7 @@ import pkgutil
 from enum import Enum
 from typing import Any
 
-from trnpy._nki.simulator.errors import MissingName
+from trnpy._nki.simulator.chip.errors import MissingName
 from trnpy._nki.simulator.isa import _enums
 from trnpy._nki.simulator.isa._checks import member
 

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS
-from trnpy._nki.simulator.context import current, issue, note
-from trnpy._nki.simulator.dtypes import Array
+from trnpy._nki.simulator.chip.context import current, issue, note
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.chip.ops import AluOp
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._checks import choose, per_partition, refuse, scalar_operand
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import scalar
-from trnpy._nki.simulator.ops import AluOp
-from trnpy._nki.simulator.tensor import NkiTensor
 
 Lanes = tuple[int, int]  # first partition, one past the last
 

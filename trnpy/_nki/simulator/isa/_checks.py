@@ -8,13 +8,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from trnpy._nki.simulator.context import hardware
-from trnpy._nki.simulator.dtypes import INTEGERS
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.context import hardware
+from trnpy._nki.simulator.chip.dtypes import INTEGERS
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.ops import ACTIVATIONS, ALIASES, ALU, NO_SUCH_INSTRUCTION, Activation, AluOp, Kind
+from trnpy._nki.simulator.chip.record import Engine as EngineName
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._enums import engine as Engine
-from trnpy._nki.simulator.ops import ACTIVATIONS, ALIASES, ALU, NO_SUCH_INSTRUCTION, Activation, AluOp, Kind
-from trnpy._nki.simulator.record import Engine as EngineName
-from trnpy._nki.simulator.tensor import NkiTensor
 
 E = TypeVar("E", bound=Enum)
 INT32 = frozenset({"int32", "uint32"})

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware, issue
-from trnpy._nki.simulator.dtypes import PACKED, STORAGE, convert, is_integer
+from trnpy._nki.simulator.chip.context import current, hardware, issue
+from trnpy._nki.simulator.chip.dtypes import PACKED, STORAGE, convert, is_integer
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._enums import engine as Engine
 from trnpy._nki.simulator.isa._lanes import raw_rows, values
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["memset", "nc_stream_shuffle", "tensor_copy", "tensor_copy_predicated"]
 

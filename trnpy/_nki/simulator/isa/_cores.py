@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trnpy._nki.simulator.context import current, issue
+from trnpy._nki.simulator.chip.context import current, issue
+from trnpy._nki.simulator.chip.record import Engine as EngineName
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._enums import dma_engine as DmaEngine
 from trnpy._nki.simulator.isa._enums import engine as Engine
-from trnpy._nki.simulator.record import Engine as EngineName
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["core_barrier", "sendrecv"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import NkiInstruction, hardware, issue
-from trnpy._nki.simulator.dtypes import PACKED, Array, to_float32
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.indirect import refuse_conflicts, resolve_scalar, rows_of
-from trnpy._nki.simulator.names import dge_mode as DgeMode
-from trnpy._nki.simulator.names import engine as Engine
-from trnpy._nki.simulator.names import oob_mode as OobMode
-from trnpy._nki.simulator.tensor import NkiTensor
+from trnpy._nki.simulator.chip.context import NkiInstruction, hardware, issue
+from trnpy._nki.simulator.chip.dtypes import PACKED, Array, to_float32
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.indirect import refuse_conflicts, resolve_scalar, rows_of
+from trnpy._nki.simulator.chip.names import dge_mode as DgeMode
+from trnpy._nki.simulator.chip.names import engine as Engine
+from trnpy._nki.simulator.chip.names import oob_mode as OobMode
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 
 __all__ = ["dma_compute", "dma_copy", "dma_transpose"]
 

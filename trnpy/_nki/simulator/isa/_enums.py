@@ -1,6 +1,6 @@
 """The enumerations of nki.isa."""
 
-from trnpy._nki.simulator.names import (
+from trnpy._nki.simulator.chip.names import (
     dge_mode,
     dma_engine,
     engine,

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue, register_value
-from trnpy._nki.simulator.dtypes import Array, convert
+from trnpy._nki.simulator.chip.context import issue, register_value
+from trnpy._nki.simulator.chip.dtypes import Array, convert
+from trnpy._nki.simulator.chip.ops import ALU
+from trnpy._nki.simulator.chip.registers import VirtualRegister
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._copy import partly_written
 from trnpy._nki.simulator.isa._lanes import raw_rows, rows, write_integers
-from trnpy._nki.simulator.ops import ALU
-from trnpy._nki.simulator.registers import VirtualRegister
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["affine_select", "iota", "local_gather", "nc_n_gather", "nonzero_with_count", "sequence_bounds"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import note
-from trnpy._nki.simulator.dtypes import STORAGE, Array, is_integer
+from trnpy._nki.simulator.chip.context import note
+from trnpy._nki.simulator.chip.dtypes import STORAGE, Array, is_integer
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._checks import INT32, refuse
-from trnpy._nki.simulator.tensor import NkiTensor
 
 FLOAT32_EXACT = 2**24  # integers up to here survive the float32 arithmetic inside the engines
 UNSIGNED_OF: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}

@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
-from trnpy._nki.simulator.context import NkiInstruction, hardware, issue
-from trnpy._nki.simulator.dtypes import Array, to_float32
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.context import NkiInstruction, hardware, issue
+from trnpy._nki.simulator.chip.dtypes import Array, to_float32
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._psum import added, check_places, store_product
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["nc_matmul_mx", "quantize_mx"]
 

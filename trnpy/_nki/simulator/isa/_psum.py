@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware
-from trnpy._nki.simulator.dtypes import Array
-from trnpy._nki.simulator.errors import SimulatorError
-from trnpy._nki.simulator.memory import Mask
-from trnpy._nki.simulator.strictness import refuse
-from trnpy._nki.simulator.tensor import NkiTensor
+from trnpy._nki.simulator.chip.context import current, hardware
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.memory import Mask
+from trnpy._nki.simulator.chip.strictness import refuse
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 
 ONE_THREAD_PRODUCTS = 2**19  # multiplications; OpenBLAS uses threads beyond (measured with 0.3.31)
 GEN4 = 4  # from trn3 on a product may be added to what another instruction wrote

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS
-from trnpy._nki.simulator.context import current, hardware, issue
-from trnpy._nki.simulator.dtypes import FLOATS, STORAGE, Array, is_integer
+from trnpy._nki.simulator.chip.context import current, hardware, issue
+from trnpy._nki.simulator.chip.dtypes import FLOATS, STORAGE, Array, is_integer
+from trnpy._nki.simulator.chip.record import Engine as EngineName
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._enums import engine as Engine
 from trnpy._nki.simulator.isa._lanes import raw_rows, scalar
-from trnpy._nki.simulator.record import Engine as EngineName
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["dropout", "rand2", "rand_get_state", "rand_set_state", "rng", "set_rng_seed"]
 

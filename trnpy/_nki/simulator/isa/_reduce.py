@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue
-from trnpy._nki.simulator.dtypes import Array
+from trnpy._nki.simulator.chip.context import issue
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.chip.ops import ALU
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._accumulators import check_command, issue_running, reduce_rows
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import bit_rows, rows, scalar, write_bits
-from trnpy._nki.simulator.ops import ALU
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["exponential", "tensor_partition_reduce", "tensor_reduce", "tensor_scalar_reduce"]
 

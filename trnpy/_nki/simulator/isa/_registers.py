@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, register_value
-from trnpy._nki.simulator.dialects import SEVEN
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.context import NkiInstruction, current, hardware, issue, register_value
+from trnpy._nki.simulator.chip.dialects import SEVEN
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.registers import NkiScalar, VirtualRegister
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._enums import nc_version
 from trnpy._nki.simulator.isa._lanes import write_integers
-from trnpy._nki.simulator.registers import NkiScalar, VirtualRegister
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = [
     "NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "get_nc_sub_version", "get_nc_version",

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import current, hardware, note
-from trnpy._nki.simulator.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.context import current, hardware, note
+from trnpy._nki.simulator.chip.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.ops import ALU, Activation
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._accumulators import check_command, issue_running
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import rows, scalar
-from trnpy._nki.simulator.ops import ALU, Activation
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["activate2", "activation", "activation_reduce"]
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue
-from trnpy._nki.simulator.dtypes import Array
+from trnpy._nki.simulator.chip.context import issue
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.chip.ops import ALU, AluOp
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._accumulators import accumulators, check_command
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import rows, scalar
 from trnpy._nki.simulator.isa._reduce import RUNNING
-from trnpy._nki.simulator.ops import ALU, AluOp
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["tensor_scalar_cumulative", "tensor_tensor_scan"]
 

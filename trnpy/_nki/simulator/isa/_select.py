@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.dtypes import FLOATS, STORAGE, Array
+from trnpy._nki.simulator.chip.dtypes import FLOATS, STORAGE, Array
+from trnpy._nki.simulator.chip.ops import ALU
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._accumulators import check_command, issue_running
 from trnpy._nki.simulator.isa._enums import reduce_cmd as Command
 from trnpy._nki.simulator.isa._lanes import FLOAT32_EXACT, raw_rows, rows, scalar
-from trnpy._nki.simulator.ops import ALU
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["range_select", "select_reduce"]
 

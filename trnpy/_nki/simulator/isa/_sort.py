@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue, note
-from trnpy._nki.simulator.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.context import issue, note
+from trnpy._nki.simulator.chip.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._gpsimd import CORE_PARTITIONS
 from trnpy._nki.simulator.isa._lanes import rows
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["max8", "nc_find_index8", "nc_match_replace8", "topk"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import issue
-from trnpy._nki.simulator.dtypes import Array
+from trnpy._nki.simulator.chip.context import issue
+from trnpy._nki.simulator.chip.dtypes import Array
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._lanes import rows
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["bn_aggr", "bn_stats"]
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
-from trnpy._nki.simulator.backend import check_product
-from trnpy._nki.simulator.context import NkiInstruction, current, hardware, issue, note
-from trnpy._nki.simulator.dtypes import STORAGE, Array
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.backend import check_product
+from trnpy._nki.simulator.chip.context import NkiInstruction, current, hardware, issue, note
+from trnpy._nki.simulator.chip.dtypes import STORAGE, Array
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.names import engine as Engine
+from trnpy._nki.simulator.chip.names import matmul_perf_mode
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._psum import added, check_places, store_product
-from trnpy._nki.simulator.names import engine as Engine
-from trnpy._nki.simulator.names import matmul_perf_mode
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["nc_matmul", "nc_transpose"]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.context import hardware, issue
-from trnpy._nki.simulator.dtypes import INTEGERS, Array
+from trnpy._nki.simulator.chip.context import hardware, issue
+from trnpy._nki.simulator.chip.dtypes import INTEGERS, Array
+from trnpy._nki.simulator.chip.ops import AluOp
+from trnpy._nki.simulator.chip.record import Engine as EngineName
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa import _checks as check
 from trnpy._nki.simulator.isa._enums import engine as Engine
 from trnpy._nki.simulator.isa._lanes import bit_rows, raw_rows, rows, scalar, values, write_bits, write_integers
-from trnpy._nki.simulator.ops import AluOp
-from trnpy._nki.simulator.record import Engine as EngineName
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["reciprocal", "scalar_tensor_tensor", "tensor_scalar", "tensor_tensor"]
 

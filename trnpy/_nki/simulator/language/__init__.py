@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from trnpy._nki.simulator.dtypes import STORAGE
-from trnpy._nki.simulator.errors import MissingName
+from trnpy._nki.simulator.chip.dtypes import STORAGE
+from trnpy._nki.simulator.chip.errors import MissingName
+from trnpy._nki.simulator.chip.names import MemoryRegion
+from trnpy._nki.simulator.chip.objects import NKIObject
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.language import _control, _creation, _elementwise, _reduction
 from trnpy._nki.simulator.language._tile_size import TileSize
-from trnpy._nki.simulator.names import MemoryRegion
-from trnpy._nki.simulator.objects import NKIObject
-from trnpy._nki.simulator.tensor import NkiTensor
 
 
 class Operator:

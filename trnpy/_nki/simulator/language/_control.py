@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from trnpy._nki.simulator import backend
-from trnpy._nki.simulator.context import LoopRecord, Run, Scope, current, note, register_value
-from trnpy._nki.simulator.dialects import SEVEN
-from trnpy._nki.simulator.errors import SimulatorError, source_location
-from trnpy._nki.simulator.names import MemoryRegion
-from trnpy._nki.simulator.registers import NkiScalar, VirtualRegister
-from trnpy._nki.simulator.strictness import doubt
-from trnpy._nki.simulator.views import DynamicSlice
+from trnpy._nki.simulator.chip import backend
+from trnpy._nki.simulator.chip.context import LoopRecord, Run, Scope, current, note, register_value
+from trnpy._nki.simulator.chip.dialects import SEVEN
+from trnpy._nki.simulator.chip.errors import SimulatorError, source_location
+from trnpy._nki.simulator.chip.names import MemoryRegion
+from trnpy._nki.simulator.chip.registers import NkiScalar, VirtualRegister
+from trnpy._nki.simulator.chip.strictness import doubt
+from trnpy._nki.simulator.chip.views import DynamicSlice
 
 __all__ = [
     "affine_range", "ds", "dynamic_range", "fori_loop", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "no_reorder",

@@ -11,15 +11,15 @@ import numpy as np
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from trnpy._nki.simulator import isa
-from trnpy._nki.simulator.backend import check_size
-from trnpy._nki.simulator.context import Run, current, issue
-from trnpy._nki.simulator.dtypes import STORAGE, convert, dtype_name, is_integer
-from trnpy._nki.simulator.errors import SimulatorError, source_location
-from trnpy._nki.simulator.launch import whole
-from trnpy._nki.simulator.memory import Storage
-from trnpy._nki.simulator.names import MemoryRegion
-from trnpy._nki.simulator.record import Buffer
-from trnpy._nki.simulator.tensor import MAX_DIMS, NkiTensor
+from trnpy._nki.simulator.chip.backend import check_size
+from trnpy._nki.simulator.chip.context import Run, current, issue
+from trnpy._nki.simulator.chip.dtypes import STORAGE, convert, dtype_name, is_integer
+from trnpy._nki.simulator.chip.errors import SimulatorError, source_location
+from trnpy._nki.simulator.chip.memory import Storage
+from trnpy._nki.simulator.chip.names import MemoryRegion
+from trnpy._nki.simulator.chip.record import Buffer
+from trnpy._nki.simulator.chip.tensor import MAX_DIMS, NkiTensor
+from trnpy._nki.simulator.run.launch import whole
 
 __all__ = [
     "copy", "device_print", "empty_like", "full", "load", "load_transpose2d", "ndarray", "ones", "rand", "random_seed",

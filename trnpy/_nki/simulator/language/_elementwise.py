@@ -11,10 +11,10 @@ from typing import Any
 
 from trnpy._nki.hardware import PSUM_BANK_BYTES
 from trnpy._nki.simulator import isa
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.names import MemoryRegion
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.language._creation import copy, full, ndarray
-from trnpy._nki.simulator.names import MemoryRegion
-from trnpy._nki.simulator.tensor import NkiTensor
 
 BINARY = (
     "add", "subtract", "multiply", "maximum", "minimum", "abs_max", "abs_min", "equal", "not_equal", "less",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trnpy._nki.simulator import isa
-from trnpy._nki.simulator.errors import SimulatorError
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.language import _elementwise
 from trnpy._nki.simulator.language._creation import copy, full, ndarray
 from trnpy._nki.simulator.language._elementwise import OPERATORS
-from trnpy._nki.simulator.tensor import NkiTensor
 
 __all__ = ["all", "max", "mean", "min", "prod", "rms_norm", "softmax", "sum", "var"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trnpy._nki.hardware import PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
-from trnpy._nki.simulator.context import hardware
+from trnpy._nki.simulator.chip.context import hardware
 
 FLOAT32_BYTES = 4
 STATIONARY_MAX = 128  # columns of the array

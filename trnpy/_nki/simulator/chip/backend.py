@@ -1,0 +1,178 @@
+"""What the compiler's backend refuses, or gets silently wrong on trn1, of programs that every front end takes.
+
+Each rule was met on real NeuronCores by users of NKI 0.6 (neuronx-cc 2.27); rules.py names the source. Checks see an
+instruction once, in the iteration of a device loop that is recorded: they are about the program, not its values.
+A run may relax them (strictness.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trnpy._nki.simulator.chip.dialects import SEVEN
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.strictness import doubt, refuse
+from trnpy._nki.simulator.chip.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from trnpy._nki.simulator.chip.context import Run
+    from trnpy._nki.simulator.chip.record import Trace
+
+MOST_FUNCTIONS = 8  # of ScalarEngine in one program
+LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
+GEN3 = 3
+Operands = list[tuple[str, NkiTensor]]
+
+
+def check_instruction(
+    run: Run, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
+) -> None:
+    """The rules on one instruction that is being recorded."""
+    if run.hardware.generation < GEN3:
+        _check_encoding(run, opcode, sources, targets, options)
+    for role, tensor in (*sources, *targets):
+        if tensor.storage.buffer == "psum":
+            _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
+        elif tensor.storage.buffer == "sbuf" and tensor.index is not None and engine != "dma":
+            _check_register_offset(run, opcode, role, tensor)
+    if engine == "vector":
+        in_psum = [role for role, t in sources if t.storage.buffer == "psum"]
+        if len(in_psum) > 1:
+            names = " and ".join(repr(role) for role in in_psum[:2])
+            refuse(run, 27, f"{opcode}: {names} cannot both read from PSUM: copy one to SBUF")
+    if engine != "tensor":
+        for _, tensor in sources:
+            if tensor.storage.buffer == "psum":
+                _read(tensor)
+
+
+def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]) -> None:
+    """Instructions that trn1's code generator has no encoding for."""
+    if opcode == "activation_reduce" and options.get("op") == "square":
+        message = "NCC_IXCG863: activation_reduce: no encoding squares and adds on trn1: square, then reduce"
+        refuse(run, 50, message)
+    if opcode == "tensor_copy":
+        source, target = sources[0][1], targets[0][1]
+        if source.partitions[0] != target.partitions[0]:
+            refuse(
+                run, 50,
+                f"NCC_IXCG864: tensor_copy: src starts at partition {source.partitions[0]}, dst at "
+                f"{target.partitions[0]}; on trn1 a DMA or TensorEngine moves data between partitions",
+            )  # fmt: skip
+
+
+def check_program(run: Run, trace: Trace) -> None:
+    """The rules on all of a core's program."""
+    scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
+    functions = sorted({str(i.options["op"]) for i in scalar})
+    if len(functions) > MOST_FUNCTIONS:
+        refuse(
+            run, 48,
+            f"NCC_INLA001: {len(functions)} activation functions in one program, a core holds {MOST_FUNCTIONS}: "
+            f"{', '.join(functions)}",
+        )  # fmt: skip
+    tiles = [a for a in trace.allocations if a.buffer == "sbuf"]
+    placed, free = [a for a in tiles if a.address is not None], [a for a in tiles if a.address is None]
+    if placed and free:
+        message = f"NCC_EGCA111: SBUF of line {placed[0].line} has an address and that of line {free[0].line} has none"
+        refuse(run, 49, f"{message}: place all of it by hand, or none", placed[0].file, placed[0].line)
+
+
+def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
+    """PSUM that TensorE writes in a device loop is made in that loop's body, and lives in one loop only."""
+    if not run.loop_stack:
+        return
+    storage, loop = tensor.storage, run.loop_stack[-1]
+    inside = storage.scope is run.scopes[-1]
+    if written and engine == "tensor" and not inside:
+        refuse(
+            run, 40,
+            f"NCC_IBIR092: {opcode}: {role} is PSUM made in line {storage.line}, outside the device loop in which "
+            "TensorEngine writes it: allocate it in the loop's body",
+        )  # fmt: skip
+    if storage.loop is not None and storage.loop is not loop:
+        refuse(
+            run, 40,
+            f"NCC_IBIR092: {opcode}: {role} is PSUM made in line {storage.line} that two device loops use: allocate it "
+            "in the body of each",
+        )  # fmt: skip
+    storage.loop = loop
+
+
+def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
+    """On trn1 only addresses in HBM are dynamic; later a register, or in 0.7 a tile, may move an SBUF operand."""
+    assert tensor.index is not None
+    by_tile = isinstance(tensor.index.source, NkiTensor)
+    if run.hardware.generation < GEN3:
+        code = "NCC_IBIR829" if opcode == "register_load" else "NCC_IBIR040"
+        advice = "copy through HBM, where a DMA takes run-time addresses"
+        refuse(run, 41, f"{code}: {opcode}: {role} is SBUF at a run-time offset, which trn1 does not have: {advice}")
+    elif by_tile and run.nki != SEVEN:
+        message = f"NCC_INLA001: {opcode}: {role} is SBUF at an offset that a tile holds: refused before NKI 0.7"
+        refuse(run, 41, f"{message}, load it into a register")
+    else:
+        doubt(run, 41, f"{opcode}: {role} is SBUF at a run-time offset: documented from trn2 on, proven by nobody")
+
+
+def _read(tensor: NkiTensor) -> None:
+    """Take the sums that an instruction reads from those that wait in their PSUM tensor."""
+    storage, region = tensor.storage, tensor.region
+    storage.reused = storage.reused or bool(storage.chains)
+    storage.chains = {r: n for r, n in storage.chains.items() if r.stop <= region.start or region.stop <= r.start}
+
+
+def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
+    """One chain of products at a time in a PSUM tensor, and no inferred flag where a chain was read before."""
+    storage = dst.storage
+    if accumulate is None and storage.reused:
+        refuse(
+            run, 43,
+            f"nc_matmul: accumulate=None on PSUM of line {storage.line} whose products were read: the hardware does "
+            "not know that a new sum begins; pass True or False",
+        )  # fmt: skip
+    region = dst.region
+    others = {r: n for r, n in storage.chains.items() if r != region}
+    if (added and others) or any(n > 1 for n in others.values()):
+        report = refuse if run.hardware.generation < GEN3 else doubt  # AWS's library has such sums, for trn2 and trn3
+        report(
+            run, 42,
+            f"nc_matmul: a second sum of products in the PSUM tensor of line {storage.line} before the first is read: "
+            "on trn1 every sum but the last loses its first product; use a tensor for each sum",
+        )  # fmt: skip
+    length = storage.chains.get(region, 0) + 1 if added else 1
+    storage.chains = {**others, region: length}
+
+
+def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
+    """What a DMA inside a device loop may be."""
+    if not run.loop_stack:
+        return
+    if skip:
+        refuse(run, 44, f"NCC_IGCA103: {opcode}: oob_mode.skip inside a device loop: clamp the indices")
+    for role, tensor in (*sources, *targets):
+        if tensor.storage.argument and tensor.index is None:
+            refuse(
+                run, 44,
+                f"NCC_ISQI001: {opcode}: {role} is a kernel input at a compile-time address inside a device loop: give "
+                "it a run-time address, or move it before the loop",
+            )  # fmt: skip
+
+
+def check_size(run: Run, shape: tuple[int, ...], nbytes: int, what: str, **place: Any) -> None:
+    """Byte offsets into one HBM tensor are 32-bit integers."""
+    if nbytes > LARGEST_HBM_BYTES:
+        message = f"{what} {shape} has {nbytes} bytes of HBM; one tensor has at most 2^31: split it"
+        refuse(run, 45, f"NRT_EXEC_HW_ERR_DMA_ABORT: {message}", **place)
+
+
+def check_nesting(run: Run) -> None:
+    """A device loop around a device loop compiled for some and not for others (NCC_ICFG018)."""
+    if run.loop_stack:
+        doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")
+
+
+def check_bound(bound: Any, what: str) -> None:
+    """Trip counts are compared in 32 bits."""
+    if isinstance(bound, int) and not -(2**31) <= bound < 2**31:
+        raise SimulatorError(f"{what}: the bound {bound} does not fit 32 bits, in which trips are counted", rule=47)

@@ -1,0 +1,95 @@
+"""Run-time scalars: registers, to load, store and address with, and NKI 0.7's scalars, which compute as well."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from trnpy._nki.simulator.chip.errors import SimulatorError
+
+HALF = 2**31  # values of a scalar lie in [-HALF, HALF)
+
+
+class VirtualRegister:
+    """A 32-bit scalar of the device; None while its value is not known (trace-only mode).
+
+    Python sees no value: ``if``, ``while``, ``range``, ``int`` and arithmetic raise, as they do when
+    the kernel is traced for hardware. Use it through ``ap(scalar_offset=...)``, ``select``, ``nl.ds``,
+    ``nl.fori_loop`` bounds and the register instructions.
+    """
+
+    __slots__ = ("frozen", "initialised", "value")
+
+    def __init__(self, state: int | None = None, frozen: bool = False) -> None:
+        self.value = state
+        self.frozen = frozen
+        self.initialised = state is not None or frozen
+
+    def __repr__(self) -> str:
+        return "VirtualRegister()"
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise SimulatorError(
+            "a register has no value while the kernel is built: it cannot be used in if, while, range, int or "
+            "arithmetic; use nl.fori_loop, nl.while_loop, ap(scalar_offset=...) or nl.ds",
+            rule=6,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self is other if other is None or isinstance(other, VirtualRegister) else self._refuse()
+
+    __hash__ = object.__hash__
+    __bool__ = __int__ = __index__ = __float__ = __len__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _refuse
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+class NkiScalar(VirtualRegister):
+    """A 32-bit integer of the device that computes (NKI 0.7, tracing front end): + - * and no more; it wraps.
+
+    A comparison is recorded, but nothing takes its result. Scalars of 64 bits are not simulated: no tensor here has
+    their dtype. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
+    """
+
+    __slots__ = ()
+
+    def __init__(self, state: int | None) -> None:
+        super().__init__(state, frozen=True)
+
+    def __repr__(self) -> str:
+        return "NkiScalar()"
+
+    def _combined(self, other: object, op: Callable[[int, int], int], swapped: bool = False) -> NkiScalar:
+        if isinstance(other, NkiScalar):
+            value = other.value
+        elif isinstance(other, int) and not isinstance(other, bool):
+            value = other
+        else:
+            raise SimulatorError(f"NkiScalar: the other operand is {other!r}; an int or an NkiScalar is needed", rule=6)
+        if self.value is None or value is None:
+            return NkiScalar(None)
+        result = op(value, self.value) if swapped else op(self.value, value)
+        return NkiScalar((result + HALF) % (2 * HALF) - HALF)
+
+    def __add__(self, other: object) -> NkiScalar:  # type: ignore[override]
+        return self._combined(other, operator.add)
+
+    def __sub__(self, other: object) -> NkiScalar:  # type: ignore[override]
+        return self._combined(other, operator.sub)
+
+    def __rsub__(self, other: object) -> NkiScalar:  # type: ignore[override]
+        return self._combined(other, operator.sub, swapped=True)
+
+    def __mul__(self, other: object) -> NkiScalar:  # type: ignore[override]
+        return self._combined(other, operator.mul)
+
+    def __neg__(self) -> NkiScalar:  # type: ignore[override]
+        return self._combined(0, operator.sub, swapped=True)
+
+    def _compared(self, other: Any) -> NoReturn:
+        raise SimulatorError("a comparison of an NkiScalar is traced, and nothing takes its result", rule=6)
+
+    __radd__, __rmul__ = __add__, __mul__  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = _compared  # type: ignore[assignment]

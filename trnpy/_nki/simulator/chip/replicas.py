@@ -1,0 +1,60 @@
+"""One kernel on several ranks, each with its own memory: what nki.collectives communicates between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from trnpy._nki.simulator.chip.context import DEFAULT_TARGET, Mode
+from trnpy._nki.simulator.chip.cores import CoreGroup
+from trnpy._nki.simulator.chip.strictness import Strictness
+from trnpy._nki.simulator.run.launch import Result, run
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All ranks, and which of them this thread is."""
+
+    ranks: CoreGroup
+    rank: int
+
+    @property
+    def size(self) -> int:
+        return self.ranks.size
+
+
+_WORLD: ContextVar[World | None] = ContextVar("world", default=None)
+
+
+def world() -> World:
+    """The ranks of the run in progress; a kernel launched on its own is rank 0 of 1."""
+    return _WORLD.get() or World(CoreGroup(1), 0)
+
+
+def run_ranks(
+    kernel: Any,
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    target: str = DEFAULT_TARGET,
+    mode: Mode = "run",
+    seed: int = 0,
+    rules: Mapping[int, Strictness] | None = None,
+) -> list[Result]:
+    """Run a kernel once per element of ``arguments``, its positional arguments there, as ranks 0, 1, ...
+
+    Ranks share nothing but what collectives move. Raises the first SimulatorError of any rank, a
+    deadlock (ranks waiting for each other) among them.
+    """
+    ranks = CoreGroup(len(arguments), seed if mode == "reorder" else None)
+
+    def body(rank: int, args: tuple[Any, ...]) -> Result:
+        token = _WORLD.set(World(ranks, rank))
+        try:
+            return run(kernel, args, target=target, mode=mode, seed=seed, rules=rules)
+        finally:
+            _WORLD.reset(token)
+
+    return ranks.run([partial(body, rank, args) for rank, args in enumerate(arguments)])

@@ -1,0 +1,54 @@
+"""How strictly a run keeps a rule: refused, noted or not looked at; garbage may be followed to the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from trnpy._nki.simulator.chip.errors import SimulatorError, source_location
+from trnpy._nki.simulator.chip.record import Note
+
+if TYPE_CHECKING:
+    from trnpy._nki.simulator.chip.context import Run
+
+Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
+UNINITIALISED = 16
+# Rules after whose breach a run can go on: what happens then is known, or the finding is about the program alone.
+OPTIONAL: Mapping[int, str] = {
+    5: "a compiled kernel called from a kernel runs as a function of it",
+    11: "tensors beyond SBUF are spilled",
+    16: "uninitialised data is NaN, or a pattern in integers",
+    24: "a product is added to whatever PSUM holds",
+    27: "both operands are read from PSUM",
+    37: "cores run one after the other",
+    **dict.fromkeys(range(40, 51), "the program runs as Python reads it"),
+}
+"""Rules that can be relaxed, and what a run does then."""
+
+
+def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
+    """The rules a run relaxes; SimulatorError for a rule that cannot be, or a mode that is none."""
+    found = dict(rules or {})
+    for rule, mode in found.items():
+        modes = ("strict", "warn", "off", "propagate") if rule == UNINITIALISED else ("strict", "warn", "off")
+        if mode not in modes:
+            raise SimulatorError(f"rule {rule}: mode {mode!r}: expected one of {', '.join(modes)}")
+        if mode != "strict" and rule not in OPTIONAL:
+            names = ", ".join(map(str, OPTIONAL))
+            raise SimulatorError(f"rule {rule} cannot be relaxed: no run could go on. Rules that can: {names}")
+    return found
+
+
+def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Raise, note or pass over a breach, as the run wants it."""
+    mode = run.rules.get(rule, "strict")
+    if mode == "strict":
+        raise SimulatorError(message, rule=rule, file=file, line=line)
+    if mode == "warn":
+        doubt(run, rule, message, file, line)
+
+
+def doubt(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
+    """Note what is unproven, or relaxed; at the kernel's current line unless another is given."""
+    place = source_location() if file is None or line is None else (file, line)
+    run.notes[Note(*place, rule, message)] = None

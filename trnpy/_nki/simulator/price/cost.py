@@ -1,0 +1,190 @@
+"""The modelled price of a traced kernel: time, busy engines, bytes, utilisation, compile effort."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
+from trnpy._nki.simulator.chip.record import Engine, Instruction, Trace
+from trnpy._nki.simulator.price.durations import product_columns
+from trnpy._nki.simulator.price.loops import Piece, loops_s, pieces
+from trnpy._nki.simulator.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
+
+FLOAT32_PASSES = 4  # of the documented peak, that utilisation is a share of
+ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
+
+# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost); a fit to all of them, within a factor of 1.4.
+COMPILE_S = 2.0
+COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line: 9,000 in 4.7 s, 51,600 in 15 s
+COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
+COMPILE_S_PER_LOOPED = 0.9e-3  # more for an instruction inside one
+COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # of a graph of half a million
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one launch costs on the device, by docs/hardware.md#cost-model, held against published measurements."""
+
+    kernel: str
+    target: str
+    device_s: float  # first instruction to last result, with the fixed cost around a kernel
+    launch_s: float  # host side of the launch
+    busy_s: Mapping[str, float]  # by engine: time in which at least one of its instructions runs
+    instructions: int  # executed
+    compiled: int  # device loops count once
+    engine_instructions: Mapping[str, int]
+    hbm_bytes: int
+    dma_descriptors: int
+    dma_queue_s: float  # summed over the 16 queues
+    flops: float
+    tensor_utilisation: float  # of the peak for the types used, over device_s
+    throttled_s: float
+    table_loads: int
+    compile_s: float  # order of magnitude
+    compile_bytes: float
+
+    def busy(self, engine: str) -> float:
+        """Fraction of device_s."""
+        return self.busy_s.get(engine, 0.0) / self.device_s if self.device_s else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, with the word that says what these numbers are."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
+        return {"modelled": True, **plain}
+
+
+def price(trace: Trace, machine: Hardware | None = None) -> Cost:
+    """Cost of one launch of ``trace`` on its own target, or on ``machine``."""
+    machine = machine or MACHINES[trace.target]
+    total = _Total(machine)
+    for piece, plan in schedules(trace, machine):
+        total.add(piece.trace, plan, piece.executions)
+    device_s = total.plan_s + loops_s(trace, machine) + barrier_s(trace, machine) + machine.timing.kernel_floor_s
+    return Cost(
+        kernel=trace.kernel,
+        target=machine.name,
+        device_s=device_s,
+        launch_s=machine.launch_s,
+        busy_s={e: total.busy_s[e] for e in ENGINES if e in total.busy_s},
+        instructions=sum(total.counts.values()),
+        compiled=len(trace.instructions),
+        engine_instructions=total.counts,
+        hbm_bytes=total.hbm_bytes,
+        dma_descriptors=total.descriptors,
+        dma_queue_s=total.queue_s,
+        flops=total.flops,
+        tensor_utilisation=total.ideal_s / device_s,
+        throttled_s=total.throttled_s,
+        table_loads=total.table_loads,
+        compile_s=compile_s(trace),
+        compile_bytes=len(trace.instructions) * COMPILE_BYTES_PER_INSTRUCTION,
+    )
+
+
+def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule]]:
+    """The pieces of a program between its loops' edges, in order, each with the schedule of one execution."""
+    written = written_by_transfers(trace)
+    table: str | None = None
+    for piece in pieces(trace):
+        full = crowded(piece.trace.allocations, written, machine)
+        if piece.loop is not None:  # a later turn begins with the table that the body ends with
+            tables = [x.options.get("table") for x in piece.trace.instructions if x.engine == "scalar"]
+            table = next((t for t in reversed(tables) if t is not None), table)
+        plan = schedule(piece.trace, machine, table, full)
+        table = plan.table
+        yield piece, plan
+
+
+def barrier_s(trace: Trace, machine: Hardware) -> float:
+    """Seconds that the ranks of a program with collectives wait for each other, once a launch."""
+    ranks = max((int(x.options.get("ranks", 1)) for x in trace.instructions if "ranks" in x.options), default=1)
+    return group_barrier_s(ranks, machine) if ranks > 1 else 0.0
+
+
+def group_barrier_s(ranks: int, machine: Hardware) -> float:
+    """Seconds of the barrier of two or more ranks."""
+    return machine.timing.group_barrier_s + machine.timing.group_doubling_s * (math.log2(ranks) - 1)
+
+
+def compile_s(trace: Trace) -> float:
+    """Seconds of the compiler: they grow with the loops, not only with the instructions."""
+    looped = len({place for x in trace.loops for place in range(x.first, x.stop)})
+    return compiling_s(len(trace.instructions), len(trace.loops), looped)
+
+
+def compiling_s(instructions: int, regions: int, looped: int) -> float:
+    """Seconds for so many instructions, of which ``looped`` are inside so many device loops."""
+    straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
+    return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED
+
+
+class _Total:
+    """What the pieces of a program cost together."""
+
+    def __init__(self, machine: Hardware) -> None:
+        self.machine = machine
+        self.plan_s = self.flops = self.ideal_s = self.queue_s = self.throttled_s = 0.0
+        self.busy_s: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self.hbm_bytes = self.descriptors = self.table_loads = 0
+
+    def add(self, trace: Trace, plan: Schedule, times: int) -> None:
+        """``times`` executions of one piece."""
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for instruction, start, end in zip(trace.instructions, plan.start, plan.end, strict=True):
+            engine: str = instruction.engine
+            spans.setdefault(engine, []).append((start, end))
+            self.counts[engine] = self.counts.get(engine, 0) + times
+            if instruction.opcode == "nc_matmul" and not instruction.options.get("is_transpose"):
+                self._multiplied(instruction, times)
+        for engine, parts in spans.items():
+            self.busy_s[engine] = self.busy_s.get(engine, 0.0) + covered(parts) * times
+        moved = [t for t in plan.transfers if t is not None]
+        self.plan_s += plan.total_s * times
+        self.queue_s += plan.queue_s * times
+        self.throttled_s += plan.throttled_s * times
+        self.table_loads += plan.table_loads * times
+        self.hbm_bytes += sum(t.hbm_bytes for t in moved) * times
+        self.descriptors += sum(t.descriptors for t in moved) * times
+
+    def _multiplied(self, instruction: Instruction, times: int) -> None:
+        rows, depth, columns, _ = product_columns(instruction, self.machine)
+        flops = 2.0 * rows * depth * columns * times
+        self.flops += flops
+        wide = all(o.dtype == "float32" for o in instruction.reads if o.role in ("stationary", "moving"))
+        per_cycle = 2 * PARTITIONS * PARTITIONS * (2 if rows > PARTITIONS else 1)
+        self.ideal_s += flops * (FLOAT32_PASSES if wide else 1) / (per_cycle * self.machine.tensor_hz)
+
+
+def rows(cost: Cost) -> list[tuple[str, str]]:
+    """The table a user sees: label and value."""
+    lines = [
+        ("device time, modelled", duration(cost.device_s)),
+        ("host launch, modelled", duration(cost.launch_s)),
+    ]
+    for engine in ENGINES:
+        if engine in cost.busy_s:
+            label = "DMA queues" if engine == "dma" else f"{engine} engine"
+            count = cost.engine_instructions[engine]
+            lines.append((label, f"{100 * cost.busy(engine):5.1f} % busy, {count:,} instructions"))
+    lines += [
+        ("HBM traffic", f"{cost.hbm_bytes / 1e6:,.2f} MB in {cost.dma_descriptors:,} descriptors"),
+        ("tensor utilisation", f"{100 * cost.tensor_utilisation:.1f} % of peak, {cost.flops / 1e9:,.3f} GFLOP"),
+        ("lost to dI/dt throttle", duration(cost.throttled_s)),
+        ("instructions", f"{cost.instructions:,} executed, {cost.compiled:,} compiled"),
+        ("compile, order of magnitude", f"{duration(cost.compile_s)}, {cost.compile_bytes / 1e9:.1f} GB"),
+    ]
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if math.isfinite(seconds) else "never"

@@ -1,0 +1,220 @@
+"""Which earlier instructions each instruction must wait for: data hazards and reuse of on-chip memory."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trnpy._nki.hardware import PSUM_BANK_BYTES, PSUM_BANKS, Hardware
+from trnpy._nki.simulator.chip.record import Operand, Region, Trace
+from trnpy._nki.simulator.price.durations import itemsize
+
+OVERTAKING = frozenset({"dma", "tensor"})  # their instructions need not end in program order
+
+
+@dataclass(slots=True)
+class _Access:
+    """Last writer and the readers since, of one region of one storage, and the regions it overlaps."""
+
+    region: Region
+    row: tuple[int, int, int] | None  # row pitch, first and past-last byte within a row, of an HBM box
+    writer: int = -1
+    readers: dict[str | int, int] = field(default_factory=dict)
+    overlaps: list[_Access] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """Who wrote and who read one tile on the chip: engines wait for each other by tensor, whatever part they touch."""
+
+    writers: dict[str | int, tuple[str, int]] = field(default_factory=dict)  # engine and place, the last of an engine
+    readers: dict[str | int, tuple[str, int]] = field(default_factory=dict)
+
+    def read(self, engine: str, key: str | int, index: int) -> set[int]:
+        """What an instruction that reads the tile waits for."""
+        self.readers[key] = engine, index
+        return {i for e, i in self.writers.values() if e != engine}
+
+    def write(self, engine: str, key: str | int, index: int, done: set[int]) -> set[int]:
+        """What one that writes it waits for, beside those in ``done``; all of them are behind it from now on."""
+        others = {i for e, i in (*self.writers.values(), *self.readers.values()) if e != engine}
+        done = done | others
+        self.writers = {k: v for k, v in self.writers.items() if v[1] not in done}
+        self.readers = {k: v for k, v in self.readers.items() if v[1] not in done}
+        self.writers[key] = engine, index
+        return others
+
+
+@dataclass(slots=True)
+class _Storage:
+    """The regions of one storage that were touched so far, with their hulls in arrays to search."""
+
+    accesses: dict[object, _Access] = field(default_factory=dict)
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    stops: array[int] = field(default_factory=lambda: array("q"))
+
+    def access(self, operand: Operand) -> tuple[_Access, bool]:
+        """The record of the operand's region, and whether it is new."""
+        region, row = operand.region, _row(operand)
+        key = (region.partitions, region.start, region.stop, row)
+        known = self.accesses.get(key)
+        if known is not None:
+            return known, False
+        access = _Access(region, row)
+        if self.accesses:
+            near = np.frombuffer(self.starts, np.int64) < region.stop
+            near &= np.frombuffer(self.stops, np.int64) > region.start
+            others = list(self.accesses.values()) if near.any() else []
+            for place in np.flatnonzero(near):
+                other = others[place]
+                if _overlap(access, other):
+                    access.overlaps.append(other)
+                    other.overlaps.append(access)
+        access.overlaps.append(access)
+        self.accesses[key] = access
+        self.starts.append(region.start)
+        self.stops.append(region.stop)
+        return access, True
+
+
+def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
+    """For each instruction the indices of those it waits for: read after write, write after read or write.
+
+    Within an engine, and between transfers, it is the part of a tile that counts; between engines the whole tile,
+    for which there is one semaphore (docs/hardware.md#memory). Storages of HBM that are only read, or only written,
+    order nothing. Tiles that no longer fit beside the live ones take the memory of tiles whose last use lies earlier
+    in the program, and wait for that use, as with a static allocation that goes round the whole memory.
+    """
+    read, written = _storages(trace, "reads"), _storages(trace, "writes")
+    tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
+    seen: dict[int, _Storage] = {}
+    tiles: defaultdict[int, _Tensor] = defaultdict(_Tensor)
+    reuse = _Reuse(trace, machine)
+    explicit: dict[int, list[int]] = {}
+    for consumer, producer in trace.dependencies:
+        explicit.setdefault(consumer, []).append(producer)
+    result: list[Sequence[int]] = []
+    for index, instruction in enumerate(trace.instructions):
+        before: set[int] = set(explicit.get(index, ()))
+        reader: str | int = index if instruction.engine in OVERTAKING else instruction.engine
+        for operand in instruction.reads:
+            storage = operand.region.storage
+            if storage in tracked:
+                access, _ = seen.setdefault(storage, _Storage()).access(operand)
+                for other in access.overlaps:
+                    before.add(other.writer)
+                access.readers[reader] = index
+            if operand.region.buffer != "hbm":
+                before |= tiles[storage].read(instruction.engine, reader, index)
+        for operand in instruction.writes:
+            storage = operand.region.storage
+            if storage in tracked:
+                access, new = seen.setdefault(storage, _Storage()).access(operand)
+                if new:
+                    before.update(reuse.waits(storage, index))
+                for other in access.overlaps:
+                    before.add(other.writer)
+                    before.update(other.readers.values())
+                    if _inside(other, access):
+                        other.writer = index
+                        other.readers.clear()
+                access.writer = index
+            if operand.region.buffer != "hbm":
+                before |= tiles[storage].write(instruction.engine, reader, index, before)
+        reuse.touched(instruction.reads, instruction.writes, reader, index)
+        before.discard(-1)
+        before.discard(index)
+        result.append(tuple(before))
+    return result
+
+
+def _storages(trace: Trace, side: str) -> set[int]:
+    return {o.region.storage for i in trace.instructions for o in getattr(i, side)}
+
+
+def _row(operand: Operand) -> tuple[int, int, int] | None:
+    """A 2-D box of HBM, whose hull would cover its neighbours: pitch of a row and the bytes used of it."""
+    if operand.region.buffer != "hbm" or len(operand.shape) != 2 or operand.strides[1] != 1:
+        return None
+    pitch = operand.strides[0] * itemsize(operand)
+    width = operand.shape[1] * itemsize(operand)
+    first = operand.region.start % pitch if pitch else 0
+    return (pitch, first, first + width) if pitch and first + width <= pitch else None
+
+
+def _overlap(one: _Access, other: _Access) -> bool:
+    a, b = one.region, other.region
+    if a.start >= b.stop or b.start >= a.stop:
+        return False
+    if a.partitions[0] >= b.partitions[1] or b.partitions[0] >= a.partitions[1]:
+        return False
+    if one.row and other.row and one.row[0] == other.row[0]:
+        return one.row[1] < other.row[2] and other.row[1] < one.row[2]
+    return True
+
+
+def _inside(inner: _Access, outer: _Access) -> bool:
+    """Whether a write to ``outer`` leaves nothing of ``inner`` as it was."""
+    if outer.row and (not inner.row or inner.row[0] != outer.row[0]):
+        return False
+    if outer.row and inner.row and not (outer.row[1] <= inner.row[1] and inner.row[2] <= outer.row[2]):
+        return False
+    a, b = inner.region, outer.region
+    return (
+        b.start <= a.start
+        and a.stop <= b.stop
+        and b.partitions[0] <= a.partitions[0]
+        and a.partitions[1] <= b.partitions[1]
+    )
+
+
+class _Reuse:
+    """Gives every tile memory in program order, and remembers whose memory it was."""
+
+    def __init__(self, trace: Trace, machine: Hardware) -> None:
+        self.unused = {"sbuf": machine.sbuf_bytes_per_partition, "psum": PSUM_BANKS * PSUM_BANK_BYTES}
+        self.allocations = {a.storage: a for a in trace.allocations if a.buffer != "hbm"}
+        self.dead: dict[str, list[tuple[int, int, int]]] = {"sbuf": [], "psum": []}  # last use, bytes, storage
+        for a in self.allocations.values():
+            if a.first < 0:  # taken before, and for as long as this piece of a program runs
+                self.unused[a.buffer] -= _bytes(a.buffer, a.bytes_per_partition)
+                continue
+            heapq.heappush(self.dead[a.buffer], (a.last, _bytes(a.buffer, a.bytes_per_partition), a.storage))
+        self.rest: dict[str, tuple[int, ...]] = {"sbuf": (), "psum": ()}  # last uses of a part not yet taken
+        self.users: dict[int, dict[str | int, int]] = {}
+        self.before: dict[int, tuple[int, ...]] = {s: () for s, a in self.allocations.items() if a.first < 0}
+
+    def touched(self, reads: Sequence[Operand], writes: Sequence[Operand], reader: str | int, index: int) -> None:
+        for operand in (*reads, *writes):
+            if operand.region.buffer != "hbm":
+                self.users.setdefault(operand.region.storage, {})[reader] = index
+
+    def waits(self, storage: int, index: int) -> tuple[int, ...]:
+        """Last uses of the memory that this storage takes over; empty while there is unused memory."""
+        allocation = self.allocations.get(storage)
+        if allocation is None:
+            return ()
+        known = self.before.get(storage)
+        if known is not None:
+            return known
+        buffer = allocation.buffer
+        need = _bytes(buffer, allocation.bytes_per_partition)
+        uses = list(self.rest[buffer]) if self.unused[buffer] else []
+        dead = self.dead[buffer]
+        while self.unused[buffer] < need and dead and dead[0][0] < index:
+            _, freed, former = heapq.heappop(dead)
+            self.unused[buffer] += freed
+            self.rest[buffer] = tuple(self.users.get(former, {}).values())
+            uses += self.rest[buffer]
+        self.unused[buffer] -= need
+        self.before[storage] = tuple(uses)
+        return self.before[storage]
+
+
+def _bytes(buffer: str, size: int) -> int:
+    return -(-size // PSUM_BANK_BYTES) * PSUM_BANK_BYTES if buffer == "psum" else size

@@ -1,0 +1,87 @@
+"""A traced kernel as a Chrome-trace file that Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.simulator.chip.record import Instruction, Trace
+from trnpy._nki.simulator.price.cost import ENGINES, schedules
+from trnpy._nki.simulator.price.loops import Piece, turn_s
+from trnpy._nki.simulator.price.schedule import Schedule
+
+FIRST_DMA_LANE = len(ENGINES)
+DMA_QUEUES = 16  # of a core; a transfer is drawn on the one that is free first
+
+
+def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
+    """The trace-event object: one process per core, one thread per engine, times in microseconds.
+
+    Of a device loop the first turn is shown; the others are the gap before what follows.
+    """
+    machine = machine or MACHINES[trace.target]
+    events: list[dict[str, Any]] = [
+        _name("process_name", trace.core, 0, f"{trace.kernel} on {trace.target}, core {trace.core}, modelled")
+    ]
+    used: set[int] = set()
+    begins = 0.0
+    for piece, plan in schedules(trace, machine):
+        for event in _events(piece, plan, begins):
+            if event["tid"] not in used:
+                used.add(event["tid"])
+                events.append(_name("thread_name", trace.core, event["tid"], _title(event["tid"])))
+            events.append(event)
+        turn = turn_s(piece.loop, trace, machine) if piece.loop else 0.0
+        begins += piece.executions * (plan.total_s + turn)
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"modelled": True, "target": trace.target}}
+
+
+def _events(piece: Piece, plan: Schedule, begins: float) -> Iterator[dict[str, Any]]:
+    """The instructions of one execution, by when they start."""
+    lanes: list[tuple[float, int]] = []  # when each DMA lane falls free
+    instructions = piece.trace.instructions
+    for index in sorted(range(len(instructions)), key=lambda i: plan.start[i]):
+        instruction = instructions[index]
+        moves = instruction.engine == "dma"
+        yield {
+            "name": instruction.opcode,
+            "cat": instruction.engine,
+            "ph": "X",
+            "pid": piece.trace.core,
+            "tid": _lane(lanes, plan.start[index], plan.end[index]) if moves else ENGINES.index(instruction.engine),
+            "ts": (begins + plan.start[index]) * 1e6,
+            "dur": (plan.end[index] - plan.start[index]) * 1e6,
+            "args": _arguments(instruction, piece.first + index),
+        }
+
+
+def _title(thread: int) -> str:
+    return f"DMA queue {thread - FIRST_DMA_LANE}" if thread >= FIRST_DMA_LANE else ENGINES[thread]
+
+
+def _lane(lanes: list[tuple[float, int]], start: float, end: float) -> int:
+    if lanes and (lanes[0][0] <= start or len(lanes) == DMA_QUEUES):
+        _, lane = heapq.heappop(lanes)
+    else:
+        lane = FIRST_DMA_LANE + len(lanes)
+    heapq.heappush(lanes, (end, lane))
+    return lane
+
+
+def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _arguments(instruction: Instruction, index: int) -> dict[str, Any]:
+    shapes = {o.role: f"{o.region.buffer} {o.dtype}{list(o.shape)}" for o in (*instruction.writes, *instruction.reads)}
+    return {"line": f"{instruction.file}:{instruction.line}", "index": index, **shapes}
+
+
+def write_timeline(path: Path, traces: Sequence[Trace]) -> None:
+    """One file for all cores of a launch."""
+    parts = [timeline(trace) for trace in traces]
+    path.write_text(json.dumps({**parts[0], "traceEvents": [e for part in parts for e in part["traceEvents"]]}))

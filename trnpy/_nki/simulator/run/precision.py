@@ -1,0 +1,104 @@
+"""Which sums of a kernel are kept in fewer bits than float32, and what that costs its outputs.
+
+A tile on the chip that one instruction reads and adds to, again and again, rounds at every step. The kernel runs a
+second time with those tiles in float32; how far its outputs move is what their data type costs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.simulator.chip.dtypes import STORAGE, is_float
+from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.record import Trace
+from trnpy._nki.simulator.price.loops import executions
+from trnpy._nki.simulator.run.launch import Simulation, simulate
+
+FEWEST = 3  # additions of one instruction to one tile that make it an accumulator
+FULL = 4  # bytes of a float32
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A tile in few bits that sums are kept in: where it is made, how often it is added to, what that costs."""
+
+    file: str
+    line: int
+    name: str
+    dtype: str
+    additions: int
+    change: float | None  # largest change of any output with it in float32, of the largest element; None: unknown
+    why: str = ""  # why it is unknown
+
+    def __str__(self) -> str:
+        cost = f"unknown ({self.why})" if self.change is None else f"{self.change:.2g} of the largest element"
+        return (
+            f"{self.file}:{self.line}: {self.name or 'tile'} keeps a sum of {self.additions} terms in {self.dtype}: "
+            f"in float32 the outputs change by {cost}"
+        )
+
+
+def accumulators(trace: Trace) -> dict[int, tuple[int, str]]:
+    """Storage -> additions and dtype, of tiles that instructions read and write in fewer bits than float32."""
+    times = executions(trace)
+    added: Counter[int] = Counter()
+    dtypes: dict[int, str] = {}
+    for index, instruction in enumerate(trace.instructions):
+        if instruction.engine == "dma" or not _adds(instruction.options):
+            continue
+        read = {(o.region.storage, o.region.start, o.region.partitions) for o in instruction.reads}
+        for o in instruction.writes:
+            narrow = is_float(o.dtype) and STORAGE[o.dtype].itemsize < FULL and o.region.buffer != "hbm"
+            if narrow and (o.region.storage, o.region.start, o.region.partitions) in read:
+                added[o.region.storage] += times[index]
+                dtypes[o.region.storage] = o.dtype
+    return {storage: (n, dtypes[storage]) for storage, n in added.items() if n >= FEWEST}
+
+
+def _adds(options: Mapping[str, Any]) -> bool:
+    shown = {str(getattr(v, "__name__", v)) for v in options.values()}
+    return bool(shown & {"add", "subtract"}) or options.get("accumulate") is True
+
+
+def precision(
+    kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any
+) -> list[Accumulator]:
+    """The accumulators of one launch in few bits, and what each place costs; ``settings`` are those of simulate."""
+    given = (args, kwargs or {})
+    simulation: Simulation = simulate(kernel, **settings)
+    first, words = copy.deepcopy(given)
+    result = simulation.run(*first, **words)
+    places: dict[tuple[str, int], tuple[int, str, str]] = {}
+    for trace in result.traces:
+        found = accumulators(trace)
+        for a in trace.allocations:
+            if a.storage in found:
+                additions, dtype = found[a.storage]
+                most = max(additions, places.get((a.file, a.line), (0, "", ""))[0])
+                places[a.file, a.line] = (most, dtype, a.name)
+    reports = []
+    for (file, line), (additions, dtype, name) in sorted(places.items()):
+        again, words = copy.deepcopy(given)
+        try:
+            wide = replace(simulation, widened=frozenset({(file, line)})).run(*again, **words)
+        except SimulatorError as error:
+            reports.append(Accumulator(file, line, name, dtype, additions, None, error.message))
+            continue
+        reports.append(Accumulator(file, line, name, dtype, additions, _change(result.outputs, wide.outputs)))
+    return reports
+
+
+def _change(before: Any, after: Any) -> float:
+    pairs = zip(before, after, strict=True) if isinstance(before, tuple) else ((before, after),)
+    worst = 0.0
+    for a, b in pairs:
+        if a is not None and a.dtype.kind not in "iub":
+            x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+            worst = max(worst, float(np.abs(x - y).max() / max(np.abs(y).max(), np.finfo(np.float32).tiny)))
+    return worst
