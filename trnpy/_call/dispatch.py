@@ -23,7 +23,7 @@ import numpy as np
 
 from trnpy._base.conventions import counted, poured, uncounted
 from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
-from trnpy._call.quick import Memory, Verdict, prepared, quick, rest, unattended
+from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
@@ -222,6 +222,8 @@ def routed(op: Op) -> Callable[..., Any]:
                 return (found or reference)(*args, **kwargs)
             if at_rest(policy):
                 rest(policy)
+                return (found or reference)(*args, **kwargs)
+            if not policy.force and elements(args) <= op.small:
                 return (found or reference)(*args, **kwargs)
         verdict = quick(op, found, args, kwargs, policy)
         if not recorded:

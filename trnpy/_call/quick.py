@@ -59,7 +59,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy) -> Verdict | None:
     """How to run a call whose look gave ``found``; None: it is decided by its arguments, each time."""
-    if found is not True and not policy.force and _elements(args) <= op.small:
+    if found is not True and not policy.force and elements(args) <= op.small:
         return found or op.reference, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
         return None
@@ -110,7 +110,7 @@ def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Probl
     return (problem if may_route else replace(problem, route=None)), form
 
 
-def _elements(args: Args) -> float:
+def elements(args: Args) -> float:
     """Elements of the array arguments; infinite when there is anything to look at more closely."""
     n = 0.0
     for a in args:
