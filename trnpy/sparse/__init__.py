@@ -1,4 +1,4 @@
-"""scipy.sparse's names: its classes as trnpy's subclasses, and its constructors making those."""
+"""The names of scipy.sparse. Classes are trnpy's subclasses of SciPy's, and constructors return them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a product with a sparse matrix would take, block by block, and orders of rows that bring elements together."""
+"""Predicted times of a product with a sparse matrix, from its blocks; orders of rows that reduce their number."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from trnpy.sparse import _picture
 from trnpy.sparse._blocks import BLOCK, BUCKETS, Blocks, count_blocks
 from trnpy.sparse._ops import is_sparse, prepare_matmul
 
-LEAST_MOVING = 64  # columns that a product streams at least: fewer take as long (docs/numerics.md#sparse-products)
-CURVE_BITS = 62  # of a place along the curve, in an int64
+LEAST_MOVING = 64  # a product of fewer columns takes as long as one of these (docs/numerics.md#sparse-products)
+CURVE_BITS = 62  # of a position on the curve, in an int64
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAnalysis:
-    """What a product with ``columns`` dense columns would take; device seconds are modelled, never measured."""
+    """Predicted times of a product with ``columns`` dense columns; those of a device are modelled, never measured."""
 
     blocks: Blocks
     columns: int
     machine: str
-    resident_s: float | None  # the matrix is on the device already; None: no device path for its dtype
-    one_shot_s: float | None  # it is sent along
+    resident_s: float | None  # seconds if the matrix is on the device already; None if its dtype has no device path
+    one_shot_s: float | None  # seconds if the matrix is sent for this product
     decision: Decision
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def block_analysis(
     blocks = count_blocks(a)
     policy, rates = current_policy(), current_rates()
     hardware = MACHINES[policy.machine]
-    # A stand-in for X: its shape and dtype, and no memory.
+    # Stands in for X: an array of its shape and dtype that takes no memory.
     problem = prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
     decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
     resident_s = one_shot_s = None
@@ -176,7 +176,7 @@ def morton_order(points: Any) -> np.ndarray:
 
 
 def _reordered(a: Any, order: str | np.ndarray) -> Any:
-    """``a`` with rows and columns permuted alike."""
+    """``a`` with the same permutation of rows and columns; ValueError for an unknown order or another shape."""
     if a.shape[0] != a.shape[1]:
         raise ValueError(f"order={order!r} of a {a.shape[0]} x {a.shape[1]} matrix: expected a square one")
     a = a.tocsr()

@@ -1,4 +1,4 @@
-"""The non-empty blocks of a sparse matrix: counted once, kept on the object."""
+"""The non-empty blocks of a sparse matrix, counted once and remembered on the object."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 BLOCK = 128  # rows and columns of the systolic array
-BUCKETS = 4  # of block rows padded to one length each: 1.11 at most (docs/numerics.md#sparse-products)
-SLAB = 2**18  # stored elements counted at a time: the count's own memory is in proportion to this, not to the matrix
+BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the blocks (docs/numerics.md#sparse-products)
+SLAB = 2**18  # stored elements counted at a time, which bounds the memory that counting takes
 CACHE = "_trnpy_blocks"
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The non-empty blocks of a sparse matrix, as counted in its pattern; explicit zeros are elements."""
+    """The non-empty blocks of a sparse matrix. Stored zeros count as elements."""
 
     block: int
     shape: tuple[int, int]
     nnz: int
-    in_row: np.ndarray  # (block rows,) non-empty blocks of each
+    in_row: np.ndarray  # (block rows,) non-empty blocks in each block row
 
     @property
     def count(self) -> int:
@@ -31,22 +31,22 @@ class Blocks:
 
     @property
     def density(self) -> float:
-        """Stored elements over those of non-empty blocks."""
+        """Stored elements over all elements of non-empty blocks."""
         return self.nnz / max(self.count * self.block**2, 1)
 
     @property
     def padding(self) -> float:
-        """Blocks over non-empty ones, when all block rows have the length of the longest."""
+        """Blocks over non-empty blocks if every block row is padded to the length of the longest."""
         return len(self.in_row) * int(self.in_row.max(initial=0)) / max(self.count, 1)
 
     @property
     def bucket_padding(self) -> float:
-        """The same in BUCKETS groups of block rows, each of its longest row, chosen best."""
+        """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, chosen best."""
         lengths, rows = np.unique(self.in_row, return_counts=True)
         before = np.concatenate([[0], np.cumsum(rows)])  # rows shorter than each length
-        best = np.where(before == 0, 0.0, np.inf)  # blocks of all shorter rows, in the buckets so far
+        best = np.where(before == 0, 0.0, np.inf)  # fewest blocks for all shorter rows, with the buckets so far
         for _ in range(BUCKETS):
-            # A bucket of lengths i up to j - 1 is as long as the latter.
+            # A bucket of the rows with lengths[i] to lengths[j - 1] pads all to lengths[j - 1].
             best = np.array(
                 [0.0, *(np.min(best[:j] + lengths[j - 1] * (before[j] - before[:j])) for j in range(1, len(before)))]
             )
@@ -54,7 +54,7 @@ class Blocks:
 
 
 def count_blocks(a: Any, block: int = BLOCK) -> Blocks:
-    """The non-empty blocks of ``a``, kept on trnpy's objects under a digest of their pattern."""
+    """The non-empty blocks of ``a``. The count is kept on the object, with a digest of the pattern it is valid for."""
     pattern = a if a.format in ("csr", "csc") else a.tocsr()
     digest = hashlib.blake2b(f"{pattern.format} {a.shape} {block}".encode(), digest_size=16)
     for indices in (pattern.indptr, pattern.indices):
@@ -73,13 +73,13 @@ def count_blocks(a: Any, block: int = BLOCK) -> Blocks:
 
 
 def _block_rows(pattern: Any, block: int) -> Iterator[np.ndarray]:
-    """The block row of each non-empty block, slab by slab of major blocks."""
+    """The block row of each non-empty block, in several arrays: one for each slab of the matrix."""
     by_rows = pattern.format == "csr"
     indptr, lines = pattern.indptr, len(pattern.indptr) - 1
     minors = -(-(pattern.shape[1] if by_rows else pattern.shape[0]) // block)
     first = 0
     while first < lines:
-        # Whole blocks of lines, at least one, of about SLAB elements.
+        # A slab is a number of whole blocks of rows (columns in CSC), at least one, with about SLAB elements.
         after = int(np.searchsorted(indptr, indptr[first] + SLAB, side="right")) - 1
         after = min(max(after // block * block, first + block), lines)
         stored = slice(int(indptr[first]), int(indptr[after]))

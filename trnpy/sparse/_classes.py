@@ -1,4 +1,4 @@
-"""SciPy's sparse classes, every format in both flavours, as subclasses whose results are theirs again."""
+"""Subclasses of SciPy's sparse arrays and matrices in all formats, whose methods return trnpy's classes again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BASES = tuple(
     if isinstance(cls, type) and issubclass(cls, _ABSTRACT) and cls not in _ABSTRACT
 )
 
-# Methods that name one of SciPy's classes where they could ask for ``self``'s: in n dimensions, and power 0.
+# SciPy's methods that construct one of SciPy's classes instead of that of ``self``: in n dimensions, and power 0.
 _STRAYING = {
     "coo": (
         "__getitem__",
@@ -38,22 +38,22 @@ _STRAYING = {
 
 
 def _recast(a: Any, cls: Any) -> Any:
-    """``a`` as an instance of ``cls``, SciPy's class of its format or a subclass of it; the arrays are shared."""
+    """``a`` as an instance of ``cls``, which has the same format. The arrays are shared."""
     result = cls.__new__(cls)
     result.__dict__.update(a.__dict__)
-    result.__dict__.pop(_blocks.CACHE, None)  # of this object, and no part of a pickle
+    result.__dict__.pop(_blocks.CACHE, None)  # belongs to ``a`` only, and must not be pickled
     return result
 
 
 def adopt(result: Any) -> Any:
-    """``result`` with SciPy's sparse arrays and matrices, also those in a tuple, as trnpy's."""
+    """``result`` converted from SciPy's sparse classes to trnpy's, also inside a tuple."""
     if (cls := OURS.get(type(result))) is not None:
         return _recast(result, cls)
     return tuple(map(adopt, result)) if type(result) is tuple else result
 
 
 def adopting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, its result adopted."""
+    """``function`` with `adopt` applied to its result."""
 
     @uncounted
     @functools.wraps(function)
@@ -64,9 +64,10 @@ def adopting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[..., Any]]:
-    """The functions of ``module`` with adopted results and at home in ``home``.
+    """The functions of ``module`` with adopted results and ``home`` as their module.
 
-    But for those named in ``plain``, whose results are never sparse: a function that a newer SciPy brings is adopted.
+    ``plain`` names those that never return sparse results and stay SciPy's. A function that a newer SciPy adds is
+    adopted.
     """
     names = [name for name in dir(module) if not name.startswith("_") and name not in plain.split()]
     functions = [getattr(module, name) for name in names]
@@ -74,18 +75,18 @@ def makers(module: ModuleType, plain: str, home: str) -> dict[str, Callable[...,
 
 
 class _Sparse(_ops.Products):
-    """What trnpy's sparse classes have that SciPy's have not."""
+    """Methods of trnpy's sparse classes that SciPy's lack."""
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
-        # Code that asks for csr_matrix means SciPy's too: what others return, and what pickles hold.
+        # isinstance(x, trnpy.sparse.csr_matrix) is true for SciPy's class too: libraries and pickles return it.
         return True if SCIPY.get(cls) in other.__mro__ else NotImplemented
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         base = SCIPY.get(type(self))
         if base is None:  # a user's subclass
             return super().__reduce_ex__(protocol)
-        # As SciPy's object, for readers that have no trnpy; from protocol 2 on, objects may name their own class only.
+        # Pickled as SciPy's object, so that it loads without trnpy. Protocol 2 would insist on type(self).
         return _recast(self, base).__reduce_ex__(1)
 
     def __copy__(self) -> Any:
@@ -98,12 +99,12 @@ class _Sparse(_ops.Products):
 
 
 def _container(base: type) -> property:
-    """Where SciPy's methods look up the class of one format."""
+    """The property in which SciPy's methods look up the class of one format."""
     return property(lambda self: OURS[base])
 
 
 def _subclass(base: type) -> type:
-    """trnpy's subclass of ``base``: same name, doc and signature, and conversions to trnpy's classes."""
+    """trnpy's subclass of ``base`` with its name, docstring and signature; conversions return trnpy's classes."""
     layout, _, flavour = base.__name__.partition("_")
     body: dict[str, Any] = {"__doc__": base.__doc__, "__module__": __name__.rpartition(".")[0]}
     for other in _BASES:
@@ -115,7 +116,7 @@ def _subclass(base: type) -> type:
     if layout == "csr":
         csr: Any = base
         body["tobsr"] = _ops.tobsr(csr.tobsr)
-    kind = {"metaclass": ABCMeta}  # SciPy's own from 1.16 on; __subclasshook__ needs it
+    kind = {"metaclass": ABCMeta}  # __subclasshook__ needs it; SciPy has it from 1.16 on
     return types.new_class(base.__name__, (_Sparse, base), kind, lambda namespace: namespace.update(body))
 
 

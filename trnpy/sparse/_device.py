@@ -1,4 +1,4 @@
-"""Products of sparse matrices on an engine: tiles or gathered rows, in which format, kept where, certified how."""
+"""Products of a sparse and a dense matrix on an engine, by 128 x 128 tiles or by gathered rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS,
 from trnpy._nki.runtime import CompileError
 from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
 
-LARGEST = 2**31 - 1  # elements of one operand: run-time offsets are 32-bit integers
-ZERO = 0x80  # the byte of a digit that is zero
-SPARE_BYTES = 64 * 1024  # of a partition of SBUF: tables of products, and what the compiler keeps
-GATHER_UNIT = 2  # groups of gathered rows in half a turn: more hide nothing more (test_csr_spmm)
+LARGEST = 2**31 - 1  # elements of one operand, because run-time offsets are 32-bit integers
+ZERO = 0x80  # the byte that stands for a digit of zero
+SPARE_BYTES = 64 * 1024  # of a partition of SBUF, left for tables of products and for the compiler
+GATHER_UNIT = 2  # groups of gathered rows in half a turn; more hide no more latency (test_csr_spmm)
 
 
 def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
-    """A X (rows, N) by 128 x 128 tiles, for sparse A (rows, columns) and X (columns, N) of one dtype, not empty.
+    """A X (rows, N) by 128 x 128 tiles. A (rows, columns) and X (columns, N) have one dtype and are not empty.
 
-    Refused where the engine has no product of that accuracy, DeviceError when the device fails.
+    Raises Refused if the engine has no product of that accuracy, DeviceError if the device fails.
     """
     product = Tiled(engine, Source.of(a, x.dtype))
     if x.dtype.kind != "c":
@@ -36,14 +36,14 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
     both = product.parts(np.concatenate([x.real, x.imag], axis=1))
     c = np.empty((both[0].shape[0], n), x.dtype)
     c.real, c.imag = both[0][:, :n], both[0][:, n:]
-    if len(both) == 2:  # of a complex A, and each part with scales of its own
+    if len(both) == 2:  # A is complex: its real and imaginary parts have been multiplied one by one
         c.real -= both[1][:, n:]
         c.imag += both[1][:, :n]
     return c
 
 
 def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
-    """The same by gathering a row of X for each stored element, in float32."""
+    """A X in float32, by gathering a row of X for each stored element of A."""
     csr = compressed(a, x.dtype)
     parts = [csr.data.real, csr.data.imag] if csr.data.dtype.kind == "c" else [csr.data]
     columns = [x.real, x.imag] if x.dtype.kind == "c" else [x]
@@ -61,17 +61,17 @@ def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A sparse matrix as compressed rows of it or of its transpose, and what tells whether it has changed."""
+    """A sparse matrix or its transpose as compressed rows, and the arrays that show whether it has changed."""
 
-    data: np.ndarray | None  # the array that its form with an engine is kept for; None: none lasts
+    data: np.ndarray | None  # the elements, by which an engine finds what it keeps; None: nothing is kept
     pattern: tuple[np.ndarray, ...]
-    turned: bool  # the rows are those of the transpose
+    turned: bool  # whether the rows are those of the transpose
     csr: Callable[[], Any]
-    dtype: np.dtype  # in which duplicates add up
+    dtype: np.dtype  # in which duplicates are added
 
     @classmethod
     def of(cls, a: Any, dtype: np.dtype) -> Source:
-        if a.format == "csc":  # shares its arrays with the CSR that it may be the transpose of
+        if a.format == "csc":  # as CSR of the transpose: so A and A.T share their arrays, and what is kept of them
             return cls(a.data, (a.indices, a.indptr), True, lambda: compressed(a.T, dtype), dtype)
         if a.format in ("csr", "bsr"):
             return cls(a.data, (a.indices, a.indptr), False, lambda: compressed(a, dtype), dtype)
@@ -103,7 +103,7 @@ def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: n
 
 
 def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """``make()``, or what the engine has kept of it for these very elements in this very pattern."""
+    """``make()``, or its earlier result, if the engine has kept it for the same elements and pattern."""
     if source.data is None:
         return make()
     key = (*form, *(fingerprint(p) for p in source.pattern))
@@ -111,22 +111,23 @@ def kept(engine: Engine, source: Source, form: tuple[Any, ...], make: Callable[[
 
 
 def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.ndarray:
-    """x with ``fill`` after its last extents."""
+    """x padded to ``shape`` in its first axes, with ``fill`` after its elements."""
     extents = (*shape, *x.shape[len(shape) :])
-    padded = np.full(extents, fill, dtype) if fill else np.zeros(extents, dtype)  # zeros are not written twice
-    with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+    # Fresh pages of np.zeros are zero already: np.full would write them once more.
+    padded = np.full(extents, fill, dtype) if fill else np.zeros(extents, dtype)
+    with np.errstate(over="ignore"):  # the check of the result finds an infinity
         padded[tuple(slice(0, n) for n in x.shape[: len(shape)])] = x
     return padded
 
 
 def _bounds(walk: Walk, unit: int) -> np.ndarray:
-    """Bounds of the turns of a launch, with rows of none up to a rung."""
+    """Bounds of the turns of a launch, padded with empty segments to a rung."""
     short = rung(len(walk.target)) - len(walk.target)
     return bounds_of(np.append(walk.pointer, np.full(short, walk.pointer[-1])), unit)
 
 
 def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -> None:
-    """c[target, :, columns] += found, where targets may repeat."""
+    """c[target, :, columns] += found. Targets may repeat."""
     found = found[: len(target)]
     if len(target) > 1 and (target[1:] == target[:-1]).any():
         np.add.at(c[:, :, columns], target, found)
@@ -135,7 +136,7 @@ def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -
 
 
 def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
-    """Tiles of half a turn whose operands, sums and results fit a partition of SBUF."""
+    """How many tiles are in half a turn: as many as fit a partition of SBUF with their operands and results."""
     planes, itemsize = max(digits, 1), 2 if digits else 4
     fixed = (2 * digits + 8) * 512 * 4 if digits else 2 * columns * itemsize
     for unit in (4, 2, 1):
@@ -146,7 +147,7 @@ def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
 
 
 class Tiled:
-    """One sparse matrix with one engine, in the formats that its products ask for."""
+    """One sparse matrix on one engine, in the formats that its products need."""
 
     def __init__(self, engine: Engine, source: Source) -> None:
         self.engine, self.source = engine, source
@@ -155,7 +156,7 @@ class Tiled:
     @property
     def tiling(self) -> Tiling:
         if self._made is None:
-            # Kept as tiles are, and for as long: a product of many finds all but X there.
+            # Kept as long as the tiles: the next product with this matrix sends X only.
             form = ("tiling", self.source.dtype.char)
             made: Tiling = kept(self.engine, self.source, form, lambda: tiling(self.source.csr()))
             self._made = made
@@ -168,10 +169,11 @@ class Tiled:
         return data.dtype.kind == "c"
 
     def real(self, x: np.ndarray) -> np.ndarray:
+        """A X for real A and X."""
         return self.parts(x)[0].astype(x.dtype, copy=False)
 
     def parts(self, x: np.ndarray) -> list[np.ndarray]:
-        """The products of the real part of A, and of its imaginary part if it has one, with real X."""
+        """The product of real X with the real part of A, and with its imaginary part if there is one."""
         form = form_of(self.engine, x.dtype)
         count = 2 if self.complex else 1
         if form != BY_DIGITS:
@@ -182,13 +184,14 @@ class Tiled:
     # --- forms of the matrix ------------------------------------------------------------------------------------------
 
     def part(self, index: int) -> np.ndarray:
+        """The real (0) or imaginary (1) parts of the elements."""
         data = self.tiling.data
         if data.dtype.kind == "c":
             return np.ascontiguousarray(data.imag if index else data.real)
         return data
 
     def _layout(self) -> tuple[Tiling, np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
-        """(tiling, order of products, their block row of the result, block row of X, block rows of both)."""
+        """(tiling, tile of each product, its block row of the result, its block row of X, block rows of both)."""
         t = self.tiling
         if not self.source.turned:
             return t, np.arange(len(t.row)), t.row, t.column, t.blocks
@@ -199,22 +202,22 @@ class Tiled:
         return kept(self.engine, self.source, form, make)
 
     def _stack(self, tiles: np.ndarray, dtype: Any) -> Held:
-        """(T 128, 128) with the engine; there is one tile of zeros at least after the last."""
+        """Tiles as one operand (T 128, 128) on the engine. At least one tile of zeros follows the last."""
         return self.engine.hold(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
 
     def _dense(self, part: np.ndarray, digits: int = 1) -> np.ndarray:
-        """The tiles of ``part``, refused before they take memory where ``digits`` of them are too many."""
+        """The tiles of ``part``. Raises Refused, before it allocates them, if their digits exceed one operand."""
         elements = rung(len(self.tiling.row) + 1) * TILE * TILE * digits
         if elements > self._room():
             raise Refused(f"{elements:.3g} elements of tiles exceed the largest operand of one launch")
         return self.tiling.tiles(part)
 
     def _room(self) -> float:
-        """Elements of one operand."""
+        """Most elements that one operand may have."""
         return min(LARGEST, self.engine.room)
 
     def _strips(self, x: np.ndarray, layout: Layout, most: int, digits: int = 1) -> list[slice]:
-        """Columns of X, ``most`` at a time or as few as X and the result are operands with."""
+        """Columns of X in pieces of at most ``most``, so narrow that X and the result fit one operand each."""
         rows = max(layout.depth, layout.rows * TILE) * digits
         while rows * rung(min(most, x.shape[1])) > self._room():
             if most == 1:
@@ -223,12 +226,12 @@ class Tiled:
         return pieces(x.shape[1], most)
 
     def numbers(self, index: int, form: str) -> Held:
-        """The tiles of a part in format ``form``, K on rows."""
+        """The tiles of a part in format ``form``, with K on the rows."""
         made: Held = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), format_of(form)))
         return made
 
     def magnitudes(self, index: int) -> Held:
-        """Their magnitudes over the largest of each row of the result, for a certificate."""
+        """Magnitudes of the elements over the largest of each row of the result, for a certificate."""
 
         def make() -> Held:
             tiles = self._dense(self.part(index).astype(np.float64, copy=False))
@@ -239,14 +242,14 @@ class Tiled:
         return made
 
     def digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
-        """Their digits side by side, and the exponents taken out of rows of the result (block rows, 128)."""
+        """Digits of the elements, side by side, and the exponent of each row of the result (block rows, 128)."""
         made: tuple[Held, np.ndarray] = self._keep(
             ("digits", digits, index, self.source.turned), lambda: self._new_digits(index, digits)
         )
         return made
 
     def _largest(self, tiles: np.ndarray) -> np.ndarray:
-        """Of each row of the result the largest magnitude of A, shaped to divide ``tiles`` by."""
+        """The largest magnitude of A in each row of the result, in a shape that ``tiles`` can be divided by."""
         t, turned = self.tiling, self.source.turned
         blocks, axis = (t.column, 2) if turned else (t.row, 1)
         largest = np.zeros((self._layout()[4][0], TILE))
@@ -256,7 +259,7 @@ class Tiled:
     # --- products -----------------------------------------------------------------------------------------------------
 
     def _by_numbers(self, index: int, form: str, x: np.ndarray) -> np.ndarray:
-        """In the format ``form``, with sums in float32 or in a wider one."""
+        """A product in the format ``form``, with sums in float32 or a wider format."""
         dtype = format_of(form)
         layout = self.layout()
         tiles = self.numbers(index, form)
@@ -269,7 +272,7 @@ class Tiled:
         return c.reshape(-1, x.shape[1])[: layout.height]
 
     def _by_digits(self, index: int, x: np.ndarray) -> np.ndarray:
-        """float64 by as many digits as a certificate asks for."""
+        """A product in float64, by as many digits as its certificate requires."""
         layout = self.layout()
         digits = self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
@@ -287,7 +290,7 @@ class Tiled:
         return c.reshape(-1, x.shape[1])[: layout.height]
 
     def _new_digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
-        """Digits of all tiles, side by side in each row, and the exponents taken out of rows of the result."""
+        """Make what `digits` returns."""
         tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits)
         axis = 2 if self.source.turned else 1
         split = _digits.split(tiles, digits, axis, self._largest(tiles))
@@ -299,7 +302,7 @@ class Tiled:
         return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), split.places), shift
 
     def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
-        """How many digits are known to be enough for these values."""
+        """The number of digits that is certain to be enough for these values."""
         if not np.isfinite(x).all() or not np.isfinite(self.part(index)).all():
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), format_of("bfloat16")
@@ -313,6 +316,7 @@ class Tiled:
         return certified(least, layout.terms)
 
     def layout(self) -> Layout:
+        """The order of tiles for a product with a dense matrix."""
         t, order, row, column, (rows, columns) = self._layout()
         height = t.shape[1] if self.source.turned else t.shape[0]
         line = t.place % TILE if not self.source.turned else t.place // TILE % TILE
@@ -323,7 +327,7 @@ class Tiled:
     def launches(
         self, layout: Layout, tiles: Held, right: Held, digits: int, columns: int, least: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(block rows of the result, what each launch adds to them)."""
+        """(block rows of the result, tiles to be added to them) for each launch."""
         kernel = "bsr_transpose_spmm" if self.source.turned else "bsr_spmm"
         unit = unit_for(self.engine.machine, digits, columns, self.source.turned)
         options: dict[str, Any] = {"unit": unit, "digits": digits, "words": words_for(digits) if digits else 3}
@@ -337,7 +341,7 @@ class Tiled:
                 found = self.engine.kernel(
                     kernel, tiles, right, *places, _bounds(walk, unit), ordered=layout.ordered, **options
                 )
-            except CompileError:  # of bounds that the device reads: rows of a few lengths need none
+            except CompileError:  # this compiler takes no loop bounds from registers: use rows of a few fixed lengths
                 for target, products in of_one_length(walk):
                     at = [
                         np.where(products < 0, empty, x[some][products]) * step
@@ -354,20 +358,20 @@ class Tiled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How the tiles of one matrix are walked for one product."""
+    """The products of tiles that make up one product of matrices, in their order."""
 
-    order: np.ndarray  # (products,) which tile
+    order: np.ndarray  # (products,) tile of A
     row: np.ndarray  # (products,) block row of the result, ascending
     column: np.ndarray  # (products,) block row of X
     rows: int  # block rows of the result
     depth: int  # rows of X, padded
     height: int  # rows of the result
-    terms: int  # most stored elements that one element of the result sums over
-    ordered: bool  # tiles are walked as they lie
+    terms: int  # largest number of stored elements that one element of the result sums over
+    ordered: bool  # whether tiles are used in the order in which they are stored
 
 
 def form_of(engine: Engine, dtype: np.dtype) -> str:
-    """What the engine's kernels multiply for products of ``dtype``: a format, or BY_DIGITS."""
+    """The format that the engine multiplies for products of ``dtype``, or BY_DIGITS; Refused if there is none."""
     form = engine.format(dtype)
     if not form:
         raise Refused(f"probes found products of {dtype} inexact on this device")
@@ -375,14 +379,14 @@ def form_of(engine: Engine, dtype: np.dtype) -> str:
 
 
 def digits_on(engine: Engine, raw: np.ndarray, places: tuple[int, ...]) -> Held:
-    """Digits with the engine of bytes (rows, columns, width), side by side in a row; only the bytes cross the link."""
+    """Digits on the engine, made there of bytes (rows, columns, width); those of an element are side by side."""
     flat = raw.reshape(len(raw), -1)
     digits: Held = engine.kernel("digits_split", flat, width=raw.shape[2], places=places, packed=True)
     return digits
 
 
 def certified(least: float, terms: int) -> int:
-    """Digits for sums of ``terms`` products whose magnitudes' smallest positive sum is ``least``."""
+    """How many digits sums of ``terms`` products need; ``least`` is the smallest positive sum of magnitudes."""
     digits = _digits.digits_for(least, terms)
     if digits is None:
         most = _digits.MOST_DIGITS
@@ -391,14 +395,15 @@ def certified(least: float, terms: int) -> int:
 
 
 def _slots(places: np.ndarray) -> np.ndarray:
-    """Offsets of products as a kernel reads them."""
+    """Offsets of products as an operand of a kernel: (1, rung) int32."""
     return padded(places[np.newaxis], (1, rung(len(places))), 0, np.int32)
 
 
 def format_of(form: str) -> np.dtype:
+    """The dtype of the format named ``form``."""
     if form != "bfloat16":
         return np.dtype(form)
-    import ml_dtypes  # an extra of pip that comes with every device runtime
+    import ml_dtypes  # an optional dependency, which every device runtime brings
 
     bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
     return bfloat16

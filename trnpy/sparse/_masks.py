@@ -1,4 +1,7 @@
-"""Products and attention at the positions of a mask: whole blocks by BLAS, the mask applied within them."""
+"""Products and attention at the positions of a mask. BLAS computes whole blocks, of which the marked elements are kept.
+
+"Marked" are the positions at which a mask is nonzero.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from trnpy.sparse._classes import adopt
 from trnpy.sparse._ops import is_sparse
 
 BLOCK = 128  # rows and columns of the systolic array
-WIDEST = 32 * BLOCK  # columns of one product: 4 MiB of float64 results
-# Elements of a run of blocks over those wanted, from which a dot product for each one wanted is less work: BLAS
+WIDEST = 32 * BLOCK  # columns of one product: its result takes 4 MiB in float64
+# If less than one element in SPARSEST of a run of blocks is marked, each marked one is a dot product of its own: BLAS
 # multiplies about twenty times faster than NumPy gathers rows.
 SPARSEST = 20
-# Elements of boxes over those marked, up to which attention computes whole boxes: an element of a box takes 16 to 20
-# ns, a marked one by itself 80 to 110 (benchmarks/sparse, float64, one thread).
+# Attention computes whole boxes if they have at most FULLEST times the marked elements: an element of a box takes 16 to
+# 20 ns, a marked one by itself 80 to 110 ns (benchmarks/sparse, float64, one thread).
 FULLEST = 5
-GATHERED_BYTES = 2**22  # of rows and columns gathered at a time
+GATHERED_BYTES = 2**22  # bytes of rows and columns that are gathered at a time
 
 
 def block_mask_matmul(a: Any, b: Any, mask: Any) -> Any:
@@ -239,7 +242,7 @@ def masked_attention_gradients(
 
 
 class _Attention:
-    """One forward pass, with the probabilities its gradients need."""
+    """One call of attention: its checked operands, probabilities, result and gradients."""
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> None:
         q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
@@ -259,7 +262,7 @@ class _Attention:
 
     @functools.cached_property
     def probabilities(self) -> list[Any]:
-        """Of each q and k the softmax over what the mask marks, in compressed rows."""
+        """Softmax of the scores at the marked positions, in CSR: one matrix for each pair of q and k."""
         return [
             _softmax(self.scale * block_mask_matmul(one, other.T, self.mask))
             for one, other in zip(self.q, self.k, strict=True)
@@ -272,16 +275,16 @@ class _Attention:
         rows = None
         if sum(box.size for box in boxes) <= FULLEST * self.mask.nnz:
             rows = self._by_boxes(boxes)
-        if rows is None or not guards.all_finite(rows):  # what is not marked has no part in infs and NaNs
+        if rows is None or not guards.all_finite(rows):  # infs and NaNs of a box must not reach rows that see none
             rows = np.asarray([p @ x for p, x in zip(self.probabilities, self.v, strict=True)], self.v.dtype)
         return rows.reshape(*q[:-1], v[-1])
 
     def _by_boxes(self, boxes: list[_Box]) -> np.ndarray:
-        """The result by dense products and exponentials of whole boxes."""
+        """The result from dense products and exponentials of whole boxes."""
         from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
 
         out = np.zeros((len(self.q), self.mask.shape[0], self.v.shape[-1]), self.v.dtype)
-        with np.errstate(all="ignore"):  # infs and NaNs show in the result
+        with np.errstate(all="ignore"):  # `output` looks for infs and NaNs in the result
             for box in boxes:
                 unmarked = box.unmarked()
                 for i in range(len(out)):
@@ -313,12 +316,12 @@ class _Attention:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A block of rows of a mask and columns that hold all it marks there."""
+    """Consecutive rows of a mask, and columns that include all marked ones of these rows."""
 
     rows: slice
     columns: slice | np.ndarray
-    indices: np.ndarray  # columns that the mask marks, row by row
-    lengths: np.ndarray  # how many, of each row
+    indices: np.ndarray  # marked columns, row by row
+    lengths: np.ndarray  # (rows,) number of marked columns in each row
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -330,7 +333,7 @@ class _Box:
         return math.prod(self.shape)
 
     def unmarked(self) -> np.ndarray | None:
-        """Which elements are not marked; None where all are."""
+        """Boolean array, true at elements that are not marked; None if all are marked."""
         if len(self.indices) == self.size:
             return None
         at, columns = self.indices, self.columns
@@ -341,7 +344,7 @@ class _Box:
 
 
 def _boxes(mask: Any) -> Iterator[_Box]:
-    """Boxes of what ``mask`` (compressed rows, columns ascending) marks, BLOCK rows each."""
+    """Boxes of BLOCK rows that cover the marked positions of ``mask`` (CSR, columns ascending)."""
     for first in range(0, mask.shape[0], BLOCK):
         rows = slice(first, min(first + BLOCK, mask.shape[0]))
         pointer = mask.indptr[first : rows.stop + 1]
@@ -358,7 +361,7 @@ def _boxes(mask: Any) -> Iterator[_Box]:
 
 
 def _pattern(mask: Any) -> Any:
-    """``mask`` in compressed rows, columns ascending, without what it marks with zero; the caller's is unchanged."""
+    """``mask`` as CSR with ascending columns and without stored zeros. The caller's object is not changed."""
     if not is_sparse(mask):
         mask = np.asarray(mask)
         if mask.ndim != 2:
@@ -378,7 +381,7 @@ def _rows(a: Any) -> np.ndarray:
 
 
 def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Elements (row, column) of the product of a few rows ``a`` with ``b``."""
+    """Elements (row, column) of the product of the few rows ``a`` with ``b``."""
     from trnpy._einsum.rows import matmul  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
 
     values = np.empty(len(row), np.result_type(a, b))
@@ -393,9 +396,9 @@ def _of_rows(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) 
 
 
 def _runs(column: np.ndarray) -> list[tuple[int, int]]:
-    """(first, after) columns of runs of adjacent blocks that hold any of ``column``, none wider than WIDEST."""
+    """(first, after) columns of the runs of adjacent blocks that hold any of ``column``; none is wider than WIDEST."""
     held = np.zeros(int(column.max(initial=-1)) // BLOCK + 1, bool)
-    held[column >> BLOCK.bit_length() - 1] = True  # a division takes five times as long
+    held[column >> BLOCK.bit_length() - 1] = True  # column // BLOCK takes five times as long
     blocks = np.flatnonzero(held)
     ends = np.flatnonzero(np.diff(blocks) > 1) + 1
     runs = []
@@ -406,14 +409,14 @@ def _runs(column: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _each(a: np.ndarray, b: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Elements of the product by a dot product each."""
+    """Elements (row, column) of the product, each by a dot product."""
     step = max(1, GATHERED_BYTES // max(1, a.shape[1] * (a.itemsize + b.itemsize)))
     parts = [np.einsum("ik,ki->i", a[row[s : s + step]], b[:, column[s : s + step]]) for s in range(0, len(row), step)]
     return np.concatenate(parts) if parts else np.empty(0, np.result_type(a, b))
 
 
 def _softmax(scores: Any) -> Any:
-    """Each row's exponentials over their sum, at the stored positions; the largest is subtracted first."""
+    """Softmax of each row over its stored positions; the row's largest score is subtracted first."""
     row = _rows(scores)
     largest = np.full(scores.shape[0], -np.inf, scores.dtype)
     np.maximum.at(largest, row, scores.data)

@@ -1,4 +1,4 @@
-"""The blocks of a sparse matrix as a page: where they lie and how full they are, with what a product would take."""
+"""An HTML page of a sparse matrix' blocks: where they are, how full they are, and predicted times of a product."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trnpy._report.style import STYLE
 if TYPE_CHECKING:
     from trnpy.sparse._analysis import BlockAnalysis
 
-MOST = 256  # cells a side: what a screen shows; of larger matrices a cell is several blocks
-SHADES = 6  # of density, each a quarter of the next
+MOST = 256  # cells a side that a screen can show; in larger matrices a cell stands for several blocks
+SHADES = 6  # of density; each stands for a quarter of the next one's
 SLAB = 2**20  # stored elements counted at a time
 
 PICTURE = """
@@ -28,7 +28,7 @@ path, .legend i { fill: var(--device); background: var(--device); }
 
 
 def opacity(shade: int) -> float:
-    """Of shade 1, the palest, to SHADES."""
+    """Opacity of a shade from 1, the palest, to SHADES."""
     return 0.15 + 0.85 * (shade - 1) / (SHADES - 1)
 
 
@@ -52,7 +52,7 @@ def cells(pattern: Any, block: int) -> tuple[np.ndarray, int]:
 
 
 def shades(counts: np.ndarray, side: int, shape: tuple[int, int]) -> np.ndarray:
-    """0 for an empty cell, SHADES for more than a quarter full, one less for each quarter of that."""
+    """Shade of each cell: 0 if empty, SHADES if more than a quarter full, one less for each factor of four."""
     heights, widths = (np.diff(np.append(np.arange(0, n, side), n)) for n in shape)
     density = counts / np.maximum(np.outer(heights, widths), 1)
     with np.errstate(divide="ignore"):
@@ -61,7 +61,7 @@ def shades(counts: np.ndarray, side: int, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _path(shade: np.ndarray, value: int) -> str:
-    """The cells of one shade as runs along rows."""
+    """The SVG path of all cells of one shade: a rectangle for each run along a row."""
     runs = []
     for i, row in enumerate(shade == value):
         edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]])))
@@ -70,7 +70,7 @@ def _path(shade: np.ndarray, value: int) -> str:
 
 
 def page(analysis: BlockAnalysis, pattern: Any, title: str = "blocks") -> str:
-    """A self-contained page: light and dark, no script."""
+    """The page as self-contained HTML without scripts, for light and dark screens."""
     counts, side = cells(pattern, analysis.blocks.block)
     shade = shades(counts, side, pattern.shape)
     height, width = max(shade.shape[0], 1), max(shade.shape[1], 1)
@@ -100,5 +100,5 @@ def page(analysis: BlockAnalysis, pattern: Any, title: str = "blocks") -> str:
 
 
 def write(path: str | Path, analysis: BlockAnalysis, pattern: Any) -> None:
-    """The page in a file."""
+    """Write the page to a file."""
     Path(path).write_text(page(analysis, pattern, Path(path).stem), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Values of a product of two sparse matrices where its pattern has elements, by products of their 128 x 128 tiles."""
+"""Products of two sparse matrices by their 128 x 128 tiles; SciPy finds the pattern of the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trnpy.sparse._tiles import TILE, Tiling, compressed, rung, tiling
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """The products of tiles that a sparse product is made of, by the tile of the result that each adds to."""
+    """The products of tiles that make up a sparse product, ordered by the tile of the result that each adds to."""
 
     left: np.ndarray  # (pairs,) tile of A
     right: np.ndarray  # (pairs,) tile of B
@@ -36,6 +36,7 @@ class Pairs:
 
 
 def pairs_of(a: Tiling, b: Tiling) -> Pairs:
+    """All pairs of a tile of A and a tile of B in the block row that is the former's block column."""
     pointer = np.searchsorted(b.row, np.arange(a.blocks[1] + 1))
     met = np.diff(pointer)[a.column]
     left = np.repeat(np.arange(len(a.row)), met)
@@ -48,9 +49,9 @@ def pairs_of(a: Tiling, b: Tiling) -> Pairs:
 
 
 def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """(A B)[rows, columns] in ``dtype`` for sparse A and B; every place lies in the pattern of the product.
+    """(A B)[rows, columns] in ``dtype`` for sparse A and B. Every position is one of the product's pattern.
 
-    Refused where the engine has no product of that accuracy, DeviceError when the device fails.
+    Raises Refused if the engine has no product of that accuracy, DeviceError if the device fails.
     """
     source = Source.of(a, dtype)
     if source.turned:
@@ -80,7 +81,7 @@ def product_at(engine: Engine, a: Any, b: Any, rows: np.ndarray, columns: np.nda
 def _real(
     a: Tiled, index: int, layout: Layout, b: Tiling, dtype: np.dtype, values: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """The product of real parts, in float32 or by digits."""
+    """The product of one real part of A with real B, in float32 or by digits."""
     form, dense = form_of(a.engine, dtype), b.tiles(b.data).swapaxes(1, 2)
     if form != BY_DIGITS:
         right = _stack(a, dense, format_of(form))
@@ -110,6 +111,7 @@ def _real(
 
 
 def _stack(a: Tiled, dense: np.ndarray, dtype: np.dtype) -> Held:
+    """Tiles as one operand on the engine, padded to a rung."""
     return a.engine.hold(padded(dense, (rung(len(dense)),), 0, dtype).reshape(-1, TILE))
 
 
@@ -128,7 +130,7 @@ def _summed(
     digits: int,
     numbers: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The tiles of the result (tiles, 128, 128), of what each launch adds to them."""
+    """The tiles of the result (tiles, 128, 128): the sums of what ``numbers`` makes of each launch's output."""
     c = np.zeros((layout.rows, TILE, TILE))
     for target, found in a.launches(layout, tiles, right, digits, TILE):
         found = found[..., : len(target) * TILE, :]

@@ -1,4 +1,4 @@
-"""Sparse matrices as 128 x 128 tiles or groups of stored elements, and the tables by which kernels walk them."""
+"""Sparse matrices as 128 x 128 tiles or groups of stored elements, and the tables that give kernels their order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scipy import sparse
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 
 TILE = 128
-BUCKETS = 4  # of rows padded to one length each: 1.11 at most (docs/numerics.md#sparse-products)
-STEPS = 4  # rungs an octave: what is padded for the compiler's sake, and never computed, is at most 25 %
+BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the tiles (docs/numerics.md#sparse-products)
+STEPS = 4  # rungs an octave: at most 25 % of an operand is padding, with which nothing is computed
 LEAST = 16  # the first rung
 
 
 def rung(extent: int) -> int:
-    """The first of STEPS extents an octave that is at least ``extent``: kernels are compiled for these."""
+    """``extent`` rounded up to the next extent for which kernels are compiled: STEPS an octave."""
     if extent <= LEAST:
         return LEAST
     step = 1 << max((extent - 1).bit_length() - 1 - (STEPS.bit_length() - 1), 0)
@@ -27,22 +27,25 @@ def rung(extent: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiling:
-    """The non-empty tiles of a matrix in compressed rows, by rows and in them by columns."""
+    """The non-empty tiles of a matrix in compressed rows, sorted by block row and then by block column.
+
+    Tiles are transposed: the columns of the matrix are on their rows. Stored elements are in the order of ``place``.
+    """
 
     shape: tuple[int, int]
-    row: np.ndarray  # (tiles,) block row of each
-    column: np.ndarray  # (tiles,) block column
-    place: np.ndarray  # (nnz,) of each stored element in (tiles, 128, 128), columns of the matrix on rows; ascending
-    order: np.ndarray  # (nnz,) which element of the compressed rows it is
-    data: np.ndarray  # (nnz,) its value
+    row: np.ndarray  # (tiles,) block row of each tile
+    column: np.ndarray  # (tiles,) block column of each tile
+    place: np.ndarray  # (nnz,) flat index of each stored element in (tiles, 128, 128), ascending
+    order: np.ndarray  # (nnz,) index of the element in the compressed rows
+    data: np.ndarray  # (nnz,) value of the element
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """Block rows and columns."""
+        """Numbers of block rows and block columns."""
         return -(-self.shape[0] // TILE), -(-self.shape[1] // TILE)
 
     def tiles(self, part: np.ndarray, some: slice = slice(None)) -> np.ndarray:
-        """(tiles, 128, 128) of ``part``, the elements' values, with the columns of the matrix on rows."""
+        """Dense tiles (tiles, 128, 128) with the values ``part``, one for each stored element."""
         first, after, _ = some.indices(len(self.row))
         dense = np.zeros((after - first, TILE, TILE), part.dtype)
         s, e = np.searchsorted(self.place, (first * TILE * TILE, after * TILE * TILE))
@@ -51,9 +54,9 @@ class Tiling:
 
 
 def compressed(a: Any, dtype: np.dtype | None = None) -> Any:
-    """``a`` as SciPy's CSR without duplicates, which add up in ``dtype``; arrays are shared where they can be."""
+    """``a`` as SciPy's CSR without duplicates, which are added in ``dtype``. Arrays are shared if possible."""
     if a.format not in ("csr", "bsr") and dtype is not None and a.dtype != dtype:
-        a = a.astype(dtype)  # converting adds up, too
+        a = a.astype(dtype)  # before the conversion to CSR, which adds duplicates
     csr = a if a.format == "csr" else a.tocsr()
     stored = int(csr.indptr[-1])
     plain = sparse.csr_array((csr.data[:stored], csr.indices[:stored], csr.indptr), shape=csr.shape)
@@ -64,7 +67,7 @@ def compressed(a: Any, dtype: np.dtype | None = None) -> Any:
 
 
 def tiling(csr: Any) -> Tiling:
-    """Which tiles hold the elements of ``csr``, and where."""
+    """Find the tiles that hold the elements of ``csr``, and their places in them."""
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
     columns = csr.indices.astype(np.int64)
     across = -(-csr.shape[1] // TILE)
@@ -76,16 +79,16 @@ def tiling(csr: Any) -> Tiling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """The elements of one launch of gathered rows, in groups of 128 that belong to one block row each."""
+    """The elements of one launch of gathered rows, in groups (columns) of 128, each in one block row."""
 
-    values: np.ndarray  # (128, slots) float32; 0 where a group is not full
-    row_of: np.ndarray  # (128, slots) float32, within the block row; -1 there
-    column_of: np.ndarray  # (128, slots) int32
+    values: np.ndarray  # (128, slots) float32; 0 in the empty places of a group
+    row_of: np.ndarray  # (128, slots) float32, row within the block row; -1 in empty places
+    column_of: np.ndarray  # (128, slots) int32, column of the matrix
     walk: Walk
 
 
 def groups(csr: Any, part: np.ndarray) -> Iterator[Groups]:
-    """The elements of ``csr`` with the values ``part``, as many block rows to a launch as its tables hold."""
+    """The elements of ``csr`` with the values ``part``, in launches of as many block rows as the tables hold."""
     edges = csr.indptr[np.minimum(np.arange(0, csr.shape[0] + TILE, TILE), csr.shape[0])].astype(np.int64)
     stored = np.diff(edges)
     count = -(-stored // TILE)
@@ -109,16 +112,16 @@ def groups(csr: Any, part: np.ndarray) -> Iterator[Groups]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """The products of one launch: consecutive ones belong to one block row, of the result."""
+    """The products of one launch, in segments of consecutive ones that add to one block row of the result."""
 
-    first: int  # the first product of it, of all
-    after: int
-    pointer: np.ndarray  # (segments + 1,) from 0 on
-    target: np.ndarray  # (segments,) the block row of the result that each adds to
+    first: int  # index of its first product among all
+    after: int  # one after the index of its last
+    pointer: np.ndarray  # (segments + 1,) first product of each segment, counted from 0
+    target: np.ndarray  # (segments,) block row of the result
 
 
 def walks(row: np.ndarray, longest: int) -> Iterator[Walk]:
-    """Launches for products of which each adds to a block ``row``, ascending; ``longest``: most of one segment."""
+    """Launches for products that add to the block rows ``row``, ascending; segments have at most ``longest``."""
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     lengths = np.diff(starts, append=len(row))
     pieces = -(-lengths // longest)
@@ -134,12 +137,12 @@ def walks(row: np.ndarray, longest: int) -> Iterator[Walk]:
 
 
 def buckets(lengths: np.ndarray) -> list[int]:
-    """At most BUCKETS lengths, so that segments padded to the next one have the fewest products in all."""
+    """At most BUCKETS lengths, chosen so that segments padded to the next of them have the fewest products."""
     sizes, count = np.unique(lengths, return_counts=True)
     before = np.concatenate([[0], np.cumsum(count)])
     best, cuts = np.where(before == 0, 0.0, np.inf), []
     for _ in range(BUCKETS):
-        # A bucket of sizes i up to j - 1 is as long as the latter.
+        # A bucket of the segments with sizes[i] to sizes[j - 1] pads all to sizes[j - 1].
         cost = [best[:j] + sizes[j - 1] * (before[j] - before[:j]) for j in range(1, len(before))]
         cuts.append([0, *(int(np.argmin(c)) for c in cost)])
         best = np.array([0.0, *(c.min() for c in cost)])
@@ -152,7 +155,10 @@ def buckets(lengths: np.ndarray) -> list[int]:
 
 
 def of_one_length(walk: Walk) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(target, products (segments, length)) in a few launches without a pointer; -1 where a segment is shorter."""
+    """Split a launch into a few in which all segments have one length: (target, products (segments, length)).
+
+    -1 fills the segments that are shorter.
+    """
     begin, lengths = walk.pointer[:-1], np.diff(walk.pointer)
     assert lengths.max() <= LONGEST
     shorter = 0

@@ -1,4 +1,4 @@
-"""``python -m trnpy blocks``: how the sparse matrix of a file falls into blocks, and what a product would take."""
+"""``python -m trnpy blocks``: the blocks of a sparse matrix in a file, and predicted times of a product with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 2 with one line where the call makes no sense."""
+    """Run the command. Returns 0; exits with 2 and one line for wrong arguments or files."""
     parser = _Parser(prog="python -m trnpy blocks", description="The 128 x 128 blocks of a sparse matrix in a file.")
     add = parser.add_argument
     add("matrix", type=Path, help="an .npz file of scipy.sparse.save_npz, or a Matrix Market file")
@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def _read(path: Path) -> Any:
+    """The sparse matrix in an .npz or Matrix Market file; ValueError if it is dense."""
     if path.suffix == ".npz":
         return adopt(sparse.load_npz(path))
     matrix = scipy.io.mmread(path, spmatrix=False)

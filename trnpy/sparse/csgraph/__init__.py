@@ -1,4 +1,4 @@
-"""scipy.sparse.csgraph's names; graphs that come out are trnpy's."""
+"""The names of scipy.sparse.csgraph. Functions that return sparse graphs return trnpy's classes."""
 
 from __future__ import annotations
 

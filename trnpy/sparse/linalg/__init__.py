@@ -1,4 +1,4 @@
-"""scipy.sparse.linalg's names; accelerated ones are the rows of ``_ops``, results that are sparse are trnpy's."""
+"""The names of scipy.sparse.linalg: rows of ``_ops`` where accelerated; sparse results are of trnpy's classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eigenpairs of a sparse symmetric matrix by block Lanczos: products of many columns, basis orthogonalised in full."""
+"""Eigenpairs of a sparse symmetric matrix by block Lanczos with full orthogonalisation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 
-COLUMNS = 8  # of a block at least: as many products take a device as long as one
-BASIS = 4  # times the vectors that a restart keeps
-CYCLES = 60  # restarts, after which ARPACK is asked
-FOUND = 1e-8  # of a column, that must lie outside of the basis for it to hold a direction
-ROUNDING = 50.0  # eps of the norm of A: below it a residual is rounding: 20 measured after ten cycles
+COLUMNS = 8  # least width of a block: a device multiplies 8 columns in the time of one
+BASIS = 4  # size of the basis, in multiples of the vectors that a restart keeps
+CYCLES = 60  # restarts, after which the call goes to ARPACK
+FOUND = 1e-8  # part of a unit column that must lie outside the basis for the column to extend it
+ROUNDING = 50.0  # residuals below this times eps |A| are rounding errors (20 measured after ten cycles)
 
 Product = Callable[[np.ndarray], np.ndarray]
 
 
 def _beyond(engine: Engine, basis: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Orthonormal columns that span what of ``w`` (n, b) lies outside of ``basis`` (n, p).
+    """Orthonormal columns that span the part of ``w`` (n, b) outside ``basis`` (n, p).
 
-    Twice is enough, for what the first time leaves; what it does not leave is rounding.
+    Gram-Schmidt runs twice, which is enough; the second run drops columns that were only rounding errors.
     """
     size = np.linalg.norm(w, axis=0)
     w = w[:, size > 0] / size[size > 0]
@@ -38,10 +38,10 @@ def _beyond(engine: Engine, basis: np.ndarray, w: np.ndarray) -> np.ndarray:
 def block_lanczos(
     engine: Engine, product: Product, start: np.ndarray, k: int, which: str, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(values (k,) ascending, vectors (n, k)) of the k eigenvalues ``which``: LM, LA or SA; start (n, b).
+    """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start (n, b).
 
-    A thick restart keeps the best Ritz vectors and goes on with their residuals (Wu & Simon, SIAM J. Matrix Anal. 22
-    (2000) 602). Unsupported where CYCLES of them do not reach |A v - t v| <= tol |t|, or rounding.
+    A thick restart keeps the best Ritz vectors and continues with their residuals (Wu and Simon, SIAM J. Matrix Anal.
+    Appl. 22, 602 (2000)). Raises Unsupported if CYCLES restarts do not reach |A v - t v| <= max(tol |t|, rounding).
     """
     n, keep = start.shape[0], k + start.shape[1]
     most = min(n, max(BASIS * keep, keep + 2 * start.shape[1]))
@@ -55,7 +55,7 @@ def block_lanczos(
             basis, images = np.hstack([basis, block]), np.hstack([images, image])
             block = _beyond(engine, basis, image)
         h = engine.matmul(basis.T, images)
-        # evr's vectors are orthogonal to 5e-14 only, which the basis would never get rid of.
+        # Eigenvectors of evr are orthogonal to 5e-14 only, an error that the basis would keep.
         values, s = lapack.eigh((h + h.T) / 2, driver="evd", check_finite=False)
         order = np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")[:keep]
         values = values[order]

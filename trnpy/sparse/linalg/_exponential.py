@@ -1,4 +1,4 @@
-"""The row of expm_multiply: SciPy's algorithm, whose products with a large dense matrix are the engine's."""
+"""The row of expm_multiply: SciPy's algorithm, with products by the engine if the matrix is large and dense."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 
-SMALL = 512 * 512  # elements: the host reads a smaller matrix from its cache
+SMALL = 512 * 512  # elements; a smaller matrix stays in the host's cache
 NORM, PER_NORM = (
     5.0,
     6.0,
@@ -62,8 +62,8 @@ def run_expm_multiply(problem: Problem, engine: Engine) -> np.ndarray:
 
 
 def expm_multiply_error(problem: Problem, x: np.ndarray) -> float:
-    """e^A B on probes, against Taylor's series by products of the host."""
-    from trnpy.linalg._functions import expm_action  # only now: trnpy.sparse alone loads no scipy.linalg
+    """Relative difference from the Taylor series of e^A B, computed on the host for random combinations of columns."""
+    from trnpy.linalg._functions import expm_action  # only here: importing trnpy.sparse does not load scipy.linalg
 
     a, b = problem.arrays
     v = probe(b.shape[1], problem.dtype)

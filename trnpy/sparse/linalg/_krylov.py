@@ -1,4 +1,4 @@
-"""Linear systems of a sparse matrix on an engine: iterations in float32 there, residuals of float64 on the host."""
+"""Sparse linear systems: iterations in float32 on an engine, refined with float64 residuals on the host."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS, bounds_of
 from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
-UNIT = 4  # tiles of half a turn
-STEPS = 32  # of one launch of conjugate gradients: Laplacians take 10 to 20 launches (docs/numerics.md#sparse-solvers)
-CYCLE = 32  # most steps of one launch of GMRES
-INNER = 1e-5  # of the norm of a right-hand side: what float32 reaches while its matrix is not too ill-conditioned
-# Of the residual, that a refinement must at least take away: conjugate gradients run to INNER, and where float32 is
-# not accurate enough they do not help at all; a cycle of GMRES may be one of many.
+UNIT = 4  # tiles in half a turn
+STEPS = 32  # of conjugate gradients in one launch: Laplacians take 10 to 20 launches (docs/numerics.md#sparse-solvers)
+CYCLE = 32  # most steps of GMRES in one launch
+INNER = 1e-5  # relative residual that float32 reaches unless the matrix is too ill-conditioned
+# A refinement that leaves more than this part of the residual ends the solve. Conjugate gradients run to INNER, or gain
+# nothing where float32 is not accurate enough; a cycle of GMRES may be one of many, and may gain little.
 GAIN, CYCLE_GAIN = 0.5, 0.9
 
 Vector = np.ndarray
@@ -32,9 +32,9 @@ Inner = Callable[[Vector, float, int], tuple[Vector, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """L A R in float32 as kernels take it, L and R powers of two."""
+    """L A R in float32 as kernels read it; L and R are diagonal, of powers of two."""
 
-    matrix: Any  # CSR in float64: what residuals are computed of
+    matrix: Any  # A in CSR and float64, for residuals
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
     arrays: tuple[Held, ...]  # tiles, left_at, column_of, bounds
@@ -42,12 +42,12 @@ class Operator:
 
 
 def _powers(x: np.ndarray) -> np.ndarray:
-    """The powers of two nearest to positive x, by their exponents."""
+    """The powers of two whose exponents are nearest to log2(x), for positive x."""
     return np.asarray(np.exp2(np.rint(np.log2(x))))
 
 
 def of_diagonal(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scales that leave ones on the diagonal, nearly: conjugate gradients then see no units."""
+    """Scales that bring the diagonal near one, so that conjugate gradients do not depend on units."""
     diagonal = matrix.diagonal()
     if not (diagonal > 0).all():
         raise Unsupported(Reason.VALUE, "not positive definite: the diagonal is not positive")
@@ -56,7 +56,7 @@ def of_diagonal(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scales that leave the largest element of each row near one, and then of each column."""
+    """Scales that bring the largest element of each row near one, and then that of each column."""
     largest = np.abs(matrix).max(axis=1).toarray().ravel()
     if not largest.all():
         raise Unsupported(Reason.VALUE, "singular: a row of zeros")
@@ -68,7 +68,7 @@ def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Operator:
-    """``a`` (n, n) for kernels; it stays with the engine while it does not change."""
+    """``a`` (n, n) as kernels read it. The engine keeps it until it changes."""
     source = Source.of(a, np.dtype(np.float64))
 
     def make() -> tuple[Any, ...]:
@@ -92,16 +92,17 @@ def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, n
 
 
 def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
-    """A vector as kernels take it: element 128 c + i is [i, c]."""
+    """A vector as kernels read it: element 128 c + i is at [i, c]."""
     return np.ascontiguousarray(padded(x, (blocks * TILE,), 0, np.float32).reshape(blocks, TILE).T)
 
 
 def _everywhere(value: float) -> np.ndarray:
+    """``value`` on every partition: (128, 1) float32."""
     return np.full((TILE, 1), value, np.float32)
 
 
 def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
-    """STEPS iterations a launch, until the residual is small enough."""
+    """Conjugate gradients with STEPS iterations a launch, until the residual is small enough."""
 
     def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
         right = _laid(r, op.blocks)
@@ -119,7 +120,7 @@ def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
 
 
 def gmres_cycles(engine: Engine, op: Operator, restart: int) -> Inner:
-    """One cycle of at most ``restart`` steps a launch."""
+    """GMRES with one cycle of at most ``restart`` steps a launch."""
     most = max(min(restart, CYCLE, ELEMENTS // op.blocks, len(op.left)), 1)
 
     def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
@@ -132,9 +133,9 @@ def gmres_cycles(engine: Engine, op: Operator, restart: int) -> Inner:
 
 
 def refine(op: Operator, b: Vector, x: Vector, target: float, steps: int, inner: Inner, gain: float) -> Vector:
-    """x (n,) with |b - A x| at most ``target``, in at most ``steps`` inner steps from the ``x`` given.
+    """x (n,) with |b - A x| at most ``target``, refined from the given ``x`` in at most ``steps`` inner steps.
 
-    Unsupported where they do not suffice, or a refinement leaves more than ``gain`` of the residual.
+    Raises Unsupported if these do not suffice, or if a refinement leaves more than ``gain`` of the residual.
     """
     residual = b - op.matrix @ x
     size = float(np.linalg.norm(residual))

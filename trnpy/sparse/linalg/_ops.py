@@ -1,4 +1,4 @@
-"""Rows of scipy.sparse.linalg: solvers whose matrix stays with the engine while they iterate."""
+"""Rows of scipy.sparse.linalg: solvers that keep their matrix on the engine while they iterate."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from trnpy.sparse._ops import NO_DEVICE, is_sparse
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen, _krylov
 
-# What a solve is taken to need, of which nothing is known before: Laplacians of 40,000 unknowns take 120 to 390
-# iterations in float64 and 1.7 to 2 times as many in float32, with 3 to 7 residuals (docs/numerics.md#sparse-solvers).
+# The number of iterations is not known before a solve, so the price assumes these. Laplacians of 40,000 unknowns take
+# 120 to 390 in float64, 1.7 to 2 times as many in float32, and 3 to 7 residuals (docs/numerics.md#sparse-solvers).
 ITERATIONS, MORE, REFINEMENTS = 200, 1.8, 5
-TILE_S, VECTOR_S = 0.33e-6, 20e-6  # modelled: a tile is a quarter of a transfer and 64 KiB; dots and updates of a step
-BLOCK_PRODUCTS = 40  # of a block with A, that eigenvalues are taken to need
+# Modelled seconds of a step for each tile (64 KiB, four to a transfer), and for its dot products and updates.
+TILE_S, VECTOR_S = 0.33e-6, 20e-6
+BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 RESTART = 20  # SciPy's default
 
 
 def _sparse_system(a: Any, b: Any, x0: Any, options: dict[str, Any]) -> np.dtype:
-    """float64, for a square sparse matrix and vectors that fit it."""
+    """The dtype of the system, float64; Unsupported unless ``a`` is square and sparse, and the vectors fit it."""
     refused = [name for name, value in options.items() if value is not None]
     if refused:
         raise Unsupported(Reason.PARAM, f"options {', '.join(refused)}")
@@ -61,7 +62,7 @@ def _machine(policy: Policy) -> Hardware:
 
 
 def _problem(a: Any, b: np.ndarray, params: tuple[Any, ...], steps: int) -> Problem:
-    """A system solved ``steps`` iterations a launch."""
+    """The problem of a system that is solved with ``steps`` iterations a launch."""
     n, dtype, policy = a.shape[0], np.dtype(np.float64), current_policy()
     each = 2.0 * a.nnz + 12.0 * n
     cost = Cost("csr", 1, ITERATIONS * each, a.nnz * 12 + b.nbytes, b.nbytes, host_flops=REFINEMENTS * 2.0 * a.nnz)
@@ -104,7 +105,7 @@ def _run_system(problem: Problem, engine: Engine, gmres: bool) -> tuple[np.ndarr
     a, b, x0, rtol, atol, steps, length = problem.params
     guards.finite(*(v for v in (b, x0, *problem.arrays) if v is not None))
     b = b.astype(np.float64, copy=False)
-    if not b.any():  # SciPy's answer, whatever x0 is
+    if not b.any():  # SciPy returns zeros then and ignores x0
         return b.copy(), 0
     x = np.zeros_like(b) if x0 is None else x0.astype(np.float64)
     op = _krylov.operator(engine, a, _krylov.of_rows if gmres else _krylov.of_diagonal)
@@ -118,13 +119,13 @@ def _target(b: np.ndarray, rtol: float, atol: float) -> float:
 
 
 def _system_error(problem: Problem, result: tuple[np.ndarray, int]) -> float:
-    """0 where the residual is what was asked for: an answer is SciPy's by that alone."""
+    """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
     a, b, _, rtol, atol, *_ = problem.params
     x, info = result
-    if info:  # SciPy's own answer that it did not converge
+    if info:  # SciPy computed this result, and reports that it did not converge
         return 0.0
     size = float(np.linalg.norm(b - compressed(a, problem.dtype) @ x))
-    rounding = 1 + 1e-6  # of the sums, in another order
+    rounding = 1 + 1e-6  # this residual is summed in another order than the solver's
     return 0.0 if size <= rounding * _target(b, rtol, atol) else math.inf
 
 
@@ -132,7 +133,7 @@ def _system_error(problem: Problem, result: tuple[np.ndarray, int]) -> float:
 
 
 def _pairs_problem(a: Any, k: int, columns: int, params: tuple[Any, ...]) -> Problem:
-    """Eigenvalues by products of ``columns`` with A."""
+    """The problem of eigenpairs by products of A with blocks of ``columns``."""
     dtype, policy = _square(a), current_policy()
     if dtype.char not in "fdFD":
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
@@ -163,7 +164,7 @@ def prepare_eigsh(
     refused = [name for name, value in (options | {"rng": rng}).items() if value is not None]
     if refused or which not in ("LM", "LA", "SA") or mode != "normal":
         raise Unsupported(Reason.PARAM, f"options {', '.join(refused)}, which={which!r}, mode={mode!r}")
-    if _square(A).kind == "c":  # whose values SciPy gives in an order of its own
+    if _square(A).kind == "c":  # SciPy orders the eigenvalues of complex matrices otherwise
         raise Unsupported(Reason.DTYPE, f"dtype {A.dtype} has no device path")
     if type(k) is not int or not 0 < k < A.shape[0] // 4:
         raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: a dense solver's")
@@ -194,7 +195,10 @@ def _run_eigsh(problem: Problem, engine: Engine) -> Any:
 
 
 def _eigsh_error(problem: Problem, result: Any) -> float:
-    """Of eigenpairs the largest residual, and of vectors what they lack to be orthonormal; values alone are Ritz's."""
+    """The larger of the eigenpairs' worst residual beyond ``tol`` and their error of orthonormality.
+
+    Of eigenvalues alone only finiteness is checked.
+    """
     a, _, _, tol, vectors = problem.params
     if not vectors:
         return 0.0 if np.isfinite(result).all() else math.inf
