@@ -10,14 +10,15 @@ import trnpy.linalg
 from benchmarks.eigh import GOAL, MOST_LAUNCHES, measured
 from linalg.matrices import FAMILIES, hermitian
 from linalg.test_eigh import check
-from trnpy._call.dispatch import Reason, explain, predict
+from trnpy._call.decisions import work_of
+from trnpy._call.dispatch import Reason, explain
 from trnpy._engine import iterations
 from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.linalg import _divide, _eigh, _eigh_cost, _refine
+from trnpy.linalg import _divide, _eigh, _refine
 from trnpy.linalg._polynomials import HEADROOM, best_quintic, sign_coefficients
 
 LEAF = 40  # rows: so that matrices of some hundred are split more than once
@@ -131,7 +132,7 @@ def test_an_ill_conditioned_block_is_drawn_again(monkeypatch):
 
 
 def test_blocks_that_are_never_orthonormal_leave_the_problem_to_the_host(monkeypatch):
-    monkeypatch.setattr(_divide, "_gaussian", lambda m, rank, task: np.zeros((m, rank), np.float32))
+    monkeypatch.setattr(_divide, "_gaussian", lambda a, rank, task: np.zeros((len(a), rank), np.float32))
     a = hermitian("uniform", 100, "f8")
     x = _divide.eigenvectors(a, HOST, leaf=60)
     assert np.abs(x.T @ x - np.eye(100)).max() <= 1e-5
@@ -267,10 +268,13 @@ def test_the_model_chooses_between_the_host_and_both_methods():
         assert explain(trnpy.linalg.eigvalsh, np.broadcast_to(0.0, (2048, 2048))).on_device is False
     first = min(n for n in where if where[n] == "divide")
     print(f"eigh goes to trn2 from n = {first}, modelled against an uncalibrated host, by divide and conquer")
-    assert all(where[n] == "host" for n in where if n < first) and where[8192] == "divide"
-    rates, d = current_rates(), np.dtype("d")
+    longest = 7168  # rows of which the digits of a product fit half of the memory
+    assert all(where[n] == "host" for n in where if n < first or n > longest) and where[longest] == "divide"
+    op = trnpy.linalg.eigh.__trnpy_op__
     for n in (256, 1024, 4096):
-        seconds = {m: predict(c, d, TRN2, Policy(), rates)[0] for m, c in _eigh_cost.methods(n, d, "eigh", 9.0 * n**3)}
+        problem = op.prepare(np.broadcast_to(0.0, (n, n)))
+        tallies = {m: work_of(op, problem).by(m).tally(TRN2, Policy()) for m in problem.methods}
+        seconds = {m: tally.seconds(TRN2, current_rates()) for m, tally in tallies.items()}
         assert (seconds["divide"] < seconds["start"]) == (n > _divide.LEAF)
 
 

@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
-from trnpy._engine.engines import Engine
+from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
+from trnpy._engine.stand_ins import Unknown
+from trnpy._engine.tally import Shape, Tally, shape_of
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
@@ -106,7 +108,7 @@ class Cost:
     bytes_out: int
     products: float = 0.0  # flops of the engine's products on the device path
     host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
-    launches: int = 1
+    launches: int = 1  # 0: what the device path takes is for a dry run to find
     host_bytes: float = 0.0  # that the device path has the host read and write between products
     of_products: bool = False  # ``launches`` counts products, each of as many launches as its dtype takes
 
@@ -139,8 +141,8 @@ class Problem:
     route: Route | None = None
     on_device: bool = True  # whether there is a device path at all, or a route on the host only
     refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
-    # Names of the device path's methods, where it has several, and what each costs; ``run`` finds the chosen one below.
-    methods: tuple[tuple[str, Cost], ...] = ()
+    # Names of the device path's methods, where it has several; ``run`` finds the chosen one below.
+    methods: tuple[str, ...] = ()
     method: str = ""
 
 
@@ -194,6 +196,46 @@ class Op:
     # does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
     unseen: int = UNSEEN  # elements of at most four arguments, of which ``look`` is never true
+    dry: bool = False  # whether the device path has the cost of a dry run of ``run``
+
+
+class Work(NamedTuple):
+    """The device path of a call: an algorithm, and what a Problem for it says beside its arrays' values."""
+
+    run: Callable[[Problem, Engine], Any]
+    arrays: tuple[Shape, ...]
+    dtype: np.dtype
+    params: tuple[Any, ...]
+    method: str = ""
+
+    def by(self, method: str) -> Work:
+        """The same by another of the algorithm's methods."""
+        return self._replace(method=method)
+
+    def tally(self, hardware: Hardware, policy: Policy) -> Tally:
+        """What it takes on ``hardware``: a dry run, remembered."""
+        return _tally(self, hardware, policy.precision, policy.device_memory)
+
+
+def work_of(op: Op, problem: Problem) -> Work | None:
+    """What a dry run of a call needs, where its cost is one; None of options that cannot be remembered."""
+    if not op.dry or not problem.on_device:
+        return None
+    try:
+        hash(problem.params)
+    except TypeError:
+        return None
+    return Work(op.run, tuple([shape_of(a) for a in problem.arrays]), problem.dtype, problem.params)
+
+
+@functools.lru_cache(maxsize=4096)
+def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float) -> Tally:
+    """``Work.tally``, of what it depends on."""
+    from trnpy._engine import dry  # only now: it takes the device's engine, half of what importing trnpy takes
+
+    policy = Policy(precision=precision, device_memory=device_memory)
+    problem = Problem((), work.dtype, Cost("", 0.0, 0.0, 0, 0), work.params, method=work.method)
+    return dry.run(work.run, problem, work.arrays, hardware, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,38 +349,61 @@ def predict(
 
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
-    resident_bytes: int = 0,
+    resident_bytes: int = 0, work: Work | None = None,
 ) -> Decision:  # fmt: skip
-    """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's."""
+    """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's.
+
+    ``work``: the device path; without one ``problem.cost`` has what it takes.
+    """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
-    method, cost = "", problem.cost
-    if problem.methods:  # where a refinement starts, which products below the working precision do not end
-        if refusal is None and policy.precision != "matched":
-            refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
-        hardware = machine or MACHINES[policy.machine]
-        method, cost = _cheapest(problem.methods, problem.dtype, hardware, policy, rates, resident_bytes)
+    if problem.methods and refusal is None and policy.precision != "matched":
+        # They are where a refinement starts, which products below the working precision do not end.
+        refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
     import_s = 0.0 if problem.route is None else problem.route.import_s
-    decision = _decided(
-        op, cost, problem.dtype, refusal, route, route_s, machine, policy, rates, compile_s, resident_bytes, import_s
-    )
-    return replace(decision, method=method) if method and decision.on_device else decision
+    return _decided(
+        op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
+        compile_s, resident_bytes, import_s,
+    )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=4096)  # as is a decision
-def _cheapest(
-    methods: tuple[tuple[str, Cost], ...], dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates,
-    resident_bytes: int,
-) -> tuple[str, Cost]:  # fmt: skip
-    """The method of the device path that the policy names or the model finds fastest, and its cost."""
-    named = [m for m in methods if m[0] == policy.method]
-    return min(named or methods, key=lambda m: predict(m[1], dtype, hardware, policy, rates, resident_bytes)[0])
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What the device path takes by the model, whichever way it was found."""
+
+    launches: int
+    bytes: int  # that cross the link
+    moved_s: float
+    seconds: float
+    method: str = ""
+
+
+def priced(
+    cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype, hardware: Hardware, policy: Policy,
+    rates: HostRates, resident_bytes: int = 0,
+) -> Price:  # fmt: skip
+    """The price of ``work`` by the method that the policy names or the model finds fastest, or of ``cost`` as it says.
+
+    Refused, Unsupported or Unknown where a dry run says so.
+    """
+    if work is None:
+        seconds, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
+        launched = counted(cost, dtype, policy, resident_bytes).launches
+        return Price(launched, cost.bytes_in + cost.bytes_out, moved_s, seconds)
+    found = []
+    for method in [m for m in methods if m == policy.method] or methods or ("",):
+        tally = (work.by(method) if method else work).tally(hardware, policy)
+        seconds, moved_s = tally.seconds(hardware, rates, resident_bytes), tally.moved_s(hardware, resident_bytes)
+        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, seconds, method))
+    return min(found, key=lambda price: price.seconds)
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
 def _decided(
     op: str,
     cost: Cost,
+    work: Work | None,
+    methods: tuple[str, ...],
     dtype: np.dtype,
     refusal: tuple[Reason, str] | None,
     route: str,
@@ -352,17 +417,30 @@ def _decided(
 ) -> Decision:
     """``decide`` on what it depends on."""
     hardware = machine or MACHINES[policy.machine]
-    cost = counted(cost, dtype, policy, resident_bytes)
     reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
     faster = route_s * HYSTERESIS <= reference_s
     routed = faster and route_s + import_s <= reference_s
     host_s = route_s if routed else reference_s
-    device_s: float | None = None
-    if refusal is None:
-        device_s, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
-        on_device, reason, detail = _compare(cost, device_s, moved_s, host_s, hardware, machine, policy, compile_s)
+    price: Price | None = None
+    # What takes the host no longer than one product's launches needs no dry run.
+    small = work is not None and not policy.force and host_s <= launches(dtype, policy.precision) * hardware.launch_s
+    if refusal is None and not small and (work is not None or cost.launches):
+        try:
+            price = priced(cost, work, methods, dtype, hardware, policy, rates, resident_bytes)
+        except (Unsupported, Refused, Unknown) as why:
+            if not policy.force:  # else the run itself finds what the dry run met
+                refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
+    on_device = False
+    if price is not None:
+        on_device, reason, detail = _compare(cost, price, host_s, hardware, machine, policy, compile_s)
+    elif refusal is not None:
+        reason, detail = refusal
+    elif policy.force:
+        on_device, reason, detail = True, Reason.FORCED, "policy force"
+    elif machine is None:
+        reason, detail = Reason.NO_DEVICE, "no device"
     else:
-        on_device, (reason, detail) = False, refusal
+        reason, detail = Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
     # Where a device is required its absence is what matters, not how well the host does without.
     required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
     if routed and not on_device and not required:
@@ -377,20 +455,20 @@ def _decided(
         detail,
         dtype=dtype.name,
         flops=cost.flops,
-        moved_bytes=cost.bytes_in + cost.bytes_out,
+        moved_bytes=cost.bytes_in + cost.bytes_out if price is None else price.bytes,
         host_s=host_s,
-        device_s=device_s,
+        device_s=None if price is None else price.seconds,
         machine=hardware.name if refusal is None else "",
         calibrated=rates.calibrated,
         route=route if reason is Reason.ROUTE else "",
+        method=price.method if price is not None and on_device else "",
         waiting_s=reference_s - route_s if waits else 0.0,
     )
 
 
 def _compare(
     cost: Cost,
-    device_s: float,
-    moved_s: float,
+    price: Price,
     host_s: float,
     hardware: Hardware,
     machine: Hardware | None,
@@ -404,13 +482,14 @@ def _compare(
         return False, Reason.NO_DEVICE, "no device"
     if cost.flops < policy.min_flops:
         return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
-    if device_s * HYSTERESIS <= host_s:
-        if device_s + compile_s > host_s:
+    if price.seconds * HYSTERESIS <= host_s:
+        if price.seconds + compile_s > host_s:
             return False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s"
-        return True, Reason.FASTER, f"{host_s / device_s:.1f} times"
-    launch_s = cost.launches * hardware.launch_s
+        return True, Reason.FASTER, f"{host_s / price.seconds:.1f} times"
+    launch_s = price.launches * hardware.launch_s
     if launch_s >= host_s:
-        return False, Reason.SMALL, f"{cost.launches} launches take {launch_s:.2g} s"
-    if moved_s * HYSTERESIS >= host_s or moved_s >= device_s / 2:
-        return False, Reason.MEMORY_BOUND, f"{cost.intensity:.2g} flop/byte, {moved_s:.2g} s of transfers"
+        return False, Reason.SMALL, f"{price.launches} launches take {launch_s:.2g} s"
+    if price.moved_s * HYSTERESIS >= host_s or price.moved_s >= price.seconds / 2:
+        intensity = cost.flops / max(price.bytes, 1)
+        return False, Reason.MEMORY_BOUND, f"{intensity:.2g} flop/byte, {price.moved_s:.2g} s of transfers"
     return False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster"

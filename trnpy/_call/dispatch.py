@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted, poured, uncounted
-from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict
+from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict, work_of
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
@@ -166,7 +166,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
 
 
 def _plan(
-    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy,
+    recorded: bool = True,
 ) -> tuple[Problem | None, Any, Decision, Engine | None]:
     """The problem, the form of its result, the decision, the engine."""
     engine = current_engine(policy)
@@ -174,6 +175,8 @@ def _plan(
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
+    # Without a device the model's seconds are for who asks or records.
+    work = work_of(op, problem) if recorded or engine is not None else None
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
@@ -182,7 +185,7 @@ def _plan(
         return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
-    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes)
+    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes, work)
     return problem, form, decision, engine
 
 
@@ -227,7 +230,7 @@ def routed(op: Op) -> Callable[..., Any]:
                 return (found or reference)(*args, **kwargs)
         verdict = quick(op, found, args, kwargs, policy)
         if not recorded:
-            return dispatch(op, verdict, found is True, args, kwargs, policy)[0]
+            return dispatch(op, verdict, found is True, args, kwargs, policy, recorded=False)[0]
         if verdict is None:
             _ready(op.name in SEARCHED)
         started = time.perf_counter()
@@ -283,11 +286,12 @@ class _Unbound:
 
 @uncounted
 def dispatch(
-    op: Op, verdict: Verdict | None, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
-) -> tuple[Any, Decision]:
+    op: Op, verdict: Verdict | None, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy,
+    recorded: bool = True,
+) -> tuple[Any, Decision]:  # fmt: skip
     """The result of a call, and the decision that was carried out: the ``verdict`` on calls of its kind, or its own."""
     if verdict is None:
-        return _decided(op, may_route, args, kwargs, policy)
+        return _decided(op, may_route, args, kwargs, policy, recorded)
     run, decision = verdict
     try:
         return run(*args, **kwargs), decision
@@ -298,10 +302,10 @@ def dispatch(
 
 @uncounted
 def _decided(
-    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> tuple[Any, Decision]:
     """``dispatch`` of a call that is decided by its arguments."""
-    problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy)
+    problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False

@@ -12,6 +12,7 @@ import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.precision import MATCHED
+from trnpy._engine.stand_ins import usual
 
 c_einsum: Callable[..., Any]
 try:
@@ -70,7 +71,7 @@ def all_finite(a: np.ndarray) -> bool:
 def finite(*arrays: np.ndarray) -> None:
     """Refuse infs and NaNs: what becomes of them is the reference's to say."""
     for a in arrays:
-        if not np.isfinite(a).all():
+        if not usual(np.isfinite(a).all(), True):
             raise Unsupported(Reason.VALUE, "infs or NaNs")
 
 

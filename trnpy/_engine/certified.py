@@ -21,11 +21,13 @@ import numpy as np
 from trnpy._engine import digits as _digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.shapes import BLOCK, Buckets, Extents, pieces
+from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
+FLOAT64, BYTE = np.dtype(np.float64), np.dtype(np.uint8)
 ZERO = 0x80  # the byte of a digit that is zero
 TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
 
@@ -59,7 +61,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     Uncertified for values that are not finite, or hide more exponent range in their sums than 12 digits hold.
     """
-    c = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    c = np.zeros_like(a, order="C", shape=(a.shape[0], b.shape[1]))
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
             for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
@@ -70,7 +72,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def gram(device: Device, a: np.ndarray) -> np.ndarray:
     """A A^H (m, m) of float64 or complex128 a (m, k), exactly Hermitian: about half the work of ``matmul``."""
-    c = np.zeros((len(a), len(a)), a.dtype)
+    c = np.zeros_like(a, order="C", shape=(len(a), len(a)))
     for rows in pieces(len(a), device.block):
         for inner in pieces(a.shape[1], device.block):
             c[rows, rows] += gram_kept(device, kept(device, a[rows, inner])).values
@@ -181,7 +183,8 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     if digits is None:
         magnitudes = _put_magnitudes(device, a, 1, (m, k))
-        digits = _digits.digits_for(_smallest(device, magnitudes, magnitudes, not a.turned, a.turned), a.shape[1])
+        least = _smallest(device, magnitudes, magnitudes, not a.turned, a.turned, few_terms(a.values))
+        digits = _digits.digits_for(least, a.shape[1])
         if digits is None:
             return _syrk_in_parts(device, a)
     s = device.count(digits)
@@ -191,23 +194,31 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
-        found, c = device.runtime.get(packed), np.zeros((order, order))
-        squares: dict[int, list[np.ndarray]] = {}  # on the diagonal, by their first column: blocks from the top
-        for row, height, column, width, start in lower_blocks(m, tiles.m_tiles * TILE, halved=True):
-            block = found[:, start : start + height * width].reshape(-1, height, width)
-            if row < column + width:
-                above = squares.setdefault(column, [])
-                above.append(block)
-                if row + height < column + width:
-                    continue
-                row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
-            rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
-            if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
-                block = block[:, : rows.stop - row, : columns.stop - column]
-                c[rows, columns] = _digits.assemble(block, s, shift[rows, np.newaxis] + shift[columns], device.bits)
-        return np.asarray(np.tril(c) + np.tril(c, -1).T)
+        return _unpacked(device.runtime.get(packed), order, m, tiles.m_tiles * TILE, s, shift, device.bits)
 
     return Source(Store((order, order), a.dtype, fetch))
+
+
+@priced("combine", lambda found, order, *_: (order * (order + 1) / 2, (((order, order), FLOAT64),)))
+def _unpacked(
+    found: np.ndarray, order: int, m: int, m_block: int, digits: int, shift: np.ndarray, bits: int
+) -> np.ndarray:
+    """A A^T (order, order) from the words of its lower blocks, one after the other."""
+    c = np.zeros((order, order))
+    squares: dict[int, list[np.ndarray]] = {}  # on the diagonal, by their first column: blocks from the top
+    for row, height, column, width, start in lower_blocks(m, m_block, halved=True):
+        block = found[:, start : start + height * width].reshape(-1, height, width)
+        if row < column + width:
+            above = squares.setdefault(column, [])
+            above.append(block)
+            if row + height < column + width:
+                continue
+            row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
+        rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
+        if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
+            block = block[:, : rows.stop - row, : columns.stop - column]
+            c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns], bits)
+    return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
 
 def _syrk_in_parts(device: Device, a: Source) -> Source:
@@ -241,6 +252,7 @@ def _form(digits: int) -> str:
     return f"{digits} digits"
 
 
+@priced("split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
 def integer_bytes(a: np.ndarray) -> np.ndarray:
     """Integers modulo their width as uint8 (..., itemsize): a byte less 128 is a balanced digit."""
     unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
@@ -268,8 +280,8 @@ def _put_digits(
     along = axis ^ x.turned
 
     def new() -> tuple[Buffer, np.ndarray]:
-        split = _digits.split(x.store.values, digits, along, bits=device.bits)
-        return _ship(device, split.bytes(), split.places, along, padded), split.shift.reshape(-1)
+        raw, places, shift = _digits.link_bytes(x.store.values, digits, along, device.bits)
+        return _ship(device, raw, places, along, padded), shift.reshape(-1)
 
     kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)
     return kept
@@ -301,17 +313,23 @@ def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int
 def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
     """x (rows, columns, ...) with ``fill`` below and to the right."""
     if x.shape[:2] == shape:
-        return np.ascontiguousarray(x)
-    padded = np.full((*shape, *x.shape[2:]), fill, x.dtype)
+        return x.astype(x.dtype, order="C", copy=False)
+    padded = np.full_like(x, fill, order="C", shape=(*shape, *x.shape[2:]))
     padded[: x.shape[0], : x.shape[1]] = x
     return padded
 
 
-def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool) -> float:
-    """The smallest positive element of a product of magnitudes."""
+def usual_least(k: int, few: bool) -> float:
+    """Of random matrices, which take seven digits, or nine where a triangle or the like is a factor."""
+    return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
+
+
+def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool) -> float:
+    """The smallest positive element of a product of magnitudes; ``few`` of its terms are usual."""
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
-    least = float(device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles).min())
+    bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
+    least = float(usual(bounds.min(), usual_least(k, few)))
     if not least > 0:  # the kernel leaves zeros out
         raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
     return least
@@ -325,14 +343,15 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
 
     def digits_of(x: Source, y: Source) -> int | None:
         left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
-        return _digits.digits_for(_smallest(device, left, right, not x.turned, not y.turned), a.shape[1])
+        least = _smallest(device, left, right, not x.turned, not y.turned, few_terms(a.values, b.values))
+        return _digits.digits_for(least, a.shape[1])
 
     digits = digits_of(a, b)
     if digits == _digits.DIGITS:
         return digits, a, b
     scaled = _digits.equilibrate(a.values, b.values)
     fewer = None
-    if scaled is not None:
+    if usual(scaled is not None, True) and scaled is not None:
         x, y = map(stored, scaled)
         fewer = digits_of(x, y)
     if fewer is not None and (digits is None or fewer < digits):
@@ -341,5 +360,5 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
 
 
 def check_finite(*operands: np.ndarray) -> None:
-    if not all(np.isfinite(x).all() for x in operands):
+    if not all(usual(np.isfinite(x).all(), True) for x in operands):
         raise Uncertified("an operand holds NaN or infinity")

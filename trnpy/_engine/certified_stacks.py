@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from trnpy._engine import digits as _digits
-from trnpy._engine.certified import ZERO, Device, affordable, check_finite, integer_bytes
+from trnpy._engine.certified import ZERO, Device, affordable, check_finite, integer_bytes, usual_least
+from trnpy._engine.residency import place
 from trnpy._engine.shapes import Extents, pieces, rung
+from trnpy._engine.stand_ins import few_terms, usual
 from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.shared.parameters import TILE, Parameters, for_stack
 from trnpy._nki.runtime import Buffer
@@ -24,7 +26,7 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """
     if a.dtype.kind == "c":
         device = _remembering(device)
-        c = np.empty((len(a), a.shape[1], b.shape[2]), a.dtype)
+        c = np.empty_like(a, order="C", shape=(len(a), a.shape[1], b.shape[2]))
         c.real = matmul(device, a.real, b.real) - matmul(device, a.imag, b.imag)
         c.imag = matmul(device, a.real, b.imag) + matmul(device, a.imag, b.real)
         return c
@@ -41,7 +43,7 @@ def _remembering(device: Device) -> Device:
     forms: dict[Hashable, tuple[np.ndarray, Any]] = {}
 
     def keep(x: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
-        key = x.ctypes.data, x.shape, x.strides, form
+        key = place(x), x.shape, x.strides, form
         if key not in forms:
             forms[key] = x, device.keep(x, form, make)  # with x: nothing else may take its place
         return forms[key][1]
@@ -75,10 +77,12 @@ def _certified(
     device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 ) -> tuple[int, np.ndarray, np.ndarray] | None:
     """(digits, a, b) for the whole stack: of each product as it is or, where that needs fewer, equilibrated."""
-    least = _smallest(device, a, b, fit, count)
+    few = few_terms(a, b)
+    least = _smallest(device, a, b, fit, count, few)
     digits = _digits.digits_for(float(least.min()), a.shape[2])
-    if digits != _digits.DIGITS and (scaled := _digits.equilibrate(a, b)) is not None:
-        better = _smallest(device, *scaled, fit, count)
+    scaled = None if digits == _digits.DIGITS else _digits.equilibrate(a, b)
+    if usual(scaled is not None, True) and scaled is not None:
+        better = _smallest(device, *scaled, fit, count, few)
         chosen = (better > least)[:, np.newaxis, np.newaxis]
         fewer = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
         if fewer is not None and (digits is None or fewer < digits):
@@ -118,11 +122,11 @@ def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit:
     return words.reshape(len(words), count, fit[0], fit[2])
 
 
-def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
-    """For each product the smallest positive element of that of the magnitudes."""
+def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int, few: bool) -> np.ndarray:
+    """For each product the smallest positive element of that of the magnitudes; ``few`` of its terms are usual."""
     sums = _sums(device, a, b, fit, count)
     least: np.ndarray = sums.min(axis=(1, 2), where=sums > 0, initial=_digits.NOTHING)
-    return least
+    return usual(least, np.full(len(a), usual_least(a.shape[2], few)))
 
 
 def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
@@ -149,8 +153,8 @@ def _put_digits(
     """Digits (s, B K, others) of a stack whose ``axis`` is K, and the exponents taken out."""
 
     def new() -> tuple[Buffer, np.ndarray]:
-        split = _digits.split(x, digits, axis, bits=device.bits)
-        return _ship(device, split.bytes(), split.places, axis, padded), split.shift
+        raw, places, shift = _digits.link_bytes(x, digits, axis, device.bits)
+        return _ship(device, raw, places, axis, padded), shift
 
     kept: tuple[Buffer, np.ndarray] = device.keep(x, ("stack digits", digits, axis, padded), new)
     return kept
@@ -161,13 +165,13 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
     stack = _padded(raw, padded, ZERO)
     if axis == -1:
         stack = stack.swapaxes(1, 2)
-    flat = np.ascontiguousarray(stack).reshape(stack.shape[0] * stack.shape[1], -1)
+    flat = stack.astype(stack.dtype, order="C", copy=False).reshape(stack.shape[0] * stack.shape[1], -1)
     buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[-1], places=places)
     return buffer
 
 
 def _padded(x: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
     """A stack x (B, rows, columns, ...) with ``fill`` up to ``shape``."""
-    padded = np.full((*shape, *x.shape[3:]), fill, x.dtype)
+    padded = np.full_like(x, fill, order="C", shape=(*shape, *x.shape[3:]))
     padded[: x.shape[0], : x.shape[1], : x.shape[2]] = x
     return padded

@@ -20,6 +20,7 @@ from trnpy._engine.numbers import CACHE_SHARE, Kernels, sliced
 from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
 from trnpy._engine.shapes import FINE, Buckets, block, pieces
+from trnpy._engine.stand_ins import StandIn, usual
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
 from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
@@ -43,16 +44,16 @@ class DeviceEngine:
 
     executes = True
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, tuning: _tuning.Tuning | None = None, facts: Facts | None = None) -> None:
         self.runtime = runtime
         self.name = runtime.name
         self.hardware: Hardware | None = runtime.hardware
         self.health = Health()
         self.cache = Cache()
-        tuning = _tuning.load(runtime.name, runtime.hardware.name)
+        tuning = tuning or _tuning.load(runtime.name, runtime.hardware.name)
         self.buckets = Buckets(tuning.tiles)
         self.compiles = _tuning.Compiles(runtime, tuning)
-        self.facts = probed(runtime.name, runtime.hardware.name).content or Facts()
+        self.facts = facts or probed(runtime.name, runtime.hardware.name).content or Facts()
 
     @property
     def counters(self) -> Counters:
@@ -147,7 +148,7 @@ class DeviceEngine:
             return self._kernels.get(h)
         if isinstance(h, Buffer):
             return self.runtime.get(h)
-        return np.array(_digits(h).values)
+        return _digits(h).values.copy()
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
         """The rows and columns of a handle, as a handle; numbers are copied on the device, never over the link."""
@@ -173,7 +174,7 @@ class DeviceEngine:
         DeviceError when the device fails. ``digits``: of handles of float64 or complex128, the error is 256^(1-digits)
         of the largest terms of each sum; nothing is certified.
         """
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        if _is_array(a) and _is_array(b):
             return combined(alpha, self._arrays(a, b), beta, c)
         product = self._handles(a, b, digits)
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
@@ -197,7 +198,7 @@ class DeviceEngine:
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
         """alpha X + beta Y, or alpha X: numbers on the device, in float32; digits and arrays on the host."""
-        if isinstance(x, np.ndarray) and (y is None or isinstance(y, np.ndarray)):
+        if _is_array(x) and (y is None or _is_array(y)):
             return combined(alpha, x, beta, y)
         if y is not None:
             x, y = self._alike(x, y)
@@ -216,7 +217,7 @@ class DeviceEngine:
         on the device it is for the caller to refuse. With a handle among the operands the result is one.
         """
         triangular.check(a, b, side, trans)
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        if _is_array(a) and _is_array(b):
             return self._solved(a, b, side, lower, trans, unit)
         a, b = self._alike(a, b)
         if isinstance(a, Numbers) and a.dtype.kind != "c" and self.facts.float32_products:
@@ -235,9 +236,9 @@ class DeviceEngine:
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put beside the handle it meets."""
-        if isinstance(a, np.ndarray):
+        if _is_array(a):
             a = self.put(a.astype(b.dtype, copy=False))
-        elif isinstance(b, np.ndarray):
+        elif _is_array(b):
             b = self.put(b.astype(a.dtype, copy=False))
         if a.dtype != b.dtype or type(a) is not type(b):
             raise ValueError(
@@ -249,7 +250,7 @@ class DeviceEngine:
     # --- of arrays ----------------------------------------------------------------------------------------------------
 
     def _arrays(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        dtype = np.result_type(a, b)
+        dtype = np.result_type(a.dtype, b.dtype)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
         form = self._form(dtype)
@@ -329,10 +330,10 @@ class DeviceEngine:
 
     def _solved(self, a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str, unit: bool) -> np.ndarray:
         """``trsm`` of arrays: by the float32 kernel, else by inverses of diagonal blocks and products."""
-        dtype = np.result_type(a, b)
+        dtype = np.result_type(a.dtype, b.dtype)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
-        if not unit and not np.diagonal(a).all():
+        if not unit and not usual(a.diagonal().all(), True):
             raise np.linalg.LinAlgError("singular matrix: a zero on the diagonal")
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         t, right, down = triangular.oriented(a, b, side, lower, trans)
@@ -359,6 +360,10 @@ def _digits(h: Any) -> Digits:
     if not isinstance(h, Digits):
         raise TypeError(f"{type(h).__name__}: expected a handle that this engine's put has made")
     return h
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, StandIn))
 
 
 def _cut(x: Source, r0: int, r1: int, c0: int, c1: int) -> np.ndarray:

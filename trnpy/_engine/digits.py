@@ -12,9 +12,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from trnpy._engine.stand_ins import priced
+
+FLOAT64 = np.dtype(np.float64)
 BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm wherever no exponent range hides inside a row
@@ -52,11 +56,7 @@ class Split:
     @property
     def places(self) -> tuple[int, ...]:
         """Which byte of ``bytes`` each digit is, most significant first."""
-        if self.bits != BITS:
-            return tuple(range(self.digits))
-        rest = self.digits - min(self.digits, WORD)
-        first = tuple(range(min(self.digits, WORD) - 1, -1, -1))
-        return first + tuple(range(8 + rest - 1, 7, -1))
+        return _places(self.digits, self.bits)
 
     def bytes(self) -> np.ndarray:
         """The words as they cross the link, uint8 (rows, columns, 8 or 16): a byte less 128 is a balanced digit.
@@ -76,6 +76,24 @@ class Split:
         return np.moveaxis((self.bytes()[..., list(self.places)] ^ OFFSET).view(np.int8), -1, 0)
 
 
+def _linked(a: np.ndarray, digits: int, axis: int, bits: int = BITS) -> tuple[float, tuple[Any, ...]]:
+    """The price of ``link_bytes``."""
+    places = _places(digits, bits)
+    width = digits if bits != BITS else 8 * (1 + (digits > WORD))
+    shift = list(a.shape)
+    shift[axis] = 1
+    return a.size, (((*a.shape, width), np.dtype(np.uint8)), places, (tuple(shift), np.dtype(np.int64)))
+
+
+@priced("split", _linked)
+def link_bytes(
+    a: np.ndarray, digits: int, axis: int, bits: int = BITS
+) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
+    """Digits of a matrix or a stack as they cross the link, and which byte each of them is; the exponents."""
+    found = split(a, digits, axis, bits=bits)
+    return found.bytes(), found.places, found.shift
+
+
 def _taken_out(split: Split) -> np.ndarray:
     """Digits plus 128 as uint8 (rows, columns, digits), most significant first."""
     found = np.empty((*split.words[0].shape, split.digits), np.uint8)
@@ -89,6 +107,13 @@ def _taken_out(split: Split) -> np.ndarray:
             found[..., place] = digit + OFFSET
             rest = (rest - digit) >> split.bits
     return found
+
+
+def _places(digits: int, bits: int) -> tuple[int, ...]:
+    if bits != BITS:
+        return tuple(range(digits))
+    first = min(digits, WORD)
+    return tuple(range(first - 1, -1, -1)) + tuple(range(8 + digits - first - 1, 7, -1))
 
 
 def _word(bits: int) -> int:
@@ -162,6 +187,7 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
 
+@priced("combine", lambda words, *_: (math.prod(words.shape[1:]), ((words.shape[1:], FLOAT64),)))
 def assemble(words: np.ndarray, digits: int, shift: np.ndarray, bits: int = BITS) -> np.ndarray:
     """The product in float64 from its exact integer, int32 words (2 to 4, m, n) lowest first.
 
@@ -186,6 +212,7 @@ def _value(words: np.ndarray) -> np.ndarray:
     return np.asarray(high * 2.0**64 + low)
 
 
+@priced("combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))
 def integers(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The product modulo the width of ``dtype`` from int32 words (1 or 2, ...) lowest first; of bools whether not 0."""
     if dtype.kind == "b":
@@ -209,6 +236,7 @@ def symmetrised(words: np.ndarray) -> np.ndarray:
     return np.stack([halves[i // 2] >> 32 * (i % 2) for i in range(len(words))]).astype(np.int32)
 
 
+@priced("magnitudes", lambda a, b: (a.size + b.size, ((a.shape, a.dtype), (b.shape, b.dtype))))
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits; or stacks.
 
@@ -281,6 +309,7 @@ def digits_of_parts(
     return needed
 
 
+@priced("magnitudes", lambda a, *_: (a.size, ((a.shape, np.dtype(np.float32)),)))
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
     """|a| over the largest along ``axis``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
 

@@ -205,8 +205,9 @@ class Digits:
         """The matrix on the host, perhaps a view."""
         if len(self.parts) == 1:
             return self.parts[0].values.astype(self.dtype, copy=False)
-        result = np.empty(self.shape, self.dtype)
-        result.real, result.imag = self.parts[0].values, self.parts[1].values
+        real, imaginary = (p.values for p in self.parts)
+        result = np.empty_like(real, self.dtype, order="C", shape=self.shape)
+        result.real, result.imag = real, imaginary
         return np.conjugate(result, out=result) if self.conjugate else result
 
 
@@ -229,6 +230,7 @@ def hermitian(product: np.ndarray) -> np.ndarray:
     """
     if product.dtype.kind not in "fc":
         return product
-    half = np.ascontiguousarray(product)
+    half = product.astype(product.dtype, order="C", copy=False)
     half = (half.view(half.real.dtype) * 0.5).view(half.dtype)  # of the parts: a complex inf times 0.5 has a NaN
-    return np.asarray(half + half.conj().swapaxes(-1, -2))
+    result: np.ndarray = half + half.conj().swapaxes(-1, -2)
+    return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trnpy._engine.engines import Engine, Handle
+from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import order
 
 
@@ -31,7 +32,8 @@ class Subspace:
 def sign(h: Handle, coefficients: np.ndarray, engine: Engine) -> Sign:
     """The sign of symmetric float32 h (n, n), |h| <= 1, by a composition of odd quintics (steps, 3)."""
     s, sums = engine.kernel("polynomial_sign", h, coefficients)
-    trace, squares = engine.get(sums).sum(axis=0, dtype=np.float64)
+    # Usually the shift halves the spectrum.
+    trace, squares = usual(engine.get(sums).sum(axis=0, dtype=np.float64), (0.0, h.shape[0]))
     return Sign(engine.matrix(s, (h.shape[0], h.shape[1])), float(trace), float(squares))
 
 
@@ -44,12 +46,13 @@ def subspace(
     From random omega (n, r) of norm below 1 by compositions of odd quintics; all in float32, h (n, n) symmetric.
     """
     n, r = omega.shape
-    random = engine.put(np.ascontiguousarray(omega))
+    random = engine.put(omega.astype(omega.dtype, order="C", copy=False))
     basis, inside, sums = engine.kernel(
         "orthonormal_polar", h, operator, random, coefficients, polish, complement=complement
     )
     # Columns that pad omega are zeros, and stay zeros: each is 1 away from orthonormal.
-    squares = float(engine.get(sums)[:, 1].sum(dtype=np.float64)) - (random.padded[1] - r)
+    padding = random.padded[1] - r
+    squares = float(usual(engine.get(sums)[:, 1].sum(dtype=np.float64), padding)) - padding
     return Subspace(engine.matrix(basis, (n, r)), engine.get(inside)[:r, :r], float(np.sqrt(max(squares, 0.0))))
 
 

@@ -98,7 +98,7 @@ class Kernels:
             with np.errstate(over="ignore"):  # of float16: an infinity is found when the result is checked
                 result = parts[0].astype(h.dtype)
         else:
-            result = np.empty((rows, columns), h.dtype)
+            result = np.empty_like(parts[0], h.dtype, order="C", shape=(rows, columns))
             result.real, result.imag = parts[0], -parts[1] if h.conjugate else parts[1]
         return result.T if h.turned else result
 
@@ -230,7 +230,7 @@ class Kernels:
         sizes = block((m, k, n), itemsize(a.dtype, form), (1 - CACHE_SHARE) * self.memory)
         if sizes is None:
             raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
-        c = np.empty((m, n), a.dtype)
+        c = np.empty_like(a, order="C", shape=(m, n))
         kept: dict[tuple[int, int], Numbers] = {}  # blocks of one row of A
         for rows in pieces(m, sizes[0]):
             kept.clear()
@@ -254,7 +254,7 @@ class Kernels:
         """(B or 1, m, k) by (B, k, n): as many in one launch as the memory holds; complex ones in four (4M)."""
         batch, k, n = b.shape
         if b.dtype.kind == "c":
-            c = np.empty((batch, a.shape[1], n), b.dtype)
+            c = np.empty_like(b, order="C", shape=(batch, a.shape[1], n))
             c.real = self.stack(a.real, b.real, form) - self.stack(a.imag, b.imag, form)
             c.imag = self.stack(a.real, b.imag, form) + self.stack(a.imag, b.real, form)
             return c
@@ -264,7 +264,7 @@ class Kernels:
         most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)
         if not most:
             raise Refused(f"no product of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
-        c = np.empty((batch, m, n), b.dtype)
+        c = np.empty_like(b, order="C", shape=(batch, m, n))
         most = max(r for r in (1, *FINE) if r <= most)
         for some in pieces(batch, most):
             count = some.stop - some.start
@@ -297,8 +297,8 @@ def with_zeros(part: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.
     """``part`` in ``dtype``, with zeros below and to the right up to ``shape``."""
     if part.shape == shape:
         with np.errstate(over="ignore"):  # an infinity is found when the result is checked
-            return np.ascontiguousarray(part, dtype)
-    padded = np.zeros(shape, dtype)
+            return part.astype(dtype, order="C", copy=False)
+    padded = np.zeros_like(part, dtype, order="C", shape=shape)
     with np.errstate(over="ignore"):
         padded[tuple(slice(0, extent) for extent in part.shape)] = part
     return padded

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import store
+from trnpy._engine.stand_ins import priced, real_dtype
 from trnpy._nki.device import identity
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 
@@ -64,6 +65,7 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
 
 # Measured end to end with NumPy on one core (docs/baselines.md): float64 to digits before the link, and back after it.
 SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
+MAGNITUDES_S = 4e-9  # of SPLIT_S, for the certificate
 FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, as above
 WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
 
@@ -97,6 +99,7 @@ def probe(rows: int, dtype: np.dtype) -> np.ndarray:
 SQUARABLE = 2.0**20  # times the root of the smallest normal number: from there on lost squares are below the last digit
 
 
+@priced("", lambda a: (a.nbytes, (((), real_dtype(a.dtype)),)))
 def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
     """Frobenius norms over ``axis``, over all by default, also where squares of elements underflow or overflow."""
     with np.errstate(over="ignore", under="ignore"):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.locks import Lock
+from trnpy._engine.stand_ins import StandIn
 
 SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
 MOST = 4096  # places remembered: views of one array could be without number
@@ -37,6 +38,8 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
     summed down WIDTH columns by Horner's rule and by sums of its partial sums, and the columns weighted by odd random
     numbers: one changed word always shows.
     """
+    if isinstance(array, StandIn):
+        return array.fingerprint()
     base, mixer, weights = _numbers()
     flat = array.T if array.flags.f_contiguous else np.ascontiguousarray(array)
     octets = flat.reshape(-1).view(np.uint8)
@@ -62,6 +65,7 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
 
 def owner(array: np.ndarray) -> np.ndarray:
     """The array whose death frees, or may free, the memory of ``array``."""
+    array = memory(array)
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -69,7 +73,12 @@ def owner(array: np.ndarray) -> np.ndarray:
 
 def place(array: np.ndarray) -> int:
     """The address of the first element."""
-    return int(array.__array_interface__["data"][0])
+    return int(memory(array).__array_interface__["data"][0])
+
+
+def memory(array: np.ndarray) -> np.ndarray:
+    """What ``array`` lies in: itself, or of a stand-in its memory."""
+    return array.memory if isinstance(array, StandIn) else array
 
 
 class Resident:

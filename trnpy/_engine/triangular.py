@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from trnpy._engine.handles import Operand
+from trnpy._engine.stand_ins import operations, priced
 
 LEAF = 128  # order of the diagonal blocks that the host inverts: one tile of the device
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -52,17 +54,27 @@ def by_inverse(product: Product) -> Leaf:
     substitution for blocks that are not themselves ill-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
     """
 
-    from trnpy._engine import lapack  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
-
     def leaf(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
-        wide = np.result_type(a, np.float64)
-        trtri = lapack.lapack.get_lapack_funcs("trtri", dtype=wide)
-        inverse, zero = trtri(np.asarray(a, wide), lower=lower, unitdiag=unit)
-        if zero:
-            raise np.linalg.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
-        triangle = np.tril(inverse) if lower else np.triu(inverse)
-        if unit:
-            np.fill_diagonal(triangle, 1)
-        return product(triangle.astype(b.dtype), b)
+        return product(_inverted(a, lower, unit).astype(b.dtype), b)
 
     return leaf
+
+
+def _price(a: Any, lower: bool, unit: bool) -> tuple[float, tuple[Any, ...]]:
+    return operations(len(a) ** 3 / 3, a.dtype), ((a.shape, np.result_type(a.dtype, np.float64)),)
+
+
+@priced("inv", _price)
+def _inverted(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
+    """The inverse of a triangle of a (n, n) in double precision."""
+    from trnpy._engine import lapack  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+
+    wide = np.result_type(a, np.float64)
+    trtri = lapack.lapack.get_lapack_funcs("trtri", dtype=wide)
+    inverse, zero = trtri(np.asarray(a, wide), lower=lower, unitdiag=unit)
+    if zero:
+        raise np.linalg.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
+    triangle: np.ndarray = np.tril(inverse) if lower else np.triu(inverse)
+    if unit:
+        np.fill_diagonal(triangle, 1)
+    return triangle

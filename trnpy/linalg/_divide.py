@@ -16,8 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trnpy._engine import iterations, lapack
+from trnpy._engine import iterations
 from trnpy._engine.engines import Engine, Handle
+from trnpy._engine.stand_ins import priced, usual
+from trnpy.linalg import _panels
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = 320  # rows: LAPACK's eigh of fewer takes about as long as the five launches of a split
@@ -60,9 +62,10 @@ def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
     The result is float32 or complex64.  Refused where the engine has no such product.
     """
     paired = a.dtype.kind == "c"
-    whole = _paired(a) if paired else np.ascontiguousarray(a, np.float32)
+    whole = _paired(a) if paired else a.astype(np.float32, order="C", copy=False)
     n = len(whole)
-    task = Task(engine, paired, float(np.linalg.norm(whole)) / np.sqrt(n), np.random.default_rng(n))
+    norm = float(usual(np.linalg.norm(whole), 1.0))
+    task = Task(engine, paired, norm / np.sqrt(n), np.random.default_rng(n))
     leaf = max(2 * leaf if paired else leaf, n // LEAVES)
     pending, found, effort = [Block(whole)], [], 0.0
     while pending:
@@ -88,23 +91,25 @@ def _deviation(a: np.ndarray) -> float:
     """Root mean square of the eigenvalues' distances from their mean."""
     n = len(a)
     diagonal = a.diagonal().astype(np.float64)
-    off = float(np.linalg.norm(a - np.diag(a.diagonal()))) ** 2
-    return float(np.sqrt(max((off + ((diagonal - diagonal.mean()) ** 2).sum()) / n, 0.0)))
+    off = float(usual(np.linalg.norm(a - np.diag(a.diagonal())), 1.0)) ** 2
+    spread = float(usual(((diagonal - diagonal.mean()) ** 2).sum(), 0.0))
+    return float(np.sqrt(max((off + spread) / n, 0.0)))
 
 
 def _unpaired(a: np.ndarray) -> np.ndarray:
     """The complex matrix that ``a`` stands for; where rounding took the two copies apart, their mean."""
     rows, columns = a.shape[0] // 2, a.shape[1] // 2
     real = a[:rows, :columns] + a[rows:, columns:]
-    return np.asarray((real + 1j * (a[rows:, :columns] - a[:rows, columns:])) / 2)
+    mean: np.ndarray = (real + 1j * (a[rows:, :columns] - a[:rows, columns:])) / 2
+    return mean
 
 
 def _solved(block: Block, task: Task) -> np.ndarray:
     """Eigenvectors (n, m) in the whole space, by LAPACK in float32."""
-    _, v = lapack.eigh(_unpaired(block.matrix) if task.paired else block.matrix, driver="evd", check_finite=False)
+    _, v = _panels.eigh(_unpaired(block.matrix) if task.paired else block.matrix)
     if block.basis is None:
-        return np.asarray(v)
-    inner = np.ascontiguousarray(_paired(v) if task.paired else v)
+        return v
+    inner = (_paired(v) if task.paired else v).astype(np.float32, order="C", copy=False)
     x = task.engine.get(task.engine.matmul(block.basis, inner))
     return _unpaired(x) if task.paired else x
 
@@ -114,8 +119,8 @@ def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
     split, shifts = _split(block.matrix, task)
     if split is None:
         return None, shifts
-    upper = _basis(split.h, split.sign.matrix, split.rank, False, task)
-    lower = upper and _basis(split.h, upper.basis, len(block.matrix) - split.rank, True, task)
+    upper = _basis(block, split.h, split.sign.matrix, split.rank, False, task)
+    lower = upper and _basis(block, split.h, upper.basis, len(block.matrix) - split.rank, True, task)
     if upper is None or lower is None:
         return None, shifts
     halves = []
@@ -138,13 +143,14 @@ class Split:
 def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
     """The most even of the splits that were tried, and how many they were."""
     m = len(a)
-    deviation, mean = _deviation(a), float(a.diagonal().mean(dtype=np.float64))
-    shift = float(np.median(a.diagonal())) + OFF_MEDIAN * deviation
+    deviation, mean = _deviation(a), float(usual(a.diagonal().mean(dtype=np.float64), 0.0))
+    shift = float(usual(np.median(a.diagonal()), 0.0)) + OFF_MEDIAN * deviation
     best: Split | None = None
     evenness = 0
     for tried in range(1, SHIFTS + 1):
-        shifted = a - np.float32(shift) * np.eye(m, dtype=np.float32)
-        bound = NORM_SLACK * float(min(np.abs(shifted).sum(axis=1).max(), np.linalg.norm(shifted)))
+        shifted = a - np.float32(shift) * np.eye(m, dtype=np.float32, like=a)
+        sizes = np.abs(shifted).sum(axis=1).max(), np.linalg.norm(shifted)
+        bound = NORM_SLACK * float(min(usual(size, 1.0) for size in sizes))
         h = task.engine.put(shifted / np.float32(bound))
         octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
         sign = iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
@@ -162,22 +168,26 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
     return best, tried
 
 
-def _basis(h: Handle, operator: Handle, rank: int, complement: bool, task: Task) -> iterations.Subspace | None:
+def _basis(
+    block: Block, h: Handle, operator: Handle, rank: int, complement: bool, task: Task
+) -> iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None where no random block gave one."""
     # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
     # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
     scale = 2 * np.sqrt(rank) + 6
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):
-        omega = _gaussian(h.shape[0], rank, task) / np.float32(scale)
+        omega = _gaussian(block.matrix, rank, task) / np.float32(scale)
         found = iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, task.engine)
         if found.defect <= DEFECT:
             return found
     return None
 
 
-def _gaussian(m: int, rank: int, task: Task) -> np.ndarray:
-    """(m, rank), of unit variance; for a complex matrix one that stands for a complex block."""
+@priced("random", lambda a, rank, task: (len(a) * rank, (((len(a), rank), np.dtype(np.float32)),)))
+def _gaussian(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
+    """(m, rank) for a (m, m), of unit variance; for a complex matrix one that stands for a complex block."""
+    m = len(a)
     if not task.paired:
         return task.random.standard_normal((m, rank), np.float32)
     x, y = task.random.standard_normal((2, m // 2, rank // 2), np.float32) / np.float32(np.sqrt(2))

@@ -7,17 +7,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy.linalg import _divide, _jacobi
+from trnpy._engine.stand_ins import usual
+from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
+from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._refine import refine
 
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
     """LAPACK's in float32, of a float64 or complex128 a (n, n)."""
-    _, x = lapack.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32), driver="evd", check_finite=False)
-    return np.asarray(x)
+    return _panels.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32))[1]
 
 
 # (a, engine) -> eigenvectors (n, n), good to float32 accuracy of |a|, about 1; jacobi takes real matrices only
@@ -26,17 +26,27 @@ METHODS: Mapping[str, Callable[[np.ndarray, Engine], np.ndarray]] = MappingProxy
 )
 
 
+def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
+    """Of METHODS those whose kernels take a matrix (n, n)."""
+    found = ["start"]
+    if dtype.kind != "c" and n <= jacobi_sweep_reference.LONGEST:
+        found.append("jacobi")
+    if (2 * n if dtype.kind == "c" else n) <= polynomial_sign_reference.LONGEST:
+        found.append("divide")
+    return tuple(found)
+
+
 def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), float64 or complex128.
 
     ``method``: of METHODS, where the refinement starts.  _refine.NotConverged when it fails.
     """
     # A power of two, so that scaling is exact and float32 neither overflows nor flushes to zero.
-    _, exponent = np.frexp(np.abs(a).max())
-    scaled = a * 2.0 ** -int(exponent)
+    exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
+    scaled = a * 2.0**-exponent
     x = METHODS[method](scaled, engine)
     w, x = refine(scaled, x.astype(a.dtype), engine)
-    return w * 2.0 ** int(exponent), x
+    return w * 2.0**exponent, x
 
 
 def generalized(
@@ -49,11 +59,11 @@ def generalized(
     """
     l = cholesky(b, engine)
     if kind == 1:
-        half = lapack.solve_triangular(l, a, lower=True, check_finite=False)
-        c = lapack.solve_triangular(l, half.conj().T, lower=True, check_finite=False)
+        half = _triangular.solve(l, a, engine, lower=True)
+        c = _triangular.solve(l, half.conj().T, engine, lower=True)
     else:
         c = engine.matmul(l.conj().T, engine.matmul(a, l))
     w, y = eigh((c + c.conj().T) / 2, engine, method)
     if kind == 3:
         return w, engine.matmul(l, y)
-    return w, lapack.solve_triangular(l, y, lower=True, trans="C", check_finite=False)
+    return w, _triangular.solve(l, y, engine, lower=True, trans="C")

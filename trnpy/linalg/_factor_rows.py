@@ -14,10 +14,11 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
-from trnpy.linalg import _cholesky, _lu, _routes, _work
-from trnpy.linalg._matrices import SMALL, matrices, norm, right_hand_sides, sizes, square, stack_size, worst
-from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+from trnpy.linalg import _cholesky, _lu, _routes
+from trnpy.linalg._matrices import SMALL, matrices, norm, right_hand_sides, sizes, square, useful, worst
+from trnpy.linalg._panels import BLOCK, adjoint
 
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
@@ -27,8 +28,7 @@ SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     a = matrices(a, square=True)
     dtype, n = guards.floating(a), a.shape[-1]
-    cost = _work.cholesky(n, in_one_launch(a.ndim, dtype)).cost("cholesky", n, n**3 / 3, dtype, stack_size(a))
-    return Problem((a,), dtype, cost, (bool(lower),))
+    return Problem((a,), dtype, useful("cholesky", n, n**3 / 3, (a,), dtype, a.size), (bool(lower),))
 
 
 def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
@@ -75,7 +75,8 @@ def run_cho_factor(problem: Problem, engine: Engine) -> tuple[np.ndarray, Any]:
 
 def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
     """``factor`` with the other triangle of a, which LAPACK does not write."""
-    return np.asarray(factor + (np.triu(a, 1) if lower else np.tril(a, -1)))
+    both: np.ndarray = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
+    return both
 
 
 def cho_factor_error(problem: Problem, result: tuple[np.ndarray, Any]) -> float:
@@ -88,8 +89,7 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
     c = _factor(c)
     b = right_hand_sides(c, b)
     dtype, n, k = guards.floating(c, b), len(c), b.size // len(c)
-    once = _work.triangular(n, k, in_one_launch(2, dtype))
-    return Problem((c, b), dtype, (once + once).cost("trsm", n, 2.0 * n * n * k, dtype), (bool(lower),))
+    return Problem((c, b), dtype, useful("trsm", n, 2.0 * n * n * k, (c, b), dtype, b.size), (bool(lower),))
 
 
 def _factor(a: Any) -> np.ndarray:
@@ -114,7 +114,7 @@ def cho_solve_error(problem: Problem, x: np.ndarray) -> float:
 
 
 def _nonzero(a: np.ndarray) -> None:
-    if not np.diagonal(a, axis1=-2, axis2=-1).all():
+    if not usual(np.diagonal(a, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
 
 
@@ -147,7 +147,7 @@ def _lu_problem(a: Any, square: bool = False) -> Problem:
         raise Unsupported(Reason.LAYOUT, "a number, not a matrix")
     k = min(m, n)
     flops = 1.0 * m * n * k - k**3 / 3
-    return Problem((a,), dtype, _work.lu(m, n, in_one_launch(a.ndim, dtype)).cost("lu", k, flops, dtype, stack_size(a)))
+    return Problem((a,), dtype, useful("lu", k, flops, (a,), dtype, a.size))
 
 
 def run_lu(problem: Problem, engine: Engine) -> Factored:
@@ -206,8 +206,7 @@ def prepare_lu_solve(
     if trans not in (0, 1, 2):
         raise Unsupported(Reason.PARAM, f"trans={trans!r}")
     dtype, n, k = guards.floating(lu, b), len(lu), b.size // len(lu)
-    once = _work.triangular(n, k, in_one_launch(2, dtype))
-    cost = (once + once).cost("trsm", n, 2.0 * n * n * k, dtype)
+    cost = useful("trsm", n, 2.0 * n * n * k, (lu, b), dtype, b.size)
     return Problem((lu, b, pivots), dtype, cost, ("NTC"[int(trans)],))
 
 
@@ -215,7 +214,7 @@ def run_lu_solve(problem: Problem, engine: Engine) -> np.ndarray:
     (lu, b, pivots), (trans,) = problem.arrays, problem.params
     guards.finite(lu, b)
     _nonzero(lu)
-    if pivots.min() < 0 or pivots.max() >= len(lu):
+    if usual(pivots.min() < 0, False) or usual(pivots.max() >= len(lu), False):
         raise Unsupported(Reason.VALUE, "pivots outside the matrix")
     lu, columns = (x.astype(problem.dtype, copy=False) for x in (lu, b.reshape(len(b), -1)))
     return _lu.solve(lu, pivots, columns, engine, trans).reshape(b.shape)
@@ -248,7 +247,7 @@ def _pivots_and_sign(factored: Factored, dtype: np.dtype) -> tuple[np.ndarray, n
     """The diagonal of U (..., n) in ``dtype``, and the sign of the swaps (...)."""
     u = np.diagonal(factored.lu, axis1=-2, axis2=-1).astype(dtype)
     swaps = (factored.pivots != np.arange(u.shape[-1])).sum(axis=-1)
-    return u, np.asarray(1 - 2 * (swaps % 2))
+    return u, 1 - 2 * (swaps % 2)
 
 
 def deliver_det(problem: Problem, factored: Factored) -> Any:
@@ -279,7 +278,7 @@ def deliver_numpy_det(problem: Problem, factored: Factored) -> Any:
 
 def run_numpy_det(problem: Problem, engine: Engine) -> Factored:
     factored = run_lu(problem, engine)
-    if not np.isfinite(deliver_numpy_det(problem, factored)).all():
+    if not usual(np.isfinite(deliver_numpy_det(problem, factored)).all(), True):
         raise Unsupported(Reason.VALUE, "the determinant overflows")  # NumPy warns where its cast does
     return factored
 
@@ -289,7 +288,7 @@ def _op(name: str, prepare: Any, run: Any, error: Any, deliver: Callable[[Proble
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     look = _routes.stacked(attribute) if name == "scipy.linalg.cholesky" else None
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
-    return Op(name, function, prepare, run, error, SMALL, look=look, **options)
+    return Op(name, function, prepare, run, error, SMALL, look=look, dry=True, **options)
 
 
 def factor_ops() -> tuple[Op, ...]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._einsum import rows as products
 from trnpy._einsum.grammar import LETTERS
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _divide, _eigh_cost, _functions, _positive, _routes, _work
-from trnpy.linalg._matrices import SMALL, norm, square
-from trnpy.linalg._routes import real
+from trnpy.linalg import _eigh, _functions, _positive, _routes
+from trnpy.linalg._matrices import SMALL, norm, square, useful
 
-SQUARINGS = 3  # of an exponential of norm 5: norms are not known when a call is priced
 MOST_FACTORS = 128  # of a power: its check multiplies as often
 
 
@@ -46,23 +45,26 @@ def prepare_expm(A: Any) -> Problem:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
     _double(dtype, "exponentials")
     n = a.shape[-1]
-    work = _work.matmul(n, n, n)
-    total = functools.reduce(operator.add, [work] * (_functions.PRODUCTS + SQUARINGS))
-    return Problem((a,), dtype, total.cost("expm", n, FLOPS["expm"] * float(n) ** 3, dtype, a.size // (n * n)))
+    return Problem((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))
 
 
 def run_expm(problem: Problem, engine: Engine) -> _functions.Exponential:
     (a,) = problem.arrays
     guards.finite(a)
-    if np.abs(a).max() > _functions.LARGEST:
+    if usual(np.abs(a).max() > _functions.LARGEST, False):
         raise Unsupported(Reason.VALUE, f"an entry above {_functions.LARGEST:.0e}")
-    for matrix in a.reshape(-1, *a.shape[-2:]):
-        if 0 in lapack.bandwidth(matrix):
-            raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
+    if _triangular(a):
+        raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
     with np.errstate(all="ignore"):  # overflow shows in the result
         result = _functions.expm(a.astype(problem.dtype, copy=False), engine)
     guards.finite(result.value, result.root)
     return result
+
+
+@priced("", lambda a: (a.nbytes, (False,)))
+def _triangular(a: np.ndarray) -> bool:
+    """Whether some matrix of a (..., n, n) is."""
+    return any(0 in lapack.bandwidth(matrix) for matrix in a.reshape(-1, *a.shape[-2:]))
 
 
 def expm_error(problem: Problem, result: Any) -> float:
@@ -89,26 +91,18 @@ def deliver_expm(problem: Problem, result: _functions.Exponential) -> np.ndarray
 # --- Functions of positive-definite matrices --------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1024)  # as long as a small call
-def _methods(name: str, n: int, dtype: np.dtype, count: int) -> tuple[tuple[str, Cost], ...]:
-    """Methods of the eigenvectors behind ``name`` of ``count`` matrices of order n, and what they cost."""
-    cube = real(dtype) * count * float(n) ** 3
-    return _eigh_cost.methods(n, dtype, name, FLOPS[name] * cube, 2 * cube)
-
-
 def _of_positive(name: str, a: Any, function: _positive.Function) -> Problem:
     """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
     a = _positive.operand(name, a)
     dtype, n = guards.floating(a), a.shape[-1]
     params, route = (function, _positive.FUNCTIONS[name].norms), _positive.route(name, a, function)
-    methods = _methods(name, n, dtype, a.size // (n * n))
+    cost = useful(name, n, FLOPS[name] * float(n) ** 3, (a,), dtype, a.size)
     if a.ndim > 2 or dtype.char not in "dD":
         if route is None:
             raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
         refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
-        return Problem((a,), dtype, methods[0][1], params, route, on_device=False, refusal=refusal)
-    # Smaller ones are not divided whatever the device, and choosing takes as long as a small call.
-    return Problem((a,), dtype, methods[0][1], params, route, methods=methods if n > _divide.LEAF else ())
+        return Problem((a,), dtype, cost, params, route, on_device=False, refusal=refusal)
+    return Problem((a,), dtype, cost, params, route, methods=_eigh.methods(n, dtype))
 
 
 def _no_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -128,11 +122,18 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
 def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
     finite = isinstance(t, (int, float)) and math.isfinite(t)
     _refuse(not finite or t == int(t), f"t={t!r}: an integer is for products, not for eigenvectors")
-    return _of_positive("fractional_matrix_power", A, functools.partial(_power, t))
+    return _of_positive("fractional_matrix_power", A, Power(t))
 
 
-def _power(t: float, w: np.ndarray) -> np.ndarray:
-    return np.asarray(w**t)
+@dataclass(frozen=True, slots=True)
+class Power:
+    """w^t: equal to another of the same t, as functions of decisions that are remembered must be."""
+
+    t: float
+
+    def __call__(self, w: np.ndarray) -> np.ndarray:
+        powers: np.ndarray = w**self.t
+        return powers
 
 
 # --- Powers and products of many --------------------------------------------------------------------------------------
@@ -144,8 +145,7 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
     a = square(a)
     size, dtype = len(a), guards.floating(a)
     count = n.bit_length() - 1 + n.bit_count() - 1
-    work = functools.reduce(operator.add, [_work.matmul(size, size, size)] * count)
-    return Problem((a,), dtype, work.cost("matmul", size, work.products, dtype), (n,))
+    return Problem((a,), dtype, useful("matmul", size, 2.0 * count * size**3, (a,), dtype, a.size), (n,))
 
 
 def run_matrix_power(problem: Problem, engine: Engine) -> np.ndarray:
@@ -204,12 +204,15 @@ def _op(
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
     options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
-    return Op(name, function, prepare, run, error, SMALL, look=look, **options)
+    return Op(name, function, prepare, run, error, SMALL, look=look, dry=prepare not in PRODUCTS, **options)
 
 
 def _positive_op(name: str, prepare: Callable[..., Problem]) -> Op:
     look = _positive.positive(name)
     return _op(f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look, _positive.deliver)
+
+
+PRODUCTS = (prepare_multi_dot, prepare_khatri_rao)  # whose plan has what they cost
 
 
 def function_ops() -> tuple[Op, ...]:

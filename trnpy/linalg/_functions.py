@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
 
 DEGREE = 17  # of Taylor's polynomial
 PRODUCTS = 7  # of it, by Paterson & Stockmeyer
@@ -17,6 +18,8 @@ GROUP = 3  # powers of A that are kept, so that DEGREE + 1 = 6 groups of three c
 REACH = 0.927
 LARGEST = 1e100  # entries: the third power does not overflow
 ACTION_DEGREE, ACTION_REACH = 30, 3.54  # the same table: products of A with a vector, where powers are not wanted
+USUAL_SQUARINGS = 3  # of an exponential of norm 5
+USUAL_STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
 MOST_STEPS = 100  # of Newton and Schulz: a condition of 1e14 takes about 60
 SETTLED = 8.0  # sqrt(n) u |Z Y - I|: rounding is all that is left
 CLOSE, HALVED = 0.1, 0.5  # a residual below which it should square itself; what is not halved any more has stopped
@@ -43,7 +46,8 @@ class Convergence:
 
 def one_norm(a: np.ndarray) -> np.ndarray:
     """Largest column sums (...) of a (..., n, n)."""
-    return np.asarray(np.abs(a).sum(axis=-2).max(axis=-1))
+    sums: np.ndarray = np.abs(a).sum(axis=-2).max(axis=-1)
+    return sums
 
 
 def expm(a: np.ndarray, engine: Engine) -> Exponential:
@@ -53,11 +57,13 @@ def expm(a: np.ndarray, engine: Engine) -> Exponential:
     Al-Mohy & Higham, SIAM J. Matrix Anal. Appl. 31 (2009), thm. 4.2; Paterson & Stockmeyer, SIAM J. Comput. 2 (1973).
     """
     stack = a.reshape(-1, *a.shape[-2:])
-    first = _halvings(one_norm(stack))  # so that powers neither overflow nor vanish
+    # So that powers neither overflow nor vanish; norms are not known when a call is priced.
+    first = usual(_halvings(one_norm(stack)), np.full(len(stack), USUAL_SQUARINGS))
     b = stack * np.ldexp(1.0, -first)[:, np.newaxis, np.newaxis]
     b2 = engine.matmul(b, b)
     b3 = engine.matmul(b2, b)
     further = _halvings(np.maximum(one_norm(b2) ** (1 / 2), one_norm(b3) ** (1 / 3)), -first)
+    further = usual(further, np.zeros_like(first))
     scale = np.ldexp(1.0, -further)[:, np.newaxis, np.newaxis]
     x = _taylor(b * scale, b2 * scale**2, b3 * scale**3, engine)
     squarings = first + further
@@ -83,7 +89,7 @@ def _halvings(norm: np.ndarray, least: np.ndarray | int = 0) -> np.ndarray:
 
 def _taylor(b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: Engine) -> np.ndarray:
     """The sum of b^k / k! up to DEGREE, by Horner's rule in b^3."""
-    eye = np.eye(b.shape[-1], dtype=b.dtype)
+    eye = np.eye(b.shape[-1], dtype=b.dtype, like=b)
 
     def group(k: int) -> np.ndarray:
         c = [1 / math.factorial(k + i) for i in range(GROUP)]
@@ -126,12 +132,13 @@ def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Conv
     convergent once |I - Z Y| < 1: Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
     """
     n = len(a)
-    norm = float(min(np.abs(a).sum(axis=0).max(), np.linalg.norm(a)))
-    y, z, eye = a / norm, np.eye(n, dtype=a.dtype), np.eye(n)
+    norm = float(min(usual(np.abs(a).sum(axis=0).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
+    y, z, eye = a / norm, np.eye(n, dtype=a.dtype, like=a), np.eye(n, like=a)
     residual, floor = math.inf, SETTLED * float(np.finfo(a.dtype).eps) / 2
     for step in range(MOST_STEPS):
         product = engine.matmul(z, y)
-        previous, residual = residual, float(np.linalg.norm(product - eye)) / math.sqrt(n)
+        left = usual(np.linalg.norm(product - eye), CLOSE if step < USUAL_STEPS else 0.0)
+        previous, residual = residual, float(left) / math.sqrt(n)
         if not residual < DIVERGED:
             break
         if residual <= floor or (previous < CLOSE and residual > HALVED * previous):
@@ -142,4 +149,5 @@ def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Conv
 
 
 def _symmetrized(z: np.ndarray) -> np.ndarray:
-    return np.asarray((z + z.conj().T) / 2)
+    mean: np.ndarray = (z + z.conj().T) / 2
+    return mean

@@ -6,9 +6,11 @@ import numpy as np
 
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
 SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
+USUAL_SWEEPS = 7
 CONVERGED = 3e-6  # of the norm: what couplings of float32 are left at
 STALLED = 0.7  # a sweep that leaves more of small couplings is rounding
 SMALL = 1e-3  # of the norm
@@ -22,16 +24,17 @@ def eigenvectors(a: np.ndarray, engine: Engine) -> np.ndarray:
     """
     n = len(a)
     rows = -(-n // TILE) * TILE
-    padded = np.zeros((rows, rows), np.float32)  # zero couplings: what is padded is never rotated with the rest
+    # Zero couplings: what is padded is never rotated with the rest.
+    padded = np.zeros_like(a, np.float32, order="C", shape=(rows, rows))
     padded[:n, :n] = a
-    norm = float(np.linalg.norm(padded))
-    x, w = engine.put(padded), engine.put(np.eye(rows, dtype=np.float32))
+    norm = float(usual(np.linalg.norm(padded), 1.0))
+    x, w = engine.put(padded), engine.put(np.eye(rows, dtype=np.float32, like=a))
     left = np.inf
-    for _ in range(SWEEPS):
+    for sweep in range(1, SWEEPS + 1):
         x, w = iterations.jacobi_sweep(x, w, engine)
         turned = engine.get(x)
         np.fill_diagonal(turned, 0)
-        before, left = left, float(np.linalg.norm(turned))
+        before, left = left, float(usual(np.linalg.norm(turned), norm if sweep < USUAL_SWEEPS else 0.0))
         if left <= CONVERGED * norm or SMALL * norm >= left > STALLED * before:
             break
-    return np.ascontiguousarray(engine.get(w)[:n, :n].T)
+    return engine.get(w)[:n, :n].T.copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._panels import BLOCK, split
 
@@ -38,6 +39,7 @@ def _factor(lu: np.ndarray, engine: Engine, block: int) -> np.ndarray:
 def order(pivots: np.ndarray, m: int) -> np.ndarray:
     """The order p (..., m) in which swaps leave m rows: A[p] = L U."""
     p = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
+    pivots = usual(pivots, np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape))
     for swaps, rows_of_one in zip(pivots.reshape(-1, pivots.shape[-1]).tolist(), p.reshape(-1, m), strict=True):
         for i, swap in enumerate(swaps):
             if swap != i:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._call.dispatch import Cost, Reason, Unsupported
 from trnpy._engine.precision import norms
+from trnpy._engine.stand_ins import operations, usual
 from trnpy.linalg._panels import BLOCK
 
 SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
@@ -30,7 +31,8 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     """The matrix whose lower (upper) triangle is that of a; imaginary parts of the diagonal are not read."""
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)
     diagonal = np.diag(a.diagonal().real)
-    return np.asarray(triangle + triangle.conj().T + diagonal, dtype)
+    full: np.ndarray = (triangle + triangle.conj().T + diagonal).astype(dtype, copy=False)
+    return full
 
 
 def mirror(x: np.ndarray) -> None:
@@ -44,7 +46,7 @@ def mirror(x: np.ndarray) -> None:
 
 def norm(a: np.ndarray) -> float:
     """Frobenius, of any scale."""
-    return float(norms(a))
+    return float(usual(norms(a), 1.0))
 
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:
@@ -67,6 +69,12 @@ def tolerance(name: str, value: Any) -> float | None:
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise Unsupported(Reason.PARAM, f"{name}={value!r}")
     return float(value)
+
+
+def useful(kind: str, n: float, flops: float, arrays: tuple[np.ndarray, ...], dtype: np.dtype, results: int) -> Cost:
+    """What SciPy takes for the matrices of ``arrays[0]``: ``flops`` of one, real; ``results`` elements in all."""
+    moved = sum(a.nbytes for a in arrays), dtype.itemsize * results
+    return Cost(kind, n, operations(flops, dtype) * stack_size(arrays[0]), *moved, launches=0)
 
 
 def stack_size(a: np.ndarray) -> int:

@@ -12,13 +12,14 @@ import numpy as np
 
 from trnpy._base import conventions
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Route, Unsupported
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes
+from trnpy.linalg import _eigh, _refine, _routes
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
 from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
 from trnpy.linalg._matrices import SMALL
@@ -54,11 +55,11 @@ def _eigen_problem(
     cube = _real(dtype) * float(n) ** 3
     kind = "eigh" if vectors else "eigvalsh"
     useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
-    methods = _eigh_cost.methods(n, dtype, kind, useful, 0.0 if b is None else 3 * cube)
-    return Problem(
-        arrays, dtype, methods[0][1], params, other, on_device=dtype.char in "dD",
-        methods=methods if dtype.char in "dD" else (),
-    )  # fmt: skip
+    moved = sum(m.nbytes for m in arrays), dtype.itemsize * (n * n + n if vectors else n)
+    cost = Cost(kind, n, useful, *moved, launches=0)
+    on_device = dtype.char in "dD"
+    methods = _eigh.methods(n, dtype) if on_device else ()
+    return Problem(arrays, dtype, cost, params, other, on_device=on_device, methods=methods)
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
@@ -127,9 +128,9 @@ def run_eigh(problem: Problem, engine: Engine) -> Any:
     guards.finite(*problem.arrays)
     full = [_hermitian(m, lower, problem.dtype) for m in problem.arrays]
     for m in full:
-        _, exponent = np.frexp(np.abs(m).max())
-        if abs(int(exponent)) > LARGEST_EXPONENT:
-            raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
+        exponent = int(usual(np.frexp(np.abs(m).max())[1], 0))
+        if abs(exponent) > LARGEST_EXPONENT:
+            raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
     method = problem.method or "start"
     try:
         if len(full) == 1:
@@ -140,7 +141,7 @@ def run_eigh(problem: Problem, engine: Engine) -> Any:
         raise Unsupported(Reason.ACCURACY, str(why)) from why
     if selection is not None:
         by, (low, high) = selection
-        chosen = slice(int(low), int(high) + 1) if by == "index" else (w > low) & (w <= high)
+        chosen = slice(int(low), int(high) + 1) if by == "index" else usual((w > low) & (w <= high), slice(None))
         w, x = w[chosen], x[:, chosen]
     if not vectors:
         return w
@@ -192,9 +193,9 @@ def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
     eigh, eigvalsh = lapack.linalg.eigh, lapack.linalg.eigvalsh
     rows = (
-        Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, look=_routes.look_eigh),
+        Op("scipy.linalg.eigh", eigh, prepare_eigh, run_eigh, eigh_error, SMALL, look=_routes.look_eigh, dry=True),
         Op("scipy.linalg.eigvalsh", eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
-           look=_routes.stacked("eigvalsh")),
+           look=_routes.stacked("eigvalsh"), dry=True),
         *factor_ops(),
         *solve_ops(),
         *orthogonal_ops(),
@@ -224,8 +225,8 @@ def _in_c_order(row: Op) -> Op:
 
 
 _GUFUNCS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL, dry=True),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL, dry=True),
     *NUMPY_FACTOR_OPS,
     *NUMPY_SOLVE_OPS,
     *NUMPY_SVD_OPS,

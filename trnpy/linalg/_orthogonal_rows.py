@@ -12,10 +12,11 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
-from trnpy.linalg import _qr, _routes, _triangular, _work
-from trnpy.linalg._matrices import SMALL, matrices, norm, sizes, stack_size, tolerance, worst
-from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+from trnpy.linalg import _qr, _routes, _triangular
+from trnpy.linalg._matrices import SMALL, matrices, norm, sizes, stack_size, tolerance, useful, worst
+from trnpy.linalg._panels import BLOCK, adjoint, svdvals
 
 TALL = 4  # rows a column: from here two passes over A^H A are fewer and larger products than reflectors
 GAP = 2.0  # between a tolerance and the singular values that are beyond doubt above it
@@ -64,13 +65,10 @@ def _qr_problem(a: Any, mode: str) -> Problem:
     k = min(m, n)
     columns = {"full": m, "economic": k}.get(mode, 0)
     tall = a.ndim == 2 and m >= TALL * n and mode in ("economic", "r")
-    work = _work.cholesky_qr(m, n, in_one_launch(2, dtype)) if tall else _work.householder(m, n)
-    flops = 2.0 * m * n * k - 2 / 3 * k**3
-    if columns:
-        flops *= 2
-        work = work if tall else work + _work.form_q(m, k, columns)
+    flops = (2.0 * m * n * k - 2 / 3 * k**3) * (2 if columns else 1)
     size = (float(m) * n * k) ** (1 / 3)
-    return Problem((a,), dtype, work.cost("qr", size, flops, dtype, stack_size(a)), (mode, columns, tall))
+    cost = useful("qr", size, flops, (a,), dtype, stack_size(a) * (m * columns + k * n))
+    return Problem((a,), dtype, cost, (mode, columns, tall))
 
 
 def run_qr(problem: Problem, engine: Engine) -> Orthogonal:
@@ -177,11 +175,8 @@ def _least_squares(a: np.ndarray, b: np.ndarray, params: tuple[Any, ...]) -> Pro
     guards.floating(a)
     guards.floating(b)
     dtype, (m, n), k = guards.floating(a, b), a.shape, b.size // len(b)
-    kernel = in_one_launch(2, dtype)
-    factored, solved = _work.cholesky_qr(m, n, kernel), _work.triangular(n, k, kernel)
-    work = factored + _work.matmul(n, m, k) + solved + _work.matmul(m, n, k)
-    flops = 2.0 * m * n * (n + k)
-    return Problem((a, b), dtype, work.cost("qr", (float(m) * n * n) ** (1 / 3), flops, dtype), params)
+    cost = useful("qr", (float(m) * n * n) ** (1 / 3), 2.0 * m * n * (n + k), (a, b), dtype, n * k)
+    return Problem((a, b), dtype, cost, params)
 
 
 def run_lstsq(problem: Problem, engine: Engine) -> tuple[Any, ...]:
@@ -191,9 +186,9 @@ def run_lstsq(problem: Problem, engine: Engine) -> tuple[Any, ...]:
     a, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
     columns = b.reshape(len(b), -1)
     q, r = _tall(a, engine)
-    s = lapack.svd(r, compute_uv=False, check_finite=False)
+    s = svdvals(r)
     least = GAP * max(cond or 0.0, len(a) * float(np.finfo(problem.dtype).eps))
-    if not s[-1] > least * s[0]:
+    if not usual(s[-1] > least * s[0], True):
         raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
     x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
     left = columns - engine.matmul(a, x)
@@ -218,13 +213,14 @@ def lstsq_error(problem: Problem, result: Any) -> float:
 
 def orthogonal_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr")),
+        Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, run_qr, qr_error, SMALL, deliver_qr, _routes.stacked("qr"),
+           dry=True),
         Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, run_lstsq, lstsq_error, SMALL,
-           look=_routes.stacked("lstsq")),
+           look=_routes.stacked("lstsq"), dry=True),
     )  # fmt: skip
 
 
 NUMPY_ORTHOGONAL_OPS = (
-    Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, run_qr, qr_error, SMALL, deliver_numpy_qr),
-    Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, run_lstsq, lstsq_error, SMALL),
+    Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, run_qr, qr_error, SMALL, deliver_numpy_qr, dry=True),
+    Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, run_lstsq, lstsq_error, SMALL, dry=True),
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,12 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
-from trnpy.linalg import _eigh, _eigh_cost, _functions, _positive, _refine, _work
+from trnpy._engine.stand_ins import usual
+from trnpy.linalg import _eigh, _functions, _positive, _refine
 from trnpy.linalg._functions import Convergence
-from trnpy.linalg._matrices import SMALL, norm, square
+from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
-STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
 EIGH_FLOPS = 11.0  # n^3: eigenvectors, and one symmetric product
 
 InverseRoot = np.ndarray | tuple[np.ndarray, Convergence]
@@ -81,7 +79,7 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
 
 
 def _of_eigenvectors(w: np.ndarray, x: np.ndarray, engine: Engine) -> np.ndarray:
-    if not w[0] > 0:
+    if not usual(w[0] > 0, True):
         raise lapack.LinAlgError(f"matrix is not positive definite: its smallest eigenvalue is {w[0]:.3g}")
     return engine.gram(x * w**-0.25)
 
@@ -89,7 +87,7 @@ def _of_eigenvectors(w: np.ndarray, x: np.ndarray, engine: Engine) -> np.ndarray
 def _finished(x: np.ndarray, a: np.ndarray, full_output: bool, engine: Engine) -> InverseRoot:
     if not full_output:
         return x
-    residual = norm(engine.matmul(x, engine.matmul(a, x)) - np.eye(len(a))) / math.sqrt(len(a))
+    residual = norm(engine.matmul(x, engine.matmul(a, x)) - np.eye(len(a), like=a)) / math.sqrt(len(a))
     return x, Convergence(1, residual, True)
 
 
@@ -109,12 +107,8 @@ def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False)
     if dtype.char not in "dD":
         raise Unsupported(Reason.DTYPE, f"inverse square roots of {dtype} on a device")
     params = method, bool(full_output)
-    useful = EIGH_FLOPS * float(n) ** 3
-    if method == "eigh":
-        methods = _eigh_cost.methods(n, dtype, "eigh", useful, 2 * float(n) ** 3)
-        return Problem((a,), dtype, methods[0][1], params, methods=methods)
-    work = functools.reduce(operator.add, [_work.matmul(n, n, n)] * (3 * STEPS))
-    return Problem((a,), dtype, work.cost("eigh", n, useful, dtype), params)
+    cost = useful("eigh", n, EIGH_FLOPS * float(n) ** 3, (a,), dtype, a.size)
+    return Problem((a,), dtype, cost, params, methods=_eigh.methods(n, dtype) if method == "eigh" else ())
 
 
 def run_inv_sqrtm(problem: Problem, engine: Engine) -> InverseRoot:
@@ -141,4 +135,4 @@ def inv_sqrtm_error(problem: Problem, result: InverseRoot) -> float:
     return norm(x @ (a @ (x @ v)) - v) / (norm(a) * norm(x) ** 2 * math.sqrt(v.shape[1]))
 
 
-OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, run_inv_sqrtm, inv_sqrtm_error, SMALL),)
+OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, run_inv_sqrtm, inv_sqrtm_error, SMALL, dry=True),)

@@ -18,6 +18,7 @@ from trnpy._call.dispatch import Problem, Reason, Route, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._host import tridiagonal
 from trnpy._host.stacks import adjoint, in_chunks
 from trnpy._settings.host_rates import FLOPS, HostRates
@@ -195,6 +196,7 @@ def _gram(q: np.ndarray) -> np.ndarray:
     return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
 
 
+@priced("cholesky", lambda a, *_: (operations(len(a) ** 3 / 3, a.dtype), (None,)))
 def certify(a: np.ndarray, norms: tuple[float, float] = ANY) -> None:
     """Unsupported unless a (..., n, n) is Hermitian to rounding, its condition in its limit, its norm in ``norms``."""
     if not _bounded(a):
@@ -340,7 +342,8 @@ def by_engine(problem: Problem, engine: Engine) -> Through:
         raise Unsupported(Reason.ACCURACY, str(why)) from why
     with np.errstate(all="ignore"):
         f = function(w)
-        result = engine.gram(q * np.sqrt(f)) if (f >= 0).all() else engine.matmul(q * f, q.conj().T)
+        # Usually a root or a power: a product of a matrix with itself.
+        result = engine.gram(q * np.sqrt(f)) if usual((f >= 0).all(), True) else engine.matmul(q * f, q.conj().T)
     guards.finite(result)
     return Through(result, w, q)
 

@@ -14,8 +14,9 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import priced, usual
 from trnpy._host import stacks
-from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _triangular, _work
+from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
@@ -25,9 +26,10 @@ from trnpy.linalg._matrices import (
     sizes,
     square,
     stack_size,
+    useful,
     worst,
 )  # fmt: skip
-from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
+from trnpy.linalg._panels import BLOCK, adjoint, reciprocal_condition
 
 STRUCTURES: Mapping[str | None, str] = MappingProxyType(
     {
@@ -53,13 +55,15 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
         if a.ndim == 2:
             return hermitian(a, lower, dtype)
         triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-        diagonal = np.eye(a.shape[-1]) * np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis]
-        return np.asarray(triangle + adjoint(triangle) + diagonal, dtype)
+        diagonal = np.eye(a.shape[-1], like=a) * np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis]
+        full: np.ndarray = triangle + adjoint(triangle) + diagonal
+        return full.astype(dtype, copy=False)
     if structure == "symmetric":
         triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-        return np.asarray((np.tril(a) if lower else np.triu(a)) + triangle.swapaxes(-1, -2), dtype)
+        full = (np.tril(a) if lower else np.triu(a)) + triangle.swapaxes(-1, -2)
+        return full.astype(dtype, copy=False)
     if structure in ("lower", "upper"):
-        return np.asarray(np.tril(a) if structure == "lower" else np.triu(a), dtype)
+        return (np.tril(a) if structure == "lower" else np.triu(a)).astype(dtype, copy=False)
     return a.astype(dtype, copy=False)
 
 
@@ -68,14 +72,11 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
 
 def _system_cost(a: np.ndarray, k: int, structure: str, dtype: np.dtype) -> Cost:
     """Of k right-hand sides for each matrix a (..., n, n)."""
-    n, kernel = a.shape[-1], in_one_launch(a.ndim, dtype)
-    once = _work.triangular(n, k, kernel)
+    n = a.shape[-1]
+    kind, flops = "solve", (1 / 3 if structure == "positive" else 2 / 3) * n**3 + 2.0 * n * n * k
     if structure in ("lower", "upper"):
-        return once.cost("trsm", n, 1.0 * n * n * k, dtype)
-    positive = structure == "positive"
-    factored = _work.cholesky(n, kernel) if positive else _work.lu(n, n, kernel)
-    flops = (1 / 3 if positive else 2 / 3) * n**3 + 2.0 * n * n * k
-    return (factored + once + once).cost("solve", n, flops, dtype, stack_size(a))
+        kind, flops = "trsm", 1.0 * n * n * k
+    return useful(kind, n, flops, (a,), dtype, 2 * stack_size(a) * n * k)
 
 
 def prepare_solve(
@@ -135,6 +136,7 @@ def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
     return x.reshape(b.shape)
 
 
+@priced("", lambda a: (3 * a.nbytes, ("general",)))
 def _detected(a: np.ndarray) -> str:
     """What SciPy would find in a (..., n, n); Unsupported where that makes the host quick, or what is found differs."""
     if a.ndim == 2:
@@ -174,36 +176,33 @@ def factored_positive(a: np.ndarray, engine: Engine, required: bool, warns: bool
         if required:
             raise Unsupported(Reason.VALUE, "not positive definite") from why
         return None
-    (pocon,) = lapack.lapack.get_lapack_funcs(("pocon",), (a,))
     n = a.shape[-1]
     for one, norm_1 in zip(l.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
-        _check_condition(pocon(one, norm_1, uplo="L")[0], a.dtype, warns)
+        _check_condition(reciprocal_condition(one, "pocon", norm_1, uplo="L"), a.dtype, warns)
     return l
 
 
 def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """LU and pivots of well-conditioned a (..., n, n)."""
     lu, pivots = _lu.factor(a, engine)
-    if not np.diagonal(lu, axis1=-2, axis2=-1).all():
+    if not usual(np.diagonal(lu, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
-    (gecon,) = lapack.lapack.get_lapack_funcs(("gecon",), (a,))
     n = a.shape[-1]
     for one, norm_1 in zip(lu.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
-        _check_condition(gecon(one, norm_1)[0], a.dtype, warns)
+        _check_condition(reciprocal_condition(one, "gecon", norm_1), a.dtype, warns)
     return lu, pivots
 
 
 def check_triangle(a: np.ndarray, lower: bool, warns: bool = True) -> None:
     """Refuse a triangle (n, n) that is singular, or so near to it that SciPy warns."""
-    if not np.diagonal(a, axis1=-2, axis2=-1).all():
+    if not usual(np.diagonal(a, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-    (trcon,) = lapack.lapack.get_lapack_funcs(("trcon",), (a,))
     for one in a.reshape(-1, *a.shape[-2:]):
-        _check_condition(trcon(one, uplo="L" if lower else "U")[0], a.dtype, warns)
+        _check_condition(reciprocal_condition(one, "trcon", uplo="L" if lower else "U"), a.dtype, warns)
 
 
 def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
-    if warns and not rcond >= np.finfo(dtype).eps:
+    if warns and not usual(rcond, 1.0) >= np.finfo(dtype).eps:
         raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
 
 
@@ -232,7 +231,7 @@ def prepare_solve_triangular(
 def run_solve_triangular(problem: Problem, engine: Engine) -> np.ndarray:
     (a, b), (trans, lower, unit) = problem.arrays, problem.params
     guards.finite(a, b)
-    if not unit and not a.diagonal().all():
+    if not unit and not usual(a.diagonal().all(), True):
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
     full, columns = (x.astype(problem.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
     return _triangular.solve(full, columns, engine, lower=lower, trans=trans, unit=unit).reshape(b.shape)
@@ -267,15 +266,8 @@ def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) ->
     dtype, n = guards.floating(a), a.shape[-1]
     if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
         raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
-    kernel = in_one_launch(a.ndim, dtype)
-    inverted = _work.upper_inverse(n, kernel)
-    if structure in ("lower", "upper"):
-        work, flops = inverted, 1 / 3
-    elif structure == "positive":
-        work, flops = _work.cholesky(n, kernel) + inverted + _work.gram(n, n), 1.0
-    else:
-        work, flops = _work.lu(n, n, kernel) + inverted + _work.triangular(n, n, kernel), 2.0
-    return Problem((a,), dtype, work.cost("inv", n, flops * n**3, dtype, stack_size(a)), (structure, lower, warns))
+    flops = {"lower": 1 / 3, "upper": 1 / 3, "positive": 1.0}.get(structure, 2.0) * n**3
+    return Problem((a,), dtype, useful("inv", n, flops, (a,), dtype, a.size), (structure, lower, warns))
 
 
 def prepare_numpy_inv(a: Any) -> Problem:
@@ -313,15 +305,16 @@ def inv_error(problem: Problem, x: np.ndarray) -> float:
 
 def solve_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL),
+        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL, dry=True),
         Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular,
-           run_solve_triangular, solve_triangular_error, SMALL),
-        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, look=_routes.stacked("inv")),
+           run_solve_triangular, solve_triangular_error, SMALL, dry=True),
+        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, look=_routes.stacked("inv"),
+           dry=True),
     )  # fmt: skip
 
 
 NUMPY_SOLVE_OPS = (
-    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL),
+    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL, dry=True),
     Op(
         "numpy.linalg.inv",
         np.linalg.inv,
@@ -331,5 +324,6 @@ NUMPY_SOLVE_OPS = (
         SMALL,
         look=_routes.look_hermitian_inverse,
         unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
+        dry=True,
     ),
 )

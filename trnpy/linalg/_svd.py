@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trnpy._engine import iterations, lapack
+from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
-from trnpy.linalg import _divide, _eigh, _qr
+from trnpy._engine.stand_ins import priced, usual
+from trnpy.linalg import _divide, _eigh, _panels, _qr
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 from trnpy.linalg._refine import (
     ACCEPTED,
@@ -32,6 +33,8 @@ NORM_SLACK = 1.02  # bounds of norms are sums of float32
 OCTAVES = 16  # below the norm where the polar factor is right: 1.5e-5, a hundred times the rounding of float32
 SMALLEST = 0.02  # over sqrt(r): singular values of random (r, r) blocks (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
 TALL = 2.0  # times as many rows as columns: Cholesky factors of A^H A, which leave the host little, are tried
+USUAL_ITERATIONS = 3  # 1 to 5 on the families of docs/numerics.md#singular-values
+USUAL_POLAR_STEPS = 4  # of a cluster of equal values
 POLAR_STEPS = 12  # of Newton and Schulz from a spread of 2, where 7 are enough
 
 Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -46,7 +49,7 @@ def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
     NotConverged when refinement fails.
     """
     m, n = a.shape
-    if not a.any():
+    if not usual(a.any(), True):
         return np.eye(m, min(m, n), dtype=a.dtype), np.zeros(min(m, n)), np.eye(n, min(m, n), dtype=a.dtype)
     if m < n:
         u, s, v = svd(a.conj().T, engine, method)
@@ -55,11 +58,12 @@ def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
         q, r = _orthonormal(a, engine)
         u, s, v = svd(r, engine, method)
         return _polished(engine.matmul(q, u), engine), s, v
-    _, exponent = np.frexp(np.abs(a).max())  # a power of two: exact, and float32 neither overflows nor flushes
-    scaled = a * 2.0 ** -int(exponent)
+    # A power of two: exact, and float32 neither overflows nor flushes.
+    exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
+    scaled = a * 2.0**-exponent
     u, v = METHODS[method](scaled, engine)
-    u, s, v = refine(scaled, u, v, engine, method, floor * 2.0 ** -int(exponent))
-    return u, s * 2.0 ** int(exponent), v
+    u, s, v = refine(scaled, u, v, engine, method, floor * 2.0**-exponent)
+    return u, s * 2.0**exponent, v
 
 
 def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +78,9 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
     """Columns that are orthonormal to working precision, by one step of Newton & Schulz: reflectors leave them 5 u."""
-    return np.asarray(q + engine.matmul(q, np.eye(q.shape[1]) - engine.gram(q.conj().T)) / 2)
+    gram = engine.gram(q.conj().T)
+    polished: np.ndarray = q + engine.matmul(q, np.eye(q.shape[1], like=gram) - gram) / 2
+    return polished
 
 
 def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
@@ -87,7 +93,7 @@ def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
 
 def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """U and V (n, n) of a (n, n) by LAPACK's sgesdd or cgesdd."""
-    u, _, vh = lapack.svd(_single(a), check_finite=False)
+    u, _, vh = _panels.svd(_single(a))
     return u.astype(a.dtype), vh.conj().T.astype(a.dtype)
 
 
@@ -105,9 +111,9 @@ def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.n
     # Where A is nearly zero its polynomial is not 1 but rounding errors.
     sizes = np.linalg.norm(engine.matmul(single, v), axis=0)
     order = np.argsort(-sizes)
-    strong = int((sizes > norm * 2.0 ** (1 - OCTAVES)).sum())
+    strong = int(usual((sizes > norm * 2.0 ** (1 - OCTAVES)).sum(), len(a)))
     v = v[:, order]
-    u = engine.matmul(q, np.ascontiguousarray(v[:, :strong]))
+    u = engine.matmul(q, v[:, :strong].copy())
     u = u / np.linalg.norm(u, axis=0)
     if strong < len(a):
         u = np.hstack([u, _complement(u, engine)])
@@ -120,6 +126,11 @@ METHODS: Mapping[str, Callable[[np.ndarray, Engine], tuple[np.ndarray, np.ndarra
 )
 
 
+def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
+    """Of METHODS those whose kernels take a square of order n."""
+    return tuple(method for method in _eigh.methods(n, dtype) if method in METHODS)
+
+
 def _single(a: np.ndarray) -> np.ndarray:
     return a.astype(np.complex64 if a.dtype.kind == "c" else np.float32)
 
@@ -127,13 +138,14 @@ def _single(a: np.ndarray) -> np.ndarray:
 def _bound(a: np.ndarray) -> float:
     """No less than the largest singular value."""
     size = np.abs(a)
-    return float(min(np.sqrt(size.sum(axis=0).max() * size.sum(axis=1).max()), np.linalg.norm(a)))
+    bounds = np.sqrt(size.sum(axis=0).max() * size.sum(axis=1).max()), np.linalg.norm(a)
+    return float(min(usual(bound, 1.0) for bound in bounds))
 
 
 def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
     """The unitary polar factor of a (n, n), |a| <= 1, on all but the space where it is nearly zero."""
     n, paired = len(a), _paired(a)
-    identity = engine.put(np.eye(len(paired), dtype=np.float32))  # a projection that takes nothing away
+    identity = engine.put(np.eye(len(paired), dtype=np.float32, like=paired))  # a projection that takes nothing away
     coefficients = sign_coefficients(OCTAVES)
     found = iterations.subspace(identity, identity, paired, coefficients, POLISH, False, engine)
     return _unpaired(engine.get(found.basis), n, n, a.dtype)
@@ -142,12 +154,8 @@ def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
 def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
     """An orthonormal basis (n, n - k), to float32, of what is orthogonal to the columns of u (n, k)."""
     n, k = u.shape
-    rng = np.random.default_rng(n)
-    omega = rng.standard_normal((n, n - k), np.float32)
-    if u.dtype.kind == "c":
-        omega = omega + 1j * rng.standard_normal((n, n - k), np.float32)
-    paired, kept = _paired(omega), engine.put(_paired(u))
-    identity = engine.put(np.eye(len(paired), dtype=np.float32))
+    paired, kept = _paired(_gaussian(u)), engine.put(_paired(u))
+    identity = engine.put(np.eye(len(paired), dtype=np.float32, like=paired))
     scale = 2 * np.sqrt(paired.shape[1]) + 6  # above the norm of its projection
     octaves = int(np.ceil(np.log2(scale * np.sqrt(paired.shape[1]) / SMALLEST)))
     found = iterations.subspace(
@@ -156,16 +164,25 @@ def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
     return _unpaired(engine.get(found.basis), n, n - k, u.dtype)
 
 
+@priced("random", lambda u: (u.size, (((len(u), len(u) - u.shape[1]), u.dtype),)))
+def _gaussian(u: np.ndarray) -> np.ndarray:
+    """As many random columns as those of u (n, k) lack, in single precision."""
+    n, k = u.shape
+    rng = np.random.default_rng(n)
+    omega = rng.standard_normal((n, n - k), np.float32)
+    return omega + 1j * rng.standard_normal((n, n - k), np.float32) if u.dtype.kind == "c" else omega
+
+
 def _paired(a: np.ndarray) -> np.ndarray:
     """A real matrix as it is, a complex one as [Re -Im; Im Re]: kernels of iterations take real ones."""
     if a.dtype.kind != "c":
-        return np.ascontiguousarray(a)
+        return a.astype(a.dtype, order="C", copy=False)
     return np.block([[a.real, -a.imag], [a.imag, a.real]])
 
 
 def _unpaired(a: np.ndarray, rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
     """What ``_paired`` made (rows, columns) of."""
-    return np.asarray(a[:rows, :columns] + 1j * a[rows:, :columns] if dtype.kind == "c" else a)
+    return a[:rows, :columns] + 1j * a[rows:, :columns] if dtype.kind == "c" else a
 
 
 @dataclass(slots=True)
@@ -195,22 +212,25 @@ def refine(
         x, y = _couplings(state)
         clusters = _clusters(state.s, x, y, norm)
         rough = NOISE if iteration else STARTED
-        rotated = [c for c in clusters if _largest(x[c, c], y[c, c]) > rough * norm]
+        rotated = [c for c in clusters if usual(_largest(x[c, c], y[c, c]) > rough * norm, True)]
         for cluster in rotated:
             _solve_cluster(cluster, state, norm, floor > 0, method, engine)
         if rotated:
             x, y = _couplings(state)
         f, g = _corrections(state, x, y, clusters, norm)
         u, v = state.u + engine.matmul(state.u, f), state.v + engine.matmul(state.v, g)
-        if max(np.linalg.norm(f), np.linalg.norm(g)) < CONVERGED and iteration > 0:
-            residual = max(np.linalg.norm(x, axis=0).max(), np.linalg.norm(y, axis=0).max())
-            if residual <= ACCEPTED * np.sqrt(n) * U * norm:
+        largest = np.maximum(np.linalg.norm(f), np.linalg.norm(g))
+        corrected = usual(largest < CONVERGED, iteration + 1 == USUAL_ITERATIONS)
+        if corrected and iteration > 0:
+            residual = np.maximum(np.linalg.norm(x, axis=0).max(), np.linalg.norm(y, axis=0).max())
+            if usual(residual <= ACCEPTED * np.sqrt(n) * U * norm, True):
                 return _with_values(state.s, u, v, engine.matmul(a, v))
     raise NotConverged(f"singular vectors not accepted after {ITERATIONS} refinements")
 
 
-def _largest(x: np.ndarray, y: np.ndarray) -> float:
-    return float(max(np.abs(x).max(), np.abs(y).max()))
+def _largest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    largest: np.ndarray = np.maximum(np.abs(x).max(), np.abs(y).max())
+    return largest
 
 
 def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine) -> _State:
@@ -243,10 +263,11 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[
     rho = np.sqrt((above[0] ** 2).sum(axis=0) + (above[1] ** 2).sum(axis=0))
     width = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
     linked = -np.diff(s) < np.maximum(width[:-1], width[1:])
+    linked = usual(linked, np.zeros(len(s) - 1, bool))  # separated values
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
     # Next to zero x and y have no sign to agree on.
-    if s[-1] < width[-1] and not (found and found[-1].stop == len(s)):
+    if usual(s[-1] < width[-1], False) and not (found and found[-1].stop == len(s)):
         found.append(slice(len(s) - 1, len(s)))
     return found
 
@@ -258,8 +279,9 @@ def _solve_cluster(cluster: slice, state: _State, norm: float, part: bool, metho
     """
     wu, wv = (_orthonormalizing(g[cluster, cluster]) for g in (state.gu, state.gv))
     b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, engine), engine)
-    if np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * U * norm:  # zero: any basis does
-        p, s, q = np.eye(len(b)), np.zeros(len(b)), np.eye(len(b))
+    quiet = np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * U * norm
+    if usual(quiet, False):  # zero: any basis does
+        p, s, q = np.eye(len(b), like=b), np.zeros(len(b), like=b), np.eye(len(b), like=b)
     else:
         p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, engine)
     wu, wv = _product(wu, p, engine), _product(wv, q, engine)
@@ -278,9 +300,8 @@ def _product(a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
 
 def _orthonormalizing(g: np.ndarray) -> np.ndarray:
     """W (k, k) with W^H G W = I for G near the identity."""
-    l = lapack.cholesky(g, lower=True, check_finite=False)
-    w: np.ndarray = lapack.solve_triangular(l, np.eye(len(g), dtype=g.dtype), lower=True, check_finite=False).conj().T
-    return w
+    w = _panels.substitution(_panels.cholesky(g), np.eye(len(g), dtype=g.dtype, like=g), True, False)
+    return w.conj().T
 
 
 def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: Engine) -> Factors:
@@ -290,12 +311,13 @@ def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: 
     """
     if len(b) > LEAF:
         positive = b.diagonal().real
-        if 0 < positive.max() < SPREAD * positive.min():
+        largest = positive.max()
+        if usual((largest > 0) & (largest < SPREAD * positive.min()), True):
             return _near_unitary(b, norm, method, engine)
         if not smaller:
             raise NotConverged(f"a cluster of {len(b)} singular values near zero")
         return svd(b, engine, method, norm)
-    p, s, qh = lapack.svd(b, check_finite=False)
+    p, s, qh = _panels.svd(b)
     return p, s, qh.conj().T
 
 
@@ -304,20 +326,20 @@ def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Fa
 
     Newton and Schulz converge quadratically here: Higham, Functions of Matrices, sec. 8.3.
     """
-    mean = float(b.diagonal().real.mean())
+    mean = float(usual(b.diagonal().real.mean(), 1.0))
     x = b / mean
-    for _ in range(POLAR_STEPS):
-        defect = np.eye(len(b)) - engine.gram(x.conj().T)
+    for step in range(1, POLAR_STEPS + 1):
+        defect = np.eye(len(b), like=b) - engine.gram(x.conj().T)
         x = x + engine.matmul(x, defect) / 2
-        if np.linalg.norm(defect) < CONVERGED:
+        if usual(np.linalg.norm(defect) < CONVERGED, step == USUAL_POLAR_STEPS):
             break
     else:
         raise NotConverged(f"no polar factor of a cluster after {POLAR_STEPS} steps")
     h = engine.matmul(x.conj().T, b)
     h = (h + h.conj().T) / 2
-    rest = h - mean * np.eye(len(b))
-    if np.abs(rest).max() <= NOISE * norm:
-        return x, h.diagonal().real.copy(), np.eye(len(b), dtype=b.dtype)
+    rest = h - mean * np.eye(len(b), like=h)
+    if usual(np.abs(rest).max() <= NOISE * norm, False):
+        return x, h.diagonal().real.copy(), np.eye(len(b), dtype=b.dtype, like=b)
     w, q = _eigh.eigh(rest, engine, method)
     q = q[:, ::-1]
     return engine.matmul(x, q), mean + w[::-1], q
@@ -328,11 +350,12 @@ def _corrections(
 ) -> tuple[np.ndarray, np.ndarray]:
     """F and G with U (I + F) and V (I + G) the better factors."""
     n, s = len(state.s), state.s
-    r, q = np.eye(n) - state.gu, np.eye(n) - state.gv
+    r, q = np.eye(n, like=s) - state.gu, np.eye(n, like=s) - state.gv
     gaps = s[np.newaxis, :] - s[:, np.newaxis]
     close = np.abs(gaps) < ROUNDING_GAP * norm
     apart = [np.where(close, 0, np.abs(c)) for c in (x, y)]
-    if max(np.sqrt((c**2).sum(axis=0)).max() for c in apart) <= QUIET * np.sqrt(n) * U * norm:
+    coupling = np.maximum(*(np.sqrt((c**2).sum(axis=0)).max() for c in apart))
+    if usual(coupling <= QUIET * np.sqrt(n) * U * norm, False):
         return r / 2, q / 2  # only orthogonality is left to mend
     size = np.maximum(np.abs(x), np.abs(y))
     still = np.maximum(size, size.T) <= NOISE * norm

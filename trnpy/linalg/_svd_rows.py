@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
-from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _eigh_cost, _refine, _routes, _svd, _work
-from trnpy.linalg._eigh_cost import FLOAT32_PASSES
-from trnpy.linalg._matrices import SMALL, hermitian, norm, square, tolerance
-from trnpy.linalg._routes import real
-from trnpy.linalg._work import Work
+from trnpy.linalg import _eigh, _refine, _routes, _svd
+from trnpy.linalg._matrices import SMALL, hermitian, norm, square, tolerance, useful
 
-REFINEMENTS = 3  # 1 to 5 on the families of docs/numerics.md#singular-values
-POLAR_FLOPS = 6.0 * 14 + 12  # n^3 of float32: fourteen quintics of three products; A H, V and U; projections
-HOST_BYTES = 1200  # an element and iteration: what the host reads and writes between products, fifty NumPy passes
 MOST_ELEMENTS = 2**31 - 1  # of a basis: as many as LAPACK's integers of 32 bits count
 LARGEST_EXPONENT = 500  # of the largest entry
 _SVDResult = type(np.linalg.svd(np.eye(1)))
@@ -47,66 +40,25 @@ def _matrix(a: Any) -> np.ndarray:
     return m
 
 
-NOTHING = Work()
-
-
-def _refinement(m: int, n: int, columns: int) -> Work:
-    """What ``_svd.svd`` takes besides its start for m >= n, with so many columns of the longer basis."""
-    whole = _work.matmul(n, n, n)
-    square = whole  # A V, for the values
-    for _ in range(REFINEMENTS):  # U^H A V, U^H U and V^H V, U F and V G
-        square += whole + whole + _work.gram(n, n) + _work.gram(n, n) + whole + whole
-    if m == n:
-        return square
-    longer = _work.matmul(m, n, n) + _work.gram(n, m) + _work.matmul(m, n, n)
-    return square + _work.householder(m, n) + _work.form_q(m, n, columns) + longer
-
-
-def _methods(n: int, dtype: np.dtype, cost: Cost) -> tuple[tuple[str, Cost], ...]:
-    """``cost``, of all but the start, with each of the starts from a square of order n."""
-    cube = real(dtype) * float(n) ** 3
-    elements = replace(cost, host_bytes=cost.host_bytes + REFINEMENTS * HOST_BYTES * n * n * dtype.itemsize / 8)
-    start = replace(elements, host_flops=elements.host_flops + FLOPS["svd"] * cube / 2)  # in float32
-    found = [("start", start)]
-    eigen = dict(_eigh_cost.methods(n, dtype, "eigh", 0.0))
-    if "divide" in eigen:
-        # Divide and conquer without the refinement, which eigh would start from LAPACK's as well.
-        divide, refined = eigen["divide"], eigen["start"]
-        polar = POLAR_FLOPS * cube * (2 if dtype.kind == "c" else 1) * FLOAT32_PASSES / FLOAT64_PASSES
-        found.append((
-            "divide",
-            replace(
-                elements, products=elements.products + divide.products - refined.products + polar,
-                bytes_in=elements.bytes_in + divide.bytes_in - refined.bytes_in + 4 * n * n * dtype.itemsize // 2,
-                bytes_out=elements.bytes_out + divide.bytes_out - refined.bytes_out + 4 * n * n * dtype.itemsize // 2,
-                launches=elements.launches + divide.launches - refined.launches + 5,  # polar, H, A V, U, complement
-                host_flops=elements.host_flops + divide.host_flops,
-                host_bytes=elements.host_bytes + divide.host_bytes - refined.host_bytes,
-            ),
-        ))  # fmt: skip
-    return tuple(found)
-
-
-def _problem(a: Any, kind: str, *params: Any, after: Work = NOTHING, full: bool = False) -> Problem:
-    """The singular value decomposition of ``a``, and the products ``after`` it; ``full``: all of the longer basis."""
+def _problem(a: Any, kind: str, *params: Any, after: float = 0.0, full: bool = False) -> Problem:
+    """The singular value decomposition of ``a``, and products of ``after`` operations; ``full``: the whole basis."""
     a = _matrix(a)
     dtype = guards.floating(a)
     m, n = max(a.shape), min(a.shape)
     if m * (m if full else n) > MOST_ELEMENTS:
         raise Unsupported(Reason.LAYOUT, f"a basis of {m} rows: SciPy has a message of its own")
-    work = _refinement(m, n, m if full else n) + after
-    size = (m * n * n) ** (1 / 3)
-    useful = FLOPS[kind] * m * n**2 + after.products
-    methods = _methods(n, dtype, work.cost("svdvals" if kind == "svdvals" else "svd", size, useful, dtype))
-    return Problem((a,), dtype, methods[0][1], params, methods=methods)
+    host, size = "svdvals" if kind == "svdvals" else "svd", (m * n * n) ** (1 / 3)
+    results = n if kind == "svdvals" else (m + n) * n
+    cost = useful(host, size, FLOPS[kind] * m * n**2 + after, (a,), dtype, results)
+    return Problem((a,), dtype, cost, params, methods=_svd.methods(n, dtype))
 
 
 def _moderate(a: np.ndarray) -> None:
     """Refuse what is not finite, and what scaling by a power of two could overflow."""
     guards.finite(a)
-    _, exponent = np.frexp(np.abs(a).max())
-    if abs(int(exponent)) > LARGEST_EXPONENT:
-        raise Unsupported(Reason.VALUE, f"largest entry near 2^{int(exponent)}")
+    exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
+    if abs(exponent) > LARGEST_EXPONENT:
+        raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
 
 
 def _decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
@@ -199,14 +151,14 @@ def prepare_pinv(
     if _routes.is_stack(a):
         return _routes.stack("pinv", (a,), stacks.pinv, *options)
     m, n = _matrix(a).shape
-    return _problem(a, "pinv", *options, after=_work.matmul(n, min(m, n), m))
+    return _problem(a, "pinv", *options, after=2.0 * m * n * min(m, n))
 
 
 def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
     _refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
     m, n = _matrix(a).shape
     # NumPy's default, not SciPy's.
-    return _problem(a, "pinv", None, 1e-15, False, after=_work.matmul(n, min(m, n), m))
+    return _problem(a, "pinv", None, 1e-15, False, after=2.0 * m * n * min(m, n))
 
 
 def prepare_pinvh(
@@ -217,21 +169,20 @@ def prepare_pinvh(
         return _routes.stack("pinvh", (a,), stacks.pinvh, bool(lower), *options)
     a = square(_matrix(a))
     n, dtype = len(a), guards.floating(a)
-    cube = real(dtype) * float(n) ** 3
-    methods = _eigh_cost.methods(n, dtype, "eigh", FLOPS["pinvh"] * cube, 2 * cube)
-    return Problem((a,), dtype, methods[0][1], (bool(lower), *options), methods=methods)
+    cost = useful("eigh", n, FLOPS["pinvh"] * float(n) ** 3, (a,), dtype, a.size)
+    return Problem((a,), dtype, cost, (bool(lower), *options), methods=_eigh.methods(n, dtype))
 
 
 def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
     """Which of the singular values s (k,) count; Unsupported where none does, or rounding decides."""
     relative = max(shape) * float(np.finfo(s.dtype).eps) if rtol is None else rtol
-    threshold = (atol or 0.0) + float(s.max()) * relative
-    if ((s > threshold / stacks.NEAR) & (s < threshold * stacks.NEAR)).any():
+    threshold = (atol or 0.0) + s.max() * relative
+    if usual(((s > threshold / stacks.NEAR) & (s < threshold * stacks.NEAR)).any(), False):
         raise Unsupported(Reason.VALUE, "a singular value near the threshold")
-    kept = s > threshold
+    kept: np.ndarray = usual(s > threshold, np.ones(len(s), bool))
     if not kept.any():
         raise Unsupported(Reason.VALUE, "rank zero")
-    return np.asarray(kept)
+    return kept
 
 
 def run_pinv(problem: Problem, engine: Engine) -> Any:
@@ -274,7 +225,7 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
     _refuse(not isinstance(side, str) or side not in ("right", "left"), f"side={side!r}")
     m, n = _matrix(a).shape
     k, factor = min(m, n), n if side == "right" else m
-    return _problem(a, "svd", side == "right", after=_work.matmul(m, k, n) + _work.matmul(factor, k, factor))
+    return _problem(a, "svd", side == "right", after=2.0 * k * (m * n + factor**2))
 
 
 def run_polar(problem: Problem, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
@@ -336,7 +287,7 @@ def _op(
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
-    return Op(name, function, prepare, run, error, SMALL, look=look)
+    return Op(name, function, prepare, run, error, SMALL, look=look, dry=True)
 
 
 def run_any_svd(problem: Problem, engine: Engine) -> Any:

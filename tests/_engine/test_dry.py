@@ -1,0 +1,266 @@
+"""The dry run of every row with a device path against what its call really launches, moves and multiplies."""
+
+import dataclasses
+import functools
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import trnpy
+from trnpy._call.decisions import work_of
+from trnpy._engine import dry
+from trnpy._engine.engines import DeviceEngine
+from trnpy._engine.stand_ins import Count, StandIn, Unknown, new, usual
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Policy
+from trnpy.linalg import _lapack_rows
+from trnpy.linalg._ops import NUMPY_OPS, OPS
+from trnpy.linalg._own_rows import OWN_OPS
+
+N = 150  # more than one panel of 128; of float64 large enough to be kept on the device
+RNG = np.random.default_rng(0)
+
+
+def general(dtype="d", rows=None, columns=None):
+    rows, columns = rows or N, columns or N
+    a, b = RNG.standard_normal((2, rows, columns))
+    return (a + 1j * b if dtype in "FD" else a).astype(dtype)
+
+
+def positive(dtype="d"):
+    a = general(dtype)
+    return (a @ a.conj().T / N + np.eye(N)).astype(dtype)
+
+
+def hermitian(dtype="d"):
+    a = general(dtype)
+    return ((a + a.conj().T) / 2).astype(dtype)
+
+
+def factored():
+    return np.linalg.cholesky(positive())
+
+
+CALLS = {  # by the last part of a row's name: functions of a dtype that make the arguments, and options
+    "cholesky": [lambda d: (positive(d),)],
+    "cho_factor": [lambda d: (positive(d),)],
+    "cho_solve": [lambda d: ((factored().astype(d), True), general(d))],
+    "lu": [lambda d: (general(d),)],
+    "lu_factor": [lambda d: (general(d),), lambda d: (general(d, N, 2 * N),)],
+    "lu_solve": [lambda d: ((positive(d), np.arange(N)), general(d))],
+    "det": [lambda d: (general(d),)],
+    "slogdet": [lambda d: (general(d),)],
+    "solve": [lambda d: (general(d), general(d)), lambda d: (np.stack([general(d)] * 2), np.stack([general(d)] * 2))],
+    "solve_triangular": [lambda d: (positive(d), general(d))],
+    "inv": [lambda d: (general(d),)],
+    "qr": [lambda d: (general(d),), lambda d: (general(d, 5 * N, N), "reduced")],
+    "lstsq": [lambda d: (general(d, 5 * N, N), general(d, 5 * N, 3))],
+    "eigh": [lambda d: (hermitian(d),)],
+    "scipy.linalg.eigh": [lambda d: (hermitian(d),), lambda d: (hermitian(d), positive(d))],
+    "eigvalsh": [lambda d: (hermitian(d),)],
+    "svd": [lambda d: (general(d),), lambda d: (general(d, 2 * N, N),)],
+    "svdvals": [lambda d: (general(d),)],
+    "pinv": [lambda d: (general(d),)],
+    "pinvh": [lambda d: (hermitian(d),)],
+    "polar": [lambda d: (general(d),)],
+    "orth": [lambda d: (general(d),)],
+    "null_space": [lambda d: (general(d, N, N + 20),)],
+    "expm": [lambda d: (general(d) / np.sqrt(N),)],
+    "sqrtm": [lambda d: (positive(d),)],
+    "logm": [lambda d: (positive(d),)],
+    "fractional_matrix_power": [lambda d: (positive(d), 0.3)],
+    "matrix_power": [lambda d: (general(d), 5)],
+    "inv_sqrtm": [lambda d: (positive(d),), lambda d: (positive(d), "newton-schulz")],
+    "syevd": [lambda d: (hermitian(d),)],
+    "sygvd": [lambda d: (hermitian(d), positive(d))],
+    "potrf": [lambda d: (positive(d),)],
+    "posv": [lambda d: (positive(d), general(d))],
+    "getrf": [lambda d: (general(d),)],
+    "gesv": [lambda d: (general(d), general(d))],
+}
+SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
+# Rows whose cost is their plan of products, of blocks or of integrals: trnpy/_contraction.py and their own packages.
+PLANNED = ("multi_dot", "khatri_rao")
+
+
+def cases():
+    for op in (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS):
+        module, _, name = op.name.rpartition(".")
+        if name in PLANNED:
+            continue
+        dtypes = "fd" if name in ("cholesky", "solve", "lu_factor", "qr", "inv") else "d"
+        if module.endswith("lapack"):
+            dtypes, name = {"s": "f", "d": "d", "c": "F", "z": "D"}[name[0]], name[1:].replace("he", "sy", 1)
+            if dtypes in "fF" and name.startswith("sy"):
+                continue  # eigenproblems in single precision have no device path
+        elif name in ("cholesky", "eigh") and module == "scipy.linalg":
+            dtypes += "D"
+        for i, make in enumerate(CALLS.get(op.name) or CALLS[name]):
+            for dtype in dtypes:
+                yield pytest.param(op, make, dtype, id=f"{op.name}-{i}-{dtype}")
+
+
+class Recorded(SimulatorRuntime):
+    """The simulator, which adds up the products of its launches by the formats they multiply."""
+
+    def __init__(self):
+        super().__init__(TRN2)
+        self.products = Counter()
+
+    def run(self, name, /, *operands, **parameters):
+        outputs = super().run(name, *operands, **parameters)
+        expected, form, flops = dry.KERNELS[name](*operands, **parameters)
+        found = outputs if isinstance(outputs, tuple) else (outputs,)
+        assert [(b.shape, b.dtype) for b in found] == [(shape, dtype) for shape, dtype in expected], name
+        if flops:
+            self.products[form] += flops
+        return outputs
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What values decided in a run, in turn: the next dry run takes the same."""
+    log, modules = [], [m for name, m in list(sys.modules.items()) if name.startswith("trnpy.")]
+    modules = [m for m in modules if vars(m).get("usual") is usual]
+
+    def noted(value, otherwise):
+        assert not isinstance(value, StandIn)
+        log.append(value)
+        return value
+
+    def repeated(value, otherwise):
+        return log.pop(0)
+
+    def tell(function):
+        for module in modules:
+            monkeypatch.setattr(module, "usual", function)
+
+    return functools.partial(tell, noted), functools.partial(tell, repeated), log
+
+
+def problems(op, make, dtype):
+    args = make(dtype)
+    options = {}
+    if isinstance(args[-1], str) and args[-1] == "reduced":
+        options, args = SECOND_ARGUMENT[op.name.rpartition(".")[0]]["reduced"], args[:-1]
+    problem = op.prepare(*args, **options)
+    # Rows share their methods: one of them takes all on the simulator, where a sweep takes seconds.
+    methods = problem.methods if op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") else problem.methods[:1]
+    for method in methods or ("",):
+        yield dataclasses.replace(problem, method=method)
+
+
+def tallied(op, problem):
+    """Not remembered."""
+    work = work_of(op, problem)
+    return dry.run(work.run, dataclasses.replace(problem, arrays=()), work.arrays, TRN2, Policy())
+
+
+@pytest.mark.parametrize("op, make, dtype", list(cases()))
+def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype, told):
+    """As many launches of each kernel, the same bytes each way, the same products."""
+    note, repeat, log = told
+    for problem in problems(op, make, dtype):
+        runtime = Recorded()
+        note()
+        with trnpy.policy(precision="matched"):
+            op.run(problem, DeviceEngine(runtime))
+        repeat()
+        tally = tallied(op, problem)
+        assert not log
+        assert dict(tally.launches) == dict(runtime.counters.launches)
+        assert (tally.bytes_in, tally.bytes_out) == pytest.approx(
+            (runtime.counters.bytes_in, runtime.counters.bytes_out), rel=0.01
+        )
+        assert dict(tally.products) == pytest.approx(runtime.products, rel=1e-12)
+
+
+def row_work(op, *operands, **options):
+    """Of a row of scipy.linalg, for operands of stated shapes."""
+    row = {o.name: o for o in OPS}[f"scipy.linalg.{op}"]
+    return work_of(row, row.prepare(*(np.broadcast_to(np.zeros((), d), s) for s, d in operands), **options))
+
+
+@pytest.mark.parametrize("n", [2000, 4000, 8000])
+def test_a_generalized_eigenproblem_takes_what_its_parts_take(n):
+    """B = L L^H, three triangular systems, one standard problem; and passes over matrices between them."""
+    a, rates, policy = ((n, n), "d"), current_rates(), Policy(device_memory=1.0)  # all: else 8000 rows are too many
+    factor, solve = row_work("cholesky", a, lower=True), row_work("solve_triangular", a, a, lower=True)
+    for method in ("start", "divide"):
+        parts = [factor, solve, solve, solve, row_work("eigh", a).by(method)]
+        seconds = sum(part.tally(TRN2, policy).seconds(TRN2, rates) for part in parts)
+        whole = row_work("eigh", a, a).by(method).tally(TRN2, policy)
+        assert whole.seconds(TRN2, rates) == pytest.approx(seconds, rel=0.05)
+
+
+USUAL = {  # rows of which random matrices take the stated counts, and how far launches and bytes may be off
+    "cholesky": 0.01, "lu_factor": 0.01, "cho_solve": 0.01, "solve_triangular": 0.01, "qr": 0.06, "lstsq": 0.05,
+    "inv": 0.01, "matrix_power": 0.01, "expm": 0.15, "eigh": 0.01, "svd": 0.01,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_what_values_decide_is_usually_as_stated(name, monkeypatch):
+    monkeypatch.setitem(globals(), "N", 450)  # with few columns, one small number is a digit more
+    op = {o.name.rpartition(".")[2]: o for o in (*NUMPY_OPS, *OPS)}[name]
+    problem = next(problems(op, CALLS[name][0], "d"))
+    runtime = Recorded()
+    op.run(problem, DeviceEngine(runtime))
+    tally, counters = tallied(op, problem), runtime.counters
+    assert tally.launched == pytest.approx(counters.launches.total(), rel=USUAL[name])
+    assert tally.bytes_in == pytest.approx(counters.bytes_in, rel=USUAL[name])
+    assert tally.bytes_out == pytest.approx(counters.bytes_out, rel=USUAL[name])
+
+
+def test_every_row_with_a_device_path_has_a_dry_run_or_a_plan():
+    found = {op.name for op in (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS) if not op.dry}
+    assert {name.rpartition(".")[2] for name in found} == set(PLANNED)
+
+
+def test_a_value_of_a_stand_in_is_an_error():
+    x = new((3, 3), np.float64, Count())
+    asked = bool, float, int, np.asarray, np.linalg.det, lambda x: x[x > 0], lambda x: np.zeros(3).__setitem__(0, x)
+    for ask in asked:
+        with pytest.raises((Unknown, ValueError)):
+            ask(x)
+    assert usual(x.max() > 1, True) is True and usual(2.0, 1.0) == 2.0
+
+
+def test_stand_ins_are_what_arrays_are():
+    """Shapes, dtypes and layouts of what NumPy makes of both."""
+    rng = np.random.default_rng(0)
+    real, complex_ = rng.standard_normal((4, 5)), rng.standard_normal((2, 4, 5)) * 1j
+    for a in (real, complex_, np.asfortranarray(real), real.astype("f")):
+        x = new(a.shape, a.dtype, Count(), "F" if a.flags.f_contiguous else "C")
+        for make in (
+            lambda y: y.T, lambda y: y.conj(), lambda y: np.abs(y) + 1, lambda y: y @ y.mT, lambda y: y[..., 1:, ::2],
+            lambda y: y.sum(axis=-1), lambda y: y.max(), lambda y: np.where(np.abs(y) > 0, y, 0), lambda y: y.real,
+            lambda y: np.tril(y), lambda y: y[..., None, :, 0], lambda y: y.astype("F"), lambda y: y.reshape(-1, 5).T,
+            lambda y: np.concatenate([y, y], axis=-1), lambda y: np.stack([y, y]), lambda y: y.copy(), lambda y: 2 / y,
+            lambda y: np.linalg.norm(y, axis=0), lambda y: np.sqrt(np.abs(y)), lambda y: y.swapaxes(-1, -2),
+            lambda y: np.zeros_like(y, "f", shape=(3,)), lambda y: y[..., [0, 2], :], lambda y: y == y.conj(),
+            lambda y: np.argsort(np.abs(y)), lambda y: np.eye(3, 4, like=y), lambda y: np.frexp(np.abs(y))[1],
+            lambda y: np.diff(np.abs(y)), lambda y: np.ldexp(1.0, np.frexp(y.real)[1]), lambda y: np.moveaxis(y, 0, 1),
+        ):  # fmt: skip
+            expected, found = make(a), make(x)
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        for make in (lambda y: y.T, np.abs, lambda y: y.astype("F"), lambda y: y.copy(), lambda y: y[..., 1:]):
+            assert make(x).flags.c_contiguous == make(a).flags.c_contiguous
+
+
+def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
+    op = {o.name: o for o in OPS}["scipy.linalg.eigh"]
+    problem = op.prepare(np.broadcast_to(0.0, (4096, 4096)))
+    started = time.thread_time()
+    tally = tallied(op, dataclasses.replace(problem, method="start"))
+    assert time.thread_time() - started < 1.0 and tally.launched < 100

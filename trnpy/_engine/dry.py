@@ -1,0 +1,194 @@
+"""The dry engine: an algorithm run on shapes alone. What it launches, moves and leaves to the host is its cost."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.device import DeviceEngine
+from trnpy._engine.engines import Engine
+from trnpy._engine.numbers import numpy_dtype
+from trnpy._engine.precision import Facts
+from trnpy._engine.stand_ins import Count, Spec, StandIn, new
+from trnpy._engine.tally import Shape, Tally
+from trnpy._engine.tuning import Tuning
+from trnpy._nki.hardware import FLOAT64_PASSES, Hardware
+from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
+from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
+from trnpy._nki.runtime import Buffer, Counters, Operand, fetched
+from trnpy._settings.policy import Policy, _own
+
+FLOAT32 = np.dtype(np.float32)
+TILE = 128
+JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations that take the 1.33 ms of a pair of blocks, modelled on trn2
+
+
+# --- what kernels return and compute ----------------------------------------------------------------------------------
+
+Outputs = tuple[tuple[Spec, ...], str, float]  # shapes and dtypes, the format that is multiplied, operations
+
+
+def _turned(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
+    return shape if rows else shape[::-1]
+
+
+def _matmul(a: Any, b: Any, *_: Any, a_rows: bool = True, b_rows: bool = True, **__: Any) -> Outputs:
+    (m, k), n = _turned(a.shape, a_rows), _turned(b.shape, b_rows)[1]
+    return (((m, n), FLOAT32),), a.dtype.name, 2.0 * m * k * n
+
+
+def _abs_bound(a: Any, b: Any, a_rows: bool = True, b_rows: bool = True, **tiles: Any) -> Outputs:
+    _, form, flops = _matmul(a, b, a_rows=a_rows, b_rows=b_rows)
+    return (((TILE, 1), FLOAT32),), form, flops
+
+
+def _batched_matmul(a: Any, b: Any, **_: Any) -> Outputs:
+    (batch, k, n), m = b.shape, a.shape[1]
+    return (((batch, m, n), FLOAT32),), a.dtype.name, 2.0 * batch * m * k * n
+
+
+def _syrk(a: Any, *_: Any, a_rows: bool = True, **__: Any) -> Outputs:
+    m, k = _turned(a.shape, a_rows)
+    return (((m, m), FLOAT32),), a.dtype.name, 1.0 * m * m * k
+
+
+def _trsm(a: Any, b: Any, **_: Any) -> Outputs:
+    return ((b.shape, FLOAT32),), "float32", 1.0 * len_of(a) * math.prod(b.shape)
+
+
+def _axpby(x: Any, *_: Any, form: str = "float32") -> Outputs:
+    return ((x.shape, numpy_dtype(form)),), "float32", 0.0
+
+
+def _transpose(x: Any, **_: Any) -> Outputs:
+    return ((x.shape[::-1], x.dtype),), "float32", 0.0
+
+
+def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = False, packed: bool = False) -> Outputs:
+    rows, columns, digits = x.shape[0], x.shape[1] // width, len(places)
+    shape = (rows, digits * columns) if packed else (digits, columns, rows) if turned else (digits, rows, columns)
+    return ((shape, numpy_dtype("bfloat16")),), "bfloat16", 0.0
+
+
+def _digits_matmul(
+    a: Any, b: Any = None, words: int = 3, m_tiles: int = 4, halved: bool = False, batch: int = 1, **_: Any
+) -> Outputs:
+    digits, rows, m = a.shape
+    pairs, k = digits * (digits + 1) / 2, rows // batch
+    if b is not None:
+        n = b.shape[2]
+        return (((words, batch * m, n), np.dtype(np.int32)),), "bfloat16", 2.0 * pairs * batch * m * k * n
+    size = _packed(m, m_tiles * TILE, halved)
+    return (((words, size), np.dtype(np.int32)),), "bfloat16", 1.0 * pairs * m * m * k
+
+
+@functools.lru_cache(maxsize=1024)
+def _packed(m: int, m_block: int, halved: bool) -> int:
+    """Elements of the lower blocks of a square of order m."""
+    _, height, _, width, start = lower_blocks(m, m_block, halved)[-1]
+    return start + height * width
+
+
+def _polynomials(rows: int, columns: int, steps: int) -> float:
+    """Operations of odd quintics of a matrix, in turn."""
+    return steps * 2.0 * columns * columns * (2 * rows + columns)
+
+
+def _polynomial_sign(x: Any, coefficients: Any) -> Outputs:
+    n = len_of(x)
+    return ((x.shape, FLOAT32), ((TILE, 2), FLOAT32)), "float32", _polynomials(n, n, len_of(coefficients))
+
+
+def _orthonormal_polar(
+    h: Any, operator: Any, omega: Any, coefficients: Any, polish: Any, complement: bool = False
+) -> Outputs:
+    n, r = omega.shape
+    flops = _polynomials(n, r, len_of(coefficients) + len_of(polish)) + 2.0 * n * r * (n + r + r)
+    flops += 2 * 2.0 * n * r * operator.shape[1] * (2 if complement else 1)
+    return (((n, r), FLOAT32), ((r, r), FLOAT32), ((TILE, 2), FLOAT32)), "float32", flops
+
+
+def _jacobi_sweep(a: Any, w: Any, order: Any) -> Outputs:
+    pairs = (len_of(a) // HALF + 1) * len_of(a) // (2 * HALF) + 1
+    return ((a.shape, FLOAT32), (w.shape, FLOAT32)), "bfloat16", pairs * JACOBI_PAIR
+
+
+def len_of(x: Any) -> int:
+    return int(x.shape[0])
+
+
+KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
+    {
+        "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
+        "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
+        "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
+    }
+)  # fmt: skip
+
+
+class DryRuntime:
+    """Launches and transfers that are only added up."""
+
+    name = "dry"
+    executes = False
+    compiles = False
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self.counters = Counters()
+        self.products: dict[str, float] = defaultdict(float)
+        self.count = Count()
+
+    def put(self, array: Any) -> Buffer:
+        self.counters.bytes_in += array.nbytes
+        return Buffer(None, array.shape, array.dtype)
+
+    def get(self, buffer: Buffer) -> Any:
+        self.counters.bytes_out += buffer.nbytes
+        return new(buffer.shape, buffer.dtype, self.count)
+
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
+        return Buffer(None, shape, buffer.dtype)
+
+    def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        for x in operands:
+            if isinstance(x, (StandIn, np.ndarray)):
+                self.counters.bytes_in += x.nbytes
+        outputs, form, flops = KERNELS[kernel](*operands, **parameters)
+        self.counters.launches[kernel] += 1
+        self.products[form] += flops
+        found = tuple(Buffer(None, shape, dtype) for shape, dtype in outputs)
+        return found if len(found) > 1 else found[0]
+
+    def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        return fetched(self, self.run(kernel, *operands, **parameters))
+
+    @property
+    def tally(self) -> Tally:
+        done = self.counters
+        return Tally(
+            tuple(sorted(done.launches.items())), tuple((f, n) for f, n in sorted(self.products.items()) if n),
+            done.bytes_in, done.bytes_out, tuple(sorted(self.count.work.items())), self.count.nbytes,
+        )  # fmt: skip
+
+
+def run(
+    algorithm: Callable[[Any, Engine], Any], problem: Any, shapes: tuple[Shape, ...], hardware: Hardware, policy: Policy
+) -> Tally:
+    """What ``algorithm(problem, engine)`` takes for arrays of such shapes."""
+    runtime = DryRuntime(hardware)
+    arrays = tuple(new(a.shape, a.dtype, runtime.count, a.order) for a in shapes)
+    token = _own.set(policy)
+    try:
+        with np.errstate(all="ignore"):
+            algorithm(replace(problem, arrays=arrays), DeviceEngine(runtime, Tuning(), Facts()))
+    finally:
+        _own.reset(token)
+    return runtime.tally

@@ -1,0 +1,546 @@
+"""Arrays without values: NumPy's functions pass on shapes and dtypes, and what they would read and write is counted."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
+
+REAL = np.dtype("i1")  # the memory of a stand-in has one byte an element, or of complex numbers two; none is ever read
+COMPLEX = np.dtype([("re", "i1"), ("im", "i1")])
+
+
+class Unknown(TypeError):
+    """A dry run met what depends on values: the call has no modelled cost."""
+
+
+@dataclass(slots=True)
+class Count:
+    """What the host does in a dry run."""
+
+    # Operations by (kind, size, dtype); of conversions elements.
+    work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
+    nbytes: float = 0.0  # that NumPy reads and writes
+
+
+class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of which only the shape, the dtype and the layout are known.
+
+    NumPy's functions make stand-ins of stand-ins and count the bytes that they would read and write. A value of one is
+    an error: the algorithm says by ``usual`` how it goes on.
+    """
+
+    __slots__ = ("__weakref__", "count", "dtype", "few", "identity", "memory", "writes")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, memory: np.ndarray, dtype: np.dtype, count: Count, writes: list[int] | None = None) -> None:
+        self.memory = memory  # laid out as the array would be; never touched, so it takes no pages
+        self.dtype = dtype
+        self.count = count
+        self.writes = [0] if writes is None else writes  # how often the array, or a view of it, was written to
+        # Whether some sums of a product with it have few terms that count: a triangle, or a sum with the identity.
+        self.few = self.identity = False
+
+    # --- what an array is ---------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.memory.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.memory.ndim
+
+    @property
+    def size(self) -> int:
+        return self.memory.size
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.memory.strides
+
+    @property
+    def flags(self) -> Any:
+        return self.memory.flags
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __repr__(self) -> str:
+        return f"<stand-in {self.dtype} {self.shape}>"
+
+    def _value(self, *_: Any, **__: Any) -> Any:
+        raise Unknown(f"{self!r} has no values: the algorithm must say what is usual")
+
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = item = tolist = _value
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def _view(self, memory: np.ndarray) -> StandIn:
+        view = StandIn(memory, self.dtype, self.count, self.writes)
+        view.few = self.few and self._on_diagonal(memory)
+        return view
+
+    def _on_diagonal(self, memory: np.ndarray) -> bool:
+        """Whether a view begins on the diagonal of this matrix."""
+        if self.ndim < 2 or memory.ndim < 2:
+            return False
+        step = sum(self.memory.strides[-2:])
+        return step == 0 or (memory.ctypes.data - self.memory.ctypes.data) % step == 0
+
+    @property
+    def T(self) -> StandIn:
+        return self._view(self.memory.T)
+
+    @property
+    def mT(self) -> StandIn:
+        return self._view(self.memory.mT)
+
+    @property
+    def real(self) -> StandIn:
+        return self._part("re")
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self._part("re")[...] = value
+
+    @property
+    def imag(self) -> StandIn:
+        return self._part("im") if self.dtype.kind == "c" else self._new(self.shape)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self._part("im")[...] = value
+
+    def _part(self, name: str) -> StandIn:
+        if self.dtype.kind != "c":
+            return self
+        return StandIn(self.memory[name], real_dtype(self.dtype), self.count, self.writes)
+
+    def swapaxes(self, first: int, second: int) -> StandIn:
+        return self._view(self.memory.swapaxes(first, second))
+
+    def transpose(self, *axes: Any) -> StandIn:
+        return self._view(self.memory.transpose(*axes))
+
+    def reshape(self, *shape: Any) -> StandIn:
+        try:
+            return self._view(np.reshape(self.memory, shape[0] if len(shape) == 1 else shape, copy=False))
+        except ValueError:
+            wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+            rest = -math.prod(wanted) if -1 in wanted else 1
+            return self._read()._new(tuple(self.size // rest if extent == -1 else extent for extent in wanted))
+
+    def ravel(self, order: str = "C") -> StandIn:
+        return self.reshape(-1) if order == "C" else self._view(np.empty(self.size, self.memory.dtype))
+
+    def view(self, dtype: Any) -> StandIn:
+        dtype = np.dtype(dtype)
+        shape = (*self.shape[:-1], self.shape[-1] * self.dtype.itemsize // dtype.itemsize)
+        return StandIn(_memory(shape, dtype), dtype, self.count, self.writes)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> StandIn:
+        return self._view(self.memory.diagonal(offset, axis1, axis2))
+
+    def __getitem__(self, key: Any) -> StandIn:
+        keys = key if isinstance(key, tuple) else (key,)
+        if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
+            found = self.memory[key]
+            return self._view(found if isinstance(found, np.ndarray) else np.empty((), self.memory.dtype))
+        result = self._new(_chosen(self.shape, keys))
+        self.count.nbytes += 2 * result.nbytes
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        keys = key if isinstance(key, tuple) else (key,)
+        self.writes[0] += 1
+        if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
+            place = self.memory[key]
+            if isinstance(value, StandIn) and _same(value.memory, place):  # what an operation in place leaves behind
+                return
+            self.few |= isinstance(value, StandIn) and value.few
+            size = place.size if isinstance(place, np.ndarray) else 1
+        elif any(isinstance(k, StandIn) and k.dtype.kind == "b" for k in keys):
+            size = self.size
+        else:
+            size = math.prod(_chosen(self.shape, keys))
+        if isinstance(value, (StandIn, np.ndarray)):
+            np.broadcast_shapes(value.shape[-1:], ())
+            self.count.nbytes += value.nbytes
+        self.count.nbytes += size * self.dtype.itemsize
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def fingerprint(self) -> tuple[int, int]:
+        """As that of an array (``_residency``): another one after each change."""
+        self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
+        return self.writes[0], 0
+
+    # --- copies and reductions ----------------------------------------------------------------------------------------
+
+    def _new(self, shape: tuple[int, ...], dtype: Any = None, order: str = "C") -> StandIn:
+        return new(shape, self.dtype if dtype is None else dtype, self.count, order)
+
+    def _read(self) -> StandIn:
+        self.count.nbytes += self.nbytes
+        return self
+
+    def _written(self) -> StandIn:
+        self.count.nbytes += self.nbytes
+        return self
+
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", copy: bool = True) -> StandIn:
+        dtype = np.dtype(dtype)
+        ordered = order == "K" or self.memory.flags["C_CONTIGUOUS" if order == "C" else "F_CONTIGUOUS"]
+        if not copy and dtype == self.dtype and ordered:
+            return self
+        memory = np.empty_like(self.memory, COMPLEX if dtype.kind == "c" else REAL, order=order)  # type: ignore[call-overload]
+        result = StandIn(memory, dtype, self._read().count)._written()
+        result.few = self.few
+        return result
+
+    def copy(self, order: str = "C") -> StandIn:
+        return self.astype(self.dtype, order)
+
+    def conj(self) -> StandIn:
+        result: StandIn = self.__array_ufunc__(np.conjugate, "__call__", self)
+        return result
+
+    conjugate = conj
+
+    def _reduced(self, axis: Any = None, keepdims: bool = False, dtype: Any = None, **_: Any) -> StandIn:
+        gone = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+        gone = {a % self.ndim for a in gone}
+        shape = (1 if i in gone else e for i, e in enumerate(self.shape) if keepdims or i not in gone)
+        return self._read()._new(tuple(shape), dtype)
+
+    sum = mean = prod = _reduced
+
+    def max(self, axis: Any = None, **options: Any) -> StandIn:
+        return self._reduced(axis, options.get("keepdims", False))
+
+    min = max
+
+    def all(self, axis: Any = None, **options: Any) -> StandIn:
+        return self._reduced(axis, options.get("keepdims", False), np.bool_)
+
+    any = all
+
+    def trace(self, *_: Any, **__: Any) -> StandIn:
+        return self.diagonal(0, -2, -1).sum(axis=-1)
+
+    # --- NumPy's functions --------------------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__":
+            return inputs[0]._reduced(options.get("axis", 0), options.get("keepdims", False))
+        out = options.get("out")
+        if ufunc is np.matmul:
+            return self._product(inputs[0], inputs[1])
+        shape = _broadcast(*inputs)
+        self.count.nbytes += sum(x.nbytes for x in inputs if isinstance(x, (StandIn, np.ndarray)))
+        if out is not None:
+            (place,) = out
+            place.writes[0] += 1
+            return place._written()
+        like = next((x.memory for x in inputs if isinstance(x, StandIn) and x.shape == shape), None)
+        results = [
+            StandIn(_memory(shape, dtype, like), dtype, self.count)._written() for dtype in _dtypes(ufunc, inputs)
+        ]
+        matrices = [x for x in inputs if isinstance(x, StandIn) and x.ndim > 1]
+        few = all(x.few for x in matrices) or any(x.identity for x in matrices)
+        for result in results:
+            result.few = few and result.ndim > 1
+            result.identity = any(x.identity for x in matrices)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _product(self, a: Any, b: Any) -> StandIn:
+        """A B on the host."""
+        dtype = np.result_type(a.dtype, b.dtype)
+        m, k, n = (a.shape[-2] if a.ndim > 1 else 1), a.shape[-1], (b.shape[-1] if b.ndim > 1 else 1)
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = (*stack, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ()))
+        self.count.work["matmul", round((m * k * n) ** (1 / 3)), dtype.char] += operations(
+            2 * m * k * n * math.prod(stack), dtype
+        )
+        return self._new(shape, dtype)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        found = FUNCTIONS.get(function.__name__)
+        if found is None:
+            raise Unknown(f"numpy.{function.__name__} of a stand-in: not known to dry runs")
+        return found(self, *args, **options)
+
+
+def real_dtype(dtype: np.dtype) -> np.dtype:
+    return np.dtype(dtype.char.lower()) if dtype.kind == "c" else dtype
+
+
+def operations(flops: float, dtype: np.dtype) -> float:
+    """Real operations of so many multiplications and additions of ``dtype``."""
+    return flops * (4 if dtype.kind == "c" else 1)
+
+
+def _memory(shape: tuple[int, ...], dtype: np.dtype, like: np.ndarray | None = None, order: Any = "C") -> np.ndarray:
+    form = COMPLEX if dtype.kind == "c" else REAL
+    return np.empty(shape, form, order) if like is None else np.empty_like(like, form)
+
+
+def new(shape: tuple[int, ...], dtype: Any, count: Count, order: str = "C") -> StandIn:
+    """A stand-in for a new array."""
+    dtype = np.dtype(dtype)
+    return StandIn(_memory(shape, dtype, order=order), dtype, count)
+
+
+def _same(a: np.ndarray, b: Any) -> bool:
+    return (
+        isinstance(b, np.ndarray) and a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data
+    )
+
+
+def _broadcast(*operands: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(x.shape if isinstance(x, StandIn) else np.shape(x) for x in operands))
+
+
+def _chosen(shape: tuple[int, ...], keys: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of what indices choose, arrays of integers among them."""
+    keys = tuple(np.asarray(k) if isinstance(k, list) else k for k in keys)
+    there = sum(k is not None and k is not Ellipsis for k in keys)
+    if Ellipsis not in [k for k in keys if not isinstance(k, (StandIn, np.ndarray))]:
+        keys = (*keys, Ellipsis)
+    result: list[Any] = []
+    axis, advanced, at = 0, [], -1
+    for k in keys:
+        if k is None:
+            result.append(1)
+        elif k is Ellipsis:
+            rest = len(shape) - there
+            result += shape[axis : axis + rest]
+            axis += rest
+        elif isinstance(k, slice):
+            result.append(len(range(*k.indices(shape[axis]))))
+            axis += 1
+        elif isinstance(k, (StandIn, np.ndarray)):
+            if at < 0:
+                at = len(result)
+            if k.dtype.kind != "b":
+                advanced.append(k.shape)
+            elif isinstance(k, StandIn):
+                raise Unknown("a mask of a stand-in: say by usual how many elements it keeps")
+            else:
+                advanced.append((int(np.count_nonzero(k)),))
+            axis += 1
+        else:
+            axis += 1
+    return (*result[:at], *np.broadcast_shapes(*advanced), *result[at:])
+
+
+_TRUTH = frozenset(
+    {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isfinite", "isnan", "isinf", "signbit",
+     "logical_and", "logical_or", "logical_not"}
+)  # fmt: skip
+
+
+def _dtypes(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> list[np.dtype]:
+    """Of the results."""
+    if ufunc.__name__ in _TRUTH:
+        return [np.dtype(bool)]
+    dtype = np.result_type(*(x.dtype if isinstance(x, (StandIn, np.ndarray, np.generic)) else x for x in inputs))
+    if ufunc is np.absolute:
+        return [real_dtype(dtype)]
+    if ufunc is np.frexp:
+        return [dtype, np.dtype("i4")]
+    if ufunc is np.ldexp:
+        return [inputs[0].dtype if hasattr(inputs[0], "dtype") else np.dtype(float)]
+    if dtype.kind in "biu" and ufunc.__name__ in ("divide", "true_divide", "sqrt", "log2", "log", "exp"):
+        return [np.dtype(float)]
+    return [dtype]
+
+
+def usual(value: T, otherwise: Any) -> T:
+    """``value``; in a dry run, where nobody knows it, what is usual: the one way in which algorithms say so."""
+    return otherwise if isinstance(value, StandIn) else value
+
+
+def few_terms(*operands: Any) -> bool:
+    """Whether an operand of a dry run is such that some elements of a product are of few terms that count."""
+    return any(isinstance(x, StandIn) and x.few for x in operands)
+
+
+def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Callable[[T], T]:
+    """A function of the host's libraries that has a price: in a dry run it is counted, not called.
+
+    ``price`` of the arguments: operations of ``kind``, a key of HostRates.curves, or elements of a conversion, or bytes
+    of kind ""; and what comes back, of arrays the shape and the dtype.
+    """
+
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            first = next((x for x in args if isinstance(x, StandIn)), None)
+            if first is None:
+                return function(*args, **options)
+            amount, results = price(*args, **options)
+            if not kind:
+                first.count.nbytes += amount
+            elif amount:
+                first.count.work[kind, min(first.shape[-2:], default=1), first.dtype.char] += amount
+            found = tuple(new(r[0], r[1], first.count) if _is_spec(r) else r for r in results)
+            return found[0] if len(found) == 1 else found
+
+        return call
+
+    return decorated
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], np.dtype)
+
+
+# --- functions that are no ufuncs -------------------------------------------------------------------------------------
+
+
+def _joined(x: StandIn, arrays: Any, axis: int = 0, stacked: bool = False) -> StandIn:
+    arrays = list(arrays)
+    shape = list(arrays[0].shape)
+    if stacked:
+        shape.insert(axis % (len(shape) + 1), len(arrays))
+    else:
+        shape[axis] = sum(a.shape[axis] for a in arrays)
+    result = x._new(tuple(shape), np.result_type(*(a.dtype for a in arrays)))
+    x.count.nbytes += 2 * result.nbytes
+    return result
+
+
+def _blocks(x: StandIn, rows: Any) -> StandIn:
+    shape = sum(r[0].shape[0] for r in rows), sum(c.shape[1] for c in rows[0])
+    result = x._new(shape, np.result_type(*(c.dtype for r in rows for c in r)))
+    x.count.nbytes += 2 * result.nbytes
+    return result
+
+
+def _where(x: StandIn, condition: Any, *choices: Any) -> StandIn:
+    shape = _broadcast(condition, *choices)
+    kinds = [c.dtype if hasattr(c, "dtype") else c for c in choices]
+    x.count.nbytes += sum(c.nbytes for c in (condition, *choices) if isinstance(c, (StandIn, np.ndarray)))
+    result = x._new(shape, np.result_type(*kinds))._written()
+    result.few = any(isinstance(c, StandIn) and c.few for c in choices)
+    return result
+
+
+def _einsum(x: StandIn, subscripts: str, *operands: Any, **_: Any) -> StandIn:
+    """Sums of few operands by NumPy's loop: what is read."""
+    terms, output = subscripts.replace(" ", "").split("->")
+    sizes: dict[str, int] = {}
+    rest: tuple[int, ...] = ()
+    for term, o in zip(terms.split(","), operands, strict=True):
+        x.count.nbytes += o.nbytes
+        labels = term.replace("...", "")
+        rest = np.broadcast_shapes(rest, o.shape[: o.ndim - len(labels)])
+        sizes |= dict(zip(labels, o.shape[o.ndim - len(labels) :], strict=True))
+    shape = (rest if "..." in output else ()) + tuple(sizes[c] for c in output.replace("...", ""))
+    return x._new(shape, np.result_type(*(o.dtype for o in operands)))._written()
+
+
+def _norm(x: StandIn, a: StandIn, ord: Any = None, axis: Any = None, keepdims: bool = False) -> StandIn:
+    return a._reduced(axis, keepdims, real_dtype(a.dtype))
+
+
+def _alike(x: StandIn, a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> StandIn:
+    shape = a.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    return x._new(shape, a.dtype if dtype is None else dtype)
+
+
+def _filled(x: StandIn, shape: Any, dtype: Any = float, order: str = "C", **_: Any) -> StandIn:
+    return x._new((shape,) if isinstance(shape, int) else tuple(shape), dtype)
+
+
+def _eye(x: StandIn, N: int, M: int | None = None, k: int = 0, dtype: Any = float, **_: Any) -> StandIn:
+    result = _triangle(x, x._new((N, N if M is None else M), dtype))
+    result.identity = True
+    return result
+
+
+def _triangle(x: StandIn, a: StandIn, *_: Any) -> StandIn:
+    result: StandIn = a.copy()
+    result.few = True
+    return result
+
+
+def _same_shape(x: StandIn, a: StandIn, *_: Any, **__: Any) -> StandIn:
+    return a.copy()
+
+
+def _indices(x: StandIn, a: StandIn, *_: Any, **__: Any) -> StandIn:
+    return a._read()._new(a.shape, np.intp)
+
+
+def _diff(x: StandIn, a: StandIn, n: int = 1, axis: int = -1, **ends: Any) -> StandIn:
+    shape = list(a.shape)
+    shape[axis] += len(ends) - n
+    return a._read()._new(tuple(shape))
+
+
+def _diag(x: StandIn, a: StandIn, k: int = 0) -> StandIn:
+    return a.diagonal() if a.ndim == 2 else x._new((len(a), len(a)))._written()
+
+
+def _in_place(x: StandIn, a: StandIn, *_: Any, **__: Any) -> None:
+    a.writes[0] += 1
+
+
+def _copyto(x: StandIn, place: StandIn, source: Any, **_: Any) -> None:
+    place[...] = source
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda x, a, *args, **options: getattr(a, name)(*args, **options)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("copy", "round", "clip", "sort", "cumsum", "nan_to_num"), _same_shape),
+    **{name: _method(name) for name in ("sum", "max", "min", "any", "all", "mean", "prod", "trace", "diagonal",
+                                        "swapaxes", "transpose", "ravel", "reshape", "astype", "real", "imag")},
+    **dict.fromkeys(("zeros_like", "empty_like", "ones_like"), _alike),
+    "full_like": lambda x, a, value, *args, **options: _alike(x, a, *args, **options)._written(),
+    **dict.fromkeys(("zeros", "empty", "ones"), _filled),
+    "full": lambda x, shape, value, dtype=None, **_: _filled(x, shape, dtype or np.result_type(value)),
+    "amax": _method("max"), "amin": _method("min"), "median": _method("mean"),
+    "tril": _triangle, "triu": _triangle, "eye": _eye,
+    "argsort": _indices,
+    "concatenate": _joined,
+    "stack": functools.partial(_joined, stacked=True),
+    "hstack": lambda x, arrays: _joined(x, arrays, axis=1 if arrays[0].ndim > 1 else 0),
+    "block": _blocks,
+    "where": _where,
+    "einsum": _einsum,
+    "norm": _norm,
+    "diff": _diff,
+    "diag": _diag,
+    "fill_diagonal": _in_place,
+    "copyto": _copyto,
+    "broadcast_to": lambda x, a, shape, subok=False: a._view(np.broadcast_to(a.memory, shape)),
+    "moveaxis": lambda x, a, source, destination: a._view(np.moveaxis(a.memory, source, destination)),
+    "expand_dims": lambda x, a, axis: a._view(np.expand_dims(a.memory, axis)),
+    "take_along_axis": lambda x, a, p, axis=-1: a.copy(),
+    "ix_": lambda x, *axes: tuple(
+        a.reshape(tuple(len(a) if i == j else 1 for j in range(len(axes)))) for i, a in enumerate(axes)
+    ),
+    "result_type": lambda x, *args: np.result_type(*(a.dtype if isinstance(a, StandIn) else a for a in args)),
+    "shape": lambda x, a: a.shape,
+    "ndim": lambda x, a: a.ndim,
+    "may_share_memory": lambda x, a, b: False,
+}  # fmt: skip

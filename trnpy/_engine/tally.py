@@ -1,0 +1,77 @@
+"""What a dry run of an algorithm adds up, and what that takes by the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from trnpy._engine.precision import COMBINE_S, FINGERPRINT_BYTES_PER_S, MAGNITUDES_S, SPLIT_S
+from trnpy._nki.hardware import EFFICIENCY, Hardware
+from trnpy._settings.host_rates import HostRates
+
+# Seconds of the host per element of one real part, and per byte of a fingerprint (docs/numerics.md#digits-and-error); a
+# random number takes 5 ns in float32 (NumPy 2.4, one core of an EPYC).
+CONVERSION_S: Mapping[str, float] = MappingProxyType(
+    {
+        "split": SPLIT_S - MAGNITUDES_S, "magnitudes": MAGNITUDES_S, "combine": COMBINE_S,
+        "fingerprint": 1 / FINGERPRINT_BYTES_PER_S, "random": 5e-9,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a dry run adds up to."""
+
+    launches: tuple[tuple[str, int], ...]  # of each kernel
+    products: tuple[tuple[str, float], ...]  # real operations by the format that TensorE multiplies
+    bytes_in: int
+    bytes_out: int
+    host: tuple[tuple[tuple[str, int, str], float], ...]  # operations by (kind, size, dtype); elements of conversions
+    host_bytes: float  # that the host reads and writes between products
+
+    @property
+    def launched(self) -> int:
+        return sum(count for _, count in self.launches)
+
+    def moved_s(self, hardware: Hardware, resident_bytes: int = 0) -> float:
+        """Modelled seconds on the link."""
+        sent = max(self.bytes_in - resident_bytes, 0)
+        return sent / hardware.link_bytes_per_s + self.bytes_out / hardware.unlink_bytes_per_s
+
+    def engine_s(self, hardware: Hardware) -> float:
+        """Modelled seconds of the products, or of their operands in HBM."""
+        products = sum(flops / (hardware.flops_per_s[form] * EFFICIENCY) for form, flops in self.products)
+        return max(products, (self.bytes_in + self.bytes_out) / hardware.hbm_bytes_per_s)
+
+    def host_s(self, rates: HostRates) -> float:
+        """Predicted seconds of what stays on the host."""
+        seconds = self.host_bytes / rates.copy_bytes_per_s
+        for (kind, size, char), amount in self.host:
+            if kind in CONVERSION_S:
+                seconds += CONVERSION_S[kind] * amount
+            else:
+                seconds += rates.seconds(kind, size, amount, np.dtype(char))
+        return seconds
+
+    def seconds(self, hardware: Hardware, rates: HostRates, resident_bytes: int = 0) -> float:
+        """Modelled seconds of the device path."""
+        engine = self.launched * hardware.launch_s + self.engine_s(hardware)
+        return engine + self.moved_s(hardware, resident_bytes) + self.host_s(rates)
+
+
+class Shape(NamedTuple):
+    """What an operand of a dry run is."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    order: str
+
+
+def shape_of(a: np.ndarray) -> Shape:
+    flags = a.flags
+    return Shape(a.shape, a.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C")
