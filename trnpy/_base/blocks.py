@@ -1,4 +1,4 @@
-"""A setting for the length of a ``with`` block, in one thread or task."""
+"""Settings that hold inside a ``with`` block, in one thread or task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Blocks(Generic[T]):
-    """The open blocks of a context, each of which changes one setting.
+    """The open blocks of one setting in a context.
 
-    Blocks may end in any order, as those inside generators do: the end of one takes back its own change and leaves
-    those of the others.  ``value`` is what holds here, or None where no block is open.
+    Blocks may end in any order, as in generators: the end of one takes back its own change only. ``value`` holds the
+    setting, or None if no block is open.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ class Blocks(Generic[T]):
 
     @contextlib.contextmanager
     def block(self, base: T, change: Callable[[T], T]) -> Iterator[T]:
-        """``change`` of what holds here until the block ends; of ``base`` where no block is open."""
+        """Apply ``change`` to the current value, or to ``base`` if no block is open, until the block ends."""
         mine = (base, change)
         inside = change(self.value.get() or base)
         self._open.set((*self._open.get(), mine))

@@ -1,14 +1,14 @@
-"""What depends on the version of NumPy and SciPy, asked of the installed one and never of its version number.
+"""What differs between versions of NumPy and SciPy, found by calling the installed one, never by its version number.
 
-*Signatures*: an option that the installed function does not have is refused, so that the function says so itself.
+*Signatures*: a call with an option that the installed function does not have is refused; the function then raises.
 
 *Forms*: whether a function takes stacks of matrices, lists or a dtype, and without a warning; whether its results come
 as a list or as a tuple, and whether a number among them is Python's, NumPy's or an array of no dimensions. The first
-call of each kind calls the function with identity matrices of a few elements and the same options; what comes back is
-kept and is the pattern of all results of that kind.
+call of each kind calls the function with small identity matrices and the same options; its result is remembered as the
+pattern of all results of that kind.
 
-*Frames*: to whom a warning points. NumPy and SciPy count frames (``stacklevel``) or pass over those of their own
-files (``skip_file_prefixes``), either way to the caller's line. ``uncounted`` keeps trnpy's frames out of both.
+*Frames*: the line that a warning names. NumPy and SciPy count frames (``stacklevel``) or skip those of their own files
+(``skip_file_prefixes``) to find the caller's line. ``uncounted`` hides trnpy's frames from both.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 OPERANDS = frozenset({"a", "b", "A"})  # names of parameters that are matrices, throughout scipy.linalg
-PLAIN = frozenset({str, bool, int, type(None)})  # kinds of options that may decide on the form
-SOME = 0.5  # in place of every tolerance: the values of an identity matrix are on one side of it
+PLAIN = frozenset({str, bool, int, type(None)})  # types of options on which the form may depend
+SOME = 0.5  # stands for every tolerance: elements of an identity matrix are clearly above or below it
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Call = tuple[tuple[str, type | None, Any], ...]  # name, kind and value of an option; name, None and shape of an operand
 
 
 class Refused(Exception):
-    """The installed function does not take such a call; what it says, or would say."""
+    """The installed function does not accept such a call; the message is the function's, if it has one."""
 
 
 # --- Forms ------------------------------------------------------------------------------------------------------------
@@ -39,19 +39,19 @@ class Refused(Exception):
 
 @functools.cache
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of ``function`` by name, in their order."""
+    """The parameters of ``function`` by name, in order."""
     return inspect.signature(function).parameters
 
 
 @functools.cache
 def leaves_triangle(cho_factor: Callable[..., Any]) -> bool:
-    """Whether the triangle of a that ``cho_factor`` is not asked for is in its result."""
+    """Whether the result of ``cho_factor`` still has the other triangle of its operand."""
     return bool(cho_factor(np.array([[2.0, 1.0], [1.0, 2.0]]))[0][1, 0])
 
 
 @functools.cache
 def loops(function: Callable[..., Any]) -> bool:
-    """Whether ``function`` loops over a stack in Python: then it has no answer for an empty one."""
+    """Whether ``function`` loops over a stack in Python, and so raises ValueError for an empty one."""
     operands = [name for name, p in parameters(function).items() if name in OPERANDS and p.default is p.empty]
     try:
         function(*[np.empty((0, 2, 2))] * len(operands))
@@ -61,10 +61,11 @@ def loops(function: Callable[..., Any]) -> bool:
 
 
 def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A result of ``function`` as it comes from a call like this one; Refused where there is none.
+    """A small result of ``function`` of the form that this call returns; Refused if the function accepts no such call.
 
-    Like: operands of as many dimensions, the same extents equal and longer; the same options that are names, truths or
-    whole numbers. Tolerances and selections do not change the form. None where what is required is none of these.
+    The form depends on the dimensions of the operands, on which extents are equal and in which order they are, and on
+    options that are strings, booleans or integers; not on tolerances and selections. None if a required argument is
+    neither an operand nor such an option.
     """
     known, call = parameters(function), cast("list[tuple[str, type | None, Any]]", [])
     if len(args) > len(known) or (kwargs and not kwargs.keys() <= known.keys()):
@@ -86,9 +87,9 @@ def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     return result
 
 
-@functools.lru_cache(maxsize=4096)  # as long as a small call
+@functools.lru_cache(maxsize=4096)  # the call below takes as long as a small call of the function
 def _form(function: Callable[..., Any], call: Call) -> Any:
-    """Of operands of the least extents in the same order, from 2 on: 0 and 1 may be cases of their own."""
+    """`_asked` with the smallest extents in the same order: 0 and 1 stay, as special cases; others start at 2."""
     extents = {n for _, kind, value in call if kind is None for n in value[0] if n > 1}
     small = {0: 0, 1: 1} | {n: i for i, n in enumerate(sorted(extents), 2)}
     return _asked(
@@ -100,7 +101,7 @@ def _form(function: Callable[..., Any], call: Call) -> Any:
 def _asked(function: Callable[..., Any], call: Call) -> Any:
     arguments = {name: value if kind else _identity(*value) for name, kind, value in call}
     try:
-        with warnings.catch_warnings(record=True) as caught:  # the caller's call warns, from the caller's line
+        with warnings.catch_warnings(record=True) as caught:  # the user's own call will warn, with the user's line
             warnings.simplefilter("always")
             result = function(**arguments)
     except (AttributeError, TypeError, ValueError) as why:
@@ -117,7 +118,7 @@ def _identity(shape: tuple[int, ...], dtype: str, array: bool) -> Any:
 
 
 def poured(pattern: Any, value: Any) -> Any:
-    """``value``, arrays and numbers in any containers, in the containers and of the kinds of ``pattern``."""
+    """The arrays and numbers in ``value``, in containers and of types like those of ``pattern``."""
     if isinstance(pattern, (list, tuple)):
         parts = value if isinstance(value, (list, tuple)) else (value,)
         filled = [poured(*pair) for pair in zip(pattern, parts, strict=True)]
@@ -131,7 +132,7 @@ def poured(pattern: Any, value: Any) -> Any:
 
 
 def _in(dtype: np.dtype, value: Any) -> np.ndarray:
-    """``value`` in ``dtype``, but a complex one where roots of the identity matrix are real."""
+    """``value`` in ``dtype``. A complex value stays complex: roots of the identity matrix, the pattern, are real."""
     array = np.asarray(value)
     if array.dtype == dtype or not np.can_cast(array.dtype, dtype, "same_kind"):
         return array
@@ -140,13 +141,13 @@ def _in(dtype: np.dtype, value: Any) -> np.ndarray:
 
 # --- Frames -----------------------------------------------------------------------------------------------------------
 
-# CPython's warnings pass over frames of files with both words in their names (Lib/warnings.py, _is_internal_frame;
+# CPython's warnings skip frames of files with both words in their names (Lib/warnings.py, _is_internal_frame;
 # Python/_warnings.c, is_internal_filename), so that a warning during an import points at the import statement.
 _WORDS = ("importlib", "_bootstrap")
 
 
 def uncounted(function: Function) -> Function:
-    """``function``, whose frames are not counted where a warning looks for the caller; tracebacks still show them."""
+    """Hide the frames of ``function`` from warnings that look for their caller. Tracebacks still show them."""
     code: Any = function
     code.__code__ = _renamed(code.__code__)
     return function
@@ -154,10 +155,10 @@ def uncounted(function: Function) -> Function:
 
 @functools.cache
 def _renamed(code: CodeType) -> CodeType:
-    """``code`` under a name that says where it is and has both words."""
+    """``code`` with a file name that contains both words and the original name."""
     return code.replace(co_filename=f"<{code.co_filename}, passed over by warnings like importlib._bootstrap>")
 
 
 def counted(frame: FrameType) -> bool:
-    """Whether warnings count ``frame``."""
+    """Whether warnings count ``frame`` when they look for their caller."""
     return not all(word in frame.f_code.co_filename for word in _WORDS)

@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free, with what they guard whole."""
+"""Locks that are free in a forked child, with consistent data behind them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import weakref
 from types import TracebackType
 from typing import ClassVar
 
-WAIT_S = 1.0  # of a fork, for all locks together: a lock may be held while a device computes
+WAIT_S = 1.0  # that a fork waits for all locks together; a lock may be held while a device computes
 
 
 class Lock:
-    """A re-entrant lock: a signal handler may call what its own thread is in the middle of.
+    """A re-entrant lock, because a signal handler may enter code that its own thread is executing.
 
-    A fork copies only the thread that forks, so that thread takes every lock first: no other one is then inside.  A
-    lock that it does not get within WAIT_S is a new one in the child, where what it guards may be half changed.
+    A fork copies only the forking thread. That thread takes every lock first, so that no other thread is inside one.
+    A lock that it does not get within WAIT_S is new in the child, where the data behind it may be half changed.
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -36,11 +36,11 @@ class Lock:
 
 
 class _Fork:
-    """Every lock of this process, and those that the fork under way has taken."""
+    """All locks of this process, and those that the current fork has taken."""
 
     numbers = itertools.count()
     locks: ClassVar[weakref.WeakValueDictionary[int, Lock]] = weakref.WeakValueDictionary()
-    one = threading.RLock()  # fork at a time
+    one = threading.RLock()  # held during a fork, so that there is one at a time
     taken: tuple[Lock, ...] = ()
 
 
@@ -64,7 +64,7 @@ def _in_parent() -> None:
 def _in_child() -> None:
     for lock in {*_living()} - {*_Fork.taken}:
         lock._lock = threading.RLock()
-    _in_parent()  # the child's only thread owns what the parent's took
+    _in_parent()  # the child's only thread owns the locks that the forking thread took
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

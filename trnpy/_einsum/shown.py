@@ -1,4 +1,4 @@
-"""The plan of an einsum call, to be read: its products, where each of them runs, and what that is predicted to take."""
+"""The plan of an einsum call as a table: its products, where each one runs, and its predicted seconds."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 
-BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # of matrices, NumPy's over all labels, by the engine at hand
+BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # products of matrices, NumPy's loop over all labels, the engine
 
 
 @dataclass(frozen=True, slots=True)
 class EinsumStep:
-    """One product of two operands; ``operands`` counts in what is left, results are appended."""
+    """One product of two operands.
+
+    ``operands`` are their positions in the list of operands, from which both are removed and to which the result is
+    appended, as in `numpy.einsum_path`.
+    """
 
     operands: tuple[int, int]
     subscripts: str
     route: str  # BLAS, LOOP or DEVICE
     why: str
-    flops: float  # real ones, two for a multiply-add
-    moved_bytes: int  # both operands and the result
+    flops: float  # real operations; a multiply-add counts as two
+    moved_bytes: int  # of both operands and the result
     host_s: float  # predicted
     device_s: float  # modelled
 
 
 @dataclass(frozen=True, slots=True)
 class EinsumPlan:
-    """What a call does, in order; no steps where NumPy runs it as it came, for the reason that ``decision`` has."""
+    """The steps of a call in their order; none if NumPy runs the call as it is, for the reason in ``decision``."""
 
     subscripts: str
     decision: Decision  # of the whole call
     steps: tuple[EinsumStep, ...]
-    loop_flops: float  # of one loop over all labels
+    loop_flops: float  # operations of NumPy's loop over all labels
 
     @property
     def flops(self) -> float:
@@ -108,10 +112,10 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
 def _planned(
     p: Plan, dtype: np.dtype, decision: Decision, machine: Hardware | None, policy: Policy, rates: HostRates
 ) -> EinsumPlan:
-    if dtype.kind not in "fc" or len(p.steps) == 1:  # the call's own decision
+    if dtype.kind not in "fc" or len(p.steps) == 1:  # the decision of the call is that of its step
         decisions = [decision] * len(p.steps)
     else:
-        # On the host alone what a device would take is still of interest.
+        # Without a device the table shows the modelled times of the policy's machine.
         asked = placed(p, dtype, machine or MACHINES[policy.machine], policy, rates)
         decisions = list(placed(p, dtype, machine, policy, rates) if decision.on_device else asked)
     steps = tuple(_step(step, d, decision, p, dtype, rates) for step, d in zip(p.steps, decisions, strict=True))

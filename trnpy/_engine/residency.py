@@ -1,4 +1,4 @@
-"""Operands that stay on the device between calls: found again by where they lie, trusted by what they hold."""
+"""Operands that stay on the device between calls: found by their address, and compared by a fingerprint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 from trnpy._base.locks import Lock
 from trnpy._engine.stand_ins import StandIn
 
-SMALLEST = 1 << 16  # bytes: below, a transfer costs less than a look
-MOST = 4096  # places remembered: views of one array could be without number
-WIDTH = 8192  # words of a row of the fingerprint: its work arrays stay in the second-level cache
+SMALLEST = 1 << 16  # bytes of an array that is kept; a smaller one is sent faster than it is compared
+MOST = 4096  # places that are remembered: one array may have any number of views
+WIDTH = 8192  # words of a row of the fingerprint, whose work arrays then stay in the second-level cache
 _HALF = np.uint64(32)
 
 
@@ -64,7 +64,7 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
 
 
 def owner(array: np.ndarray) -> np.ndarray:
-    """The array whose death frees, or may free, the memory of ``array``."""
+    """The array that owns the memory of ``array``, or may own it."""
     array = memory(array)
     while isinstance(array.base, np.ndarray):
         array = array.base
@@ -82,14 +82,14 @@ def memory(array: np.ndarray) -> np.ndarray:
 
 
 class Resident:
-    """Arrays that are worth keeping on the device while it is open: made by ``trnpy.resident``."""
+    """Arrays that stay on the device while it is open. `trnpy.resident` makes it."""
 
     def __init__(self, arrays: Iterable[np.ndarray]) -> None:
         self.arrays = tuple(arrays)
         for a in self.arrays:
             if not isinstance(a, np.ndarray):
                 raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
-        # [first, last) bytes of each: views of an array are resident with it.
+        # [first, last) addresses of each array: its views are resident as well.
         self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
         with _Open.lock:
             _Open.residents = (*_Open.residents, self)
@@ -98,7 +98,7 @@ class Resident:
         return any(first <= address < last for first, last in self._bounds)
 
     def close(self) -> None:
-        """The arrays are as any others again: on the device while there is room."""
+        """End residency by name. The arrays may stay on the device as long as there is room."""
         with _Open.lock:
             _Open.residents = tuple(r for r in _Open.residents if r is not self)
 
@@ -116,10 +116,10 @@ class Resident:
 
 
 class _Open:
-    """What is resident now, in any thread."""
+    """The arrays that are resident by name now, in all threads."""
 
     residents: tuple[Resident, ...] = ()
-    lock = Lock()  # of changes; readers take the tuple as it is
+    lock = Lock()  # for changes; readers read the tuple without it
 
 
 def resident(*arrays: np.ndarray) -> Resident:
@@ -155,7 +155,7 @@ def resident(*arrays: np.ndarray) -> Resident:
 
 
 def pinned(address: int) -> bool:
-    """Whether memory at ``address`` is of an array that is resident by name."""
+    """Whether ``address`` lies in an array that is resident by name."""
     return any(r.holds(address) for r in _Open.residents)
 
 

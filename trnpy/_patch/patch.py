@@ -1,8 +1,8 @@
-"""NumPy's and SciPy's own names, accelerated while a patch is in force and put back exactly afterwards.
+"""Patching NumPy's and SciPy's functions, and putting the originals back.
 
-Two things are kept apart: a *hook* stands in for ``numpy.einsum`` as long as anybody in the process
-wants it there, and an *activation*, of a thread or task (``patched``) or of the process (``patch``),
-says whether a call through it is accelerated.  A hook that is not active calls the original.
+A *hook* replaces a function such as ``numpy.einsum`` in its module while at least one patch needs it. An *activation*
+says whether a call through the hook is accelerated: that of the thread or task (``patched``), else that of the process
+(``patch``). Without one the hook calls the original.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from trnpy._call.dispatch import Op
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, resolve
 from trnpy._settings.policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
-# Where the rows of a namespace are, loaded when they are needed, SciPy's import being slow; and what they are called,
-# for who needs no more yet (a test compares).
+# For each namespace the module and table of its rows, and their names. The module is loaded when a row is needed, since
+# importing SciPy is slow; the names serve until then. A test compares names and table.
 ROWS: Mapping[str, tuple[str, str, str]] = {
     "numpy": ("trnpy._einsum.rows", "OPS", "matmul dot inner tensordot einsum kron"),
     "numpy.linalg": (
@@ -51,7 +51,7 @@ def _rows(namespace: str) -> dict[str, Op]:
 
 
 def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
-    """The rows of ``names``: dotted names of functions; None is all of them."""
+    """The rows of the dotted ``names``, or of all functions; ValueError for a name without a row."""
     if names is None:
         return {name: op for namespace in ROWS for name, op in _rows(namespace).items()}
     chosen = {}
@@ -71,17 +71,19 @@ def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
 
 @dataclass(slots=True)
 class _Installed:
-    """What stands where in this process; changed under ``lock`` only."""
+    """The hooks and patches of this process. They change only under ``lock``."""
 
-    lock: Lock = field(default_factory=Lock)  # re-entrant: undo() within unpatch()
-    hooks: dict[str, Hook] = field(default_factory=dict)  # all ever made: one imported while patched works again
-    users: Counter[str] = field(default_factory=Counter)  # how many want the hook of a name in place
+    lock: Lock = field(default_factory=Lock)  # re-entrant, because unpatch() calls undo()
+    # Hooks are never dropped: names imported while patched hold them, and must work when the patch comes again.
+    hooks: dict[str, Hook] = field(default_factory=dict)
+    users: Counter[str] = field(default_factory=Counter)  # patches and blocks that need the hook of a name
     rebound: list[tuple[types.ModuleType, str, Hook]] = field(default_factory=list)
-    patches: list[Patch] = field(default_factory=list)  # by patch(), oldest first
-    policy: Policy | None = None  # of the process, before the first patch that changes it
-    reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that ours replace
+    patches: list[Patch] = field(default_factory=list)  # made by patch() and in force, oldest first
+    policy: Policy | None = None  # the process' policy before the first patch that changes it
+    reducers: dict[type, Any] = field(default_factory=dict)  # entries of copyreg's table that trnpy's replace
 
     def in_place(self) -> dict[str, Hook]:
+        """The hooks that are in use, by name."""
         return {name: self.hooks[name] for name, users in self.users.items() if users}
 
 
@@ -99,7 +101,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
             if not _here.users[name]:
                 found, hook = resolve(name), _here.hooks.get(name)
                 if hook is None or (found is not hook and found is not hook._original):
-                    # Where somebody else has put a function of their own, that is what we stand in for.
+                    # Other code may have replaced NumPy's function: then that is the original.
                     hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
                 _place(name, hook)
             _here.users[name] += 1
@@ -110,7 +112,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
 
 
 def _row(name: str, op: Op | None, found: Any) -> Op:
-    """``op``, or the row of that name, for what is ``found`` there."""
+    """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
     op = op or _rows(name.rpartition(".")[0])[name]
     if op.reference is found:
         return op
@@ -148,8 +150,11 @@ def _uninstall(names: Iterable[str]) -> None:
 
 
 def _pickle_originals() -> None:
-    """Let originals that were imported before the patch pickle: what stands under their name is not they."""
-    wanted = {type(h._original) for h in _here.in_place().values()} - {types.FunctionType}  # SciPy's: by another module
+    """Make originals picklable while patched: pickle refuses objects that their name does not lead to.
+
+    Functions in Python are left out: SciPy defines them in other modules than it patches, where pickle finds them.
+    """
+    wanted = {type(h._original) for h in _here.in_place().values()} - {types.FunctionType}
     for kind in wanted - _here.reducers.keys():
         _here.reducers[kind] = copyreg.dispatch_table.get(kind)
         copyreg.pickle(kind, functools.partial(_reduce_original, _here.reducers[kind]))
@@ -169,7 +174,7 @@ def _reduce_original(earlier: Callable[[Any], Any] | None, function: Any) -> Any
 
 
 def _escaped(exclude: frozenset[str]) -> list[tuple[types.ModuleType, str, Hook]]:
-    """Global names outside ``exclude`` that are an original: imported before the patch, they pass it by."""
+    """Global names outside ``exclude`` that hold an original, because they were imported before the patch."""
     originals = {id(hook._original): hook for hook in _here.in_place().values()}
     activation = Activation(frozenset(), exclude)
     found = {
@@ -183,7 +188,7 @@ def _escaped(exclude: frozenset[str]) -> list[tuple[types.ModuleType, str, Hook]
 
 
 class Block:
-    """A ``with`` block, or the decorator of a function or coroutine function that runs inside one."""
+    """A context manager, and a decorator of functions and coroutine functions."""
 
     def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         self._make = make
@@ -258,7 +263,7 @@ def patched(
     """
     rows, excluded = _select(names), LIBRARIES | _packages(exclude)
     if changes:
-        changed(current_policy(), changes, "patched")  # complain where the block is written, not where it is entered
+        changed(current_policy(), changes, "patched")  # raises here, where the block is made, not where it is entered
     return Block(functools.partial(_patched, rows, rebind, excluded, changes))
 
 
@@ -311,14 +316,14 @@ def _original() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
-    """One ``patch()`` of the process; ``undo()`` takes it back."""
+    """One ``patch()`` of the process. ``undo()`` takes it back."""
 
     names: frozenset[str]
     exclude: frozenset[str]
     changes: Mapping[str, Any]
 
     def undo(self) -> None:
-        """Take this patch back; RuntimeError when that has been done."""
+        """Take this patch back; RuntimeError if it has been undone already."""
         with _here.lock:
             if self not in _here.patches:
                 raise RuntimeError("this patch has been undone already")
@@ -384,7 +389,7 @@ def patch_namespace(namespace: str) -> None:
 def patch_rows(
     rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
 ) -> Patch:
-    """``patch`` with rows by name, which need not be NumPy's or SciPy's; None is the row of that name."""
+    """``patch`` with given rows, which need not be NumPy's or SciPy's. None stands for the row of that name."""
     with _here.lock:
         if changes:
             changed(process_policy(), changes, "patch")
@@ -418,7 +423,7 @@ def unpatch() -> None:
 
 
 def _settle(policy_too: bool) -> None:
-    """Activation, and the policy if asked, of the process from the patches in force."""
+    """Set the activation of the process, and with ``policy_too`` its policy, from the patches in force."""
     names = frozenset[str]().union(*(p.names for p in _here.patches))
     exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
     Process.activation = Activation(names, exclude) if names else NOTHING

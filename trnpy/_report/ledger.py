@@ -1,7 +1,7 @@
-"""What ran where, why and how long: one ledger per process, filled while it is switched on.
+"""The record of accelerated calls: what ran where, why, and for how long.
 
-Three kinds of seconds are never mixed: *measured* (what the clock said, wherever the call ran),
-*predicted* (the host, from its calibration) and *modelled* (a device, from published figures).
+Three kinds of seconds are never mixed: *measured* (by the clock, wherever the call ran), *predicted* (for the host,
+from its rates) and *modelled* (for a device, from published figures).
 """
 
 from __future__ import annotations
@@ -31,37 +31,38 @@ from trnpy._settings.policy import HYSTERESIS, Attention, current_policy
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision
 
-SCHEMA = "trnpy-report/1"  # of to_json: the number changes when a reader would have to
-LIBRARIES = ("trnpy", "numpy", "scipy")  # never "the caller": the first frame outside them is
-FOLD = 256  # calls that wait to be added up
-EVENTS = 1000  # calls kept one by one, the longest: what a timeline can show, under 1 MB
-SITES = 10_000  # of the program kept apart: far more than people read; generated code shares the rest
-OVERLAPS = 256  # finished calls that a longer one around them is compared with
+SCHEMA = "trnpy-report/1"  # of to_json; the number changes when readers of the file must change
+LIBRARIES = ("trnpy", "numpy", "scipy")  # the caller of a function is the first frame outside these packages
+FOLD = 256  # calls are added up in batches of this size
+EVENTS = 1000  # the longest calls, which are kept one by one for the timeline: under 1 MB
+SITES = 10_000  # lines of the program that are counted apart; generated code beyond that shares one entry
+OVERLAPS = 256  # finished calls that are remembered, to find which part of a longer call around them they cover
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The same run without and with a device that takes the calls it wins."""
+    """The run without a device, and with one that computes the calls for which it is faster."""
 
     machine: str
     calls: int
     modelled: int
     won: int
-    taken: int  # calls that a device really took
+    taken: int  # calls that a device really computed
     elapsed_s: float  # measured
-    accelerated_s: float  # measured: when at least one accelerated function was running
-    host_s: float  # the run on the host alone: measured, or predicted where something else computed
-    device_s: float  # the run with the machine: modelled, or measured where it took part
-    device_part_s: float  # of that on the machine
+    accelerated_s: float  # measured time in which at least one accelerated function was running
+    host_s: float  # the run on the host alone: measured, or predicted for calls that ran elsewhere
+    device_s: float  # the run with the machine: modelled, or measured if a device took part
+    device_part_s: float  # the part of device_s that the machine computes
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
 
     @property
     def speedup(self) -> float:
+        """Time of the run on the host over its time with the machine."""
         return self.host_s / self.device_s if self.device_s > 0 else 1.0
 
     @property
     def worthwhile(self) -> bool:
-        """Whether anybody would notice the device."""
+        """Whether the device saves a noticeable part of the run."""
         return self.host_s - self.device_s > NOTICEABLE * self.host_s
 
     def __str__(self) -> str:
@@ -92,12 +93,12 @@ class WhatIf:
 
 
 class _Site:
-    """A place in the program that calls, and what it called last."""
+    """A call site of the program, with its last decision and the tally that this decision belongs to."""
 
     __slots__ = ("code", "decision", "file", "library", "line", "tally")
 
     def __init__(self, code: CodeType | None, file: str, line: int, library: bool = False) -> None:
-        self.code = code  # kept alive, so that its id stays its own
+        self.code = code  # kept alive, so that no other code object gets its id
         self.file, self.line, self.library = file, line, library
         self.decision: Decision | None = None
         self.tally = Tally()
@@ -107,11 +108,10 @@ _UNKNOWN = ("", 0)
 
 
 class Ledger:
-    """Every call since it was opened, in bounded memory; any thread may add or ask.
+    """All accelerated calls between opening and closing, in bounded memory. Any thread may add calls or read them.
 
-    Open one with ``profile()``.  ``print_report(ledger)``, ``ledger.to_json(path)`` and
-    ``ledger.to_html(path)`` may be called while it is open (up to now) or after; times are
-    ``perf_counter`` seconds.  ``title`` names the run on the page: the script and its arguments.
+    ``profile()`` opens one. ``print_report(ledger)``, ``ledger.to_json(path)`` and ``ledger.to_html(path)`` work while
+    it is open, too. Times are ``perf_counter`` seconds. ``title`` names the run in the report.
     """
 
     __slots__ = (
@@ -124,23 +124,23 @@ class Ledger:
         self.title = title
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
-        self.began = time.time()  # seconds since 1970, for the reader
+        self.began = time.time()  # seconds since 1970, for display
         self._pending: deque[tuple[Decision, float, float, _Site, int]] = deque()
         self._lock = Lock()  # a signal handler may call in the middle of _fold
-        self._sites: dict[tuple[int, int], _Site] = {}  # by id of code, and instruction
+        self._sites: dict[tuple[int, int], _Site] = {}  # by id of the code object, and instruction
         self._elsewhere = _Site(None, *_UNKNOWN)
         self._tallies: dict[tuple[str, str, str, str, str, int], Tally] = {}
-        self._longest: list[tuple[float, int, Call]] = []  # a heap of EVENTS
+        self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
         self._shortest_kept_s = -math.inf
         self._kept = 0
         self._covered_s = 0.0
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
-        self._forgotten = -math.inf  # the end of the last interval that is no longer among them
-        self._until = -math.inf  # the end of the last of them
+        self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
+        self._until = -math.inf  # the end of the last interval in _recent
         self.small: list[SmallCalls] = []  # of each function, line, activation and policy
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
-        """Record one call that ``frame`` made; the nearest frame outside LIBRARIES gets it."""
+        """Record one call. It counts for the line of the nearest frame, from ``frame`` outwards, outside LIBRARIES."""
         while frame is not None:
             try:
                 site = self._sites[id(frame.f_code), frame.f_lasti]
@@ -158,7 +158,7 @@ class Ledger:
     def small_calls(
         self, decision: Decision, frame: FrameType, activation: object, policy: object
     ) -> SmallCalls | None:
-        """Where ``frame``, outside LIBRARIES, counts its small calls of one function; None where there is no room."""
+        """The counter for small calls of one function from ``frame``; None if there are SITES counters already."""
         with self._lock:
             if len(self.small) >= SITES:
                 return None
@@ -167,7 +167,7 @@ class Ledger:
 
     @uncounted
     def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """``function(*args, **kwargs)``, and what it took, as one of ``small``."""
+        """Call the function, add its time to ``small``, and return its result."""
         started = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - started
@@ -182,7 +182,7 @@ class Ledger:
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:
-        """Add up what is pending: a lock for many calls costs less than one for each."""
+        """Add pending calls to the tallies, in batches: taking the lock for each call would cost more."""
         with self._lock:
             while True:
                 try:
@@ -215,7 +215,7 @@ class Ledger:
         code = frame.f_code
         library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
         site = _Site(code, code.co_filename, frame.f_lineno, library)
-        if len(self._sites) < SITES:  # else forgotten at once: code that is made in a loop must not pile up
+        if len(self._sites) < SITES:  # beyond that sites are not kept: code generated in a loop would fill memory
             self._sites[id(code), frame.f_lasti] = site
         return site
 
@@ -229,14 +229,14 @@ class Ledger:
         return tally
 
     def _overlap(self, start: float, end: float) -> None:
-        """Count what [start, end] adds to the time covered: calls nest, and threads run at once."""
+        """Add the part of [start, end] that no recorded call covers yet: calls nest, and threads run in parallel."""
         recent, later = self._recent, []
-        start = max(start, self._forgotten)  # nothing counts twice, at the price of gaps that no one remembers
+        start = max(start, self._forgotten)  # before that nothing is known; leaving it out counts no time twice
         if start >= end:
             return
         while recent and recent[-1][1] >= start:
             first, last = recent.pop()
-            if first > end:  # of a thread that was faster to report
+            if first > end:  # another thread has recorded a later call already
                 later.append((first, last))
                 continue
             self._covered_s -= last - first
@@ -255,7 +255,7 @@ class Ledger:
             self._shortest_kept_s = self._longest[0][0]
 
     def absorb(self, inner: Ledger) -> None:
-        """Add what ``inner``, opened while this one was, has recorded."""
+        """Add the calls of ``inner``, which was opened while this ledger was open."""
         inner._fold()
         with self._lock, inner._lock:
             small = inner._small_tallies()
@@ -290,10 +290,10 @@ class Ledger:
         return merged(self.tallies, "op", "ran_on", "reason", "machine", "file", "line")
 
     def missed(self) -> list[Tally]:
-        """Lines whose host calls a device would have won by HYSTERESIS (modelled), largest gain first.
+        """Lines with calls on the host for which a device would be HYSTERESIS times faster (modelled), by gain.
 
-        ``won`` counts those whose host time it beats as measured and as predicted; ``doubted`` those
-        that it beats only as measured: the host was disturbed, or its rates are wrong.
+        ``won`` counts calls for which it beats both the measured and the predicted time of the host; ``doubted`` those
+        for which it beats the measured time only: the host was disturbed, or its rates are wrong.
         """
         lines = (t for t in self.by_line() if t.won or t.doubted)
         return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)
@@ -309,16 +309,16 @@ class Ledger:
 
     @property
     def machine(self) -> str:
-        """What the modelled seconds are of; of several machines the one with most calls."""
+        """The machine of the modelled seconds; if there are several, the one with most calls."""
         named = [t for t in self.tallies if t.machine]
         return max(merged(named, "machine"), key=lambda t: t.calls).machine if named else current_policy().machine
 
     def what_if(self) -> WhatIf:
-        """This run without a device and with ``machine``.
+        """The times of this run without a device and with ``machine``.
 
-        Measured time outside accelerated functions stays as it is; that inside is scaled by the sum
-        over calls of min(host, device), where the device counts only when it wins by HYSTERESIS, over the
-        host's measured time and over the predicted one: trnpy decides by the latter.
+        Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
+        with and without the device. A call counts for the device only if that beats both the measured and the
+        predicted time of the host by HYSTERESIS; trnpy decides by the predicted one.
         """
         tallies, elapsed_s = self.tallies, self.elapsed_s
         small_s = sum(t.seconds for t in self._small_tallies())
@@ -337,7 +337,7 @@ class Ledger:
             elapsed_s=elapsed_s,
             accelerated_s=covered_s,
             host_s=rest_s + covered_s * sum(t.without_device_s for t in tallies) / measured_s,
-            # A device that took part has shown what it does: nothing is added to its clock.
+            # If a device took part, its measured time stands: nothing is modelled.
             device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
             device_part_s=covered_s * on_device_s / measured_s,
             host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
@@ -352,7 +352,7 @@ class Ledger:
         return frame(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole report in JSON's types; ``schema`` names the layout, all times are seconds."""
+        """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""
         calls, what_if = self.calls, self.what_if()
         return {
             "schema": SCHEMA,
@@ -370,7 +370,7 @@ class Ledger:
         }
 
     def to_json(self, target: str | os.PathLike[str] | IO[str]) -> None:
-        """Write ``to_dict()`` to a path (a reader sees the old file or the new one) or an open text file."""
+        """Write ``to_dict()`` to a path, replacing the file in one step, or to an open text file."""
         text = json.dumps(self.to_dict(), indent=1) + "\n"
         if isinstance(target, (str, os.PathLike)):
             write(target, text)
@@ -378,7 +378,7 @@ class Ledger:
             target.write(text)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained HTML page; a reader sees the old file or the new one."""
+        """Write one self-contained HTML page, replacing the file in one step."""
         from trnpy._report.page import page
 
         write(path, page(self))
@@ -389,15 +389,15 @@ def _private(path: str, flags: int) -> int:
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the file at ``path`` in one step; a new one only its owner can read, for it names files and lines."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe: nothing to replace
+    """Replace the file at ``path`` in one step. A new file is readable by its owner only: it names files and lines."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe cannot be replaced
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         return
-    target = os.path.realpath(path)  # through a link, not over it
+    target = os.path.realpath(path)  # replaces the file that a link points to, not the link
     temporary = f"{target}.{os.getpid()}.{get_ident()}"
     try:
-        # Names of files may hold bytes that are no UTF-8: shown escaped rather than fatal.
+        # Names of files may hold bytes that are not UTF-8; these are written escaped.
         with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
             if os.path.exists(target):
                 os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
@@ -410,12 +410,12 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 
 class Process:
-    """The ledger of this process that records, all threads; None while nothing is recorded."""
+    """The ledgers of this process, for all threads. ``ledger`` records; it is None while nothing is recorded."""
 
     ledger: Ledger | None = None
-    last: Ledger | None = None  # closed most recently
-    opened: tuple[Ledger, ...] = ()  # the last of which records
-    lock = Lock()  # a signal handler may open one
+    last: Ledger | None = None  # the one closed last
+    opened: tuple[Ledger, ...] = ()  # of these the last records
+    lock = Lock()  # re-entrant: a signal handler may open a ledger
 
 
 @contextlib.contextmanager
@@ -459,11 +459,12 @@ def profile(title: str = "") -> Iterator[Ledger]:
 
 
 def _close(ledger: Ledger) -> None:
-    """Close ``ledger``; blocks of threads need not end in the order they began in."""
+    """Close ``ledger``. Blocks of several threads may end in any order."""
     place = Process.opened.index(ledger)
     before, after = Process.opened[:place], Process.opened[place + 1 :]
     ledger.closed = time.perf_counter()
-    if before:  # before what follows is added, which is added to it as well when that is closed
+    # First pass on this ledger's own calls: those of ledgers opened later reach ``before`` when these are closed.
+    if before:
         before[-1].absorb(ledger)
     for later in after:
         ledger.absorb(later)
@@ -494,5 +495,5 @@ def report() -> Ledger:
 
 
 def print_report(ledger: Ledger, file: IO[str] | None = None) -> None:
-    """Print the tables to ``file`` (standard error): by rich where it is installed, else as plain text."""
+    """Print the tables to ``file`` (default standard error), by rich if it is installed, else as plain text."""
     show(ledger, sys.stderr if file is None else file)

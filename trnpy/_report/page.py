@@ -1,4 +1,4 @@
-"""The report as one HTML page: no external file, light and dark, legible without scripts."""
+"""The report as one self-contained HTML page, for light and dark screens, legible without scripts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trnpy._settings.host_rates import machine_id
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger, WhatIf
 
-ROWS = 300  # lines of the program in the table: what a browser sorts at once and a person scrolls
-LANE = 40  # pixels: as the style sheet's
-LANES = 6  # threads with a lane of their own; the others share the last
-TICKS = 8  # at most, on the time axis
-THINNEST = 0.8  # thousandths of the time axis, about a pixel: a shorter call is drawn so wide, but low
-TICK = 7  # pixels: how low
+ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
+LANE = 40  # height in pixels, the same as in the style sheet
+LANES = 6  # for threads; all beyond share the last
+TICKS = 8  # on the time axis at most
+THINNEST = 0.8  # thousandths of the time axis, about a pixel: least width of a call; shorter calls are drawn low
+TICK = 7  # height in pixels of these
 
 MEANING = {
     "faster": "the model says the device is faster, transfers included",
@@ -72,7 +72,7 @@ PALE = "<p>Pale: other calls, too small or of a kind that no device is considere
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a bar; ``look`` is a class of the style sheet, where hatching means: not measured."""
+    """A part of a bar. ``look`` is a class of the style sheet; hatched parts are not measured."""
 
     look: str
     seconds: float
@@ -80,7 +80,7 @@ class Part:
 
 
 def bar(parts: Iterable[Part], full_s: float) -> str:
-    """Stretches side by side, ``full_s`` being the whole width."""
+    """A bar of parts side by side; ``full_s`` seconds are the whole width."""
     drawn = (
         f'<i class="{p.look}" style="width:{100 * p.seconds / full_s:.3f}%" title="{html.escape(p.says)}"></i>'
         for p in parts
@@ -90,7 +90,7 @@ def bar(parts: Iterable[Part], full_s: float) -> str:
 
 
 def headline(w: WhatIf) -> str:
-    """The what-if in a handful of words; the sentence below it has the figures."""
+    """The what-if in a few words; `lead` has the figures."""
     if not w.calls:
         return "No accelerated function was called"
     if w.taken:
@@ -102,14 +102,14 @@ def headline(w: WhatIf) -> str:
 
 
 def lead(w: WhatIf) -> str:
-    """The rest of the what-if's sentence, which the headline begins."""
+    """The sentence below the headline, with the figures of the what-if."""
     verdict, _, rest = str(w).partition(": ")
     said = rest or verdict
     return html.escape(f"{said[:1].upper()}{said[1:]}.")
 
 
 def comparison(w: WhatIf) -> str:
-    """The run without and with the machine, as two bars of the same scale."""
+    """The run without and with the machine, as two bars on one scale."""
     rest_s = max(w.elapsed_s - w.accelerated_s, 0.0)
     rest = Part("other", rest_s, f"outside accelerated functions: {duration(rest_s)} (measured)")
     host_look = "host" if w.host_basis == "measured" else "host hatched"
@@ -135,7 +135,7 @@ def comparison(w: WhatIf) -> str:
 
 
 def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
-    """Four figures that say how much of the run this page is about."""
+    """Four figures: run time, share of accelerated functions, their calls, calls for a device."""
     share = w.accelerated_s / w.elapsed_s if w.elapsed_s else 0.0
     figures = (
         (duration(w.elapsed_s), "run time, measured"),
@@ -149,7 +149,7 @@ def facts(w: WhatIf, tallies: Sequence[Tally]) -> str:
 
 
 def functions(ledger: Ledger) -> str:
-    """For each function a bar of host time over a bar of device time, all of one scale."""
+    """For each function a bar of host time above a bar of device time, all on one scale."""
     machine = ledger.machine
     groups: dict[str, list[Tally]] = {}
     for t in ledger.by_function():
@@ -208,19 +208,20 @@ def ticks(elapsed_s: float) -> list[float]:
     step = 1e-6
     while elapsed_s / step > TICKS:
         step *= 2.5 if f"{step:e}".startswith("2") else 2
-    return [i * step for i in range(int(0.9 * elapsed_s / step) + 1)]  # the last needs room
+    return [i * step for i in range(int(0.9 * elapsed_s / step) + 1)]  # a label at the end would not fit
 
 
 def tick(seconds: float) -> str:
-    """A round time without zeros that say nothing: 5 s, 2.5 ms."""
+    """A round time without trailing zeros: 5 s, 2.5 ms."""
     value, _, unit = duration(seconds).partition(" ")
     return f"{value.rstrip('0').rstrip('.') if '.' in value else value} {unit}"
 
 
 def timeline(ledger: Ledger) -> str:
-    """Calls as they went: a lane for each thread's host time, and one for the device.
+    """Calls over time: a lane for the host time of each thread, and one for the device.
 
-    The device lane has the calls a device took, else those it would win, at the time they began.
+    The lane of the device shows the calls that a device computed or, if there are none, those for which it would be
+    faster, at the time when they began.
     """
     calls, elapsed_s, machine = ledger.calls, ledger.elapsed_s, ledger.machine
     if not calls or elapsed_s <= 0:
@@ -270,7 +271,7 @@ def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float
 
 
 def caption(ledger: Ledger) -> str:
-    """What the timeline leaves out, and what it does not draw to scale."""
+    """The caption of the timeline: which calls it leaves out, and which it does not draw to scale."""
     calls, tallies = ledger.calls, ledger.tallies
     count, total_s = sum(t.calls for t in tallies), sum(t.seconds for t in tallies)
     said = []
@@ -283,7 +284,7 @@ def caption(ledger: Ledger) -> str:
 
 
 def lines_table(ledger: Ledger) -> str:
-    """The table by line of the program: sorted by time, and by any column where scripts run."""
+    """The table by line of the program, sorted by time; scripts sort it by any column."""
     lines = ledger.by_line()
     longest_s = max(t.seconds for t in lines)
     rough = "<br>uncalibrated" * any(t.uncalibrated for t in lines)
@@ -326,7 +327,7 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
 
 
 def reasons(ledger: Ledger) -> str:
-    """What the reason codes of this run mean, and how many calls each one had."""
+    """The meaning of each reason in this run, and the number of its calls."""
     rows = "".join(
         f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
         f'<td data-k="for example">{html.escape(t.detail)}</td>'
@@ -390,7 +391,7 @@ def page(ledger: Ledger) -> str:
 
 
 def frame(ledger: Ledger) -> str:
-    """The page for a notebook, in a frame of its own so that its style stays inside."""
+    """The page for a notebook, in a frame, so that its style does not affect the notebook."""
     return (
         f'<iframe srcdoc="{html.escape(page(ledger))}" sandbox="allow-scripts" title="trnpy report" '
         'style="width:100%;height:720px;border:0"></iframe>'

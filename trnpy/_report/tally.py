@@ -1,4 +1,4 @@
-"""Calls added up: per function, place, reason and line, and what a device would change."""
+"""Calls added up by function, place, reason and line, with the times that a device would take."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from trnpy._settings.policy import HYSTERESIS
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision
 
-EXACT = 17  # small calls of a line that are all timed, before one of STRIDE is
-BRIEF_S = 50e-6  # small calls that take longer are all timed: a clock is a hundredth of that
-STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that calls that alternate in a loop all are
-DEVICE = "neuron"  # the engine whose measured seconds are a device's; all others are doubles
+EXACT = 17  # the first small calls of a line, which are all timed; later ones are sampled
+BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
+STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that alternating calls are all sampled
+DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
 ROUTED = "host by "
-# Why a priced call stays on the host untried; any other reason was found on the device path.
+# Reasons for which a priced call does not try the device path. Calls with any other reason have tried it.
 UNTRIED = ("route", "no_device", "policy", "not_compiled", "small", "memory_bound", "slower")
-FAILURES = ("error", "oom", "accuracy")  # what went wrong rather than what is better on the host
+FAILURES = ("error", "oom", "accuracy")  # reasons that mean that something went wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an accelerated function, as it went."""
+    """One call of an accelerated function, with its measured time."""
 
     decision: Decision
     started: float  # perf_counter seconds
@@ -39,32 +39,32 @@ class Call:
 
 @dataclass(slots=True)
 class Tally:
-    """Calls added up that have in common what is not empty of ``KEY``."""
+    """The sums over calls that agree in the fields of ``KEY`` that are not empty."""
 
     op: str = ""
-    ran_on: str = ""  # see ``ran_on``
+    ran_on: str = ""  # as the function ``ran_on`` returns it
     reason: str = ""
-    machine: str = ""  # that the modelled seconds are of
+    machine: str = ""  # of the modelled seconds
     file: str = ""
     line: int = 0
     calls: int = 0
-    seconds: float = 0.0  # measured; estimated of calls that were not timed
+    seconds: float = 0.0  # measured; estimated for calls that were not timed
     timed: int = 0
-    modelled: int = 0  # calls with a prediction for both sides; the four below are theirs
+    modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
-    won: int = 0  # calls whose host time the modelled device beats by HYSTERESIS, measured and predicted
-    won_s: float = 0.0  # host seconds of those: measured, or predicted where a double ran
+    won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, as measured and as predicted
+    won_s: float = 0.0  # seconds of these on the host: measured, or predicted if something else computed them
     won_host_s: float = 0.0  # predicted
     won_device_s: float = 0.0  # modelled
-    doubted: int = 0  # calls that it beats as measured, not as predicted: trnpy would leave them on the host
+    doubted: int = 0  # calls for which it beats the measured time only: trnpy would leave them on the host
     doubted_s: float = 0.0  # measured
     doubted_host_s: float = 0.0  # predicted
     doubted_device_s: float = 0.0  # modelled
-    lost: int = 0  # calls that took the device path and were slower than the predicted host
+    lost: int = 0  # calls on the device path that were slower than predicted for the host
     lost_s: float = 0.0  # measured
     lost_host_s: float = 0.0  # predicted
     longest_s: float = -1.0
@@ -77,7 +77,7 @@ class Tally:
 
     @property
     def gain_s(self) -> float:
-        """Modelled seconds that a device would save in the calls it wins."""
+        """Modelled seconds that a device would save in the calls for which it is faster."""
         return self.won_s - self.won_device_s
 
     @property
@@ -86,16 +86,16 @@ class Tally:
 
     @property
     def without_device_s(self) -> float:
-        """Host seconds of all its calls: measured where the host's own function ran, else predicted."""
+        """Seconds of all calls on the host: measured if the host computed them, else predicted."""
         return self.seconds if self.on_host or not self.modelled else self.host_s
 
     @property
     def with_device_s(self) -> float:
-        """Seconds with a device for the calls it wins: measured where it ran, else modelled."""
+        """Seconds of all calls with a device for those it wins: measured if it computed them, else modelled."""
         return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
 
     def price(self, decision: Decision, seconds: float) -> None:
-        """Add the prediction for one more of its calls, and compare it with what the call took."""
+        """Add the predicted times of one call, and compare them with its measured time."""
         host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
         self.modelled += 1
         self.host_s += host_s
@@ -139,7 +139,7 @@ SUMS = tuple(f.name for f in fields(Tally) if f.name not in (*KEY, "longest_s", 
 
 
 def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
-    """``tallies`` added up over what is not in ``key``, longest measured time first."""
+    """``tallies`` added up where they agree in the fields ``key``, longest measured time first."""
     groups: dict[tuple[Any, ...], Tally] = {}
     for t in tallies:
         common = {name: getattr(t, name) for name in key}
@@ -148,19 +148,19 @@ def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
 
 
 def is_host(where: str) -> bool:
-    """Whether the host did all the work, and did it once."""
+    """Whether the host alone computed these calls, without trying the device path first."""
     return where in ("host", "host (null)") or where.startswith(ROUTED)
 
 
 def ran_on(decision: Decision) -> str:
     """Where a call was computed.
 
-    host            the reference function, on the host
-    host by …       the same result by another route
-    host (null)     the reference, although the model would have sent it to a device
-    host (retried)  the reference, after the device path had failed or declined: its time is that of both
-    neuron          a Trainium
-    host engine, …  the device path, on something that is not a device
+    host            by the reference function
+    host by …       by another method of the host
+    host (null)     by the reference function; under ``device="null"`` the model preferred a device
+    host (retried)  by the reference function, after the device path failed or declined: the time includes both
+    neuron          by a Trainium
+    host engine, …  by the device path on an engine that is not a device
     """
     if not decision.on_device and decision.route:
         return ROUTED + decision.route
@@ -172,7 +172,7 @@ def ran_on(decision: Decision) -> str:
 
 
 def beats_host(where: str, decision: Decision, seconds: float) -> bool:
-    """Whether the modelled device beats by HYSTERESIS a call that took ``seconds``, and no device took part."""
+    """Whether the modelled device beats ``seconds`` of the host by HYSTERESIS; false if a device took part."""
     if decision.device_s is None or decision.host_s is None or where in (DEVICE, RETRIED):
         return False
     return decision.device_s * HYSTERESIS <= (seconds if is_host(where) else decision.host_s)
@@ -192,7 +192,7 @@ class Site(Protocol):
 
 
 class SmallCalls:
-    """The small calls of one function from one line: all are counted, and of brief ones every STRIDE-th is timed.
+    """The small calls of one function from one line: all are counted; of brief ones every STRIDE-th is timed.
 
     Valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list of these.
     ``count`` is consumed by one at each call, which no other thread can come between.
@@ -212,7 +212,7 @@ class SmallCalls:
         self.sampled, self.sampled_s = 0, 0.0  # from then on
 
     def add(self, seconds: float) -> None:
-        """What one timed call took."""
+        """Add the time of one timed call."""
         if self.every > 1:
             self.sampled, self.sampled_s = self.sampled + 1, self.sampled_s + seconds
             return
@@ -222,7 +222,7 @@ class SmallCalls:
             self.every = STRIDE
 
     def tally(self) -> Tally:
-        """All of them added up; the time of those that were not timed is estimated."""
+        """All calls added up; the time of those that were not timed is estimated."""
         calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
         typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
         decision, untimed = self.decision, max(calls - timed, 0)

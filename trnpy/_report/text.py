@@ -1,4 +1,4 @@
-"""The report as text: its sentences and tables, printed plainly or by rich with the same content."""
+"""The report as text: sentences and tables, as plain text or, with the same content, by rich."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger, WhatIf
 
-LINES = 12  # of the program in the text; JSON has them all
-NONE = "-"  # a figure that nobody has
-NOTICEABLE = 0.01  # of the run time: gains below it drown in the noise of any clock
-WIDE = 10_000  # columns of a file: no end
+LINES = 12  # of the program that the text shows; JSON has all
+NONE = "-"  # stands for an unknown figure
+NOTICEABLE = 0.01  # of the run time; smaller gains cannot be told from noise
+WIDE = 10_000  # columns of a file, which has no edge
 GAP = "  "
 PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
 
@@ -24,7 +24,7 @@ PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", 
 def quantity(value: float, unit: str) -> str:
     """Three digits with an SI prefix: 1.23 GB, 45.6 Gflop, 789 µs."""
     powers = [p for p in PREFIXES if (p <= 0 if unit == "s" else p >= 0)]
-    # 999.6 rounds to 1000, which is 1.00 of the next prefix.
+    # 999.6 rounds to 1000, which is written as 1.00 with the next prefix.
     power = next((p for p in powers if abs(value) >= 0.9995 * 10.0**p), powers[-1])
     scaled = value / 10.0**power
     decimals = 0 if scaled >= 99.95 or (power == 0 and unit != "s") or not value else 1 if scaled >= 9.995 else 2
@@ -32,7 +32,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """12.3 s, 4.56 ms, 789 µs; 3 min 20 s; 1 h 05 min."""
+    """Seconds as text: 789 µs, 4.56 ms, 12.3 s, 3 min 20 s, 1 h 05 min."""
     if seconds >= 3600:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     if seconds >= 120:
@@ -41,12 +41,12 @@ def duration(seconds: float) -> str:
 
 
 def took(t: Tally) -> str:
-    """What its calls took; with ~ where not all were timed."""
+    """The time of all calls, with ~ if some were not timed."""
     return ("~" if t.timed < t.calls else "") + duration(t.seconds)
 
 
 def estimates(tallies: list[Tally]) -> str:
-    """Which times are not those of each call."""
+    """The sentence that explains estimated times."""
     timed, calls = (sum(getattr(t, name) for t in tallies) for name in ("timed", "calls"))
     return (
         f"times with ~ are estimated: one of {STRIDE} small calls of a line is timed, "
@@ -55,7 +55,7 @@ def estimates(tallies: list[Tally]) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """1 call, 1,234 calls."""
+    """A count and its noun: 1 call, 1,234 calls."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
@@ -70,7 +70,7 @@ def place(file: str, line: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text; columns after the first ``left`` ones are numbers, set right."""
+    """Cells as text. The first ``left`` columns are aligned left; the others hold numbers, aligned right."""
 
     title: str
     header: tuple[str, ...]
@@ -79,7 +79,7 @@ class Table:
 
 
 def sentences(ledger: Ledger) -> list[str]:
-    """What to know before the tables: the share of the run, the what-if, what a device did, what went wrong."""
+    """The sentences above the tables: the share of the run, the what-if, what a device did, what went wrong."""
     what_if, tallies = ledger.what_if(), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     if not what_if.calls:
@@ -103,9 +103,9 @@ def sentences(ledger: Ledger) -> list[str]:
 
 
 def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
-    """What to hold against a what-if: a host that was much slower than predicted."""
+    """Sentences that cast doubt on a what-if, because the host was much slower than predicted."""
     if what_if.taken:
-        return []  # nothing is imagined then
+        return []  # a device took part: nothing is modelled
 
     def total(name: str) -> float:
         return float(sum(getattr(t, name) for t in tallies))
@@ -130,7 +130,7 @@ def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
 
 
 def device_sentences(tallies: list[Tally]) -> list[str]:
-    """What devices, doubles of them and other routes did; and what went wrong."""
+    """What devices, other engines and host routes did, and what went wrong."""
     said = []
     for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
         ours = [t for t in tallies if t.ran_on == engine]
@@ -157,16 +157,17 @@ def device_sentences(tallies: list[Tally]) -> list[str]:
 
 
 def uncalibrated(tallies: list[Tally]) -> str:
+    """The mark for predictions that rest on default rates; empty if there are none."""
     return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
 
 
 def where(t: Tally, machine: str) -> str:
-    """Where calls ran; with the machine their modelled seconds are of, when it is not ``machine``."""
+    """Where calls ran, and the machine of their modelled seconds if it is not ``machine``."""
     return t.ran_on if t.machine in ("", machine) else f"{t.ran_on}, for {t.machine}"
 
 
 def figures(t: Tally) -> tuple[str, ...]:
-    """Calls; seconds measured, predicted and modelled; the modelled gain; bytes and flops."""
+    """Cells for calls, seconds (measured, predicted, modelled), modelled gain, bytes and flops."""
     if not t.modelled:
         return f"{t.calls:,}", took(t), *(NONE,) * 5
     gain = duration(t.gain_s) if t.won else NONE
@@ -175,7 +176,7 @@ def figures(t: Tally) -> tuple[str, ...]:
 
 
 def tables(ledger: Ledger) -> list[Table]:
-    """By function, and by line of the program."""
+    """The tables by function and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     if not functions:
         return []
@@ -195,7 +196,7 @@ def tables(ledger: Ledger) -> list[Table]:
 
 
 def examples(ledger: Ledger) -> list[str]:
-    """For each reason the sentence that its longest call gave."""
+    """For each reason the detail of its longest call."""
     longest: dict[str, Tally] = {}
     for t in ledger.tallies:
         if t.detail and (t.reason not in longest or t.longest_s > longest[t.reason].longest_s):
@@ -211,11 +212,12 @@ def width(table: Table) -> list[int]:
 
 
 def fits(table: Table, columns: int) -> bool:
+    """Whether the table fits that many columns of a terminal."""
     return sum(width(table)) + len(GAP) * (len(table.header) - 1) <= columns
 
 
 def stacked(table: Table, joint: str) -> Table:
-    """The same with its text in one column: the first cell, and below it the others with a ``joint``."""
+    """``table`` with its text columns in one: the first cell, and below it the others, joined by ``joint``."""
 
     def stack(cells: tuple[str, ...]) -> tuple[str, ...]:
         return f"{cells[0]}\n{GAP}{joint.join(cells[1 : table.left])}", *cells[table.left :]
@@ -224,7 +226,7 @@ def stacked(table: Table, joint: str) -> Table:
 
 
 def without(table: Table, names: tuple[str, ...]) -> Table:
-    """The same without some columns, which the title then names."""
+    """``table`` without the columns ``names``, which the title lists."""
     keep = [i for i, head in enumerate(table.header) if head.split("\n")[0] not in names]
 
     def kept(cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -235,7 +237,7 @@ def without(table: Table, names: tuple[str, ...]) -> Table:
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """``table`` for a terminal of that many columns: whole, or what is needed most."""
+    """``table`` in the fullest form that fits that many columns of a terminal."""
     flat, deep = stacked(table, ", "), stacked(table, f"\n{GAP}")
     rare, spare = ("moved", "work"), ("host", "moved", "work")
     choices = [table, without(table, rare), flat, without(flat, rare), without(deep, rare), without(deep, spare)]
@@ -243,7 +245,7 @@ def fitted(table: Table, columns: int) -> Table:
 
 
 def plain(ledger: Ledger, columns: int = WIDE) -> str:
-    """Sentences and aligned tables."""
+    """The report as plain text: sentences and aligned tables."""
     out = [f"trnpy: {sentence}" for sentence in sentences(ledger)]
     for table in tables(ledger):
         shown = fitted(table, columns)
@@ -254,7 +256,7 @@ def plain(ledger: Ledger, columns: int = WIDE) -> str:
 
 
 def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
-    """The lines of one row: text left, numbers right, all at the bottom."""
+    """The lines of one row: text aligned left, numbers right, all at the bottom."""
     split = [cell.split("\n") for cell in cells]
     height = max(map(len, split))
     padded = [
@@ -265,8 +267,8 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 
 
 def show(ledger: Ledger, file: IO[str]) -> None:
-    """Print the report to ``file``; a terminal gets what fits its width, by rich where that is installed."""
-    # A file is as wide as its longest line; only a terminal has an edge to wrap at, and colours.
+    """Print the report to ``file``; on a terminal fitted to its width, and by rich if it is installed."""
+    # Only a terminal has a width and colours.
     columns = WIDE
     if file.isatty():
         import shutil

@@ -1,4 +1,4 @@
-"""How fast this host is: measured once by ``trnpy calibrate``, kept per machine and versions."""
+"""How fast this host is: measured by ``python -m trnpy calibrate``, stored for the machine and library versions."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
     return tuple((float(n), 1e6 * FLOPS[name] * n**3 / us) for n, us in zip(STACK_SIZES, microseconds, strict=True))
 
 
-BUDGET_S = 45.0  # of measuring, so that calibrating stays under a minute
-REPEATS = 3  # the fastest of which counts: a shared machine is only ever slower
+BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
+REPEATS = 3  # the fastest counts: other load can only make a measurement slower
 
 # What a few cores of a 2024 server do (docs/baselines.md#machines: one and two threads of an EPYC); marked
 # "uncalibrated" wherever they are used.
@@ -79,23 +79,23 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
     **{f"gufunc {name}": _stack_curve(name, gufunc) for name, (_, gufunc) in STACK_US.items()},
 }
 KINDS = tuple(DEFAULT_CURVES)
-DEFAULT_COPY = 1e10  # bytes per second, cautious: a third of what was measured there on an idle machine
-SINGLE_SPEEDUP = 2.0  # float32 over float64: twice the lanes
+DEFAULT_COPY = 1e10  # bytes per second: a third of what was measured there on an idle machine, to be cautious
+SINGLE_SPEEDUP = 2.0  # of float32 over float64: twice the SIMD lanes
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: decisions are cached by it
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
 class HostRates:
-    """Useful flops per second of the host for each kind of work in float64, and its memory bandwidth."""
+    """Useful operations per second of the host for each kind of work in float64, and its memory bandwidth."""
 
     curves: Mapping[str, Curve]
     copy_bytes_per_s: float
     calibrated: bool
-    machine: str  # processor and versions the figures belong to
+    machine: str  # the processor and versions that were measured
 
     def seconds(self, kind: str, n: float, flops: float, dtype: np.dtype, moved_bytes: float = 0.0) -> float:
         """Predicted host seconds of ``flops`` real operations of ``kind`` at characteristic size ``n``."""
         curve = self.curves[kind]
-        rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # below the measured sizes: in proportion
+        rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # below the least size in proportion
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP
         return max(flops / rate, moved_bytes / self.copy_bytes_per_s)
@@ -108,11 +108,11 @@ def interpolate(curve: Curve, n: float) -> float:
 
 
 def machine_id() -> str:
-    """Processor, threads and library versions: what a calibration is valid for."""
+    """The processor, threads and library versions for which a calibration is valid."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []  # not Linux: the platform's own name has to do
+        lines = []  # not Linux: use the platform's name for the processor
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     cpu = next(named, "") or _processor()
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
@@ -120,7 +120,7 @@ def machine_id() -> str:
 
 
 def _scipy_version() -> str:
-    """Of the installed SciPy, from the file that it has its own from: importing it takes 20 ms."""
+    """The version of the installed SciPy, read from its version file: importing SciPy takes 20 ms."""
     if "scipy" not in sys.modules and (spec := importlib.util.find_spec("scipy")) and spec.origin:
         file = Path(spec.origin).with_name("version.py")
         if file.exists() and (found := re.search(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)):
@@ -137,7 +137,7 @@ def _processor() -> str:
 
 
 def path(machine: str) -> Path:
-    """Where the calibration of ``machine`` is kept."""
+    """The file with the calibration of ``machine``."""
     import hashlib
 
     digest = hashlib.sha256(machine.encode()).hexdigest()[:16]
@@ -145,7 +145,7 @@ def path(machine: str) -> Path:
 
 
 def stored(machine: str) -> store.Stored[HostRates]:
-    """The calibration kept for ``machine``."""
+    """The stored calibration of ``machine``."""
 
     def parse(content: Any) -> HostRates:
         curves = {kind: _curve(content["curves"][kind]) for kind in KINDS}
@@ -170,13 +170,13 @@ def _rate(value: Any) -> float:
 
 @functools.cache
 def current_rates() -> HostRates:
-    """The stored calibration of this machine, else defaults that say they are uncalibrated."""
+    """The stored calibration of this machine, else the defaults, marked as uncalibrated."""
     machine = machine_id()
     return stored(machine).content or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
 
 
 def save(rates: HostRates) -> Path:
-    """Keep ``rates`` for this machine."""
+    """Store ``rates`` for this machine."""
     content = {"curves": rates.curves, "copy_bytes_per_s": rates.copy_bytes_per_s}
     kept = store.write(path(rates.machine), content, rates.machine)
     current_rates.cache_clear()
@@ -214,14 +214,14 @@ def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
         yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
         for name, operand in (("svd", g), ("svdvals", g), ("expm", g / np.sqrt(n))):
             yield name, n, FLOPS[name] * n**3, functools.partial(getattr(scipy.linalg, name), operand)
-        if n <= 512:  # the loop is slow and its rate flat
+        if n <= 512:  # the loop is slow, and its rate does not depend on n
             whole = g.astype(np.int64)
             yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
             yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
 
 
 def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
-    """Products of SciPy's own classes with 1 and 16 columns, and with themselves: 64 elements in each row."""
+    """Products of SciPy's sparse matrices, 64 elements a row, with 1 and 16 columns and with themselves."""
     import scipy.sparse
 
     block, rows = 16, 4096
@@ -236,7 +236,7 @@ def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
 
 
 def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """(name, SciPy's loop, what NumPy's gufuncs do for the same) over a stack (count, n, n)."""
+    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n)."""
     import scipy.linalg
 
     g = np.random.default_rng(n).standard_normal((count, n, n))

@@ -1,4 +1,4 @@
-"""Settings: read once from TRNPY_* variables, changed for a block with ``policy(...)``."""
+"""Settings: read once from TRNPY_* environment variables, changed for a block by ``policy(...)``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from trnpy._base.blocks import Blocks
 from trnpy._nki.hardware import GIB, MACHINES
 
-REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", called as in other libraries for Trainium
-HYSTERESIS = 1.2  # the device must be this much faster than the host: predictions are not that good
+REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium
+HYSTERESIS = 1.2  # how many times faster than the host the device must be, to allow for errors of predictions
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": ("auto", "neuron", "simulator", "null", "none"),
@@ -107,7 +107,7 @@ class Policy:
 
 
 def _parse(name: str, text: str) -> Any:
-    """The value of field ``name`` as written in an environment variable; ValueError or TypeError for none of its."""
+    """The value of field ``name`` from the text of an environment variable; ValueError or TypeError if it is wrong."""
     value = _value(name, text)
     Policy(**{name: value})
     return value
@@ -146,7 +146,7 @@ def _variable(environ: Mapping[str, str], key: str, parse: Callable[[str], Any])
 
 
 def from_environment(environ: Mapping[str, str]) -> Policy:
-    """The policy that TRNPY_* variables describe; unset ones keep their defaults."""
+    """The policy that TRNPY_* variables describe; fields without a variable keep their defaults."""
     values: dict[str, Any] = {}
     for f in fields(Policy):
         key = f"TRNPY_{f.name.upper()}"
@@ -202,29 +202,29 @@ def current_policy() -> Policy:
 
 
 def _read() -> Policy:
-    # At first use, not at import: a bad variable is then an error of trnpy's, not of the importing program.
+    # Read at first use: a wrong variable is then an error of the first call, not of ``import trnpy``.
     Process.policy = from_environment(os.environ)
     return Process.policy
 
 
 def settled_policy() -> Policy | None:
-    """The policy of the process, if nothing ever asked for another and it was read."""
+    """The policy of the process if it has been read and nothing has ever asked for another; else None."""
     return None if Attention.asked else Process.policy
 
 
 def process_policy() -> Policy:
-    """The policy of threads that set none of their own."""
+    """The policy of threads and tasks that are in no ``policy`` block."""
     return Process.policy or _read()
 
 
 def set_process_policy(policy: Policy) -> Policy:
-    """Replace the policy of threads that set none of their own; returns the one it replaces."""
+    """Replace the policy of threads and tasks that are in no ``policy`` block; returns the former one."""
     previous, Process.policy = process_policy(), policy
     return previous
 
 
 def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") -> Policy:
-    """``base`` with some settings replaced; TypeError or ValueError say which is wrong and what is expected."""
+    """``base`` with some settings replaced; TypeError or ValueError for an unknown setting or a wrong value."""
     names = [f.name for f in fields(Policy)]
     for name in changes:
         if name not in names:
@@ -260,7 +260,7 @@ def policy(**changes: Any) -> Iterator[Policy]:
     ...     settings.machine
     'trn3'
     """
-    changed(current_policy(), changes)  # complain before anything is noted
+    changed(current_policy(), changes)  # raises before any state changes
     Attention.asked = Attention.apart = True
     with _blocks.block(process_policy(), lambda outer: changed(outer, changes)) as new:
         yield new
