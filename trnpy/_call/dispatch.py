@@ -228,7 +228,7 @@ def routed(op: Op) -> Callable[..., Any]:
                 return (found or reference)(*args, **kwargs)
             if not policy.force and elements(args) <= op.small:
                 return (found or reference)(*args, **kwargs)
-        verdict = quick(op, found, args, kwargs, policy)
+        verdict = quick(op, found, args, kwargs, policy, recorded)
         if not recorded:
             return dispatch(op, verdict, found is True, args, kwargs, policy, recorded=False)[0]
         if verdict is None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.conventions import poured, uncounted
-from trnpy._call.decisions import Decision, Op, Problem, Reason, Unsupported, decide
+from trnpy._call.decisions import Decision, Op, Problem, Reason, Unsupported, decide, work_of
 from trnpy._engine.engines import at_rest
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Attention, Policy
@@ -57,7 +57,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
     return known
 
 
-def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy) -> Verdict | None:
+def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """How to run a call whose look gave ``found``; None: it is decided by its arguments, each time."""
     if found is not True and not policy.force and elements(args) <= op.small:
         return found or op.reference, small_decision(op.name, op.small)
@@ -66,24 +66,27 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy) -> Ver
     kind = None if op.kind is None else op.kind(args, kwargs)
     if kind is None:
         return None
-    key, verdicts = (op.name, found is True, kind), rest(policy, current_rates()).verdicts
+    # What is recorded has the device's modelled seconds, for which the others do not wait.
+    modelled = recorded and op.dry
+    key, verdicts = (op.name, found is True, kind, modelled), rest(policy, current_rates()).verdicts
     try:
         return verdicts[key]
     except KeyError:
         if len(verdicts) >= KINDS:
             verdicts.clear()
-        verdict = verdicts[key] = _verdict(op, found, args, kwargs, policy)
+        verdict = verdicts[key] = _verdict(op, found, args, kwargs, policy, modelled)
         return verdict
 
 
-def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy) -> Verdict | None:
+def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, modelled: bool) -> Verdict | None:
     """What every call of this kind does while there is no engine at hand."""
     reference = found if callable(found) else op.reference
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
         return reference, ready
     problem, form = ready
-    decision = decide(op.name, problem, None, policy, current_rates())
+    work = work_of(op, problem) if modelled else None
+    decision = decide(op.name, problem, None, policy, current_rates(), work=work)
     if decision.waiting_s:  # a route that waits until the seconds lost pay for an import
         return None
     if not decision.route or problem.route is None:
