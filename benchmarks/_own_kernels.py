@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
+from trnpy._nki.hardware import ERROR_FACTOR, FLOAT64_PASSES, TRN2
 from trnpy._nki.kernels.shared.parameters import (
     TILE,
     TILE_N,
@@ -161,7 +161,7 @@ def own_lines(timelines: Path | None = None) -> Iterator[Line]:
 def print_lines(lines: list[Line]) -> None:
     """The table, every figure of it modelled."""
     heads = ("kernel", "modelled", "", "goal", "", "instructions")
-    title = f"trnpy's kernels at {N}^3 on trn2, modelled; no Trainium has run them"
+    title = f"trnpy's kernels at {N}^3 on trn2, modelled within a factor of {ERROR_FACTOR:g}; no Trainium has run them"
     shown = [
         (
             line.kernel, f"{line.modelled:.3g}", line.quantity, f"{'≥' if line.at_least else '≤'} {line.goal:g}",

@@ -19,7 +19,7 @@ import scipy.linalg
 import trnpy.linalg
 from benchmarks._measure import gate, header
 from trnpy._engine.engines import HOST, DeviceEngine
-from trnpy._nki.hardware import TRN2, Hardware
+from trnpy._nki.hardware import ERROR_FACTOR, TRN2, Hardware
 from trnpy._nki.kernels.spectra.polynomial_sign_reference import LONGEST
 from trnpy._nki.runtime import Buffer
 from trnpy._nki.simulator.price.cost import Cost, price
@@ -117,7 +117,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--n", type=int, action="append", help=f"default: {SIZES}, the last its float32 stage only")
     options = parser.parse_args(argv)
     gate("tests/linalg/test_divide.py")
-    header("eigh of random symmetric matrices by divide and conquer, modelled on one core of trn2")
+    margin = f"modelled on one core of trn2, within a factor of {ERROR_FACTOR:g}"
+    header(f"eigh of random symmetric matrices by divide and conquer, {margin}")
     print("      n  launches  kernels  launching     link  host between   modelled | SciPy evr     evd, measured here")
     missed = 0
     for n in options.n or SIZES:

@@ -263,7 +263,7 @@ def test_a_fork_leaves_the_report_to_its_parent(folder):
 def test_strict_makes_a_fallback_an_error_and_force_makes_a_device_call(folder):
     status, _, err = run(folder, "-m", "trnpy", "--no-report", "--strict", "program.py")
     assert status == 1
-    assert re.search(r"FallbackError: numpy.einsum: host: no_device .*trn2 \S+ s modelled\)\n$", err)
+    assert re.search(r"FallbackError: numpy.einsum: host: no_device .*trn2 \S+ to \S+ s modelled\)\n$", err)
     status, out, _ = run(folder, "-m", "trnpy", "--force", "--no-report", "--report", "r.json", "program.py")
     assert (status, out) == (0, "hello\ngoodbye\n")
     report = json.loads((folder / "r.json").read_text())
@@ -461,7 +461,7 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
         r"machine = trn3 \(from TRNPY_MACHINE\)",
         r"fallback = raise \(from TRNPY_REQUIRE_NKI\)",
         rf"^device +{re.escape(', '.join(detect().nodes) if detect().available else f'none: {detect().missing}')}$",
-        r"^machine +trn3: .*\(modelled\)$",
+        r"^machine +trn3: .*\(published; times are modelled within .*\)$",
         r"^calibration +none, predictions are rough: python -m trnpy calibrate would write .*\.json$",
         r"^nothing is wrong$",
     ):

@@ -16,7 +16,7 @@ from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
 from trnpy._engine.stand_ins import Unknown
 from trnpy._engine.tally import Shape, Tally, shape_of
-from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
@@ -315,7 +315,7 @@ class Decision:
         times = ""
         if self.host_s is not None and self.device_s is not None:
             mark = "" if self.calibrated else ", uncalibrated"
-            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {self.device_s:.2g} s modelled"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {between(self.device_s)} modelled"
         way = self.method if self.on_device else self.route
         where = ("device" if self.on_device else "host") + (f" by {way}" if way else "")
         return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"

@@ -29,7 +29,7 @@ from trnpy._nki.device import (
     detect,
     pinned_flags,
 )
-from trnpy._nki.hardware import GIB, MACHINES
+from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_status, patched
 from trnpy._settings import host_rates
@@ -165,7 +165,8 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "machine",
             f"{machine.name}: link {machine.link_bytes_per_s / GIB:.3g} GiB/s, "
-            f"HBM {machine.hbm_bytes_per_s / GIB:.4g} GiB/s, launch {machine.launch_s * 1e6:.3g} us (modelled)",
+            f"HBM {machine.hbm_bytes_per_s / GIB:.4g} GiB/s, launch {machine.launch_s * 1e6:.3g} us "
+            f"(published; times are modelled within a factor of {ERROR_FACTOR:g})",
         )
 
 

@@ -13,11 +13,13 @@ from trnpy._einsum.plan import Plan, placed
 from trnpy._einsum.product import Step
 from trnpy._einsum.rows import einsum, prepare_einsum
 from trnpy._engine.engines import current_engine
-from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 
 BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # products of matrices, NumPy's loop over all labels, the engine
+
+INTERVAL = 20  # characters of one, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class EinsumPlan:
         lines = [
             f"{self.subscripts}: {self.flops:.3g} flops, {self.loop_flops:.3g} in one loop; {self.decision}",
             f"{'':4}{'operands':10}{'product':{wide}}{'flops':>10}{'bytes':>10}  {'route':8}"
-            f"{'host s predicted':>17}  {machine} s modelled  why",
+            f"{'host s predicted':>17}  {f'{machine}, modelled':{INTERVAL}}  why",
         ]
         for n, step in enumerate(self.steps, 1):
             pair = f"{step.operands[0]}, {step.operands[1]}"
             lines.append(
                 f"{n:<4}{pair:10}{step.subscripts:{wide}}{step.flops:10.2g}{step.moved_bytes:10.2g}  {step.route:8}"
-                f"{step.host_s:17.2g}{step.device_s:{len(machine) + 13}.2g}  {step.why}"
+                f"{step.host_s:17.2g}  {between(step.device_s):{INTERVAL}}  {step.why}"
             )
         return "\n".join(lines)
 

@@ -110,6 +110,12 @@ def interval(seconds: float) -> tuple[float, float]:
     return seconds / ERROR_FACTOR, seconds * ERROR_FACTOR
 
 
+def between(seconds: float) -> str:
+    """The interval of a modelled time in words: ``0.0031 to 0.0065 s``."""
+    low, high = interval(seconds)
+    return f"{low:.2g} to {high:.2g} s"
+
+
 TIMING_GEN2 = Timing(
     tensor_sustained=0.875,  # 2.45 G columns/s (kiln)
     narrow_factor=1.65,  # one row, or eight columns: 1.4 to 1.9 times (kiln)

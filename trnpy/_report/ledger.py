@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
+from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
 from trnpy._report.text import NOTICEABLE, duration, plain, show, uncalibrated
 from trnpy._settings.host_rates import machine_id
@@ -84,7 +85,8 @@ class WhatIf:
                 f"{slower}: of {self.modelled:,} calls that could go there none "
                 f"would beat this host {HYSTERESIS} times, as measured and as predicted (modelled)"
             )
-        basis = "modelled" if self.host_basis == "measured" else f"modelled, and the host {self.host_basis}"
+        basis = f"modelled, within a factor of {ERROR_FACTOR:g}"
+        basis += "" if self.host_basis == "measured" else f", and the host {self.host_basis}"
         basis = f"{basis}; {self.won:,} of {self.calls:,} calls"
         times = f"{duration(self.device_s)} instead of {duration(self.host_s)} ({basis})"
         if not self.worthwhile:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
+from trnpy._nki.hardware import interval
 from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ def duration(seconds: float) -> str:
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
     return quantity(seconds, "s")
+
+
+def modelled(seconds: float) -> str:
+    """The interval of a modelled time: 0.69-1.45 ms; 1 min 40 s to 3 min 30 s."""
+    low, high = interval(seconds)
+    if high >= 120 or not seconds:
+        return f"{duration(low)} to {duration(high)}" if seconds else duration(seconds)
+    number, unit = duration(high).split()
+    return f"{low * float(number) / high:.3g}-{number} {unit}"
 
 
 def took(t: Tally) -> str:
@@ -120,7 +130,7 @@ def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
         said.append(
             f"not in this what-if: {several(round(total('doubted')), 'call')} that took {duration(total('doubted_s'))} "
             f"(measured) instead of {duration(total('doubted_host_s'))} ({mark}); "
-            f"on the {what_if.machine} {duration(total('doubted_device_s'))} (modelled)"
+            f"on the {what_if.machine} {modelled(total('doubted_device_s'))} (modelled)"
         )
     if said:
         said.append(
@@ -172,7 +182,7 @@ def figures(t: Tally) -> tuple[str, ...]:
         return f"{t.calls:,}", took(t), *(NONE,) * 5
     gain = duration(t.gain_s) if t.won else NONE
     work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
-    return f"{t.calls:,}", took(t), duration(t.host_s), duration(t.device_s), gain, *work
+    return f"{t.calls:,}", took(t), duration(t.host_s), modelled(t.device_s), gain, *work
 
 
 def tables(ledger: Ledger) -> list[Table]:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from trnpy._call.dispatch import Cost, Decision, decide, predict
 from trnpy._engine.precision import MATCHED
-from trnpy._nki.hardware import MACHINES
+from trnpy._nki.hardware import MACHINES, between
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy.sparse import _picture
@@ -44,7 +44,7 @@ class BlockAnalysis:
         if self.resident_s is None or self.one_shot_s is None:
             lines.append(f"{self.columns} columns on {self.machine}: no path for {self.decision.dtype}")
         else:
-            times = f"{self.resident_s:.2g} s resident, {self.one_shot_s:.2g} s one-shot, modelled"
+            times = f"{between(self.resident_s)} resident, {between(self.one_shot_s)} one-shot, modelled"
             lines.append(f"{self.columns} columns on {self.machine}: {times}")
         if self.decision.host_s is not None:
             lines.append(f"{self.columns} columns on the host: {self.decision.host_s:.2g} s predicted")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
+from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware, interval
 from trnpy._nki.simulator.chip.record import Engine, Instruction, Trace
 from trnpy._nki.simulator.price.durations import product_columns
 from trnpy._nki.simulator.price.loops import Piece, loops_s, pieces
@@ -55,7 +55,7 @@ class Cost:
         """Plain data, with the word that says what these numbers are."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
-        return {"modelled": True, **plain}
+        return {"modelled": True, "device_interval_s": list(interval(self.device_s)), **plain}
 
 
 def price(trace: Trace, machine: Hardware | None = None) -> Cost:
@@ -164,8 +164,8 @@ class _Total:
 def rows(cost: Cost) -> list[tuple[str, str]]:
     """The table a user sees: label and value."""
     lines = [
-        ("device time, modelled", duration(cost.device_s)),
-        ("host launch, modelled", duration(cost.launch_s)),
+        ("device time, modelled", spread(cost.device_s)),
+        ("host launch, modelled", spread(cost.launch_s)),
     ]
     for engine in ENGINES:
         if engine in cost.busy_s:
@@ -180,6 +180,12 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
         ("compile, order of magnitude", f"{duration(cost.compile_s)}, {cost.compile_bytes / 1e9:.1f} GB"),
     ]
     return lines
+
+
+def spread(seconds: float) -> str:
+    """The interval of a modelled time."""
+    low, high = interval(seconds)
+    return f"{duration(low)} to {duration(high)}"
 
 
 def duration(seconds: float) -> str:
