@@ -14,8 +14,19 @@ import numpy as np
 from trnpy._engine import certified, certified_stacks, triangular
 from trnpy._engine import tuning as _tuning
 from trnpy._engine.digits import MOST_DIGITS, pairs
-from trnpy._engine.faults import Health, Refused
-from trnpy._engine.handles import BY_DIGITS, Digits, Handle, Held, Numbers, Source, Store, combined, hermitian, stored
+from trnpy._engine.handles import (
+    BY_DIGITS,
+    Digits,
+    Handle,
+    Held,
+    Numbers,
+    Refused,
+    Source,
+    Store,
+    combined,
+    hermitian,
+    stored,
+)
 from trnpy._engine.numbers import CACHE_SHARE, Kernels, sliced
 from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
@@ -23,7 +34,7 @@ from trnpy._engine.shapes import FINE, Buckets, block, pieces
 from trnpy._engine.stand_ins import StandIn, usual
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
-from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
+from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Health, Runtime
 from trnpy._settings.policy import current_policy
 
 T = TypeVar("T")

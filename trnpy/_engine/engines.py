@@ -15,14 +15,13 @@ import numpy as np
 
 from trnpy._base import distribution
 from trnpy._engine import triangular
-from trnpy._engine.faults import FAULTS_BEFORE_REST, Health, Refused
-from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, combined, hermitian
+from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, Refused, combined, hermitian
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels import located
-from trnpy._nki.runtime import Counters, DeviceUnavailable
+from trnpy._nki.runtime import FAULTS_BEFORE_REST, Counters, DeviceUnavailable, Health
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
 
 if TYPE_CHECKING:

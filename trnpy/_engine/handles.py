@@ -1,4 +1,4 @@
-"""Operands that stay with an engine: arrays of the host, numbers on a device, digits on a device."""
+"""Operands that stay with an engine, as arrays of the host, numbers or digits on a device; and operands it refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from trnpy._nki.runtime import Buffer
+
+
+class Refused(Exception):
+    """The engine has no product for these operands; the phrase says why, ``accuracy`` whether it is the values."""
+
+    def __init__(self, why: str, accuracy: bool = False) -> None:
+        super().__init__(why)
+        self.accuracy = accuracy
 
 
 class Held(Protocol):

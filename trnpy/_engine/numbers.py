@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine.faults import Refused
-from trnpy._engine.handles import Numbers
+from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
 from trnpy._engine.shapes import BLOCK, FINE, Buckets, block, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned

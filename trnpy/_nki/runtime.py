@@ -36,6 +36,20 @@ class CompileError(DeviceError):
     """The compiler refused a kernel."""
 
 
+FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
+
+
+@dataclass(slots=True)
+class Health:
+    """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
+
+    faults: int = 0
+
+    @property
+    def open(self) -> bool:
+        return self.faults >= FAULTS_BEFORE_REST
+
+
 @dataclass(slots=True)
 class Counters:
     """What a runtime has done since it was made."""
