@@ -9,7 +9,7 @@ from test_digits import FAMILIES, U, error, family
 import trnpy
 from trnpy._engine import certified
 from trnpy._engine.engines import DeviceEngine
-from trnpy._engine.shapes import BLOCK, Buckets
+from trnpy._engine.tuning import BLOCK, Buckets
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 

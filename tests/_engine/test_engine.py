@@ -11,7 +11,7 @@ from doubles import RoundingEngine
 import trnpy
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, DeviceEngine, NullEngine, Refused, engine
-from trnpy._engine.shapes import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
+from trnpy._engine.tuning import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError
 from trnpy._nki.simulator.runtime import SimulatorRuntime

@@ -9,7 +9,7 @@ from trnpy._engine import certified, certified_stacks
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import DeviceEngine, Refused
 from trnpy._engine.precision import Facts, probed
-from trnpy._engine.shapes import Buckets
+from trnpy._engine.tuning import Buckets
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.isa import _tensor_engine
 from trnpy._nki.simulator.runtime import SimulatorRuntime

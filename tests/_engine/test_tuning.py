@@ -13,8 +13,7 @@ from trnpy._call.dispatch import Reason
 from trnpy._cli import doctor, timings
 from trnpy._engine import tuning
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._engine.shapes import octaves
-from trnpy._engine.tuning import Choice, Compiles, Tuning
+from trnpy._engine.tuning import Choice, Compiles, Tuning, octaves
 from trnpy._nki.device import compile_cache
 from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers, for_turned

@@ -15,7 +15,7 @@ import numpy as np
 
 from trnpy._engine import tuning
 from trnpy._engine.engines import Engine
-from trnpy._engine.shapes import Extents, octaves
+from trnpy._engine.tuning import Extents, octaves
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.shared.parameters import (
     Parameters,

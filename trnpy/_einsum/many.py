@@ -19,7 +19,7 @@ from trnpy._einsum.product import extent
 from trnpy._einsum.rows import SMALL, einsum
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.precision import eps
-from trnpy._engine.shapes import BLOCK, rung
+from trnpy._engine.tuning import BLOCK, rung
 from trnpy._host.many_products import products
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy

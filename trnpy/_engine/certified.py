@@ -20,8 +20,8 @@ import numpy as np
 
 from trnpy._engine import digits as _digits
 from trnpy._engine.handles import Digits, Source, Store, stored
-from trnpy._engine.shapes import BLOCK, Buckets, Extents, pieces
 from trnpy._engine.stand_ins import few_terms, priced, usual
+from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime

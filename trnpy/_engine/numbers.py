@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
-from trnpy._engine.shapes import BLOCK, FINE, Buckets, block, pieces, rung
+from trnpy._engine.tuning import BLOCK, FINE, Buckets, block, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 

@@ -11,7 +11,7 @@ import numpy as np
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy._engine.residency import fingerprint
-from trnpy._engine.shapes import pieces
+from trnpy._engine.tuning import pieces
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trnpy._engine.shapes import FINE
+from trnpy._engine.tuning import FINE
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import abs_bound_reference as reference
 from trnpy._nki.kernels.shared.parameters import for_bounds

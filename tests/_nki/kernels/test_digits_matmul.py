@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trnpy._engine.shapes import FINE
+from trnpy._engine.tuning import FINE
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference

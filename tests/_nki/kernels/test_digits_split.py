@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trnpy._engine import digits as _digits
-from trnpy._engine.shapes import FINE
+from trnpy._engine.tuning import FINE
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_split_reference as reference

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trnpy._engine.shapes import FINE
+from trnpy._engine.tuning import FINE
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import scale_combine_reference as reference
 from trnpy._nki.kernels.products.digits_matmul_reference import to_words
