@@ -163,7 +163,7 @@ CALLS = {"sqrtm": (), "logm": (), "fractional_matrix_power": (0.3,)}
 def decided(monkeypatch):
     """The problems decided about, in a process at rest that asked for nothing."""
     found, decide = [], _quick.decide
-    monkeypatch.setattr(_quick, "decide", lambda *call: found.append(call[1]) or decide(*call))
+    monkeypatch.setattr(_quick, "decide", lambda *call, **work: found.append(call[1]) or decide(*call, **work))
     monkeypatch.setattr(Attention, "asked", False)
     monkeypatch.setattr(Process, "policy", dataclasses.replace(REST))  # another object: nothing is known of it
     return found

@@ -41,9 +41,9 @@ def counts(monkeypatch):
     def counted(module, name):
         function = getattr(module, name)
 
-        def call(*arguments):
+        def call(*arguments, **options):
             found[name] += 1
-            return function(*arguments)
+            return function(*arguments, **options)
 
         monkeypatch.setattr(module, name, call)
 
