@@ -118,6 +118,9 @@ class Cost:
         return self.flops / max(self.bytes_in + self.bytes_out, 1)
 
 
+NOTHING = Cost("", 0.0, 0.0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Another way to the reference's result on the host, as accurate: what it is, what it costs, how it runs."""
@@ -132,7 +135,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone."""
+    """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone.
+
+    Each kind of call is a class of its own, with its options as fields, that says how it runs and what is an error.
+    """
 
     arrays: tuple[np.ndarray, ...]
     dtype: np.dtype  # of the products
@@ -144,6 +150,18 @@ class Problem:
     # Names of the device path's methods, where it has several; ``run`` finds the chosen one below.
     methods: tuple[str, ...] = ()
     method: str = ""
+
+    def run(self, engine: Engine) -> Any:
+        """The algorithm; raises Unsupported."""
+        raise Unsupported(*(self.refusal or (Reason.PARAM, "no device path")))
+
+    def error(self, result: Any) -> float:
+        """Backward error of a result over its norm, by random probes."""
+        return 0.0
+
+    def deliver(self, result: Any) -> Any:
+        """An accepted result in the form, or the place, that the caller expects."""
+        return result
 
 
 def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -183,10 +201,10 @@ class Op:
     name: str  # dotted name of the reference: "scipy.linalg.eigh"
     reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
     prepare: Callable[..., Problem]  # raises Unsupported
-    run: Callable[[Problem, Engine], Any]  # the algorithm; raises Unsupported
-    error: Callable[[Problem, Any], float]  # backward error of a result over its norm, by random probes
-    small: int  # operands of at most this many elements in all never pay for a launch
-    deliver: Callable[[Problem, Any], Any] = lambda problem, result: result  # an accepted result into ``out``
+    run: Callable[[Problem, Engine], Any] = lambda problem, engine: problem.run(engine)
+    error: Callable[[Problem, Any], float] = lambda problem, result: problem.error(result)
+    small: int = 0  # operands of at most this many elements in all never pay for a launch
+    deliver: Callable[[Problem, Any], Any] = lambda problem, result: problem.deliver(result)
     # A look at a call's arguments, cheap beside the call. False: the reference. True: there may be another host route.
     # A function: what the reference does with such arguments, called at once.
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]] | None = None
@@ -200,17 +218,15 @@ class Op:
 
 
 class Work(NamedTuple):
-    """The device path of a call: an algorithm, and what a Problem for it says beside its arrays' values."""
+    """The device path of a call: a Problem without its arrays, and their shapes."""
 
-    run: Callable[[Problem, Engine], Any]
+    problem: Problem
     arrays: tuple[Shape, ...]
-    dtype: np.dtype
-    params: tuple[Any, ...]
-    method: str = ""
+    run: Callable[[Problem, Engine], Any]
 
     def by(self, method: str) -> Work:
         """The same by another of the algorithm's methods."""
-        return self._replace(method=method)
+        return self._replace(problem=replace(self.problem, method=method))
 
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
         """What it takes on ``hardware``: a dry run, remembered."""
@@ -221,11 +237,12 @@ def work_of(op: Op, problem: Problem) -> Work | None:
     """What a dry run of a call needs, where its cost is one; None of options that cannot be remembered."""
     if not op.dry or not problem.on_device:
         return None
+    bare = replace(problem, arrays=(), cost=NOTHING, route=None, methods=(), method="")
     try:
-        hash(problem.params)
+        hash(bare)
     except TypeError:
         return None
-    return Work(op.run, tuple([shape_of(a) for a in problem.arrays]), problem.dtype, problem.params)
+    return Work(bare, tuple([shape_of(a) for a in problem.arrays]), op.run)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -234,8 +251,7 @@ def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float)
     from trnpy._engine import dry  # only now: it takes the device's engine, half of what importing trnpy takes
 
     policy = Policy(precision=precision, device_memory=device_memory)
-    problem = Problem((), work.dtype, Cost("", 0.0, 0.0, 0, 0), work.params, method=work.method)
-    return dry.run(work.run, problem, work.arrays, hardware, policy)
+    return dry.run(work.run, work.problem, work.arrays, hardware, policy)
 
 
 @dataclass(frozen=True, slots=True)
