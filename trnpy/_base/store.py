@@ -1,7 +1,7 @@
-"""Small files in the user's cache: checked before they are believed, and written whole or not at all.
+"""Small files in the user's cache: checked when read, and written in one step.
 
-A file is JSON: ``schema``, ``key`` (what its content is valid for), ``checksum`` and ``content``.  Whatever is wrong
-with a file is a reason to do without it, never an error of the call that looked: ``Stored.ignored`` is for the doctor.
+A file is JSON: ``schema``, ``key`` (what its content is valid for), ``checksum`` and ``content``. A file that is wrong
+in any way is ignored and never an error; ``Stored.ignored`` tells the doctor why.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-SCHEMA = 1  # of the frame around ``content``
-LARGEST = 2**24  # bytes of a file; what trnpy writes stays under a megabyte
+SCHEMA = 1  # version of the file's layout
+LARGEST = 2**24  # bytes of a file that is read; files of trnpy stay under a megabyte
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """What a file holds; None where there is none, or, for the reason in ``ignored``, none to be used."""
+    """The content of a file; None if there is no file, or if it is ignored for the reason in ``ignored``."""
 
     content: T | None
     ignored: str = ""
 
 
 def folder() -> Path:
-    """Where trnpy keeps what it has measured."""
+    """The folder of trnpy's measurements."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("trnpy"))
 
 
 def refused() -> str:
-    """Why nothing can be kept in ``folder()``; "" where it can."""
+    """Why files cannot be written in ``folder()``; empty if they can."""
     import tempfile
 
     try:
@@ -54,9 +54,9 @@ def _checksum(content: Any) -> str:
 
 
 def write(path: Path, content: Any, key: str) -> Path:
-    """Keep ``content``, valid for ``key``: a reader sees the old file or the new one, never a half."""
+    """Write ``content``, valid for ``key``, in one step: a reader sees the old file or the new one."""
     framed = {"schema": SCHEMA, "key": key, "checksum": _checksum(content), "content": content}
-    import tempfile  # loads a dozen modules, for what most programs never do
+    import tempfile  # only here: it loads a dozen modules, and most programs never write
 
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
@@ -71,9 +71,9 @@ def write(path: Path, content: Any, key: str) -> Path:
 
 
 def read(path: Path, key: str, parse: Callable[[Any], T]) -> Stored[T]:
-    """What ``parse`` makes of the content that was kept for ``key``.
+    """Read the content that was written for ``key``, converted by ``parse``.
 
-    ``parse`` raises KeyError, ValueError, TypeError or AttributeError for a content that is not what it expects.
+    ``parse`` raises KeyError, ValueError, TypeError or AttributeError for content that it does not expect.
     """
     try:
         document = json.loads(_text(path))
@@ -89,7 +89,7 @@ def read(path: Path, key: str, parse: Callable[[Any], T]) -> Stored[T]:
 
 
 def _text(path: Path) -> bytes:
-    # Without O_NONBLOCK a named pipe in the place of a file would wait for a writer.
+    # Without O_NONBLOCK opening a named pipe would wait for a writer.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)

@@ -1,4 +1,4 @@
-"""``python -m trnpy doctor`` and ``calibrate``: what is installed, what is set, what is wrong, how fast the host is."""
+"""``python -m trnpy doctor`` and ``calibrate``: versions, settings, devices, problems, and the speed of the host."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ compiled with, by the cost model (under three minutes) and on a device by launch
 an hour, compiling included), and keeps them."""
 STOCHASTIC = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 DAY_S = 86400
-STALE_DAYS = 180  # after which microcode, BLAS and neighbours have probably changed
+STALE_DAYS = 180  # age of a calibration after which microcode, BLAS or other load have probably changed
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's."""
+    """One line that the doctor prints."""
 
     topic: str
     text: str
@@ -61,7 +61,10 @@ class Finding:
 
 
 def doctor(argv: list[str]) -> int:
-    """Print what trnpy finds; 1 if anything is wrong.  ``argv`` names modules to import and look into for escapes."""
+    """Print all findings. Returns 1 if anything is wrong, else 0.
+
+    ``argv`` names modules to import, in which names that a patch would not reach are looked for.
+    """
     if argv[:1] == ["--probe"]:
         return _probe(argv[1:])
     if any(name.startswith("-") for name in argv):
@@ -85,7 +88,7 @@ def doctor(argv: list[str]) -> int:
 
 
 def _probe(argv: list[str]) -> int:
-    """Probe the device that ``--device`` or the policy names: 1 when something differs or there is none."""
+    """Probe the device that ``--device`` or the policy names. Returns 1 if a probe differs or there is no device."""
     if not _names_device(argv):
         print(USAGE)
         return 2
@@ -94,16 +97,16 @@ def _probe(argv: list[str]) -> int:
 
 
 def _names_device(argv: list[str]) -> bool:
-    """Whether ``argv`` is empty or ``--device`` with one that launches kernels."""
+    """Whether ``argv`` is empty, or ``--device`` with a device that launches kernels."""
     return not argv or (len(argv) == 2 and argv[0] == "--device" and argv[1] in ("neuron", "simulator"))
 
 
 def _device(what: str, argv: list[str]) -> Engine | None:
-    """The engine that ``--device`` or the policy names; where it launches no kernels, that is said and None."""
+    """The engine that ``--device`` or the policy names; None, with a message, if it launches no kernels."""
     try:
         settings = from_environment({**os.environ, **({"TRNPY_DEVICE": argv[1]} if argv else {})})
         engine = current_engine(settings)
-    except (DeviceUnavailable, ValueError) as why:  # ValueError: a variable
+    except (DeviceUnavailable, ValueError) as why:  # ValueError: an environment variable is wrong
         print(f"nothing to {what}: {why}")
         return None
     if engine is not None and engine.executes and engine.hardware is not None:
@@ -171,7 +174,7 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What is kept of kernels, and what in the environment would change what they compute."""
+    """Findings on compiled kernels, and on environment variables that change what kernels compute."""
     for name in ("neuron", "simulator"):
         for machine in MACHINES:
             found = tuning.load(name, machine)
@@ -236,13 +239,13 @@ def _escapes(modules: list[str]) -> Iterator[Finding]:
 
 
 def calibrate(argv: list[str]) -> int:
-    """Measure this host, save and summarise the rates; with ``--kernels`` choose tiles instead."""
+    """Measure this host, store the rates and print a summary; with ``--kernels`` choose tiles instead."""
     if argv[:1] == ["--kernels"] and _names_device(argv[1:]):
         return _tiles(argv[1:])
     if argv:
         print(CALIBRATE)
         return 0 if argv[0] in ("-h", "--help") else 2
-    if why := store.refused():  # said before a minute of measuring, not after
+    if why := store.refused():  # reported before a minute of measuring, not after
         print(f"nothing was measured, it could not be kept: {why}")
         return 1
     started = time.perf_counter()
@@ -257,7 +260,7 @@ def calibrate(argv: list[str]) -> int:
 
 
 def _tiles(argv: list[str]) -> int:
-    """Choose and keep tiles for the device that ``--device`` or the policy names; 1 where there is none."""
+    """Choose and store tiles for the device that ``--device`` or the policy names. Returns 1 if there is none."""
     engine = _device("time, and nothing was stored", argv)
     if engine is None:
         return 1
@@ -275,7 +278,7 @@ def _tiles(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar where rich is installed, else a line for each step."""
+    """Progress as a bar if rich is installed, else a line for each step."""
     if importlib.util.find_spec("rich") is None:
         yield lambda what, fraction: print(f"{fraction:4.0%}  {what}", file=sys.stderr)
         return

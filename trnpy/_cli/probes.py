@@ -1,4 +1,4 @@
-"""``python -m trnpy doctor --probe``: does the hardware do what products rest on, do kernels what their twins do?"""
+"""``python -m trnpy doctor --probe``: checks what products assume of the hardware, and each kernel against its twin."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ N = 64  # columns of a probe
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One launch whose outcome is known."""
+    """One launch with a known result."""
 
-    kernel: str  # as Engine.kernel takes it
-    assumes: str  # what holds where it comes out as expected
+    kernel: str  # name, as for Engine.kernel
+    assumes: str  # what is true of the hardware if the result is as expected
     operands: Callable[[], Operands]
     parameters: dict[str, Any] = field(default_factory=dict)
     allowed: float = 0.0  # relative error of each element
-    of_largest: bool = False  # relative to the largest element, as the error of sums is
-    answer: Callable[[Any], np.ndarray] = np.asarray  # of what the kernel returns
-    decides: str = ""  # the field of Facts that its outcome is
+    of_largest: bool = False  # the error is relative to the largest element, as for sums
+    answer: Callable[[Any], np.ndarray] = np.asarray  # converts the kernel's outputs to the array that is compared
+    decides: str = ""  # the field of Facts that the outcome sets
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a check: "" or what differs."""
+    """A check, and what differs from its expected result; empty if nothing does."""
 
     check: Check
     differs: str
@@ -59,7 +59,7 @@ def _sums() -> Operands:
 
 
 def _short_sums() -> Operands:
-    """The same of digits in [-64, 63], below 2^22."""
+    """As `_sums`, with digits in [-64, 63] and sums below 2^22."""
     a, b = _rng(1).integers(-64, 64, (1024, 128)), _rng(2).integers(-64, 64, (1024, N))
     a[:, : N // 2], b[:, : N // 2] = -64, -64
     a[-1, : N // 2], b[-1, : N // 2] = 63, 65  # 1023 x 2^12 + 2^12 - 1
@@ -253,7 +253,7 @@ KERNELS = (
 
 
 def run(engine: Engine, check: Check) -> Outcome:
-    """Launch one check and compare with the host's twin; an error of the device is an outcome too."""
+    """Launch one check and compare it with the twin on the host. An error of the device is an outcome as well."""
     operands = check.operands()
 
     def answer(e: Engine) -> np.ndarray:
@@ -280,18 +280,18 @@ def _difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
 
 
 def facts(outcomes: list[Outcome]) -> Facts:
-    """What the outcomes of probes say of the hardware."""
+    """The facts about the hardware that follow from the outcomes."""
     return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
 
 
 def probe(engine: Engine) -> Iterator[Outcome]:
-    """Every probe, then every kernel against its twin."""
+    """All probes, and then each kernel against its twin."""
     for check in (*PROBES, *KERNELS):
         yield run(engine, check)
 
 
 def report(engine: Engine) -> int:
-    """Run all checks on a device, print what came of them, keep what products need to know; 1 if anything differs."""
+    """Run all checks, print the outcomes, and store the facts that products need. Returns 1 if anything differs."""
     outcomes = []
     for outcome in probe(engine):
         outcomes.append(outcome)

@@ -1,4 +1,4 @@
-"""Run a script, a module or a string as ``__main__``, so that it cannot tell it was not started by python itself."""
+"""Run a script, a module or a string as ``__main__``, as if python itself had started it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 
 class Ended:
-    """How the program did."""
+    """How the program ended."""
 
     interrupted = False
 
@@ -35,7 +35,7 @@ def run_script(path: str, args: list[str]) -> None:
 
 def run_module(name: str, args: list[str]) -> None:
     """As ``python -m name args``."""
-    sys.argv = ["-m", *args]  # until it is found: python shows the same to a package it imports on the way
+    sys.argv = ["-m", *args]  # as python sets it while it imports the parent packages of the module
     _search(os.getcwd())
     _run(lambda: _located(name))
 
@@ -48,7 +48,7 @@ def run_code(source: str, args: list[str]) -> None:
 
 
 def _search(first: str) -> None:
-    """Let the program import from ``first``, before all else."""
+    """Make ``first`` the first place from which the program imports."""
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
 
@@ -67,13 +67,13 @@ def _run(load: Callable[[], tuple[types.CodeType, types.ModuleType]]) -> None:
             trace = trace.tb_next
         why.__traceback__ = trace
         sys.excepthook(type(why), why, trace)
-        # It has been shown; the exit code, and dying of SIGINT, are best left to python.
+        # The traceback has been shown. Python sets the exit code, and ends the process by SIGINT if interrupted.
         sys.excepthook = lambda *shown: None
         raise
 
 
 def _main(file: str | None = None, loader: object = importlib.machinery.BuiltinImporter) -> types.ModuleType:
-    """A module as python makes it for a program: multiprocessing finds the script by its ``__file__``."""
+    """The module ``__main__`` as python makes it. multiprocessing finds the script by its ``__file__``."""
     main = types.ModuleType("__main__")
     vars(main).update(__loader__=loader, __annotations__={}, __builtins__=builtins)
     if file is not None:
@@ -115,7 +115,7 @@ def _located(name: str) -> tuple[types.CodeType, types.ModuleType]:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as why:
         if why.name is None or not f"{parent}.".startswith(f"{why.name}."):
-            raise  # something that the package itself imports
+            raise  # the package was found, and imports a module that was not
         _refuse(f"Error while finding module specification for {name!r} (ModuleNotFoundError: {why})")
     if spec is not None and spec.submodule_search_locations is not None:
         main = f"{name}.__main__"
@@ -124,7 +124,7 @@ def _located(name: str) -> tuple[types.CodeType, types.ModuleType]:
 
 
 def _load(name: str, missing: str) -> tuple[types.CodeType, types.ModuleType]:
-    # What is loaded under __main__ is trnpy's own, with no spec to search by.
+    # importlib.util.find_spec("__main__") would look at the loaded __main__, which is trnpy's and has no spec.
     spec = importlib.machinery.PathFinder.find_spec(name) if name == "__main__" else importlib.util.find_spec(name)
     if spec is None:
         _refuse(missing)

@@ -1,4 +1,4 @@
-"""``python -m trnpy``: run a program that knows nothing of trnpy, accelerated, and report what happened."""
+"""``python -m trnpy``: run any program with NumPy and SciPy accelerated, and report what ran where."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trnpy._report import ledger as _ledger
 from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
 
 Command = Callable[[list[str]], int]
-# Modules whose main(argv) is a command, where this version has them.
+# Commands whose main(argv) is in another module, which may need packages that are not installed.
 DELEGATED = {
     "lint": ("trnpy._nki.simulator.cli", "check the source of NKI kernels"),
     "simulate": ("trnpy._nki.simulator.cli", "run NKI kernels on the simulator"),
@@ -35,7 +35,7 @@ DELEGATED = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line says; returns the exit status, or raises what the program raised."""
+    """Run the command line. Returns the exit status, or raises what the program raised."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and (command := _command(argv[0])) is not None:
         return _carried_out(command, argv)
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        # Only now: whether a command is there is asked of its package, which may be SciPy's importer.
+        # Only for --help: finding out which commands are there imports their packages, and with them SciPy.
         commands = "\n".join(f"  {name:<12}{what}" for name, what in _commands().items())
         self.epilog = f"commands:\n{commands}\n\n{self.epilog}"
         return super().format_help()
@@ -108,12 +108,12 @@ def _main(name: str, module: str) -> Callable[[list[str]], int | None]:
 
 
 def _carried_out(command: Command, argv: list[str]) -> int:
-    """The exit status of a command; one line where what it writes or reads cannot be had."""
+    """Run a command and return its exit status. Files that cannot be read or written end it with one line."""
     try:
         status = command(argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # of python -m trnpy doctor | head: its reader has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more
+    except BrokenPipeError:  # the reader has closed the pipe, as in python -m trnpy doctor | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more at exit
         return 1
     except OSError as why:
         raise SystemExit(f"trnpy {argv[0]}: {why}") from None
@@ -121,7 +121,7 @@ def _carried_out(command: Command, argv: list[str]) -> int:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
-    """The parser of what precedes the program, and which of its options are followed by a value."""
+    """The parser of the options before the program, and the names of those that take a value."""
     parser = _Parser(
         prog="python -m trnpy",
         usage="python -m trnpy [option ...] (script.py | -m module | -c code | -) [argument ...]\n"
@@ -154,7 +154,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
 
 
 def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]]:
-    """trnpy's own options, and what to run: everything after its first word belongs to the program."""
+    """trnpy's own options, and the rest: the program and all that follows it."""
     i = 0
     while i < len(argv) and argv[i] not in ("-", "-m", "-c") and argv[i].startswith("-"):
         i += 2 if argv[i] in takes_value else 1
@@ -162,7 +162,7 @@ def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]
 
 
 def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """The policy of the run, from variables and options; exits with one line where they make no sense."""
+    """Set the policy of the run from variables and options; exits with one line if one is wrong."""
     changes: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
     changes = {name: value for name, value in changes.items() if value is not None}
     if options.strict:
@@ -188,7 +188,7 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
 
 
 def _title(program: Sequence[str], arguments: bool) -> str:
-    """The name of the run in its reports: arguments may be passwords, and reports are passed on."""
+    """The name of the run in its reports, without arguments unless asked: these may hold passwords."""
     named = 2 if program[0] == "-m" else 1
     left_out = len(program) - named
     if arguments or not left_out:
@@ -197,34 +197,35 @@ def _title(program: Sequence[str], arguments: bool) -> str:
 
 
 def _record(options: argparse.Namespace, title: str) -> None:
-    """Open a ledger now and report it when the process ends, however it ends and after all the program prints."""
+    """Open a ledger, and report it when the process ends in any way, after all output of the program."""
     recording = _ledger.profile(title)
     ledger = recording.__enter__()
     process = os.getpid()
-    # Named now: the program may change its directory.
+    # Absolute paths, because the program may change its directory.
     files = [(path.absolute(), write) for path, write in
              ((options.report, ledger.to_json), (options.html, ledger.to_html)) if path is not None]  # fmt: skip
 
     def finish() -> None:
         if os.getpid() != process:
-            return  # a fork of the program: the run is its parent's to report
+            return  # a fork of the program: only the first process reports
         recording.__exit__(None, None, None)
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a stdout closed, broken or None
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed, broken or None
             sys.stdout.flush()
         written = [_written(path, write) for path, write in files]
         if sys.stderr is not None:  # print() would take stdout instead
             _say(ledger, options, filter(None, written))
         if _program.Ended.interrupted:
-            # Code that python compiled since, in rich's classes, has made it forget that it is to die of SIGINT.
+            # Python dies of SIGINT if the last string that exec ran ended with KeyboardInterrupt. The dataclasses of
+            # rich have run others since.
             with contextlib.suppress(KeyboardInterrupt):
                 exec("raise KeyboardInterrupt")
 
-    # Registered first, called last.
+    # Functions run in the reverse order of their registration: this one is registered first and runs last.
     atexit.register(finish)
 
 
 def _written(path: Path, write: Callable[[Path], None]) -> str:
-    """Why the report is not at ``path``, if it is not."""
+    """Write the report to ``path``; returns what went wrong, or an empty string."""
     try:
         write(path)
     except OSError as why:
@@ -257,7 +258,7 @@ def _patch_pyscf() -> None:
 
 
 class _Once:
-    """Calls ``action`` when package ``name`` has been imported, and is gone."""
+    """An import hook that calls ``action`` after the first import of package ``name``, and removes itself."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self.name, self.action = name, action
@@ -275,9 +276,9 @@ class _Once:
         execute = loader.exec_module
 
         def then_act(module: types.ModuleType) -> None:
-            del loader.exec_module  # of this instance: the module keeps the loader it would have had
+            del loader.exec_module  # removes our method from this loader, which is otherwise unchanged
             execute(module)
-            sys.meta_path.remove(self)  # now, not when asked: programs look for a spec without importing
+            sys.meta_path.remove(self)  # not in find_spec, which programs also call without importing
             self.action()
 
         loader.exec_module = then_act
@@ -285,11 +286,11 @@ class _Once:
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call ``action`` once package ``name`` is imported; now, if it is.
+    """Call ``action`` after package ``name`` has been imported; at once if it has been already.
 
-    An import hook, which nothing else in trnpy needs: importing PySCF for every program would cost it a
-    second, reading programs for the word "pyscf" would miss indirect imports, and looking on every call
-    would come after names have been bound.  It answers for one name, once, and leaves nothing behind.
+    This takes an import hook. Importing PySCF for every program would take a second; searching the program for the
+    word "pyscf" would miss indirect imports; and a check at each call would come after names have been imported. The
+    hook acts on one name, once, and then removes itself.
     """
     if name in sys.modules:
         action()

@@ -1,7 +1,6 @@
-"""``python -m trnpy calibrate --kernels``: which tiles are best for each kernel, dtype and bucket of shapes here.
+"""``python -m trnpy calibrate --kernels``: the best tiles for each kernel, dtype and bucket of shapes.
 
-The cost model times every choice of tiles without arithmetic; where there is a device, it launches the best
-few of them again and decides.
+The cost model prices every choice of tiles. If there is a device, the best few are launched, and the fastest counts.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from trnpy._nki.runtime import DeviceError
 
 CUBES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048, 4096))
 PANELS = ((256, 2048, 2048), (2048, 256, 2048), (2048, 2048, 256))
-DIGITS = 7  # of float64 whose rows hide no exponent range, which is most of it
-LONG = 8  # and of int64
-BEST = 3  # choices that the device launches, of those that the model finds best
-REPEATS = 3  # the fastest of which counts
-MARGIN = 1.01  # by which another choice must be faster than the default
-MODELLED_BUDGET_S = 150.0  # of the model alone
-DEVICE_BUDGET_S = 1800.0  # on a device: every choice is compiled
+DIGITS = 7  # of float64, unless the elements of a row differ by many orders of magnitude
+LONG = 8  # digits of int64
+BEST = 3  # choices, the best by the model, that are launched on a device
+REPEATS = 3  # the fastest counts
+MARGIN = 1.01  # another choice must be this many times faster than the default
+MODELLED_BUDGET_S = 150.0  # without a device
+DEVICE_BUDGET_S = 1800.0  # with a device, where every choice must be compiled
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel, what its operands are, and a bucket of their shapes."""
+    """One kernel with a format of operands and a bucket of shapes."""
 
-    kernel: str  # as its choice is stored; the first word is its name
+    kernel: str  # key of the stored choice; its first word is the name of the kernel
     form: str
     extents: Extents
     shapes: tuple[tuple[int, ...], ...]
@@ -62,7 +61,7 @@ class Case:
         return 2.0 * m * k * n * max(self.default.digits * (self.default.digits + 1) // 2, 1)
 
     def keywords(self, tiles: Tiles) -> dict[str, Any]:
-        """What the kernel is launched with."""
+        """The compile-time parameters of the kernel for ``tiles``."""
         chosen = Parameters(*tiles, self.default.digits, self.default.bits, self.default.wrap)
         if self.name == "digits_matmul":
             return chosen.of_digits() | ({"halved": True} if "halved" in self.kernel else {})
@@ -72,7 +71,7 @@ class Case:
 
 
 def cases(machine: Hardware) -> list[Case]:
-    """Everything that is timed, in ascending cost."""
+    """All cases that are timed, in ascending cost."""
     found = []
     for extents in (*CUBES, *PANELS):
         m, k, n = extents
@@ -113,7 +112,7 @@ def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
 
 
 def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
-    """Seconds of one launch on the device, host side included, once it is compiled."""
+    """Seconds of one launch of the compiled kernel on the device, including the host's part."""
     import ml_dtypes
 
     dtype = np.dtype(ml_dtypes.bfloat16) if case.dtype == "bfloat16" else np.dtype(case.dtype)
@@ -128,9 +127,9 @@ def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
 
 
 def choose(case: Case, engine: Engine) -> tuning.Choice:
-    """The best tiles: by the model, and of the best few by launches where the engine has a device.
+    """The best tiles by the model or, if the engine has a device, by launches of the best few.
 
-    DeviceError when the device fails with all of them.
+    Raises DeviceError if the device fails with all of them.
     """
     machine, default = engine.machine, case.default.tiles
     seconds = {tiles: modelled_s(case, tiles, machine) for tiles in case.tilings}
@@ -151,14 +150,14 @@ def choose(case: Case, engine: Engine) -> tuning.Choice:
 
 
 def budget_s(engine: Engine) -> float:
-    """The longest that ``calibrate`` takes, but for the case it is at by then."""
+    """Seconds after which ``calibrate`` starts no further case."""
     return DEVICE_BUDGET_S if engine.compiles.active else MODELLED_BUDGET_S
 
 
 def calibrate(
     engine: Engine, say: Callable[[str], None], progress: Callable[[str, float], None], seconds: float
 ) -> tuple[int, int]:
-    """Choose, keep and say the tiles of every case that there is time for: how many, and of how many."""
+    """Choose, store and report tiles until ``seconds`` have passed. Returns the cases done, and all cases."""
     work = cases(engine.machine)
     total, done, count = sum(case.flops for case in work), 0.0, 0
     deadline = time.perf_counter() + seconds

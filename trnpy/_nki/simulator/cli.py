@@ -39,11 +39,11 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m trnpy", description="NKI kernels on any CPU.")
     commands = top.add_subparsers(dest="command", required=True)
     lint = commands.add_parser("lint", help="check a kernel against the documented rules")
-    lint.add_argument("file", metavar="FILE[:KERNEL]", nargs="?")
+    lint.add_argument("file", metavar="FILE[:KERNEL]", nargs="?", help="a Python file, and the kernel to check in it")
     lint.add_argument("--environment", action="store_true", help="check the Neuron variables of this instance as well")
     lint.add_argument("--rules", action="store_true", help="print the rules and leave")
     simulate = commands.add_parser("simulate", help="run a kernel on the simulator and price it")
-    simulate.add_argument("file", metavar="FILE:KERNEL")
+    simulate.add_argument("file", metavar="FILE:KERNEL", help="a Python file, and the kernel in it")
     simulate.add_argument("--mode", choices=MODES, default="run", help="trace: price only, without arithmetic")
     simulate.add_argument("--timeline", type=Path, metavar="OUT.json", help="write a Chrome-trace/Perfetto file")
     simulate.add_argument(
@@ -60,11 +60,11 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--shape", action="append", default=[], metavar="128x512", help="one per array, in order")
         command.add_argument("--dtype", action="append", default=[], metavar="float32", help="one for all, or one each")
         command.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a compile-time argument")
-        command.add_argument("--target", choices=sorted(TARGETS), default="trn2")
+        command.add_argument("--target", choices=sorted(TARGETS), default="trn2", help="machine (default %(default)s)")
         command.add_argument("--nki", metavar="DIALECT", help=NKI_HELP[command is lint])
         command.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of the launch")
         command.add_argument("--seed", type=int, default=0, help="of the random inputs and of reordering")
-        command.add_argument("--json", action="store_true")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
     return top
 
 
