@@ -166,8 +166,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
 
 
 def _plan(
-    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy,
-    recorded: bool = True,
+    op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool = True
 ) -> tuple[Problem | None, Any, Decision, Engine | None]:
     """The problem, the form of its result, the decision, the engine."""
     engine = current_engine(policy)
