@@ -29,7 +29,7 @@ from trnpy._engine.engines import Engine
 from trnpy._patch import patch
 from trnpy._patch.hook import LIBRARIES, active
 from trnpy._settings.policy import current_policy
-from trnpy.linalg import _ops as _linalg_ops
+from trnpy.linalg import _eigh
 from trnpy.linalg._matrices import SMALL
 
 TESTED = ((2, 13), (2, 14))  # first and last release of PySCF that tests/chem passes with; 2.12 fixes phases otherwise
@@ -247,7 +247,7 @@ def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
-    return _linalg_ops.prepare_eigh(_plain(h), _plain(s))
+    return _eigh.prepare_eigh(_plain(h), _plain(s))
 
 
 def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -271,7 +271,7 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
 def rows() -> Mapping[str, Op]:
     """The rows, by the dotted name of each function where PySCF defines it. Patching finds imports from there."""
     helper = "pyscf.lib.numpy_helper"
-    eigh = _linalg_ops.run_eigh, _linalg_ops.eigh_error, SMALL
+    eigh = _eigh.run_eigh, _eigh.eigh_error, SMALL
     return {
         f"{helper}.einsum": _row("einsum", prepare_einsum),
         f"{helper}.contract": _row("contract", prepare_contract),
