@@ -1,0 +1,83 @@
+"""From a public call to the chip: the files on the way of three calls, and how many a call enters in all.
+
+The way is what lies on Python's stack when a kernel is launched, and the kernel's own file.  A file that is entered
+and left again on the way, for a question or a conversion, counts among those entered only.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trnpy
+import trnpy.linalg
+import trnpy.sparse
+
+ROOT = Path(trnpy.__file__).parent
+RNG = np.random.default_rng(0)
+SYMMETRIC = RNG.standard_normal((160, 160))
+LEFT, RIGHT = (RNG.standard_normal(shape).astype("f4") for shape in ((40, 200), (200, 300)))
+BLOCKS = RNG.standard_normal((6, 128, 128)).astype("f4"), np.array([0, 2, 1, 0, 3, 2]), np.array([0, 2, 3, 4, 6])
+COLUMNS = RNG.standard_normal((512, 64)).astype("f4")
+
+CALLS = {
+    "eigh": lambda: trnpy.linalg.eigh(SYMMETRIC + SYMMETRIC.T),
+    "einsum": lambda: trnpy.einsum("ij,jk->ik", LEFT, RIGHT),
+    "bsr @ x": lambda: trnpy.sparse.bsr_array(BLOCKS, shape=(512, 512)) @ COLUMNS,
+}
+# Files from the public function to the kernel, those that only pass a call on left out: see PASSED_ON.
+WAYS = {
+    "eigh": ["_call/dispatch", "linalg/_eigh", "linalg/_refine", "_engine/device", "_engine/certified",
+             "digits_matmul"],
+    "einsum": ["_call/dispatch", "_einsum/rows", "_einsum/plan", "_einsum/product", "_engine/device", "_engine/numbers",
+               "matmul"],
+    "bsr @ x": ["sparse/_ops", "_call/dispatch", "sparse/_device", "_engine/device", "bsr_spmm"],
+}  # fmt: skip
+PASSED_ON = {"_engine/stand_ins", "_engine/handles", "sparse/_classes"}
+ENTERED = {"eigh": 30, "einsum": 24, "bsr @ x": 25}  # at most, kernels and what they share among them
+
+
+def file_of(code):
+    """The file below trnpy/ that code is of, without its ending; "" of all else and of the simulator's own."""
+    # The frames of some calls carry another name, so that warnings pass them over: _base/conventions.uncounted.
+    name = code.co_filename.removeprefix("<").partition(",")[0]
+    if not name.startswith(str(ROOT)):
+        return ""
+    found = str(Path(name).relative_to(ROOT).with_suffix(""))
+    return "" if found.startswith("_nki/simulator") else found
+
+
+def traced(call):
+    """(files on the way of each launch, without repetition; files entered)."""
+    ways, entered = [], set()
+
+    def note(frame, event, _):
+        if event != "call" or not frame.f_code.co_filename.removeprefix("<").startswith(str(ROOT)):
+            return
+        if found := file_of(frame.f_code):
+            entered.add(found)
+        elif frame.f_code.co_qualname == "SimulatorRuntime.run":
+            kernel, way = frame.f_locals["name"], []
+            while (frame := frame.f_back) is not None:
+                way.append(file_of(frame.f_code))
+            seen = dict.fromkeys(found for found in reversed(way) if found and found not in PASSED_ON)
+            ways.append([*seen, kernel])
+
+    with trnpy.policy(device="simulator", force=True):
+        call()  # what is loaded once is no part of a call
+        sys.setprofile(note)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+    return ways, entered
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_way_of_a_call_to_the_chip(name):
+    ways, entered = traced(CALLS[name])
+    print(f"{name}: {len(WAYS[name])} files on the way, {len(entered)} entered: {', '.join(sorted(entered))}")
+    assert WAYS[name] in ways
+    assert max(len(way) for way in ways) == len(WAYS[name])  # no launch takes a longer one
+    assert len(entered) <= ENTERED[name]
