@@ -238,6 +238,37 @@ def _cost(group: Sequence[Item]) -> Cost:
     return Cost("matmul", n, flops, int(moved), int(each * products / flops * len(group)), products, 0.0, launches)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contractions(Problem):
+    """Many contractions: groups of those that are products, and the places of the others."""
+
+    contractions: Sequence[Any]
+    groups: Sequence[Sequence[Item]]
+    others: Sequence[int]
+
+    def run(self, engine: Engine) -> list[Any]:
+        guards.finite(*self.arrays)
+        results: list[Any] = [None] * len(self.contractions)
+        for n in self.others:
+            try:
+                results[n] = _numpy_einsum(*self.contractions[n])
+            except (TypeError, ValueError) as why:  # the reference raises it again, with the number of the item
+                raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
+        for group in self.groups:
+            for n, result in _run_group(group, engine):
+                results[n] = result
+        return results
+
+    def error(self, results: list[Any]) -> float:
+        """The worst of some results, each on random signs; that of every product was looked at where it was formed."""
+        items = [item for group in self.groups for item in group]
+        chosen = np.random.default_rng(len(items)).permutation(len(items))[:SAMPLES]
+        return max(
+            grammar.probe_error(x.plan.inputs, x.plan.output, x.plan.sizes, x.arrays, np.asarray(results[x.place]))
+            for x in (items[n] for n in chosen)
+        )
+
+
 def _prepare(contractions: Any) -> Problem:
     items, others = _parsed(contractions)
     groups = _groups(items)
@@ -254,32 +285,7 @@ def _prepare(contractions: Any) -> Problem:
         of_products=True,
     )
     arrays = tuple({id(a): a for item in items for a in item.arrays}.values())
-    return Problem(arrays, dtype, cost, (contractions, groups, others))
-
-
-def _run(problem: Problem, engine: Engine) -> list[Any]:
-    contractions, groups, others = problem.params
-    guards.finite(*problem.arrays)
-    results: list[Any] = [None] * len(contractions)
-    for n in others:
-        try:
-            results[n] = _numpy_einsum(*contractions[n])
-        except (TypeError, ValueError) as why:  # the reference raises it again, with the number of the item
-            raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
-    for group in groups:
-        for n, result in _run_group(group, engine):
-            results[n] = result
-    return results
-
-
-def _error(problem: Problem, results: list[Any]) -> float:
-    """The worst of some results, each on random signs; that of every product was looked at where it was formed."""
-    items = [item for group in problem.params[1] for item in group]
-    chosen = np.random.default_rng(len(items)).permutation(len(items))[:SAMPLES]
-    return max(
-        grammar.probe_error(x.plan.inputs, x.plan.output, x.plan.sizes, x.arrays, np.asarray(results[x.place]))
-        for x in (items[n] for n in chosen)
-    )
+    return Contractions(arrays, dtype, cost, contractions=contractions, groups=groups, others=others)
 
 
 def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
@@ -333,7 +339,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
-OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, _run, _error, SMALL, kind=None)
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None)
 (multi_einsum,) = settled([accelerated(OP)], "trnpy").values()
 
 __all__ = ["OP", "multi_einsum"]

@@ -6,8 +6,8 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
@@ -31,9 +31,50 @@ _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
 _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
 _c_einsum = guards.c_einsum
 
+Order = Literal["C", "F", "K"]
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction(Problem):
+    """A contraction of labelled arrays by a plan."""
+
+    plan: Plan
+    out: np.ndarray | None = None
+    scalar: bool = True  # whether a result of no dimensions is a scalar
+    order: Order = "C"  # of the result: K for any
+    shape: tuple[int, ...] | None = None  # of the result, where it is not the plan's
+
+    def run(self, engine: Engine) -> Any:
+        guards.finite(*self.arrays)
+        counted = self.dtype.kind == "b"
+        dtype = np.dtype(np.float32) if counted else self.dtype
+        result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine))
+        if counted:
+            result = _any(self.plan, self.arrays, result)
+        result = np.require(result, requirements=["W"] if self.order == "K" else [self.order, "W"])
+        return result[()] if self.scalar else result
+
+    def error(self, result: Any) -> float:
+        p = self.plan
+        if self.dtype.kind == "b":  # checked where they were counted
+            return 0.0
+        if self.dtype.kind in "iu":
+            return _integer_error(p, self.arrays, np.asarray(result))
+        # The error of infinities is NaN: what overflows is NumPy's to say.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return grammar.probe_error(p.inputs, p.output, p.sizes, self.arrays, np.asarray(result))
+
+    def deliver(self, result: Any) -> Any:
+        """The result, in ``out`` where the caller gave one: untouched until the result is accepted."""
+        if self.shape is not None:
+            return result.reshape(self.shape)
+        if self.out is None:
+            return result
+        np.copyto(self.out, result)
+        return self.out
 
 
 def _problem(
@@ -44,10 +85,11 @@ def _problem(
     optimize: grammar.Optimize = GREEDY,
     loops: bool = False,
     scalar: bool = True,
-    order: str = "C",
+    order: Order = "C",
     product: integer.Product | None = None,
     dtype: np.dtype | None = None,
-) -> Problem:
+    shape: tuple[int, ...] | None = None,
+) -> Contraction:
     """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
 
     ``order`` of the result: C as all but einsum promise, F, or K for any.
@@ -77,10 +119,10 @@ def _problem(
         guards.output(out, p.shape(), dtype, arrays)
     if looped and product is not None:
         kind = _half_problem if dtype.char == "e" else _integer_problem
-        return kind(p, arrays, dtype, cost, product, (p, out, scalar, order))
+        return kind(p, arrays, dtype, cost, product, scalar, order)
     plain = loops and out is None and order != "F"
     route = pairwise.route(p, arrays, dtype, scalar, order) if plain else None
-    return Problem(arrays, dtype, cost, (p, out, scalar, order), route)
+    return Contraction(arrays, dtype, cost, route=route, plan=p, out=out, scalar=scalar, order=order, shape=shape)
 
 
 def _integer_problem(
@@ -89,8 +131,9 @@ def _integer_problem(
     dtype: np.dtype,
     cost: Cost,
     product: integer.Product,
-    params: tuple[Any, ...],
-) -> Problem:
+    scalar: bool,
+    order: Order,
+) -> Contraction:
     """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools are counted."""
     k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
     if k.bit_length() > integer.SINGLE_SIGNIFICAND or not p.output:
@@ -112,7 +155,7 @@ def _integer_problem(
     cost = replace(cost, kind="integer")
     if dtype.kind == "b":  # counted on the device, as float32
         cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
-    return Problem(arrays, dtype, cost, params, route)
+    return Contraction(arrays, dtype, cost, route=route, plan=p, scalar=scalar, order=order)
 
 
 def _half_problem(
@@ -121,8 +164,9 @@ def _half_problem(
     dtype: np.dtype,
     cost: Cost,
     product: integer.Product,
-    params: tuple[Any, ...],
-) -> Problem:
+    scalar: bool,
+    order: Order,
+) -> Contraction:
     """float16, which NumPy sums in float32 and rounds once, in loops: so does a device, and so does float32 BLAS."""
     single = np.dtype(np.float32)
     moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(p.shape()))
@@ -136,22 +180,11 @@ def _half_problem(
         with np.errstate(over="ignore"):
             result = found.astype(dtype)
         guards.finite(result)  # what overflows is NumPy's to say
-        return result[()] if params[2] else result
+        return result[()] if scalar else result
 
     # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
-    return Problem(arrays, dtype, replace(cost, kind="integer"), params, Route("float32 products", seconds, run))
-
-
-def _run(problem: Problem, engine: Engine) -> Any:
-    p, _, scalar, order = problem.params
-    guards.finite(*problem.arrays)
-    counted = problem.dtype.kind == "b"
-    dtype = np.dtype(np.float32) if counted else problem.dtype
-    result = contract(p, problem.arrays, dtype, engines(p, dtype, engine))
-    if counted:
-        result = _any(p, problem.arrays, result)
-    result = np.require(result, requirements=["W"] if order == "K" else [order, "W"])
-    return result[()] if scalar else result
+    route = Route("float32 products", seconds, run)
+    return Contraction(arrays, dtype, replace(cost, kind="integer"), route=route, plan=p, scalar=scalar, order=order)
 
 
 def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
@@ -160,18 +193,6 @@ def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndar
     if _integer_error(p, arrays, counts):
         raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
     return np.asarray(counts != 0)
-
-
-def _error(problem: Problem, result: Any) -> float:
-    if problem.dtype.kind == "b":  # checked where they were counted
-        return 0.0
-    if problem.dtype.kind in "iu":
-        return _integer_error(problem.params[0], problem.arrays, np.asarray(result))
-    p = problem.params[0]
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # the error of infinities is NaN: what overflows is NumPy's to say
-        return grammar.probe_error(p.inputs, p.output, p.sizes, problem.arrays, np.asarray(result))
 
 
 def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
@@ -185,19 +206,10 @@ def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) 
     return 0.0 if same else math.inf
 
 
-def _deliver(problem: Problem, result: Any) -> Any:
-    """The result, in ``out`` where the caller gave one: untouched until the result is accepted."""
-    out = problem.params[1]
-    if out is None:
-        return result
-    np.copyto(out, result)
-    return out
-
-
 def prepare_einsum(
     *operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, order: Any = "K", casting: Any = "safe",
     **kwargs: Any,
-) -> Problem:  # fmt: skip
+) -> Contraction:  # fmt: skip
     if kwargs or order not in ("K", "A", "C", "F"):
         raise Unsupported(Reason.PARAM, f"order {order!r}, options {', '.join(kwargs) or 'none'}")
     if (
@@ -331,12 +343,7 @@ def prepare_kron(a: Any, b: Any) -> Problem:
     a, b = guards.array(a), guards.array(b)
     if a.ndim != 2 or b.ndim != 2:
         raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
-    return _problem(("ac", "bd"), "abcd", (a, b))
-
-
-def _deliver_kron(problem: Problem, result: np.ndarray) -> np.ndarray:
-    (m, k), (p, q) = (a.shape for a in problem.arrays)
-    return result.reshape(m * p, k * q)
+    return _problem(("ac", "bd"), "abcd", (a, b), shape=(len(a) * len(b), a.shape[1] * b.shape[1]))
 
 
 def _without_blas(a: Any, b: Any) -> bool:
@@ -383,7 +390,7 @@ def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Proble
     look, kind = (_look_einsum, _kind_einsum) if name == "einsum" else (_look, _kind)
     # Of E elements in all two operands have at most (E/2)^2 products, and three (E/3)^3.
     unseen = int(3 * pairwise.SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
-    return Op(f"numpy.{name}", reference, prepare, _run, _error, SMALL, _deliver, look, kind, unseen=min(unseen, SMALL))
+    return Op(f"numpy.{name}", reference, prepare, small=SMALL, look=look, kind=kind, unseen=min(unseen, SMALL))
 
 
 OPS = (
@@ -392,7 +399,7 @@ OPS = (
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
     _row("einsum", np.einsum, prepare_einsum),
-    Op("numpy.kron", np.kron, prepare_kron, _run, _error, SMALL, _deliver_kron),
+    Op("numpy.kron", np.kron, prepare_kron, small=SMALL),
 )
 
 matmul, dot, inner, tensordot, einsum, kron = rows(OPS, "trnpy").values()

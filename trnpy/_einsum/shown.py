@@ -107,7 +107,7 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
     problem = prepare_einsum(*operands, **options)
     engine = current_engine(policy)
     machine = engine.hardware if engine is not None else None
-    return _planned(problem.params[0], problem.dtype, decision, machine, policy, current_rates())
+    return _planned(problem.plan, problem.dtype, decision, machine, policy, current_rates())
 
 
 @functools.lru_cache(maxsize=1024)

@@ -37,8 +37,8 @@ REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
 GEMM = ("mk", "kn"), "mn"  # labels of a product of two matrices
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update(Problem):
     """``target := alpha product + beta target``, as in BLAS's gemm; without a target, a new array."""
 
     product: Problem
@@ -46,6 +46,24 @@ class Update:
     beta: Any = 0
     target: np.ndarray | None = None
     returned: Any = None  # what the call returns: ``target``, or the array of which ``target`` is a block
+
+    def run(self, engine: Engine) -> Any:
+        """alpha times the product, computed by the engine."""
+        return _scaled(self.product.run(engine), self.alpha)
+
+    def error(self, result: Any) -> float:
+        return self.product.error(result / self.alpha)
+
+    def deliver(self, result: Any) -> Any:
+        """The accepted result, written or added to the target if there is one."""
+        if self.target is None:
+            return result
+        if self.beta == 0:  # the target is not read: it may be uninitialised memory
+            np.copyto(self.target, result)
+        else:
+            np.multiply(self.target, self.beta, out=self.target)
+            np.add(self.target, result, out=self.target)
+        return self.returned
 
 
 def _updated(
@@ -58,17 +76,18 @@ def _updated(
             raise Unsupported(Reason.PARAM, f"factor {factor!r} for a product in {product.dtype}")
     if not (np.isfinite(alpha) and np.isfinite(beta)) or alpha == 0:
         raise Unsupported(Reason.VALUE, f"factors {alpha!r} and {beta!r}")
-    update = Update(product, alpha)
     if target is not None:
         _require_output(target, shape, product)
         if beta != 0 and current_policy().verify:
             raise Unsupported(Reason.POLICY, "a call that adds to its output cannot be repeated to verify it")
-        update = Update(product, alpha, beta, target, target if returned is None else returned)
     route = product.route
     if route is not None:
         found = route.run
-        route = replace(route, run=lambda: deliver(updated, _scaled(found(), alpha)), again=None)
-    updated = replace(product, params=(update,), route=route)
+        route = replace(route, run=lambda: updated.deliver(_scaled(found(), alpha)), again=None)
+    updated = Update(
+        product.arrays, product.dtype, product.cost, route=route, product=product, alpha=alpha, beta=beta,
+        target=target, returned=target if returned is None else returned,
+    )  # fmt: skip
     return updated
 
 
@@ -83,30 +102,6 @@ def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> No
         raise Unsupported(Reason.LAYOUT, f"output {target.dtype} {target.shape} for {product.dtype} {shape}")
     if any(np.may_share_memory(target, a) for a in product.arrays):
         raise Unsupported(Reason.LAYOUT, "output may overlap an operand")
-
-
-def run(problem: Problem, engine: Engine) -> Any:
-    """alpha times the product, computed by the engine."""
-    (update,) = problem.params
-    return _scaled(_rows._run(update.product, engine), update.alpha)
-
-
-def error(problem: Problem, result: Any) -> float:
-    (update,) = problem.params
-    return _rows._error(update.product, result / update.alpha)
-
-
-def deliver(problem: Problem, result: Any) -> Any:
-    """The accepted result, written or added to the target if there is one."""
-    (update,) = problem.params
-    if update.target is None:
-        return result
-    if update.beta == 0:  # the target is not read: it may be uninitialised memory
-        np.copyto(update.target, result)
-    else:
-        np.multiply(update.target, update.beta, out=update.target)
-        np.add(update.target, result, out=update.target)
-    return update.returned
 
 
 # --- Products of matrices ---------------------------------------------------------------------------------------------
@@ -262,8 +257,8 @@ def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
 def _row(name: str, prepare: Callable[..., Problem]) -> Op:
     contracts = name in ("contract", "einsum")  # of which PySCF and NumPy loop over some
     return Op(
-        f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, run, error, _rows.SMALL, deliver,
-        _look if contracts else None, kind_of if contracts else None,
+        f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, small=_rows.SMALL,
+        look=_look if contracts else None, kind=kind_of if contracts else None,
     )  # fmt: skip
 
 

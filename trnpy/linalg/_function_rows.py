@@ -190,26 +190,25 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
     a, b = guards.array(a), guards.array(b)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of as many columns")
-    return products._problem(("ak", "bk"), "abk", (a, b))
-
-
-def deliver_khatri_rao(problem: Problem, result: np.ndarray) -> np.ndarray:
-    return result.reshape(-1, result.shape[-1])
+    return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
 
 
 def _op(
-    name: str, prepare: Callable[..., Problem], run: Callable[..., Any], error: Callable[..., float],
-    look: _routes.Look | None = None, deliver: Callable[[Problem, Any], Any] | None = None,
+    name: str, prepare: Callable[..., Problem], run: Any = None, error: Any = None, look: _routes.Look | None = None,
+    deliver: Callable[[Problem, Any], Any] | None = None,
 ) -> Op:  # fmt: skip
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
-    options: dict[str, Any] = {} if deliver is None else {"deliver": deliver}
-    return Op(name, function, prepare, run, error, SMALL, look=look, dry=prepare not in PRODUCTS, **options)
+    given = {"run": run, "error": error, "deliver": deliver}
+    options: dict[str, Any] = {key: part for key, part in given.items() if part is not None}
+    return Op(name, function, prepare, small=SMALL, look=look, dry=prepare not in PRODUCTS, **options)
 
 
 def _positive_op(name: str, prepare: Callable[..., Problem]) -> Op:
     look = _positive.positive(name)
-    return _op(f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look, _positive.deliver)
+    return _op(
+        f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look=look, deliver=_positive.deliver
+    )
 
 
 PRODUCTS = (prepare_multi_dot, prepare_khatri_rao)  # whose plan has what they cost
@@ -221,11 +220,11 @@ def function_ops() -> tuple[Op, ...]:
         _positive_op("sqrtm", prepare_sqrtm),
         _positive_op("logm", prepare_logm),
         _positive_op("fractional_matrix_power", prepare_fractional_matrix_power),
-        _op("scipy.linalg.khatri_rao", prepare_khatri_rao, products._run, products._error, deliver=deliver_khatri_rao),
+        _op("scipy.linalg.khatri_rao", prepare_khatri_rao),
     )
 
 
 NUMPY_FUNCTION_OPS = (
     _op("numpy.linalg.matrix_power", prepare_matrix_power, run_matrix_power, matrix_power_error),
-    _op("numpy.linalg.multi_dot", prepare_multi_dot, products._run, products._error, deliver=products._deliver),
+    _op("numpy.linalg.multi_dot", prepare_multi_dot),
 )
