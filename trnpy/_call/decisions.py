@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy import ndarray
@@ -150,6 +150,14 @@ class Problem:
     # Names of the device path's methods, where it has several; ``run`` finds the chosen one below.
     methods: tuple[str, ...] = ()
     method: str = ""
+
+    @classmethod
+    def of(cls, problem: Problem, **options: Any) -> Self:
+        """``problem`` as one of this class, with its options."""
+        return cls(
+            problem.arrays, problem.dtype, problem.cost, route=problem.route, on_device=problem.on_device,
+            refusal=problem.refusal, methods=problem.methods, **options,
+        )  # fmt: skip
 
     def run(self, engine: Engine) -> Any:
         """The algorithm; raises Unsupported."""

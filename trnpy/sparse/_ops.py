@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,44 @@ def _rows_may_group(a: Any) -> bool:
     return a.data.size >= ROW_LEAST * (len(a.indptr) - 1) and spmm.may_group(a.indptr, a.indices)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseProduct(Problem):
+    """The product of sparse ``a`` with a dense or sparse ``other``."""
+
+    a: Any
+    other: Any
+    form: str = ""  # of the device path: "tiles" or "gathered" rows, or "sparse" of two sparse matrices
+
+    def run(self, engine: Engine) -> Any:
+        a, other = self.a, self.other
+        if self.form == "sparse":
+            return _run_sparse(a, other, self.dtype, engine)
+        a = a if a.format in PATTERNED else a.tocsr()
+        guards.finite(other, a.data)
+        x = other.astype(self.dtype, copy=False).reshape(len(other), -1)
+        product = _device.gathered if self.form == "gathered" else _device.tiled
+        return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
+
+    def error(self, result: Any) -> float:
+        """Of A X w for random signs w the largest error over |A| |X| |w|, for as many terms as were summed.
+
+        Errors are judged in multiples of the longest array, whose length says nothing here.
+        """
+        plain = compressed(self.a, self.dtype)
+        sizes = type(plain)((np.abs(plain.data), plain.indices, plain.indptr), shape=plain.shape)
+        other = self.other
+        right = compressed(other, self.dtype) if is_sparse(other) else other.reshape(len(other), -1)
+        product = compressed(result) if is_sparse(result) else result.reshape(len(result), -1)
+        signs = probe(right.shape[1], np.dtype(np.float64))
+        bound = sizes @ (abs(right) @ np.abs(signs))
+        with np.errstate(all="ignore"):
+            difference = np.abs(product @ signs - plain @ (right @ signs))
+            ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays one
+        terms = int(np.diff(plain.indptr).max(initial=1)) + right.shape[1]
+        longest = max(max(x.shape) for x in self.arrays)
+        return float(ratio.max(initial=0.0) * longest / terms)
+
+
 def prepare_matmul(a: Any, other: Any) -> Problem:
     """The product of sparse ``a`` with a dense or sparse ``other``."""
     if a.ndim != 2 or not (is_sparse(other) or type(other) is np.ndarray):
@@ -151,7 +190,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
     else:
         cost, form = _offer.offer(cost, a, m, dtype, policy, current_rates())
     arrays = tuple(m.data if is_sparse(m) else m for m in (a, other) if not is_sparse(m) or m.format in PATTERNED)
-    return Problem(arrays, dtype, cost, (a, other, form), route)
+    return SparseProduct(arrays, dtype, cost, route=route, a=a, other=other, form=form)
 
 
 def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str] | None:
@@ -165,17 +204,6 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
     if is_sparse(other) and not (a.format in PATTERNED and other.format in PATTERNED):
         return Reason.LAYOUT, f"{a.format} times {other.format}"
     return None
-
-
-def _run_matmul(problem: Problem, engine: Engine) -> Any:
-    a, other, form = problem.params
-    if form == "sparse":
-        return _run_sparse(a, other, problem.dtype, engine)
-    a = a if a.format in PATTERNED else a.tocsr()
-    guards.finite(other, a.data)
-    x = other.astype(problem.dtype, copy=False).reshape(len(other), -1)
-    product = _device.gathered if form == "gathered" else _device.tiled
-    return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
 
 
 def _run_sparse(a: Any, b: Any, dtype: np.dtype, engine: Engine) -> Any:
@@ -212,26 +240,6 @@ def _places(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
     columns = minor[:, np.newaxis, np.newaxis] * c + np.arange(c)
     shape = np.broadcast_shapes(rows.shape, columns.shape)
     return np.broadcast_to(rows, shape), np.broadcast_to(columns, shape)
-
-
-def _matmul_error(problem: Problem, result: Any) -> float:
-    """Of A X w for random signs w the largest error over |A| |X| |w|, for as many terms as were summed.
-
-    Errors are judged in multiples of the longest array, whose length says nothing here.
-    """
-    a, other, _ = problem.params
-    plain = compressed(a, problem.dtype)
-    sizes = type(plain)((np.abs(plain.data), plain.indices, plain.indptr), shape=plain.shape)
-    right = compressed(other, problem.dtype) if is_sparse(other) else other.reshape(len(other), -1)
-    product = compressed(result) if is_sparse(result) else result.reshape(len(result), -1)
-    signs = probe(right.shape[1], np.dtype(np.float64))
-    bound = sizes @ (abs(right) @ np.abs(signs))
-    with np.errstate(all="ignore"):
-        difference = np.abs(product @ signs - plain @ (right @ signs))
-        ratio = np.where(difference == 0, 0.0, difference / bound)  # a NaN stays one
-    terms = int(np.diff(plain.indptr).max(initial=1)) + right.shape[1]
-    longest = max(max(x.shape) for x in problem.arrays)
-    return float(ratio.max(initial=0.0) * longest / terms)
 
 
 def _blocks_meet(a: Any, b: Any) -> bool:
@@ -344,28 +352,18 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
     return Problem((), a.dtype, cost, on_device=False, refusal=refusal)
 
 
-def _no_kernel(problem: Problem, engine: Any) -> Any:
-    raise Unsupported(Reason.MEMORY_BOUND, "one operation for each element moved")
-
-
-def _no_error(problem: Problem, result: Any) -> float:
-    return 0.0
-
-
 def _row(
     name: str,
     reference: Callable[..., Any],
     prepare: Callable[..., Problem],
-    run: Callable[[Problem, Engine], Any],
-    error: Callable[[Problem, Any], float],
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
     kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None,
 ) -> Op:
-    return Op(f"scipy.sparse.{name}", reference, prepare, run, error, 0, look=look, kind=kind)
+    return Op(f"scipy.sparse.{name}", reference, prepare, look=look, kind=kind)
 
 
-MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _run_matmul, _matmul_error, _may_block, _kind_of_product)
-MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply, _no_kernel, _no_error)
+MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _may_block, _kind_of_product)
+MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply)
 OPS = (MATMUL, MULTIPLY)
 
 matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,41 @@ NORM, PER_NORM = (
     5.0,
     6.0,
 )  # taken for granted when a call is priced; products by unit of the norm (degree 55 reaches 9.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpmMultiply(Problem):
+    """e^A B for dense A and B."""
+
+    def run(self, engine: Engine) -> np.ndarray:
+        a, b = self.arrays
+        guards.finite(a, b)
+        kept = engine.put(np.ascontiguousarray(a))
+
+        def product(x: np.ndarray) -> np.ndarray:
+            return engine.get(engine.matmul(kept, np.ascontiguousarray(x.astype(self.dtype, copy=False))))
+
+        def adjoint_product(x: np.ndarray) -> np.ndarray:
+            return engine.get(engine.matmul(kept.H, np.ascontiguousarray(x.astype(self.dtype, copy=False))))
+
+        operator: Any = scipy_linalg.LinearOperator(
+            a.shape, dtype=self.dtype, matmat=product, rmatmat=adjoint_product,
+            matvec=lambda x: product(x.reshape(-1, 1)), rmatvec=lambda x: adjoint_product(x.reshape(-1, 1)),
+        )  # fmt: skip
+        with np.errstate(all="ignore"):
+            result: np.ndarray = scipy_linalg.expm_multiply(operator, b, traceA=a.trace())
+        guards.finite(result)
+        return result
+
+    def error(self, x: np.ndarray) -> float:
+        """Relative difference from the Taylor series of e^A B, on the host, for random combinations of columns."""
+        from trnpy.linalg._functions import expm_action  # only here: importing trnpy.sparse does not load scipy.linalg
+
+        a, b = self.arrays
+        v = probe(b.shape[1], self.dtype)
+        size = float(np.linalg.norm(x)) * math.sqrt(v.shape[1])
+        difference = float(np.linalg.norm(x @ v - expm_action(a, b @ v)))
+        return difference / size if size else difference
 
 
 def prepare_expm_multiply(
@@ -37,44 +73,9 @@ def prepare_expm_multiply(
     flops = count * 2.0 * n * n * k * (4 if dtype.kind == "c" else 1)
     cost = Cost("matmul", (n * n * k) ** (1 / 3), flops, A.nbytes + count * B.nbytes, count * B.nbytes, flops,
                 launches=count)  # fmt: skip
-    return Problem((A, B), dtype, cost)
-
-
-def run_expm_multiply(problem: Problem, engine: Engine) -> np.ndarray:
-    a, b = problem.arrays
-    guards.finite(a, b)
-    kept = engine.put(np.ascontiguousarray(a))
-
-    def product(x: np.ndarray) -> np.ndarray:
-        return engine.get(engine.matmul(kept, np.ascontiguousarray(x.astype(problem.dtype, copy=False))))
-
-    def adjoint_product(x: np.ndarray) -> np.ndarray:
-        return engine.get(engine.matmul(kept.H, np.ascontiguousarray(x.astype(problem.dtype, copy=False))))
-
-    operator: Any = scipy_linalg.LinearOperator(
-        a.shape, dtype=problem.dtype, matmat=product, rmatmat=adjoint_product,
-        matvec=lambda x: product(x.reshape(-1, 1)), rmatvec=lambda x: adjoint_product(x.reshape(-1, 1)),
-    )  # fmt: skip
-    with np.errstate(all="ignore"):
-        result: np.ndarray = scipy_linalg.expm_multiply(operator, b, traceA=a.trace())
-    guards.finite(result)
-    return result
-
-
-def expm_multiply_error(problem: Problem, x: np.ndarray) -> float:
-    """Relative difference from the Taylor series of e^A B, computed on the host for random combinations of columns."""
-    from trnpy.linalg._functions import expm_action  # only here: importing trnpy.sparse does not load scipy.linalg
-
-    a, b = problem.arrays
-    v = probe(b.shape[1], problem.dtype)
-    size = float(np.linalg.norm(x)) * math.sqrt(v.shape[1])
-    difference = float(np.linalg.norm(x @ v - expm_action(a, b @ v)))
-    return difference / size if size else difference
+    return ExpmMultiply((A, B), dtype, cost)
 
 
 EXPONENTIAL_OPS = (
-    Op(
-        "scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, run_expm_multiply,
-        expm_multiply_error, SMALL,
-    ),
-)  # fmt: skip
+    Op("scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL),
+)

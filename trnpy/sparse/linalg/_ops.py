@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,47 @@ def _machine(policy: Policy) -> Hardware:
     return (engine.hardware if engine is not None else None) or MACHINES[policy.machine]
 
 
-def _problem(a: Any, b: np.ndarray, params: tuple[Any, ...], steps: int) -> Problem:
-    """The problem of a system that is solved with ``steps`` iterations a launch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System(Problem):
+    """A x = b by conjugate gradients, or by GMRES that restarts every ``length`` steps."""
+
+    a: Any
+    b: np.ndarray
+    x0: np.ndarray | None
+    rtol: float
+    atol: float
+    steps: int  # at most, in all
+    gmres: bool = False
+    length: int = 0
+
+    def run(self, engine: Engine) -> tuple[np.ndarray, int]:
+        guards.finite(*(v for v in (self.b, self.x0, *self.arrays) if v is not None))
+        b = self.b.astype(np.float64, copy=False)
+        if not b.any():  # SciPy returns zeros then and ignores x0
+            return b.copy(), 0
+        x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
+        op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
+        if self.gmres:
+            inner, gain = _krylov.gmres_cycles(engine, op, self.length), _krylov.CYCLE_GAIN
+        else:
+            inner, gain = _krylov.conjugate_gradients(engine, op), _krylov.GAIN
+        return _krylov.refine(op, b, x, self._target(b), self.steps, inner, gain), 0
+
+    def _target(self, b: np.ndarray) -> float:
+        return max(self.atol, self.rtol * float(np.linalg.norm(b)))
+
+    def error(self, result: tuple[np.ndarray, int]) -> float:
+        """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
+        x, info = result
+        if info:  # SciPy computed this result, and reports that it did not converge
+            return 0.0
+        size = float(np.linalg.norm(self.b - compressed(self.a, self.dtype) @ x))
+        rounding = 1 + 1e-6  # this residual is summed in another order than the solver's
+        return 0.0 if size <= rounding * self._target(self.b) else math.inf
+
+
+def _priced(a: Any, b: np.ndarray, steps: int) -> Problem:
+    """What a system takes that is solved with ``steps`` iterations a launch."""
     n, dtype, policy = a.shape[0], np.dtype(np.float64), current_policy()
     each = 2.0 * a.nnz + 12.0 * n
     cost = Cost("csr", 1, ITERATIONS * each, a.nnz * 12 + b.nbytes, b.nbytes, host_flops=REFINEMENTS * 2.0 * a.nnz)
@@ -79,7 +118,7 @@ def _problem(a: Any, b: np.ndarray, params: tuple[Any, ...], steps: int) -> Prob
             cost, bytes_in=tiles * 4 * 128**2 + b.nbytes, products=flops_of(seconds, dtype, policy, hardware)
         )
     arrays = (b, a.data) if a.format in ("csr", "csc", "bsr", "coo") else (b,)
-    return Problem(arrays, dtype, cost, (a, b, *params))
+    return Problem(arrays, dtype, cost)
 
 
 def prepare_cg(
@@ -88,7 +127,8 @@ def prepare_cg(
 ) -> Problem:  # fmt: skip
     _sparse_system(A, b, x0, {"M": M, "callback": callback})
     steps = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    return _problem(A, b, (x0, float(rtol), float(atol), steps, _krylov.STEPS), _krylov.STEPS)
+    priced = _priced(A, b, _krylov.STEPS)
+    return System.of(priced, a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=steps)
 
 
 def prepare_gmres(
@@ -98,42 +138,89 @@ def prepare_gmres(
     _sparse_system(A, b, x0, {"M": M, "callback": callback, "callback_type": callback_type})
     length = RESTART if restart is None else int(restart)
     cycles = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    return _problem(A, b, (x0, float(rtol), float(atol), cycles * length, length), min(length, _krylov.CYCLE))
-
-
-def _run_system(problem: Problem, engine: Engine, gmres: bool) -> tuple[np.ndarray, int]:
-    a, b, x0, rtol, atol, steps, length = problem.params
-    guards.finite(*(v for v in (b, x0, *problem.arrays) if v is not None))
-    b = b.astype(np.float64, copy=False)
-    if not b.any():  # SciPy returns zeros then and ignores x0
-        return b.copy(), 0
-    x = np.zeros_like(b) if x0 is None else x0.astype(np.float64)
-    op = _krylov.operator(engine, a, _krylov.of_rows if gmres else _krylov.of_diagonal)
-    inner = _krylov.gmres_cycles(engine, op, length) if gmres else _krylov.conjugate_gradients(engine, op)
-    gain = _krylov.CYCLE_GAIN if gmres else _krylov.GAIN
-    return _krylov.refine(op, b, x, _target(b, rtol, atol), steps, inner, gain), 0
-
-
-def _target(b: np.ndarray, rtol: float, atol: float) -> float:
-    return max(atol, rtol * float(np.linalg.norm(b)))
-
-
-def _system_error(problem: Problem, result: tuple[np.ndarray, int]) -> float:
-    """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
-    a, b, _, rtol, atol, *_ = problem.params
-    x, info = result
-    if info:  # SciPy computed this result, and reports that it did not converge
-        return 0.0
-    size = float(np.linalg.norm(b - compressed(a, problem.dtype) @ x))
-    rounding = 1 + 1e-6  # this residual is summed in another order than the solver's
-    return 0.0 if size <= rounding * _target(b, rtol, atol) else math.inf
+    priced = _priced(A, b, min(length, _krylov.CYCLE))
+    return System.of(
+        priced, a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=cycles * length, gmres=True, length=length
+    )
 
 
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
 
 
-def _pairs_problem(a: Any, k: int, columns: int, params: tuple[Any, ...]) -> Problem:
-    """The problem of eigenpairs by products of A with blocks of ``columns``."""
+def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
+    """A X by ``engine`` for finite A and X."""
+
+    def product(x: np.ndarray) -> np.ndarray:
+        c = tiled(engine, a, np.ascontiguousarray(x, dtype))
+        guards.finite(c)
+        return c
+
+    return product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanczos(Problem):
+    """Some eigenpairs of a real symmetric matrix by block Lanczos."""
+
+    a: Any
+    k: int
+    which: str
+    tol: float
+    vectors: bool
+
+    def run(self, engine: Engine) -> Any:
+        plain = compressed(self.a, self.dtype)
+        guards.finite(plain.data)
+        if abs(plain - plain.conj().T).max() > 0:
+            raise Unsupported(Reason.VALUE, "not exactly Hermitian")
+        n, k = self.a.shape[0], self.k
+        start = np.random.default_rng(n).standard_normal((n, min(max(k, _eigen.COLUMNS), n // 4))).astype(self.dtype)
+        product = _product(self.a, self.dtype, engine)
+        values, found = _eigen.block_lanczos(engine, product, start, k, self.which, self.tol)
+        return (values, found) if self.vectors else values
+
+    def error(self, result: Any) -> float:
+        """The larger of the eigenpairs' worst residual beyond ``tol`` and their error of orthonormality.
+
+        Of eigenvalues alone only finiteness is checked.
+        """
+        if not self.vectors:
+            return 0.0 if np.isfinite(result).all() else math.inf
+        values, found = result
+        scale = float(np.abs(values).max()) or 1.0
+        residual = np.abs(compressed(self.a, self.dtype) @ found - found * values).max() / scale
+        gram = np.abs(found.conj().T @ found - np.eye(len(values))).max()
+        return float(max(max(residual - self.tol, 0.0), gram))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lobpcg(Problem):
+    """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
+
+    a: Any
+    x: np.ndarray
+    b: Any
+    options: tuple[Any, ...]  # of SciPy's, from M on
+
+    @uncounted
+    def run(self, engine: Engine) -> Any:
+        guards.finite(compressed(self.a).data, self.x)
+        # SciPy orthonormalizes X where it is, and may have to start again.
+        return scipy_linalg.lobpcg(_product(self.a, self.dtype, engine), self.x.copy(), self.b, *self.options)
+
+    def error(self, result: Any) -> float:
+        """Of the values what they differ from the vectors' Rayleigh quotients, by the norm of A."""
+        b, values, found = self.b, np.asarray(result[0]), np.asarray(result[1])
+        plain = compressed(self.a, self.dtype)
+        image = found if b is None else b(found) if callable(b) else b @ found
+        below = np.einsum("ij,ij->j", found.conj(), image).real
+        quotients = np.einsum("ij,ij->j", found.conj(), plain @ found).real / below
+        scale = float(np.abs(plain).sum(axis=1).max()) or 1.0
+        return float(np.abs(quotients - values).max() / scale)
+
+
+def _pairs_priced(a: Any, k: int, columns: int) -> Problem:
+    """What eigenpairs take by products of A with blocks of ``columns``."""
     dtype, policy = _square(a), current_policy()
     if dtype.char not in "fdFD":
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
@@ -152,7 +239,7 @@ def _pairs_problem(a: Any, k: int, columns: int, params: tuple[Any, ...]) -> Pro
         launches=BLOCK_PRODUCTS * cost.launches,
     )
     arrays = (a.data,) if a.format in ("csr", "csc", "bsr", "coo") else (np.empty((n, k), dtype),)
-    return Problem(arrays, dtype, cost, (a, k, *params))
+    return Problem(arrays, dtype, cost)
 
 
 def prepare_eigsh(
@@ -168,45 +255,8 @@ def prepare_eigsh(
         raise Unsupported(Reason.DTYPE, f"dtype {A.dtype} has no device path")
     if type(k) is not int or not 0 < k < A.shape[0] // 4:
         raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: a dense solver's")
-    return _pairs_problem(A, k, max(k, _eigen.COLUMNS), (which, float(tol), bool(return_eigenvectors)))
-
-
-def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
-    """A X by ``engine`` for finite A and X."""
-
-    def product(x: np.ndarray) -> np.ndarray:
-        c = tiled(engine, a, np.ascontiguousarray(x, dtype))
-        guards.finite(c)
-        return c
-
-    return product
-
-
-def _run_eigsh(problem: Problem, engine: Engine) -> Any:
-    a, k, which, tol, vectors = problem.params
-    plain = compressed(a, problem.dtype)
-    guards.finite(plain.data)
-    if abs(plain - plain.conj().T).max() > 0:
-        raise Unsupported(Reason.VALUE, "not exactly Hermitian")
-    n, dtype = a.shape[0], problem.dtype
-    start = np.random.default_rng(n).standard_normal((n, min(max(k, _eigen.COLUMNS), n // 4))).astype(dtype)
-    values, found = _eigen.block_lanczos(engine, _product(a, dtype, engine), start, k, which, tol)
-    return (values, found) if vectors else values
-
-
-def _eigsh_error(problem: Problem, result: Any) -> float:
-    """The larger of the eigenpairs' worst residual beyond ``tol`` and their error of orthonormality.
-
-    Of eigenvalues alone only finiteness is checked.
-    """
-    a, _, _, tol, vectors = problem.params
-    if not vectors:
-        return 0.0 if np.isfinite(result).all() else math.inf
-    values, found = result
-    scale = float(np.abs(values).max()) or 1.0
-    residual = np.abs(compressed(a, problem.dtype) @ found - found * values).max() / scale
-    gram = np.abs(found.conj().T @ found - np.eye(len(values))).max()
-    return float(max(max(residual - tol, 0.0), gram))
+    priced = _pairs_priced(A, k, max(k, _eigen.COLUMNS))
+    return Lanczos.of(priced, a=A, k=k, which=which, tol=float(tol), vectors=bool(return_eigenvectors))
 
 
 def prepare_lobpcg(
@@ -219,40 +269,13 @@ def prepare_lobpcg(
         raise Unsupported(Reason.LAYOUT, f"X is {type(X).__name__}, not vectors of {A.shape[0]}")
     if X.dtype != dtype or verbosityLevel:
         raise Unsupported(Reason.PARAM, f"X of {X.dtype} for {dtype}, verbosityLevel={verbosityLevel}")
-    options = (X, B, M, Y, tol, maxiter, largest, verbosityLevel, retLambdaHistory, retResidualNormsHistory)
-    return _pairs_problem(A, X.shape[1], X.shape[1], (*options, restartControl))
-
-
-@uncounted
-def _run_lobpcg(problem: Problem, engine: Engine) -> Any:
-    """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
-    a, _, x, *options = problem.params
-    guards.finite(compressed(a).data, x)
-    # SciPy orthonormalizes X where it is, and may have to start again.
-    return scipy_linalg.lobpcg(_product(a, problem.dtype, engine), x.copy(), *options)
-
-
-def _lobpcg_error(problem: Problem, result: Any) -> float:
-    """Of the values what they differ from the vectors' Rayleigh quotients, by the norm of A."""
-    a, _, _, b, *_ = problem.params
-    values, found = np.asarray(result[0]), np.asarray(result[1])
-    plain = compressed(a, problem.dtype)
-    image = found if b is None else b(found) if callable(b) else b @ found
-    below = np.einsum("ij,ij->j", found.conj(), image).real
-    quotients = np.einsum("ij,ij->j", found.conj(), plain @ found).real / below
-    scale = float(np.abs(plain).sum(axis=1).max()) or 1.0
-    return float(np.abs(quotients - values).max() / scale)
+    options = M, Y, tol, maxiter, largest, verbosityLevel, retLambdaHistory, retResidualNormsHistory, restartControl
+    return Lobpcg.of(_pairs_priced(A, X.shape[1], X.shape[1]), a=A, x=X, b=B, options=options)
 
 
 OPS = (
-    Op(
-        "scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg,
-        lambda problem, engine: _run_system(problem, engine, gmres=False), _system_error, 0,
-    ),
-    Op(
-        "scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres,
-        lambda problem, engine: _run_system(problem, engine, gmres=True), _system_error, 0,
-    ),
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, _run_eigsh, _eigsh_error, 0),
-    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, _run_lobpcg, _lobpcg_error, 0),
-)  # fmt: skip
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh),
+    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
+)
