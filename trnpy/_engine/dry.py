@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # stand-ins know NumPy's functions by it
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import Engine
 from trnpy._engine.numbers import numpy_dtype

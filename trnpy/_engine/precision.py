@@ -65,7 +65,7 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
 
 # Measured end to end with NumPy on one core (docs/baselines.md): float64 to digits before the link, and back after it.
 SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
-MAGNITUDES_S = 4e-9  # of SPLIT_S, for the certificate
+MAGNITUDES_S = 4e-9  # of SPLIT_S, for the certificate: an assumption, not measured apart
 FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, as above
 WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
 
