@@ -25,9 +25,8 @@ from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import kernel
 from trnpy._nki.simulator.table import print_table
-from trnpy.sparse._blocks import count_blocks
 from trnpy.sparse._device import unit_for
-from trnpy.sparse._tiles import SLOTS, TILE, of_one_length, rung, walks
+from trnpy.sparse._tiles import SLOTS, TILE, count_blocks, of_one_length, rung, walks
 
 MOST_WASTE = 1.11  # of products padded, asked for on the arrow matrix
 # trnsparse 0.2, CSR times dense in float32 on trn1.2xlarge, measured (trnsci.dev/trnsparse/benchmarks): order of the

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import trnpy
 import trnpy.sparse
-from trnpy.sparse import _blocks
+from trnpy.sparse import _tiles
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 
@@ -37,7 +37,7 @@ def test_blocks_are_counted_as_in_a_dense_pattern(seed, shape, density, layout, 
     stored = a.tocsr()
     stored.data[:] = 1
     pattern = stored.toarray() != 0
-    blocks = _blocks.count_blocks(a, block)
+    blocks = _tiles.count_blocks(a, block)
     np.testing.assert_array_equal(blocks.in_row, counted(pattern, block))
     assert blocks.nnz == pattern.sum() and blocks.count == blocks.in_row.sum()
     if blocks.count:
@@ -48,10 +48,10 @@ def test_blocks_are_counted_as_in_a_dense_pattern(seed, shape, density, layout, 
 def test_slabs_of_any_size_count_the_same(monkeypatch):
     a = scipy.sparse.random_array((200, 300), density=0.05, rng=0, format="csr")
     for matrix in (a, a.T):
-        whole = _blocks.count_blocks(trnpy.sparse.csr_array(a) if matrix is a else trnpy.sparse.csc_array(matrix), 8)
+        whole = _tiles.count_blocks(trnpy.sparse.csr_array(a) if matrix is a else trnpy.sparse.csc_array(matrix), 8)
         for slab in (1, 100, 1000):
-            monkeypatch.setattr(_blocks, "SLAB", slab)
-            again = _blocks.count_blocks(type(matrix)(matrix), 8)
+            monkeypatch.setattr(_tiles, "SLAB", slab)
+            again = _tiles.count_blocks(type(matrix)(matrix), 8)
             np.testing.assert_array_equal(again.in_row, whole.in_row)
         monkeypatch.undo()
 
@@ -69,15 +69,15 @@ def brute_buckets(lengths, buckets):
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9))
 def test_buckets_are_the_best_there_are(lengths):
-    blocks = _blocks.Blocks(8, (8 * len(lengths), 80), sum(lengths), np.array(lengths))
-    assert blocks.bucket_padding == brute_buckets(sorted(lengths), _blocks.BUCKETS) / max(sum(lengths), 1)
+    blocks = _tiles.Blocks(8, (8 * len(lengths), 80), sum(lengths), np.array(lengths))
+    assert blocks.bucket_padding == brute_buckets(sorted(lengths), _tiles.BUCKETS) / max(sum(lengths), 1)
 
 
 def test_the_arrow_matrix_is_padded_by_no_more_than_a_ninth():
     a = scipy.sparse.lil_array((8192, 8192))
     a[:128, :] = a[:, :128] = 1
     a.setdiag(1)
-    blocks = _blocks.count_blocks(trnpy.sparse.csr_array(a))
+    blocks = _tiles.count_blocks(trnpy.sparse.csr_array(a))
     assert blocks.padding > 21 and blocks.bucket_padding <= 1.11 and 0.67 < blocks.density < 0.68
 
 
@@ -85,20 +85,20 @@ def test_the_arrow_matrix_is_padded_by_no_more_than_a_ninth():
 def test_the_count_is_kept_until_the_pattern_changes(layout):
     rng = np.random.default_rng(1)
     a = getattr(trnpy.sparse, f"{layout}_array")(scipy.sparse.random_array((64, 64), density=0.1, rng=rng))
-    first = _blocks.count_blocks(a, 8)
-    assert _blocks.count_blocks(a, 8) is first
+    first = _tiles.count_blocks(a, 8)
+    assert _tiles.count_blocks(a, 8) is first
     a.data *= 2
     a *= 3
     a.data[:] = 0
-    assert _blocks.count_blocks(a, 8) is first  # of the pattern, whatever the values
-    assert _blocks.count_blocks(a, 16) is not first
+    assert _tiles.count_blocks(a, 8) is first  # of the pattern, whatever the values
+    assert _tiles.count_blocks(a, 16) is not first
     before = a.indices[0]
     a.indices[0] = 63 - before if layout != "bsr" else a.shape[1] // a.blocksize[1] - 1 - before
-    assert _blocks.count_blocks(a, 8) is not first
+    assert _tiles.count_blocks(a, 8) is not first
     a.indptr[-1] -= 1
-    assert _blocks.count_blocks(a, 8).nnz < first.nnz
+    assert _tiles.count_blocks(a, 8).nnz < first.nnz
     a.eliminate_zeros()
-    assert _blocks.count_blocks(a, 8).count == 0
+    assert _tiles.count_blocks(a, 8).count == 0
 
 
 def test_the_analysis_prints_density_padding_modelled_seconds_and_the_decision(capsys):

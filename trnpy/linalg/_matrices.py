@@ -1,12 +1,14 @@
-"""What rows of matrices share: one square operand, one triangle of it, its norm."""
+"""What rows of matrices share: one square operand, one triangle of it, its norm, the form of a result."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from trnpy._base import conventions
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Reason, Unsupported
 from trnpy._engine.precision import norms
@@ -100,3 +102,11 @@ def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:
 def sizes(a: np.ndarray) -> Any:
     """Frobenius norms (...) of a (..., m, n), of any scale."""
     return norms(a, (-2, -1))
+
+
+def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What results of this call are like in the installed SciPy; Unsupported where that cannot be asked."""
+    try:
+        return conventions.form(function, args, kwargs)
+    except conventions.Refused as why:
+        raise Unsupported(Reason.PARAM, str(why)) from why

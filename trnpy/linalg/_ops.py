@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from trnpy._base import conventions
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Op, Problem
 from trnpy.linalg._eigh import NUMPY_EIGH_OPS, eigh_ops
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
 from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
+from trnpy.linalg._matrices import form
 from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, orthogonal_ops
 from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, solve_ops
 from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
-
-
-def _form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return conventions.form(function, args, kwargs)
-    except conventions.Refused as why:
-        raise Unsupported(Reason.PARAM, str(why)) from why
 
 
 @functools.cache
 def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
     rows = (*eigh_ops(), *factor_ops(), *solve_ops(), *orthogonal_ops(), *svd_ops(), *function_ops())
-    return tuple(replace(row, form=_form) for row in rows)
+    return tuple(replace(row, form=form) for row in rows)
 
 
 def __getattr__(name: str) -> tuple[Op, ...]:

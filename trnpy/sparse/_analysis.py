@@ -15,8 +15,8 @@ from trnpy._nki.hardware import MACHINES, between
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy.sparse import _picture
-from trnpy.sparse._blocks import BLOCK, BUCKETS, Blocks, count_blocks
 from trnpy.sparse._ops import is_sparse, prepare_matmul
+from trnpy.sparse._tiles import BUCKETS, TILE, Blocks, count_blocks
 
 LEAST_MOVING = 64  # a product of fewer columns takes as long as one of these (docs/numerics.md#sparse-products)
 CURVE_BITS = 62  # of a position on the curve, in an int64
@@ -52,7 +52,7 @@ class BlockAnalysis:
 
 
 def block_analysis(
-    a: Any, columns: int = BLOCK, order: str | np.ndarray | None = None, html: str | Path | None = None
+    a: Any, columns: int = TILE, order: str | np.ndarray | None = None, html: str | Path | None = None
 ) -> BlockAnalysis:
     """Print how a sparse matrix falls into 128 x 128 blocks and where a product with it would run.
 

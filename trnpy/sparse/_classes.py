@@ -14,7 +14,7 @@ from scipy import sparse
 
 from trnpy._base.conventions import uncounted
 from trnpy._call.names import settled
-from trnpy.sparse import _blocks, _ops
+from trnpy.sparse import _ops, _tiles
 
 _ABSTRACT = (sparse.sparray, sparse.spmatrix)
 _BASES = tuple(
@@ -41,7 +41,7 @@ def _recast(a: Any, cls: Any) -> Any:
     """``a`` as an instance of ``cls``, which has the same format. The arrays are shared."""
     result = cls.__new__(cls)
     result.__dict__.update(a.__dict__)
-    result.__dict__.pop(_blocks.CACHE, None)  # belongs to ``a`` only, and must not be pickled
+    result.__dict__.pop(_tiles.CACHE, None)  # belongs to ``a`` only, and must not be pickled
     return result
 
 

@@ -15,7 +15,7 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, SLOTS
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
-from trnpy.sparse._blocks import count_blocks
+from trnpy.sparse._tiles import count_blocks
 
 TILE = 128
 # Modelled on trn2 (test_bsr_spmm, test_csr_spmm): the rows of X that a tile meets, and four tiles, are a transfer at a

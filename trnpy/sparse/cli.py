@@ -13,8 +13,8 @@ from scipy import sparse
 
 from trnpy._settings.policy import CHOICES, policy
 from trnpy.sparse._analysis import block_analysis, morton_order
-from trnpy.sparse._blocks import BLOCK
 from trnpy.sparse._classes import adopt
+from trnpy.sparse._tiles import TILE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser = _Parser(prog="python -m trnpy blocks", description="The 128 x 128 blocks of a sparse matrix in a file.")
     add = parser.add_argument
     add("matrix", type=Path, help="an .npz file of scipy.sparse.save_npz, or a Matrix Market file")
-    add("--columns", type=int, default=BLOCK, help="dense columns it is multiplied with (default %(default)s)")
+    add("--columns", type=int, default=TILE, help="dense columns it is multiplied with (default %(default)s)")
     add("--order", choices=("rcm", "morton"), help="of rows and columns, before they are cut into blocks")
     add("--points", type=Path, help="for morton: an .npy file (rows, dimensions) of where each row's centre is")
     add("--machine", choices=CHOICES["machine"], help="that is modelled (default: as TRNPY_MACHINE says)")

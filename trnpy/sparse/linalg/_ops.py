@@ -17,11 +17,10 @@ from trnpy._engine.engines import Engine, at_rest, current_engine
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import HYSTERESIS, Policy, current_policy
-from trnpy.sparse._blocks import count_blocks
 from trnpy.sparse._device import tiled
 from trnpy.sparse._offer import flops_of, offer
 from trnpy.sparse._ops import NO_DEVICE, is_sparse
-from trnpy.sparse._tiles import compressed
+from trnpy.sparse._tiles import compressed, count_blocks
 from trnpy.sparse.linalg import _eigen, _krylov
 
 # The number of iterations is not known before a solve, so the price assumes these. Laplacians of 40,000 unknowns take
