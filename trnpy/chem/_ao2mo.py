@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,42 @@ def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transf
     return _transformed(half, *bra, transform).reshape(shape)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrbitalTransform(Problem):
+    """The integrals, the coefficients of the bra and of the ket; the ket counts for four-index integrals only."""
+
+    g: np.ndarray
+    bra: Coefficients
+    ket: Coefficients
+    memory: float
+
+    def run(self, engine: Engine) -> np.ndarray:
+        guards.finite(*self.arrays)
+        transform = by_kernel(engine, self.memory) or _by_products(checked_product(engine), self.memory)
+        return np.require(_both(self.g, self.bra, self.ket, transform), requirements=["C", "W"])
+
+    def error(self, result: np.ndarray) -> float:
+        """Backward error: result and integrals, both contracted with random signs of the orbitals, over their norms."""
+        g, bra, ket = self.g, self.bra, self.ket
+        generator = np.random.default_rng(len(bra[0]))
+        signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
+        p, q = bra[0] @ signs[0], bra[1] @ signs[1]
+        scale = norm(p) * norm(q)
+        if g.ndim == 4:
+            r, s = ket[0] @ signs[2], ket[1] @ signs[3]
+            scale *= norm(r) * norm(s)
+            exact, ours = p @ (g @ s @ r) @ q, ((result @ signs[3] @ signs[2]) @ signs[1]) @ signs[0]
+        else:
+            if g.ndim == 2:
+                rows, columns = np.tril_indices(len(p))
+                weights = p[rows] * q[columns] + q[rows] * p[columns]
+                each = g @ np.where(rows == columns, weights / 2, weights)
+            else:
+                each = g @ q @ p
+            exact, ours = each @ signs[2], signs[0] @ (result @ signs[2]) @ signs[1]
+        return relative(float(abs(ours - exact)), scale * norm(g))
+
+
 def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memory: float = MEMORY) -> Problem:
     g, bra, ket = _checked(integrals, c_left, c_right, ket)
     if g.size == 0 or any(c.size == 0 for c in (*bra, *ket)):
@@ -126,39 +163,10 @@ def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memo
         kind="matmul", n=cube(nao, few, nao), flops=float(flops), bytes_in=moved_in * 8, bytes_out=moved_out * 8,
         products=flops * PASSES / (2 * FLOAT64_PASSES), launches=launches,
     )  # fmt: skip
-    return Problem((g, *bra, *ket), REAL, cost, (g, bra, ket, memory))
+    return OrbitalTransform((g, *bra, *ket), REAL, cost, g=g, bra=bra, ket=ket, memory=memory)
 
 
-def _run(problem: Problem, engine: Engine) -> np.ndarray:
-    g, bra, ket, memory = problem.params
-    guards.finite(*problem.arrays)
-    transform = by_kernel(engine, memory) or _by_products(checked_product(engine), memory)
-    return np.require(_both(g, bra, ket, transform), requirements=["C", "W"])
-
-
-def _error(problem: Problem, result: np.ndarray) -> float:
-    """Backward error: result and integrals, both contracted with random signs of the orbitals, over their norms."""
-    g, bra, ket, _ = problem.params
-    generator = np.random.default_rng(len(bra[0]))
-    signs = [generator.choice((-1.0, 1.0), n) for n in result.shape]
-    p, q = bra[0] @ signs[0], bra[1] @ signs[1]
-    scale = norm(p) * norm(q)
-    if g.ndim == 4:
-        r, s = ket[0] @ signs[2], ket[1] @ signs[3]
-        scale *= norm(r) * norm(s)
-        exact, ours = p @ (g @ s @ r) @ q, ((result @ signs[3] @ signs[2]) @ signs[1]) @ signs[0]
-    else:
-        if g.ndim == 2:
-            rows, columns = np.tril_indices(len(p))
-            weights = p[rows] * q[columns] + q[rows] * p[columns]
-            each = g @ np.where(rows == columns, weights / 2, weights)
-        else:
-            each = g @ q @ p
-        exact, ours = each @ signs[2], signs[0] @ (result @ signs[2]) @ signs[1]
-    return relative(float(abs(ours - exact)), scale * norm(g))
-
-
-@row(_prepare, _run, _error)
+@row(_prepare)
 def ao2mo(
     integrals: np.ndarray,
     c_left: np.ndarray,

@@ -200,6 +200,47 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
     return MP2Energy(opposite, same, channels)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairEnergies(Problem):
+    """The correlation energy of all pairs of electrons."""
+
+    spins: tuple[Spin, ...]
+    memory: float
+    with_t2: bool
+    accuracy: float  # Hartree
+
+    def run(self, engine: Engine) -> MP2Energy:
+        spins, memory, with_t2 = self.spins, self.memory, self.with_t2
+        guards.finite(*self.arrays)
+        form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
+        if not with_t2 and (form == "float32" or (form == BY_DIGITS and self.accuracy >= FINEST)):
+            digits = 1 if form == "float32" else DIGITS
+            try:
+                result = _fused(engine, spins, memory, digits)
+            except _pairs.Unfit:  # matrix products have no limits of size or of orbital energies
+                return _energy(spins, memory, checked_product(engine), with_t2)
+            if digits == 1:
+                return result
+            wrong = sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
+            if wrong <= self.accuracy:
+                return replace(result, uncertainty=wrong)
+        return _energy(spins, memory, checked_product(engine), with_t2)
+
+    def error(self, result: MP2Energy) -> float:
+        """The error of a result, on the scale of the backward error that dispatch compares with its limit.
+
+        With an ``uncertainty`` it is that over ``accuracy``; otherwise the largest error of the sampled pairs over the
+        energy.
+        """
+        if not np.isfinite(result.total):
+            return float("inf")
+        if result.uncertainty:
+            return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / self.accuracy)
+        scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
+        worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(self.spins, result))
+        return relative(worst, scale)
+
+
 def _prepare(
     b: Any, eps_occ: Any, eps_vir: Any, *, memory: float = MEMORY, with_t2: bool = False, accuracy: float = ACCURACY
 ) -> Problem:
@@ -232,30 +273,13 @@ def _prepare(
         host_flops=0.0 if fused else ENERGY_FLOPS * elements,
         launches=launches,
     )
-    return Problem(tuple(spin.b for spin in spins), REAL, cost, (spins, memory, with_t2, accuracy))
+    arrays = tuple(spin.b for spin in spins)
+    return PairEnergies(arrays, REAL, cost, spins=spins, memory=memory, with_t2=with_t2, accuracy=accuracy)
 
 
 def _check_accuracy(accuracy: float) -> None:
     if not accuracy > 0:
         raise ValueError(f"accuracy={accuracy!r} Hartree: expected a positive number")
-
-
-def _run(problem: Problem, engine: Engine) -> MP2Energy:
-    spins, memory, with_t2, accuracy = problem.params
-    guards.finite(*problem.arrays)
-    form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
-    if not with_t2 and (form == "float32" or (form == BY_DIGITS and accuracy >= FINEST)):
-        digits = 1 if form == "float32" else DIGITS
-        try:
-            result = _fused(engine, spins, memory, digits)
-        except _pairs.Unfit:  # matrix products have no limits of size or of orbital energies
-            return _energy(spins, memory, checked_product(engine), with_t2)
-        if digits == 1:
-            return result
-        wrong = sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
-        if wrong <= accuracy:
-            return replace(result, uncertainty=wrong)
-    return _energy(spins, memory, checked_product(engine), with_t2)
 
 
 def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
@@ -267,22 +291,6 @@ def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) 
             for left, right in _pairings(spins)
         )
     )
-
-
-def _error(problem: Problem, result: MP2Energy) -> float:
-    """The error of a result, on the scale of the backward error that dispatch compares with its limit.
-
-    With an ``uncertainty`` it is that over ``accuracy``; otherwise the largest error of the sampled pairs over the
-    energy.
-    """
-    spins, _, _, accuracy = problem.params
-    if not np.isfinite(result.total):
-        return float("inf")
-    if result.uncertainty:
-        return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / accuracy)
-    scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
-    worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(spins, result))
-    return relative(worst, scale)
 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
@@ -309,7 +317,7 @@ def _extrapolated(errors: np.ndarray, pairs: int) -> float:
     return float(common * pairs + spread * pairs**0.5)
 
 
-@row(_prepare, _run, _error)
+@row(_prepare)
 def dfmp2_energy(
     b: Arrays,
     eps_occ: Arrays,

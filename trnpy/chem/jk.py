@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from trnpy.chem._rows import (
 
 COPIES = 3  # arrays of at most (nao, nao) elements in memory for each matrix: itself, a product, a reordered copy
 Orbitals = Sequence[np.ndarray] | None
+JK = tuple[np.ndarray | None, np.ndarray | None]
 
 
 def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...] | None]:
@@ -96,6 +98,39 @@ def _exchange(
     return k
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedMatrices(Problem):
+    """J and K of density matrices (n, nao, nao)."""
+
+    b: np.ndarray
+    densities: np.ndarray
+    sets: tuple[np.ndarray, ...] | None  # the orbitals of each density
+    with_j: bool
+    memory: float
+    shape: tuple[int, ...]  # of both results
+
+    def run(self, engine: Engine) -> JK:
+        b, densities, shape = self.b, self.densities, self.shape
+        guards.finite(*self.arrays)
+        k = _exchange(b, densities, self.sets, self.memory, checked_product(engine), checked_gram(engine))
+        return _coulomb(b, densities).reshape(shape) if self.with_j else None, k.reshape(shape)
+
+    def error(self, result: JK) -> float:
+        """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; the host computed J."""
+        b, densities = self.b, self.densities
+        nao = densities.shape[-1]
+        k = np.asarray(result[1]).reshape(densities.shape)
+        signs = np.random.default_rng(nao).choice((-1.0, 1.0), nao)
+        step = stack_size(nao, COPIES, self.memory)
+        exact = np.zeros(densities.shape[:2])
+        for start in range(0, len(b), step):
+            stack = unpacked(b[start : start + step])
+            seen = stack @ signs  # (L, nao)
+            for n, density in enumerate(densities):
+                exact[n] += np.einsum("Lmn,Ln->m", stack, seen @ density.T, optimize=True)
+        return relative(norm(k @ signs - exact), norm(b) * norm(b) * norm(densities))
+
+
 def _prepare(
     b: Any, dm: Any, *, orbitals: Any = None, with_j: bool = True, with_k: bool = True, memory: float = MEMORY
 ) -> Problem:
@@ -118,37 +153,13 @@ def _prepare(
         host_flops=4.0 * b.size * len(densities) * with_j,
         launches=2 * stacks * len(densities),
     )
-    shape = np.shape(dm)
-    return Problem((b, densities, *(sets or ())), REAL, cost, (b, densities, sets, with_j, memory, shape))
+    return FittedMatrices(
+        (b, densities, *(sets or ())), REAL, cost, b=b, densities=densities, sets=sets, with_j=with_j, memory=memory,
+        shape=np.shape(dm),
+    )  # fmt: skip
 
 
-JK = tuple[np.ndarray | None, np.ndarray | None]
-
-
-def _run(problem: Problem, engine: Engine) -> JK:
-    b, densities, sets, with_j, memory, shape = problem.params
-    guards.finite(*problem.arrays)
-    k = _exchange(b, densities, sets, memory, checked_product(engine), checked_gram(engine))
-    return _coulomb(b, densities).reshape(shape) if with_j else None, k.reshape(shape)
-
-
-def _error(problem: Problem, result: JK) -> float:
-    """|K w - sum over L of B_L D B_L w| for random signs w, over the norms. J needs no check: the host computed it."""
-    b, densities, _, _, memory, _ = problem.params
-    nao = densities.shape[-1]
-    k = np.asarray(result[1]).reshape(densities.shape)
-    signs = np.random.default_rng(nao).choice((-1.0, 1.0), nao)
-    step = stack_size(nao, COPIES, memory)
-    exact = np.zeros(densities.shape[:2])
-    for start in range(0, len(b), step):
-        stack = unpacked(b[start : start + step])
-        seen = stack @ signs  # (L, nao)
-        for n, density in enumerate(densities):
-            exact[n] += np.einsum("Lmn,Ln->m", stack, seen @ density.T, optimize=True)
-    return relative(norm(k @ signs - exact), norm(b) * norm(b) * norm(densities))
-
-
-@row(_prepare, _run, _error)
+@row(_prepare)
 def build_jk_df(
     b: np.ndarray,
     dm: np.ndarray,

@@ -5,6 +5,7 @@ Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,26 @@ def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, e
     return held, split.shift
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedProduct(Problem):
+    """a b without the elements of a whose bounds are small."""
+
+    screened: Screened
+
+    def run(self, engine: Engine) -> np.ndarray:
+        form = engine.format(REAL)
+        if form in (BY_DIGITS, "float32") and _one_operand(engine, self.arrays[1].shape):
+            return _by_kernel(engine, self.screened, exact=form == BY_DIGITS)
+        return _staircase(self.screened, checked_product(engine))
+
+    def error(self, result: np.ndarray) -> float:
+        """|C w - A' (B w)| over the norms for random signs w, where A' has the elements that the screening keeps."""
+        a, b, q_left, q_right, threshold = self.screened
+        signs = probe(b.shape[1], REAL)
+        exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
+        return relative(norm(result @ signs - exact), norm(a) * norm(b))
+
+
 def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: Any = None) -> Problem:
     screened = _screened(a, b, threshold, q_left, q_right)
     a, b, left, right, threshold = screened
@@ -335,14 +356,7 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
         bytes_in=8 * widths[0] * (steps * rows + n), bytes_out=8 * steps * rows * n,
         products=flops, launches=LAUNCHES,
     )  # fmt: skip
-    return Problem((a, b), REAL, cost, screened)
-
-
-def _run(problem: Problem, engine: Engine) -> np.ndarray:
-    form = engine.format(REAL)
-    if form in (BY_DIGITS, "float32") and _one_operand(engine, problem.arrays[1].shape):
-        return _by_kernel(engine, problem.params, exact=form == BY_DIGITS)
-    return _staircase(problem.params, checked_product(engine))
+    return ScreenedProduct((a, b), REAL, cost, screened=screened)
 
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
@@ -351,15 +365,7 @@ def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
     return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
 
 
-def _error(problem: Problem, result: np.ndarray) -> float:
-    """|C w - A' (B w)| over the norms for random signs w, where A' has the elements that the screening keeps."""
-    a, b, q_left, q_right, threshold = problem.params
-    signs = probe(b.shape[1], REAL)
-    exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
-    return relative(norm(result @ signs - exact), norm(a) * norm(b))
-
-
-@row(_prepare, _run, _error)
+@row(_prepare)
 def screened_spmm(
     a: np.ndarray,
     b: np.ndarray,
