@@ -1,4 +1,4 @@
-"""Exact integer products on the host from float64 BLAS: NumPy has no integer BLAS and loops."""
+"""Exact integer products on the host by float64 BLAS. NumPy has no BLAS for integers and uses slow loops."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def exact(product: Product, a: np.ndarray, b: np.ndarray, k: int, dtype: np.dtyp
     return total.astype(dtype)
 
 
-# NumPy's loop over bools: an element of the result, and a pair looked at before one is true (AMD EPYC, 2026-11).
+# Seconds of NumPy's loop over bools, for each element of the result and for each pair it reads (AMD EPYC, 2026-11).
 ELEMENT_S, PAIR_S = 6e-9, 0.3e-9
-SAMPLE = 2**12  # elements that tell how many are true
+SAMPLE = 2**12  # elements read to estimate the share of true ones
 
 
 def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:

@@ -1,4 +1,4 @@
-"""Many products of two matrices on the host, alike ones without a plan for each: as fast as a loop of ``@``."""
+"""Many products of two matrices on the host, as fast as a loop of ``@``: calls of one form share one plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCT = re.compile(r"([a-zA-Z]{1,2}),([a-zA-Z]{1,2})->([a-zA-Z]{0,2})").fullma
 # Elements of an operand: smaller ones are copied into a stack, since NumPy's loop over a stack is shorter than Python's
 # (0.6 instead of 1.1 us an item at 16 x 16, on one busy core of an EPYC; at 32 x 32 copying takes as long).
 COPIED = 256
-TOGETHER = 2**13  # elements of a stack: memory of this size is used again, pages of larger ones are new
+TOGETHER = 2**13  # elements of a stack: the allocator reuses memory of this size, larger arrays get new pages
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
@@ -50,9 +50,10 @@ def _form(subscripts: str, a: tuple[int, ...], b: tuple[int, ...], char: str) ->
 
 
 def products(calls: Sequence[Sequence[Any]]) -> list[Any]:
-    """The results of those of einsum's ``calls`` that multiply two matrices or vectors of floats; None for all others.
+    """Results of the ``calls`` of einsum that multiply two matrices or vectors of floats; None for all other calls.
 
-    They are BLAS's, as those of ``optimize=True`` are: sums that overflow may do so in another order.
+    BLAS computes them, as with ``optimize=True``. It adds in another order than NumPy's loop, so a sum near the largest
+    number may overflow in one and not in the other.
     """
     found: list[Any] = [None] * len(calls)
     for places, subscripts, lefts, rights in _alike(calls):
@@ -60,7 +61,7 @@ def products(calls: Sequence[Sequence[Any]]) -> list[Any]:
         form = _form(subscripts, a.shape, b.shape, a.dtype.char) if a.dtype is b.dtype else None
         if form is not None:
             lefts, rights = (rights, lefts) if form.exchanged else (lefts, rights)
-            # NumPy's loop warns of no infs; its matmul does.
+            # matmul warns of overflow, but NumPy's einsum loop does not.
             computed = guards.QUIET.copy().run(_products, form, lefts, rights)
             if len(computed) == len(calls):
                 return computed
@@ -70,7 +71,7 @@ def products(calls: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _alike(calls: Sequence[Sequence[Any]]) -> Iterator[tuple[Sequence[int], str, Sequence[ndarray], Sequence[ndarray]]]:
-    """(places, subscripts, left operands, right operands) of calls of one form; most lists are of one alone."""
+    """(places, subscripts, left operands, right operands) of each group of calls of one form; usually there is one."""
     with contextlib.suppress(ValueError):  # three arguments each
         subscripts, *operands = zip(*calls, strict=True)
         lefts, rights = operands
@@ -93,7 +94,7 @@ def _same(values: Sequence[Any]) -> bool:
 
 
 def _products(form: Form, lefts: Sequence[ndarray], rights: Sequence[ndarray]) -> list[Any]:
-    """Of as many left operands of one shape as right ones."""
+    """The products of ``lefts`` with ``rights``, pair by pair; each list has operands of one shape."""
     left, right = form.turned
     largest = max(lefts[0].size, rights[0].size)
     if lefts[0].ndim == rights[0].ndim == 2 and largest <= COPIED:

@@ -12,37 +12,37 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-SCRATCH_BYTES = 2**23  # of X that is copied into huge pages
+SCRATCH_BYTES = 2**23  # largest X that is copied into huge pages
 HUGE_PAGE = 2**21
-FRESH_BYTES = 2**25  # glibc maps as much anew, and does not hand out small pages again; what is not written takes none
-CACHE_BYTES = 2**15  # of operands that stay in the first-level cache together with others
-FETCHED_BYTES = 2**13  # of a block from which fetching takes less than it saves: a tenth of 32 x 32 (benchmarks/sparse)
-AHEAD_BYTES = 2**19  # of blocks fetched at a time, into the second-level cache
+FRESH_BYTES = 2**25  # glibc maps such a block anew instead of reusing small pages; unwritten pages take no memory
+CACHE_BYTES = 2**15  # operands up to this size stay in the first-level cache together with others
+FETCHED_BYTES = 2**13  # smallest block worth prefetching: it saves a tenth of 32 x 32 (benchmarks/sparse)
+AHEAD_BYTES = 2**19  # bytes of blocks that are prefetched at a time, into the second-level cache
 LINE = 64
-UNPACKED = 10**6  # multiply-adds up to which OpenBLAS reads real operands where they are, at up to 60 GFLOP/s of 45
+UNPACKED = 10**6  # multiply-adds up to which OpenBLAS does not pack real operands: up to 60 GFLOP/s instead of 45
 LEAST_WIDTH = 16  # columns of a strip of X
 
 
 @functools.cache
 def _gemm(char: str) -> Callable[..., Any]:
-    """BLAS' product for a dtype; ``trnpy.sparse`` alone loads no scipy.linalg, as SciPy's does not."""
+    """BLAS's matrix product for a dtype. Imported here: like scipy.sparse, ``trnpy.sparse`` loads no scipy.linalg."""
     from trnpy._engine.lapack import blas
 
     return {"f": blas.sgemm, "d": blas.dgemm, "F": blas.cgemm, "D": blas.zgemm}[char]  # type: ignore[no-any-return]
 
 
 class _Spare:
-    """Scratch memory that no product is using: taken out by one and put back after, whatever thread it is in."""
+    """Scratch memory that no product is using. A product takes it out and puts it back, so threads never share it."""
 
     scratch: ClassVar[list[np.ndarray]] = []
 
 
 @contextlib.contextmanager
 def _strips(x: np.ndarray, width: int) -> Iterator[np.ndarray]:
-    """``x`` (rows, m) in strips (m / width, rows, width), in memory that begins with a line of cache and is kept.
+    """``x`` (rows, m) in strips (m / width, rows, width), in reused memory that is aligned to cache lines.
 
-    Of what stays in no first-level cache BLAS reads lines in two halves a third more slowly (64 x 64 blocks and 128
-    columns: 20 us instead of 15). Fresh memory asks for its pages one by one: three times the copy.
+    When operands exceed the first-level cache, BLAS reads unaligned rows a third more slowly (64 x 64 blocks and 128
+    columns: 20 us instead of 15). In fresh memory page faults would take three times as long as the copy.
     """
     try:
         scratch = _Spare.scratch.pop()
@@ -58,7 +58,7 @@ def _strips(x: np.ndarray, width: int) -> Iterator[np.ndarray]:
 
 
 def _width(r: int, c: int, x: np.ndarray) -> int:
-    """Columns of X in a strip, all of them unless a product of a block with fewer is faster."""
+    """Columns of X in a strip: all of them, unless products of a block with fewer columns are faster."""
     m, width = x.shape[1], CACHE_BYTES // (c * x.itemsize)
     fewer = LEAST_WIDTH <= width < m and m % width == 0 and x.dtype.kind == "f"
     return width if fewer and r * c * width <= UNPACKED < r * c * m else m
@@ -67,7 +67,7 @@ def _width(r: int, c: int, x: np.ndarray) -> int:
 def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A X (rows, m) for A of ``blocks`` (count, r, c) in block compressed rows and X (columns, m), of one dtype.
 
-    Blocks may come in any order and more than once, as SciPy allows.
+    As in SciPy, the blocks of a row may come in any order, and a block may occur more than once.
     """
     (_, r, c), m = blocks.shape, x.shape[1]
     multiply, width = _by_rows, m
@@ -79,11 +79,11 @@ def bsr_dense(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, x: np
     return multiply(indptr, indices, blocks, np.ascontiguousarray(x)[np.newaxis])
 
 
-# Transposed, all operands below are the Fortran-ordered views that BLAS takes without a copy: C^T += X^T A^T.
+# The functions below compute C^T += X^T A^T: the transposes are Fortran-ordered views, which BLAS reads without a copy.
 
 
 def _by_rows(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, strips: np.ndarray) -> np.ndarray:
-    """``bsr_dense`` for X in one of ``strips`` (1, columns, m): little is said for each block."""
+    """``bsr_dense`` for X in a single strip, ``strips`` (1, columns, m), with little Python for each block."""
     (_, r, _), m, nrows = blocks.shape, strips.shape[2], len(indptr) - 1
     out = np.empty((nrows * r, m), blocks.dtype)
     gemm, met = _gemm(blocks.dtype.char), _met(indices, blocks, strips[0])
@@ -102,7 +102,7 @@ def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, stri
     gemm, met = _gemm(blocks.dtype.char), [_met(indices, blocks, x) for x in strips]
     tile = np.empty((count, r, width), blocks.dtype).transpose(0, 2, 1) if count > 1 else None
     rows = out.reshape(nrows, r, count, width).transpose(0, 2, 3, 1)
-    # BLAS waits for each line of a block, for it begins many rows of it at a time.
+    # BLAS begins many rows of a block at once and would wait for each cache line: one byte of each is read beforehand.
     size, lines = r * c * blocks.itemsize, blocks.reshape(-1).view(np.uint8)[::LINE]
     step = max(AHEAD_BYTES // size, 1)
     ahead = np.empty(step * size // LINE + 1, np.uint8)
@@ -123,7 +123,7 @@ def _by_strips(indptr: np.ndarray, indices: np.ndarray, blocks: np.ndarray, stri
 
 
 def _met(indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each block, in order, the rows of X (columns, m) that it meets, and itself, both transposed."""
+    """For each block in order: the rows of X (columns, m) that it multiplies, and the block, both transposed."""
     c, (n, m) = blocks.shape[2], x.shape
     xt = list(x.reshape(n // c, c, m).transpose(0, 2, 1))
     return zip(map(xt.__getitem__, indices.tolist()), blocks.transpose(0, 2, 1), strict=False)
@@ -132,9 +132,9 @@ def _met(indices: np.ndarray, blocks: np.ndarray, x: np.ndarray) -> Iterator[tup
 def _add(
     gemm: Callable[..., Any], met: Iterator[tuple[np.ndarray, np.ndarray]], count: int, ct: np.ndarray, beta: float
 ) -> None:
-    """C^T = beta C^T + X^T A^T, of the next ``count`` blocks."""
+    """C^T = beta C^T + X^T A^T for the next ``count`` blocks."""
     for xt, at in itertools.islice(met, count):
-        gemm(1.0, xt, at, beta, ct, 0, 0, 1)  # the last: in place
+        gemm(1.0, xt, at, beta, ct, 0, 0, 1)  # the last argument: overwrite ct
         beta = 1.0
 
 
@@ -144,14 +144,14 @@ def block_pairs(a: Any, b: Any) -> int:
 
 
 def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(blocks, indices, indptr) of A B with SciPy's pattern: the blocks of a row in order of their discovery.
+    """(blocks, indices, indptr) of A B with SciPy's pattern: the blocks of a row in the order SciPy finds them.
 
     ``a`` has blocks (r, k), ``b`` (k, c), of one dtype.
     """
     r, c = a.blocksize[0], b.blocksize[1]
     nrows, ncols = a.shape[0] // r, b.shape[1] // c
     met = np.diff(b.indptr)[a.indices]
-    left = np.repeat(np.arange(len(a.indices)), met)  # of each pair, A's block
+    left = np.repeat(np.arange(len(a.indices)), met)  # A's block of each pair
     right = np.arange(len(left)) - np.repeat(np.cumsum(met) - met - b.indptr[a.indices], met)
     row = np.repeat(np.arange(nrows, dtype=np.int64), np.diff(a.indptr))
     place, first, target = np.unique(row[left] * ncols + b.indices[right], return_index=True, return_inverse=True)
@@ -164,7 +164,7 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     at, bt, ct = (list(m.transpose(0, 2, 1)) for m in (a.data, b.data, blocks))
     beta = np.ones(len(left))
     beta[first] = 0
-    order = np.argsort(target, kind="stable")  # what is added to stays in the cache
+    order = np.argsort(target, kind="stable")  # so that each block of the result stays in the cache while it is summed
     for p, j, t, scale in zip(*(m[order].tolist() for m in (left, right, target, beta)), strict=True):
         gemm(1.0, bt[j], at[p], scale, ct[t], 0, 0, 1)
     dtype = sparse.get_index_dtype((a.indptr, a.indices, b.indptr, b.indices), maxval=len(place))
@@ -175,17 +175,17 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Runs of consecutive rows of a matrix in compressed rows that look alike: perhaps the same columns in each.
+    """Runs of consecutive rows of a CSR matrix that look alike, so they may store the same columns.
 
-    Of a matrix in compressed columns read columns for rows.
+    For a CSC matrix, exchange rows and columns.
     """
 
     start: np.ndarray  # (groups + 1,) first row of each, then the number of rows
     length: np.ndarray  # (groups,) stored elements of every row of a group
-    large: np.ndarray  # (groups,) of enough rows for a product of their own
+    large: np.ndarray  # (groups,) whether a group has enough rows for a product of its own
 
     def multiply_adds(self) -> tuple[int, int]:
-        """For each column of X: those in large groups, and all."""
+        """Multiply-adds for each column of X: those of large groups, and all."""
         work = np.diff(self.start) * self.length.astype(np.int64)
         return int(work[self.large].sum()), int(work.sum())
 
@@ -196,9 +196,9 @@ class Groups:
 
 
 def groups(indptr: np.ndarray, indices: np.ndarray, least: int) -> Groups:
-    """Consecutive rows alike in length, first and last column: O(rows), ``_panels`` sees the columns between.
+    """Groups of consecutive rows that agree in length, first and last column, in O(rows).
 
-    Those of at least ``least`` rows are large.
+    ``_panels`` compares the columns between. A group of at least ``least`` rows is large.
     """
     length = np.diff(indptr)
     start = np.concatenate([[0], np.flatnonzero(~_like_the_next(indptr, indices, np.arange(len(length) - 1))) + 1])
@@ -217,20 +217,20 @@ def _like_the_next(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray) ->
     return np.asarray(alike)
 
 
-SAMPLE = 16  # rows that are looked at before any work in proportion to the matrix, at least
+SAMPLE = 16  # at least so many rows are sampled before any work proportional to the size of the matrix
 
 
 def may_group(indptr: np.ndarray, indices: np.ndarray) -> bool:
-    """Whether half of a sample of rows look like the next: constant time."""
+    """Whether half of a sample of rows look like the row after them, in constant time."""
     pairs = len(indptr) - 2
-    rows = range(0, pairs, pairs // SAMPLE | 1)  # odd: a power of two would stay in one row of blocks
-    # NumPy's functions take ten times as long after a product that leaves none of them in the cache.
+    rows = range(0, pairs, pairs // SAMPLE | 1)  # an odd step: a power of two could always meet the same row of a block
+    # In Python: after a product has emptied the caches, NumPy's functions take ten times as long.
     unlike = (i for i in rows if not _is_like_the_next(indptr, indices, i))
     return pairs > 0 and next(itertools.islice(unlike, len(rows) // 2, None), None) is None
 
 
 def _is_like_the_next(indptr: np.ndarray, indices: np.ndarray, row: int) -> bool:
-    """``_like_the_next`` of one."""
+    """``_like_the_next`` for a single row."""
     begin, end, after = indptr[row : row + 3].tolist()
     if after - end != end - begin:
         return False
@@ -238,7 +238,7 @@ def _is_like_the_next(indptr: np.ndarray, indices: np.ndarray, row: int) -> bool
 
 
 def _panels(a: Any, alike: Groups) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """(rows, columns, values (rows, length)) of the rows of large groups with the same columns; values are a view."""
+    """(rows, columns, values (rows, length)) of runs of rows of equal columns in large groups; values is a view."""
     for g in np.flatnonzero(alike.large).tolist():
         first, after = int(alike.start[g]), int(alike.start[g + 1])
         stored = slice(int(a.indptr[first]), int(a.indptr[after]))
@@ -253,23 +253,23 @@ def _ascending(columns: np.ndarray) -> bool:
 
 
 def compressed_dense(a: Any, alike: Groups, x: np.ndarray) -> np.ndarray | None:
-    """A X (rows, m) for A in CSR or CSC and X (columns, m), of one dtype: one product for rows of the same columns.
+    """A X (rows, m) for A in CSR or CSC and X (columns, m), of one dtype: one product for rows with the same columns.
 
-    The values are read where they lie, one row after the other as those of a dense matrix.  What is in no large
-    group is SciPy's to multiply.  None where a column of CSC has its rows out of order or twice.
+    Such rows lie in memory as a dense matrix does, so BLAS reads them in place. SciPy multiplies the rows outside of
+    large groups. None if a column of CSC has unsorted or repeated rows.
     """
     by_rows = a.format == "csr"
     x = np.ascontiguousarray(x)
     out = np.zeros((a.shape[0], x.shape[1]), a.dtype)
     for rows, columns, values in _panels(a, alike):
-        # Consecutive columns meet a view of X; others are gathered.
+        # If the columns are consecutive, their rows of X are a view; otherwise they are gathered.
         run = columns[-1] - columns[0] == len(columns) - 1 and _ascending(columns)
         place = slice(int(columns[0]), int(columns[-1]) + 1) if run else columns
         if by_rows:
             np.matmul(values, x[place] if run else x.take(columns, 0), out=out[rows])
         elif run or _ascending(columns):
             out[place] += values.T @ x[rows]
-        else:  # ``+=`` would add only one of two
+        else:  # with repeated indices ``+=`` would add only one term
             return None
     for first, after in alike.stretches():
         stored = slice(int(a.indptr[first]), int(a.indptr[after]))
@@ -282,9 +282,9 @@ def compressed_dense(a: Any, alike: Groups, x: np.ndarray) -> np.ndarray | None:
 
 
 def regular_blocks(a: Any, r: int, c: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(blocks, indices, indptr) of CSR ``a`` whose stored elements fill blocks (r, c), rows sorted; None of another.
+    """(blocks, indices, indptr) of CSR ``a`` if its elements fill blocks (r, c) and its rows are sorted, else None.
 
-    The elements of a block row lie as those of a dense matrix, so blocks are a transposed copy of it.
+    The elements of a block row lie in memory as a dense matrix, so its blocks are a transposed copy of that.
     """
     length = np.diff(a.indptr).reshape(-1, r)
     if not a.nnz or (length != length[:, :1]).any() or (length[:, 0] % c).any():

@@ -1,9 +1,9 @@
 """Stacks of small matrices through NumPy's generalized ufuncs: SciPy's results without its loop in Python.
 
-The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty.
-What SciPy would raise for is Unsupported, so that SciPy itself runs; matrices that are ill-conditioned, of which it
-may warn, or structured are SciPy's among others.  Results are SciPy's but for their container: one array, or a list of
-several, batch dimensions first.
+The arrays are float64 or complex128; a stack a is (..., m, n) with at least one matrix that is not empty. Where SciPy
+would raise an error, these functions raise Unsupported, and SciPy runs. SciPy also computes the ill-conditioned
+matrices of a stack, of which it may warn, and the structured ones. A function returns what SciPy returns, as one array
+or as a list of several, batch dimensions first.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine import lapack
 
-# Condition up to which two backward stable routes agree to half the digits, and SciPy has nothing to warn of.
+# Up to this condition number two backward stable algorithms agree to half the digits, and SciPy does not warn.
 WELL = 1e8
-# Where in a stack matrices are looked at first: multiples of the golden ratio, even and in step with nothing.
+# Relative places of the matrices that are sampled first: multiples of the golden ratio are even and never periodic.
 SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 17))
-# A matrix that is SciPy's counts for two others, until there is that much more of one kind: of a stack half of which
-# are SciPy's one in eight passes, of one with a tenth of them 98 in 100.
+# Sampling ends when one kind leads by LEAD; a matrix that SciPy must compute counts twice. If SciPy must compute half
+# of a stack, the stack passes once in eight times; if a tenth, 98 times in 100.
 LEAD = 4
-MOST = 1 / 3  # of a piece, ill-conditioned: then the rest is SciPy's, which has much of it to do anyway
-WHOLE = 0.8  # of a stack, SciPy's: then all of it is, for choosing matrices takes SciPy's function an eighth longer
+MOST = 1 / 3  # share of ill-conditioned matrices in a piece above which SciPy computes the rest of the stack
+WHOLE = 0.8  # share that SciPy must compute above which it computes all: picking matrices costs it an eighth more
 FIRST = 64  # matrices of the first piece, enough to tell a third from a half
-NEAR = 2.0  # for singular values against n eps of the largest, which are right to about eps of it
+NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
-PIECE = 2**14  # elements that are computed before the next look: a fiftieth of a stack for which that matters
+PIECE = 2**14  # elements computed between two counts of SciPy's share: a fiftieth of a stack for which that matters
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -55,7 +55,7 @@ _GETRF = {"d": "dgetrf", "D": "zgetrf"}
 
 
 def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
-    """``function`` of arrays first, then options; Unsupported for what is not finite or fails, at either end."""
+    """``function`` (arrays, then options), raising Unsupported if it fails or if an operand or result is not finite."""
 
     def piece(*args: Any) -> Result:
         guards.finite(*[a for a in args if isinstance(a, np.ndarray)])
@@ -76,10 +76,11 @@ def guarded(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def mended(scipys: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """A function of stacks whose last result says which matrices (count,) SciPy might see otherwise: those are SciPy's.
+    """Wrap a function of stacks whose last result marks matrices (count,) for which SciPy may decide differently.
 
-    So are all behind a piece of the stack of which too many are.  Batch dimensions of all stacks are equal.
-    ``scipys(chosen, *arrays, *options)`` is SciPy's results of the ``chosen`` ones (count,) of stacks (count, m, n).
+    SciPy computes the marked matrices; once too many of a piece are marked, it also computes the rest of the stack.
+    Batch dimensions of all stacks are equal. ``scipys(chosen, *arrays, *options)`` returns SciPy's results for the
+    ``chosen`` matrices (count,) of stacks (count, m, n).
     """
 
     def decorated(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -107,7 +108,7 @@ def _is_stack(x: Any) -> bool:
 
 
 def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Results of ``function`` over the stacks among ``args``, and which of their matrices (count,) are SciPy's."""
+    """Results of ``function`` over the stacks among ``args``, and which matrices (count,) SciPy must compute."""
     count, *shape = args[0].shape
     step = max(PIECE // math.prod(shape), 1)
     results: list[np.ndarray] = []
@@ -134,20 +135,21 @@ def _of_pieces(function: Callable[..., Result], args: list[Any]) -> tuple[list[n
 
 
 def _ends(count: int, step: int) -> list[int]:
-    """Where pieces of a stack of ``count`` matrices begin and end: of several a small one first, where losses show.
+    """Where pieces of a stack of ``count`` matrices begin and end; the first of several is small, to find losses early.
 
-    A single one is a loss only where two thirds of it are SciPy's, which four looks miss once in 80 times.
+    A single piece loses time only if SciPy must compute two thirds of it; ``promising`` misses that once in 80 times.
     """
     return sorted({0, *range(min(FIRST, step), count, step), count}) if count > step else [0, count]
 
 
 def promising(judge: Look, a: np.ndarray) -> bool:
-    """Whether a few matrices of a stack leave hope for a route: asked before anything is decided.
+    """Whether a sample of the matrices of a stack suggests that the route pays. It is tested before any decision.
 
-    One by one and by SciPy's LAPACK: NumPy's, right after SciPy's, takes ten times its time to fill the caches.
+    It uses SciPy's LAPACK on one matrix at a time: right after it, NumPy's LAPACK would take ten times as long, until
+    its code is in the caches.
     """
     if a.dtype.char not in _GETRF or not a.dtype.isnative:
-        return True  # for the row to refuse
+        return True  # the row will refuse it
     getrf = getattr(lapack.lapack, _GETRF[a.dtype.char])
     flat = a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
     lead = 0
@@ -161,20 +163,20 @@ def promising(judge: Look, a: np.ndarray) -> bool:
 
 
 def _mend(results: list[np.ndarray], theirs: Any, chosen: np.ndarray) -> None:
-    """SciPy's own results of the chosen matrices, in place of ours."""
+    """Replace our results of the chosen matrices by SciPy's."""
     for mine, other in zip(results, theirs if isinstance(theirs, (list, tuple)) else (theirs,), strict=True):
-        if other.shape[1:] != mine.shape[1:]:  # residues of what has not full rank
+        if other.shape[1:] != mine.shape[1:]:  # lstsq returns no residues for a rank-deficient matrix
             raise Unsupported(Reason.VALUE, f"results of shapes {mine.shape} and {other.shape}")
         mine[chosen] = other
 
 
 def adjoint(a: np.ndarray) -> np.ndarray:
-    """A^H of every matrix of the stack; of real ones a view."""
+    """A^H of every matrix of the stack; a view if the matrices are real."""
     return (a.conj() if a.dtype.kind == "c" else a).swapaxes(-2, -1)
 
 
 def in_chunks(run: Callable[..., Result], arrays: tuple[np.ndarray, ...], *options: Any) -> Result:
-    """``run(*arrays, *options)`` a cacheful of the stacks at a time, where their batch dimensions are equal."""
+    """``run(*arrays, *options)`` on chunks of the stacks that fit the cache, if their batch dimensions are equal."""
     a, batch = arrays[0], arrays[0].shape[:-2]
     step = max(CHUNK // (a.shape[-2] * a.shape[-1]), 1)
     if a.ndim < 3 or a.size <= CHUNK or any(x.ndim > 2 and x.shape[:-2] != batch for x in arrays):
@@ -198,7 +200,7 @@ def cholesky(a: np.ndarray, lower: bool) -> Result:
 
 @guarded
 def qr(a: np.ndarray, mode: str) -> Result:
-    """``mode``: SciPy's; its R has m rows where NumPy's "r" has min(m, n)."""
+    """Q and R for SciPy's ``mode``. R has m rows for mode "r", where NumPy's has min(m, n)."""
     if mode == "r":
         r = np.asarray(_qr(a, "r"))
         below = np.zeros((*r.shape[:-2], a.shape[-2] - r.shape[-2], r.shape[-1]), r.dtype)
@@ -250,7 +252,10 @@ def _look_near(a: np.ndarray, pivots: list[float]) -> bool:
 
 @uncounted
 def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """In a stack of identities, which take SciPy a thirtieth of the time: it warns of matrices by number."""
+    """SciPy's inverses of the chosen matrices. Identities stand for the others, at a thirtieth of their time.
+
+    SciPy's warnings name a matrix by its number, so the stack must keep its length.
+    """
     stack = np.zeros_like(a)
     stack[:, range(a.shape[-1]), range(a.shape[-1])] = 1
     stack[chosen] = a[chosen]
@@ -259,13 +264,13 @@ def _scipys_inv(chosen: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @mended(_scipys_inv)
 def inv(a: np.ndarray) -> Result:
-    """Exactly Hermitian where a is, as SciPy's."""
+    """The inverses; each is exactly Hermitian if its matrix is, as SciPy's are."""
     x = _inv(a)
     upper, lower = a[:, 0, -1], a[:, -1, 0]
     if (upper == lower.conj()).any():
         hermitian = (a == adjoint(a)).all(axis=(-2, -1))
         x[hermitian] = (x[hermitian] + adjoint(x[hermitian])) / 2
-    full = np.logical_and(upper, lower)  # not triangular or banded, whose zeros SciPy keeps
+    full = np.logical_and(upper, lower)  # SciPy keeps the zeros of triangular and banded matrices: it inverts those
     return [x, ~(full & _well(a, x))]
 
 
@@ -280,13 +285,13 @@ def svdvals(a: np.ndarray) -> Result:
 
 
 def _threshold(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
-    """Below which (..., 1) SciPy's pinv and pinvh drop singular values s (..., k) of matrices of ``shape``."""
+    """SciPy's pinv and pinvh drop singular values s (..., k) of matrices of ``shape`` below this threshold (..., 1)."""
     relative = max(shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else rtol
     return np.asarray((atol or 0.0) + s.max(axis=-1, keepdims=True) * relative)
 
 
 def _near(s: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Whether (...) a singular value is near the threshold, or too small for half the digits."""
+    """Which matrices (...) have a singular value near the threshold, or too small for half the digits."""
     small = np.maximum(threshold * NEAR, s.max(axis=-1, keepdims=True) / WELL)
     return np.asarray(((s > threshold / NEAR) & (s < small)).any(axis=-1))
 
@@ -329,7 +334,7 @@ def pinvh(a: np.ndarray, lower: bool, atol: float | None, rtol: float | None, re
 
 
 def _deficient(s: np.ndarray, cond: float | None) -> np.ndarray:
-    """Which matrices (...) are not of full rank beyond doubt."""
+    """Which matrices (...) may be rank-deficient."""
     return np.asarray(~(s.min(axis=-1) > max(1 / WELL, NEAR * (cond or 0.0)) * s.max(axis=-1)))
 
 

@@ -1,10 +1,10 @@
 """All eigenpairs of a real symmetric matrix on the host, the method chosen by the tridiagonal matrix it reduces to.
 
-?syevr and ?syevd reduce the matrix to a tridiagonal T, take its eigenvectors, and turn them back; they differ in the
-middle. Divide and conquer (?stedc) is up to eight times faster than MRRR (?stemr, SciPy's default), but for a T that
-falls apart, as that of a matrix of low rank does: there MRRR has little to do, while divide and conquer merges the
-parts again. The reflectors of large matrices are applied here, 64 at a time and by plain products, where ?ormtr takes
-32 and pieces of them.
+?syevr and ?syevd reduce the matrix to a tridiagonal T, compute the eigenvectors of T, and transform them back. They
+differ in the middle step. Divide and conquer (?stedc) is up to eight times faster than MRRR (?stemr, SciPy's default),
+unless T splits into parts, as for a matrix of low rank: MRRR then has little to do, while divide and conquer still
+merges the parts. For large matrices this module applies the reflectors itself, 64 at a time and by plain products;
+?ormtr takes 32 and splits them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from trnpy._engine import lapack as _plain
 
 BLOCK = 24  # columns that ?sytrd works on at once: 4 % faster than ilaenv's 32 from n = 200 to 512, as fast beyond
 WIDE = 64  # reflectors that are applied at once: products run at 3/4 of their best rate, preparing them takes 1/20
-LARGE = 700  # rows: from there that is faster than ?ormtr, by 1.15 from n = 1000
-# Rows: from there whole multiples of ALIKE, too, as ?ormtr copies rows, and all elements of one then share cache sets.
+LARGE = 700  # rows from which applying WIDE at once is faster than ?ormtr, by 1.15 from n = 1000
+# From SHARED rows it is faster for multiples of ALIKE, too: ?ormtr copies rows, whose elements then share cache sets.
 SHARED, ALIKE = 512, 128
-COPIED = 64  # columns of a triangle that change their order in a core's cache
-STEMR = 18  # times n is the workspace of ?stemr; that of ?stedc, n^2 + 4 n + 1
-ORMTR_BLOCK, ORMTR_SPACE = 32, 65 * 64  # ?ormtr's workspace is the one times n, and the other
-APART = 1 / 3  # of the couplings of T are negligible: MRRR wins, by 1.2 at 9/10, by 1.05 at 1/2 (n = 100 to 400)
-NEGLIGIBLE = 8.0  # times eps ||T||: couplings that are rounding errors of the reduction
+COPIED = 64  # columns of a triangle that are transposed at once, within a core's cache
+STEMR = 18  # the workspace of ?stemr is 18 n; that of ?stedc is n^2 + 4 n + 1
+ORMTR_BLOCK, ORMTR_SPACE = 32, 65 * 64  # the workspace of ?ormtr is ORMTR_BLOCK n + ORMTR_SPACE
+APART = 1 / 3  # share of negligible couplings of T above which MRRR wins, by 1.2 at 9/10, 1.05 at 1/2 (n = 100 to 400)
+NEGLIGIBLE = 8.0  # times eps ||T||: smaller couplings are rounding errors of the reduction
 
-ABOVE = np.triu(np.ones((WIDE, WIDE), bool))  # and on the diagonal
+ABOVE = np.triu(np.ones((WIDE, WIDE), bool))  # above the diagonal and on it
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = c_void_p, (ctypes.py_object, c_char_p)
@@ -40,12 +40,12 @@ _signature.restype, _signature.argtypes = c_char_p, (ctypes.py_object,)
 
 
 class OutOfRange(ArithmeticError):
-    """The largest entry is not finite, or where ?syevr would scale the matrix first."""
+    """The largest entry is not finite, or so large or small that ?syevr would scale the matrix first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lapack:
-    """The steps by address: SciPy's wrappers would copy each operand between them."""
+    """LAPACK's functions, called by address, because SciPy's wrappers would copy each operand between the steps."""
 
     sytrd: Callable[..., None]
     stemr: Callable[..., None]
@@ -53,11 +53,11 @@ class _Lapack:
     ormtr: Callable[..., None]
     larft: Callable[..., None]
     gemm: Callable[..., None]
-    one: object  # by address, as are zero and minus one
+    one: object  # a pointer to the number 1, like those to 0 and -1 beside it
     zero: object
     minus: object
     low: float  # ?syevr scales matrices whose largest entry is not between low and 1 / low
-    noise: float  # over ||T||, of couplings that are zero to rounding
+    noise: float  # couplings below noise * ||T|| are zero to rounding
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def _address(a: np.ndarray) -> c_void_p:
 
 
 def eigh(a: np.ndarray, lower: bool, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of the symmetric a (n, n) with that triangle.
+    """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of the symmetric a (n, n), from one triangle.
 
     ``dtype``: float32 or float64. OutOfRange when entries are not finite, or too large or too small to be squared;
     _host.LinAlgError when a step of LAPACK fails. LAPACK Users' Guide, 3rd ed., sec. 2.4.4.
@@ -98,10 +98,10 @@ def eigh(a: np.ndarray, lower: bool, dtype: np.dtype) -> tuple[np.ndarray, np.nd
     if not (largest == 0 or lapack.low < largest < 1 / lapack.low):
         raise OutOfRange(f"largest entry {largest:.2g}")
     products = n >= LARGE or (n >= SHARED and n % ALIKE == 0)
-    # For products the matrix and, once its reflectors are copied, workspace.
+    # With products this holds first the matrix and then, once its reflectors are copied, workspace.
     space = np.empty(n * n + (2 * WIDE * n if products else 0), dtype)
     t = np.empty((3, n), dtype)  # diagonal, off-diagonal, scales of the reflectors
-    # From lower triangles always: with the upper one ?sytrd takes up to a third longer.
+    # Always reduce a lower triangle: from an upper one ?sytrd takes up to a third longer.
     q = space[: n * n].reshape(n, n, order="F")
     for j in range(0, n, COPIED):
         q[j:, j : j + COPIED] = (a if lower else a.T)[j:, j : j + COPIED]
@@ -124,14 +124,14 @@ def eigh(a: np.ndarray, lower: bool, dtype: np.dtype) -> tuple[np.ndarray, np.nd
 
 
 class _Reflectors(NamedTuple):
-    """I - V T V^T of v (m, k), lower trapezoidal with ones, and upper triangular t (k, k): the last m of n rows."""
+    """I - V T V^T, acting on the last m of n rows: v (m, k) is unit lower trapezoidal, t (k, k) upper triangular."""
 
     v: np.ndarray
     t: np.ndarray
 
 
 def _reflectors(lapack: _Lapack, q: np.ndarray, scales: np.ndarray) -> list[_Reflectors]:
-    """The reflectors below the diagonal of q (n, n), WIDE to a block; of scales (n,) the last is none."""
+    """The reflectors below the diagonal of q (n, n), WIDE to a block; the last of scales (n,) is not used."""
     n, blocks = len(q), []
     free = np.empty((n + WIDE) * n // 2, q.dtype)
     for j in range(0, n - 1, WIDE):
@@ -179,8 +179,8 @@ def _tridiagonal(lapack: _Lapack, d: np.ndarray, e: np.ndarray, work: np.ndarray
     n = len(d)
     negligible = _negligible(d, e[:-1], lapack.noise)
     if np.count_nonzero(negligible) > APART * n:
-        # Without them T is in parts, whose vectors are orthogonal to the last bit; with them MRRR leaves 50 n eps, by
-        # chance, of clusters.
+        # Set them to zero: T then splits into parts whose eigenvectors are exactly orthogonal. Otherwise MRRR may leave
+        # clusters orthogonal only to 50 n eps.
         found = _mrrr(lapack, d.copy(), np.append(np.where(negligible, 0, e[:-1]), e[-1:]), work)
         if found is not None:
             return found
@@ -196,16 +196,16 @@ def _tridiagonal(lapack: _Lapack, d: np.ndarray, e: np.ndarray, work: np.ndarray
 
 
 def _negligible(d: np.ndarray, e: np.ndarray, noise: float) -> np.ndarray:
-    """Which couplings are zero to rounding."""
+    """Which couplings (off-diagonal elements of T) are zero to rounding."""
     sizes = np.abs(e)
     return np.asarray(sizes <= noise * max(sizes.max(), d.max(), -d.min()))
 
 
 def _mrrr(lapack: _Lapack, d: np.ndarray, e: np.ndarray, work: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """None where MRRR finds no relatively robust representation."""
+    """Eigenvalues and eigenvectors of T by MRRR; None if it finds no relatively robust representation."""
     n = len(d)
     w, x = np.empty(n, d.dtype), np.empty((n, n), d.dtype, order="F")
-    integers, found, info = np.empty(12 * n, np.intc), c_int(), c_int()  # two integers a vector of support, ten of work
+    integers, found, info = np.empty(12 * n, np.intc), c_int(), c_int()  # two integers of support a vector, ten of work
     rows, zero, all_of_them = _int(n), _int(0), _address(w)
     lapack.stemr(
         c_char_p(b"V"), c_char_p(b"A"), rows, _address(d), _address(e), all_of_them, all_of_them, zero, zero,
