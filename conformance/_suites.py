@@ -78,7 +78,7 @@ SUITES = {
         Suite("scipy.linalg", ("scipy/linalg",), _linalg),
         Suite("scipy.sparse", ("scipy/sparse",), _sparse),
         Suite("numpy.linalg", ("numpy/linalg",), _numpy_linalg),
-        Suite("numpy.einsum", ("numpy/_core/tests/_einsum/test_einsum.py",), lambda: _numpy("einsum")),
+        Suite("numpy.einsum", ("numpy/_core/tests/test_einsum.py",), lambda: _numpy("einsum")),
         Suite(
             "numpy.products",
             (

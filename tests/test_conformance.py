@@ -187,3 +187,10 @@ def test_without_arguments_it_names_the_suites() -> None:
     code, output = conformance()
     assert code == 4
     assert all(suite in output for suite in SUITES)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_upstreams_files_of_a_suite_are_there(suite: str) -> None:
+    site = Path(scipy.linalg.__file__).parents[2]
+    missing = [path for path in SUITES[suite].tests if not (site / path.partition("::")[0]).exists()]
+    assert not missing
