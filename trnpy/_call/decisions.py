@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -153,11 +153,8 @@ class Problem:
 
     @classmethod
     def of(cls, problem: Problem, **options: Any) -> Self:
-        """``problem`` as one of this class, with its options."""
-        return cls(
-            problem.arrays, problem.dtype, problem.cost, route=problem.route, on_device=problem.on_device,
-            refusal=problem.refusal, methods=problem.methods, **options,
-        )  # fmt: skip
+        """``problem``, of a base of this class, as one of it with more options."""
+        return cls(**{field.name: getattr(problem, field.name) for field in fields(problem)} | options)
 
     def run(self, engine: Engine) -> Any:
         """The algorithm; raises Unsupported."""

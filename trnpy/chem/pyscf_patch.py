@@ -241,14 +241,18 @@ def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 # --- Eigenproblems ----------------------------------------------------------------------------------------------------
 
 
+class OrbitalEnergies(_eigh.Eigenproblem):
+    """Eigenvectors with PySCF's choice of phases."""
+
+    __slots__ = ()
+
+    def deliver(self, result: Any) -> tuple[np.ndarray, np.ndarray]:
+        w, x = result
+        return w, hf._adjust_phase_(np.require(x, requirements="W"))
+
+
 def prepare_eig(h: Any, s: Any, overwrite: Any = False) -> Problem:
-    return _eigh.prepare_eigh(_plain(h), _plain(s))
-
-
-def deliver_eig(problem: Problem, result: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, and eigenvectors with PySCF's choice of phases."""
-    w, x = result
-    return w, hf._adjust_phase_(np.require(x, requirements="W"))
+    return OrbitalEnergies.of(_eigh.prepare_eigh(_plain(h), _plain(s)))
 
 
 # --- The patch --------------------------------------------------------------------------------------------------------
@@ -266,7 +270,6 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
 def rows() -> Mapping[str, Op]:
     """The rows, by the dotted name of each function where PySCF defines it. Patching finds imports from there."""
     helper = "pyscf.lib.numpy_helper"
-    eigh = _eigh.run_eigh, _eigh.eigh_error, SMALL
     return {
         f"{helper}.einsum": _row("einsum", prepare_einsum),
         f"{helper}.contract": _row("contract", prepare_contract),
@@ -274,7 +277,7 @@ def rows() -> Mapping[str, Op]:
         f"{helper}.ddot": _row("ddot", prepare_ddot),
         f"{helper}.zdot": _row("zdot", prepare_zdot),
         f"{helper}._dgemm": _row("_dgemm", prepare_dgemm),
-        "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, *eigh, deliver_eig, kind=None),
+        "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, small=SMALL, kind=None),
     }
 
 

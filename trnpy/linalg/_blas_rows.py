@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -76,40 +77,48 @@ def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
     return np.asarray(strict + strict.T + np.diag(a.diagonal()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blas(Problem):
+    """A call of a routine; ``arrays`` ends with C where there is one."""
+
+    kind: str  # the routine without its type
+    call: Call
+    c: np.ndarray | None = None  # the caller's
+    place: np.ndarray | None = None  # where f2py would write the result if the call overwrites
+
+    def _finite(self) -> None:
+        call = self.call
+        unread = self.c is not None and call.beta == 0
+        guards.finite(*(self.arrays[:-1] if unread else self.arrays))
+        if not np.isfinite([call.alpha, call.beta]).all():
+            raise Unsupported(Reason.VALUE, "alpha or beta is not finite")
+
+    def deliver(self, result: np.ndarray) -> np.ndarray:
+        """In Fortran order; into the caller's C or B where f2py would have written there."""
+        return placed(result, self.place if self.call.overwrite else None)
+
+
 def _problem(
-    arrays: tuple[np.ndarray | None, ...], extents: tuple[int, int, int], share: float, call: Call,
-    shape: tuple[int, int], c: Any, dtype: np.dtype,
-) -> Problem:  # fmt: skip
+    make: type[Blas], kind: str, arrays: tuple[np.ndarray, ...], extents: tuple[int, int, int], share: float,
+    call: Call, shape: tuple[int, int], c: Any, dtype: np.dtype,
+) -> Blas:  # fmt: skip
     """``extents`` (m, k, n) of the one product; ``share`` of its flops that the routine does."""
     if c is not None and operand(c, dtype).shape != shape:
         raise Unsupported(Reason.PARAM, f"c {c.shape} for a result {shape}")
     m, k, n = extents
-    operands = tuple(a for a in (*arrays, c) if a is not None)
+    operands = arrays if c is None else (*arrays, c)
     flops = share * 2.0 * m * k * n * real(dtype)
     size = dtype.itemsize
     cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n, flops / share)
-    return Problem(operands, dtype, cost, (call, c is not None))
-
-
-def _finite(problem: Problem) -> None:
-    call, given, *_ = problem.params
-    arrays = problem.arrays[:-1] if given and call.beta == 0 else problem.arrays  # BLAS does not read C then
-    guards.finite(*arrays)
-    if not np.isfinite([call.alpha, call.beta]).all():
-        raise Unsupported(Reason.VALUE, "alpha or beta is not finite")
-
-
-def _old(problem: Problem) -> np.ndarray | None:
-    """The caller's C where there is one."""
-    return problem.arrays[-1] if problem.params[1] else None
+    return make(operands, dtype, cost, kind=kind, call=call, c=c, place=c)
 
 
 # --- C = alpha L R + beta C -------------------------------------------------------------------------------------------
 
 
 def prepare_gemm(
-    dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
-    overwrite_c: Any = 0,
+    kind: str, dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: Any = 0,
+    trans_b: Any = 0, overwrite_c: Any = 0,
 ) -> Problem:  # fmt: skip
     a, b = operand(a, dtype), operand(b, dtype)
     call = Call(
@@ -119,7 +128,7 @@ def prepare_gemm(
     (m, k), (j, n) = op(a, call.trans).shape, op(b, call.trans_b).shape
     if k != j:
         raise Unsupported(Reason.PARAM, f"shapes {(m, k)} and {(j, n)}")
-    problem = _problem((a, b), (m, k, n), 1.0, call, (m, n), c, dtype)
+    problem = _problem(Product, kind, (a, b), (m, k, n), 1.0, call, (m, n), c, dtype)
     gram = a is b and {call.trans, call.trans_b} == {"N", "T"} and dtype.kind == "f"
     return replace(problem, route=_by_syrk(problem, a, call)) if gram and call.beta == 0 and c is None else problem
 
@@ -163,8 +172,8 @@ SYRK_LEAST = 512 * 512  # elements, measured (benchmarks/linalg)
 
 
 def prepare_symm(
-    dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, side: Any = 0, lower: Any = 0,
-    overwrite_c: Any = 0,
+    kind: str, dtype: np.dtype, alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, side: Any = 0,
+    lower: Any = 0, overwrite_c: Any = 0,
 ) -> Problem:  # fmt: skip
     a, b = operand(a, dtype), operand(b, dtype)
     right = flag("side", side)
@@ -175,12 +184,12 @@ def prepare_symm(
     (m, n), order = b.shape, b.shape[right]
     if a.shape != (order, order):
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape}")
-    return _problem((a, b), (m, order, n), 1.0, call, (m, n), c, dtype)
+    return _problem(Product, kind, (a, b), (m, order, n), 1.0, call, (m, n), c, dtype)
 
 
 def prepare_trmm(
-    dtype: np.dtype, alpha: Any, a: Any, b: Any, side: Any = 0, lower: Any = 0, trans_a: Any = 0, diag: Any = 0,
-    overwrite_b: Any = 0,
+    kind: str, dtype: np.dtype, alpha: Any, a: Any, b: Any, side: Any = 0, lower: Any = 0, trans_a: Any = 0,
+    diag: Any = 0, overwrite_b: Any = 0,
 ) -> Problem:  # fmt: skip
     a, b = operand(a, dtype), operand(b, dtype)
     right = flag("side", side)
@@ -192,8 +201,8 @@ def prepare_trmm(
     (m, n), order = b.shape, b.shape[right]
     if a.shape != (order, order):
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape}")
-    problem = _problem((a, b), (m, order, n), 0.5, call, (m, n), None, dtype)
-    return replace(problem, params=(call, False, b))
+    make = Product if kind == "trmm" else TriangularSystem
+    return replace(_problem(make, kind, (a, b), (m, order, n), 0.5, call, (m, n), None, dtype), place=b)
 
 
 def triangle(a: np.ndarray, call: Call) -> np.ndarray:
@@ -204,31 +213,33 @@ def triangle(a: np.ndarray, call: Call) -> np.ndarray:
     return op(t, call.trans)
 
 
-def _factors(kind: str, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """L and R of the product alpha L R."""
-    (a, b), call = problem.arrays[:2], problem.params[0]
-    if kind == "gemm":
-        return op(a, call.trans), op(b, call.trans_b)
-    whole = triangle(a, call) if kind == "trmm" else mirrored(a, call.lower, kind == "hemm")
-    return (whole, b) if call.side == "left" else (b, whole)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product(Blas):
+    """C = alpha L R + beta C."""
 
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """L and R of the product alpha L R."""
+        (a, b), call, kind = self.arrays[:2], self.call, self.kind
+        if kind == "gemm":
+            return op(a, call.trans), op(b, call.trans_b)
+        whole = triangle(a, call) if kind == "trmm" else mirrored(a, call.lower, kind == "hemm")
+        return (whole, b) if call.side == "left" else (b, whole)
 
-def run_product(kind: str, problem: Problem, engine: Engine) -> np.ndarray:
-    _finite(problem)
-    call, c = problem.params[0], _old(problem)
-    l, r = _factors(kind, problem)
-    return engine.matmul(l, r, alpha=call.alpha, beta=call.beta, c=c if call.beta else None)
+    def run(self, engine: Engine) -> np.ndarray:
+        self._finite()
+        call, c = self.call, self.c
+        l, r = self._factors()
+        return engine.matmul(l, r, alpha=call.alpha, beta=call.beta, c=c if call.beta else None)
 
-
-def product_error(kind: str, problem: Problem, result: np.ndarray) -> float:
-    call, c = problem.params[0], _old(problem)
-    l, r = _factors(kind, problem)
-    v = probe(result.shape[1], problem.dtype)
-    expected = call.alpha * (l @ (r @ v))
-    scale = abs(call.alpha) * norm(l) * norm(r)
-    if c is not None and call.beta:
-        expected, scale = expected + call.beta * (c @ v), scale + abs(call.beta) * norm(c)
-    return norm(result @ v - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
+    def error(self, result: np.ndarray) -> float:
+        call, c = self.call, self.c
+        l, r = self._factors()
+        v = probe(result.shape[1], self.dtype)
+        expected = call.alpha * (l @ (r @ v))
+        scale = abs(call.alpha) * norm(l) * norm(r)
+        if c is not None and call.beta:
+            expected, scale = expected + call.beta * (c @ v), scale + abs(call.beta) * norm(c)
+        return norm(result @ v - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
 
 
 # --- Symmetric updates, one triangle ----------------------------------------------------------------------------------
@@ -266,82 +277,80 @@ def _update(
     if arrays[0].shape != arrays[-1].shape:
         raise Unsupported(Reason.PARAM, f"shapes {arrays[0].shape} and {arrays[-1].shape}")
     n, k = op(arrays[0], call.trans).shape
-    return _problem(arrays, (n, k, n), 0.5 * len(arrays), call, (n, n), c, dtype)
+    return _problem(RankUpdate, kind, arrays, (n, k, n), 0.5 * len(arrays), call, (n, n), c, dtype)
 
 
 def _turned(kind: str, a: np.ndarray) -> np.ndarray:
     return adjoint(a) if kind.startswith("her") else a.T
 
 
-def run_update(kind: str, problem: Problem, engine: Engine) -> np.ndarray:
-    """C with one triangle updated, the other as it was, or zero where there was none."""
-    _finite(problem)
-    call, c = problem.params[0], _old(problem)
-    arrays = [op(a, call.trans) for a in problem.arrays[: 2 if kind.endswith("2k") else 1]]
-    a, b = arrays[0], arrays[-1]
-    if kind.endswith("2k"):
-        product = call.alpha * engine.matmul(a, _turned(kind, b))
-        product = product + _turned(kind, product)
-    elif kind == "herk" or problem.dtype.kind == "f":
-        product = call.alpha * engine.gram(a)
-    else:
-        product = call.alpha * engine.matmul(a, a.T)
-    if c is None:
-        return _half(product.astype(problem.dtype, copy=False), call.lower, 0)
-    old = mirrored(c, call.lower, kind.startswith("her")) if call.beta else 0
-    new = (product + call.beta * old).astype(problem.dtype, copy=False)
-    return np.asarray(_half(new, call.lower, 0) + _half(c, not call.lower, 1))
-
-
 def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
     return np.tril(a, -strict) if lower else np.triu(a, strict)
 
 
-def update_error(kind: str, problem: Problem, result: np.ndarray) -> float:
-    call, c = problem.params[0], _old(problem)
-    of_hermitian = kind.startswith("her")
-    arrays = [op(a, call.trans) for a in problem.arrays[: 2 if kind.endswith("2k") else 1]]
-    a, b = arrays[0], arrays[-1]
-    v = probe(len(result), problem.dtype)
-    expected = call.alpha * (a @ (_turned(kind, b) @ v))
-    if kind.endswith("2k"):
-        back = np.conj(call.alpha) if of_hermitian else call.alpha
-        expected = expected + back * (b @ (_turned(kind, a) @ v))
-    scale = 2 * abs(call.alpha) * norm(a) * norm(b)
-    if c is not None and call.beta:
-        old = mirrored(c, call.lower, of_hermitian)
-        expected, scale = expected + call.beta * (old @ v), scale + abs(call.beta) * norm(old)
-    got = mirrored(result, call.lower, of_hermitian) @ v
-    return norm(got - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankUpdate(Blas):
+    """C with one triangle updated, the other as it was, or zero where there was none."""
+
+    def run(self, engine: Engine) -> np.ndarray:
+        self._finite()
+        call, c, kind = self.call, self.c, self.kind
+        arrays = [op(a, call.trans) for a in self.arrays[: 2 if kind.endswith("2k") else 1]]
+        a, b = arrays[0], arrays[-1]
+        if kind.endswith("2k"):
+            product = call.alpha * engine.matmul(a, _turned(kind, b))
+            product = product + _turned(kind, product)
+        elif kind == "herk" or self.dtype.kind == "f":
+            product = call.alpha * engine.gram(a)
+        else:
+            product = call.alpha * engine.matmul(a, a.T)
+        if c is None:
+            return _half(product.astype(self.dtype, copy=False), call.lower, 0)
+        old = mirrored(c, call.lower, kind.startswith("her")) if call.beta else 0
+        new = (product + call.beta * old).astype(self.dtype, copy=False)
+        return np.asarray(_half(new, call.lower, 0) + _half(c, not call.lower, 1))
+
+    def error(self, result: np.ndarray) -> float:
+        call, c, kind = self.call, self.c, self.kind
+        of_hermitian = kind.startswith("her")
+        arrays = [op(a, call.trans) for a in self.arrays[: 2 if kind.endswith("2k") else 1]]
+        a, b = arrays[0], arrays[-1]
+        v = probe(len(result), self.dtype)
+        expected = call.alpha * (a @ (_turned(kind, b) @ v))
+        if kind.endswith("2k"):
+            back = np.conj(call.alpha) if of_hermitian else call.alpha
+            expected = expected + back * (b @ (_turned(kind, a) @ v))
+        scale = 2 * abs(call.alpha) * norm(a) * norm(b)
+        if c is not None and call.beta:
+            old = mirrored(c, call.lower, of_hermitian)
+            expected, scale = expected + call.beta * (old @ v), scale + abs(call.beta) * norm(old)
+        got = mirrored(result, call.lower, of_hermitian) @ v
+        return norm(got - expected) / (scale * np.sqrt(v.shape[1]) or 1.0)
 
 
 # --- Triangular systems -----------------------------------------------------------------------------------------------
 
 
-def run_trsm(problem: Problem, engine: Engine) -> np.ndarray:
-    _finite(problem)
-    (a, b), call = problem.arrays, problem.params[0]
-    if not call.unit and not a.diagonal().all():
-        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-    sides = np.asarray(call.alpha * b, b.dtype)
-    return _triangular.solve(a, sides, engine, lower=call.lower, side=call.side, trans=call.trans, unit=call.unit)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriangularSystem(Blas):
+    """op(A) X = alpha B, or X op(A) = alpha B."""
 
+    def run(self, engine: Engine) -> np.ndarray:
+        self._finite()
+        (a, b), call = self.arrays, self.call
+        if not call.unit and not a.diagonal().all():
+            raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+        sides = np.asarray(call.alpha * b, b.dtype)
+        return _triangular.solve(a, sides, engine, lower=call.lower, side=call.side, trans=call.trans, unit=call.unit)
 
-def trsm_error(problem: Problem, x: np.ndarray) -> float:
-    (a, b), call = problem.arrays, problem.params[0]
-    t = triangle(a, call)
-    residual = (t @ x if call.side == "left" else x @ t) - call.alpha * b
-    return norm(residual) / (norm(t) * norm(x) + abs(call.alpha) * norm(b) or 1.0)
+    def error(self, x: np.ndarray) -> float:
+        (a, b), call = self.arrays, self.call
+        t = triangle(a, call)
+        residual = (t @ x if call.side == "left" else x @ t) - call.alpha * b
+        return norm(residual) / (norm(t) * norm(x) + abs(call.alpha) * norm(b) or 1.0)
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
-
-
-def deliver(problem: Problem, result: np.ndarray) -> np.ndarray:
-    """In Fortran order; into the caller's C or B where f2py would have written there."""
-    call, _, *b = problem.params
-    place = b[0] if b else _old(problem)
-    return placed(result, place if call.overwrite else None)
 
 
 def placed(result: np.ndarray, place: np.ndarray | None) -> np.ndarray:
@@ -352,29 +361,18 @@ def placed(result: np.ndarray, place: np.ndarray | None) -> np.ndarray:
     return place
 
 
-Run = Callable[[Problem, Engine], Any]
-Error = Callable[[Problem, Any], float]
-
-
-def _parts(kind: str) -> tuple[Callable[..., Problem], Run, Error]:
-    """prepare (after the dtype), run and error of a routine."""
-    if kind in ("gemm", "symm", "hemm", "trmm"):
-        prepare: Callable[..., Problem] = {"gemm": prepare_gemm, "trmm": prepare_trmm}.get(kind, prepare_symm)
-        return prepare, functools.partial(run_product, kind), functools.partial(product_error, kind)
-    if kind == "trsm":
-        return prepare_trmm, run_trsm, trsm_error
-    prepare = functools.partial(prepare_rank_2k if kind.endswith("2k") else prepare_rank_k, kind)
-    return prepare, functools.partial(run_update, kind), functools.partial(update_error, kind)
+PREPARE: Mapping[str, Callable[..., Problem]] = MappingProxyType(
+    {
+        "gemm": prepare_gemm, "symm": prepare_symm, "hemm": prepare_symm, "trmm": prepare_trmm, "trsm": prepare_trmm,
+        "syrk": prepare_rank_k, "herk": prepare_rank_k, "syr2k": prepare_rank_2k, "her2k": prepare_rank_2k,
+    }
+)  # fmt: skip
 
 
 def _row(prefix: str, kind: str) -> Op:
-    prepare, run, error = _parts(kind)
-    name = prefix + kind
+    name, prepare = prefix + kind, functools.partial(PREPARE[kind], kind, TYPES[prefix])
     look = look_gemm if kind == "gemm" and prefix in "sd" else None
-    return Op(
-        f"scipy.linalg.blas.{name}", getattr(reference, name), functools.partial(prepare, TYPES[prefix]), run, error,
-        SMALL, deliver, look,
-    )  # fmt: skip
+    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL, look=look)
 
 
 HERMITIAN = ("hemm", "herk", "her2k")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -82,14 +83,68 @@ def generalized(
     return w, _triangular.solve(l, y, engine, lower=True, trans="C")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eigenproblem(Problem):
+    """All or some eigenvalues, with vectors or without, of one Hermitian matrix or of a definite pair."""
+
+    lower: bool
+    vectors: bool
+    kind: int = 1  # of a pair: SciPy's ``type``
+    selection: tuple[str, tuple[float, float]] | None = None
+    make: Callable[..., Any] = tuple  # of values and vectors
+
+    def run(self, engine: Engine) -> Any:
+        guards.finite(*self.arrays)
+        full = [hermitian(m, self.lower, self.dtype) for m in self.arrays]
+        for m in full:
+            exponent = int(usual(np.frexp(np.abs(m).max())[1], 0))
+            if abs(exponent) > LARGEST_EXPONENT:
+                raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
+        method = self.method or "start"
+        try:
+            if len(full) == 1:
+                w, x = eigh(full[0], engine, method)
+            else:
+                w, x = generalized(full[0], full[1], self.kind, engine, method)
+        except NotConverged as why:
+            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        if self.selection is not None:
+            by, (low, high) = self.selection
+            chosen = slice(int(low), int(high) + 1) if by == "index" else usual((w > low) & (w <= high), slice(None))
+            w, x = w[chosen], x[:, chosen]
+        if not self.vectors:
+            return w
+        return (w, x) if self.make is tuple else self.make(w, x)
+
+    def error(self, result: Any) -> float:
+        a, *rest = (hermitian(m, self.lower, self.dtype) for m in self.arrays)
+        size = norm(a)
+        if not self.vectors:
+            return _spectrum_error(a, rest, result, self.selection, size)
+        w, x, *_ = result
+        v = probe(len(w), self.dtype)
+        if not len(w):
+            return 0.0
+        xv, xwv = x @ v, x @ (w[:, np.newaxis] * v)
+        width = float(np.sqrt(v.size))
+        if not rest:
+            orthogonality = norm(x.conj().T @ xv - v) / width
+            return max(orthogonality, norm(a @ xv - xwv) / (size * width) if size else norm(xwv))
+        (b,), kind = rest, self.kind
+        left, right = {1: (a @ xv, b @ xwv), 2: (a @ (b @ xv), xwv), 3: (b @ (a @ xv), xwv)}[kind]
+        scale = {1: size + norm(b) * np.abs(w).max(), 2: size * norm(b), 3: size * norm(b)}[kind] * norm(x) * width
+        return float(norm(left - right) / scale)
+
+
 def _eigen_problem(
-    a: Any, b: Any, vectors: bool, params: tuple[Any, ...],
+    a: Any, b: Any, lower: bool, vectors: bool,
     route: Callable[[np.ndarray, bool, np.dtype], Route | None] | None = None,
-) -> Problem:  # fmt: skip
+    **options: Any,
+) -> Eigenproblem:  # fmt: skip
     a = square(a)
     arrays = (a,) if b is None else (a, square(b))
     dtype = guards.floating(*arrays)
-    other = None if route is None else route(a, params[0], dtype)
+    other = None if route is None else route(a, lower, dtype)
     if dtype.char not in "dD" and other is None:
         raise Unsupported(Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
     if arrays[-1].shape != a.shape:
@@ -102,7 +157,9 @@ def _eigen_problem(
     cost = Cost(kind, n, useful, *moved, launches=0)
     on_device = dtype.char in "dD"
     possible = methods(n, dtype) if on_device else ()
-    return Problem(arrays, dtype, cost, params, other, on_device=on_device, methods=possible)
+    return Eigenproblem(
+        arrays, dtype, cost, route=other, on_device=on_device, methods=possible, lower=lower, vectors=vectors, **options
+    )
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
@@ -138,8 +195,8 @@ def prepare_eigh(
     if driver is not None and (driver not in drivers or selection is not None):
         raise Unsupported(Reason.PARAM, f"driver={driver!r}")
     plain = b is None and selection is None and driver is None and not eigvals_only
-    params = (bool(lower), not eigvals_only, kind, selection, tuple)
-    return _eigen_problem(a, b, not eigvals_only, params, _routes.evd if plain else None)
+    route = _routes.evd if plain else None
+    return _eigen_problem(a, b, bool(lower), not eigvals_only, route, kind=kind, selection=selection)
 
 
 def prepare_eigvalsh(
@@ -155,7 +212,7 @@ def prepare_eigvalsh(
 def _numpy_eigen(a: Any, uplo: Any, vectors: bool) -> Problem:
     if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
         raise Unsupported(Reason.PARAM, f"UPLO={uplo!r}")
-    return _eigen_problem(a, None, vectors, (uplo.upper() == "L", vectors, 1, None, _EighResult))
+    return _eigen_problem(a, None, uplo.upper() == "L", vectors, make=_EighResult)
 
 
 def prepare_numpy_eigh(a: Any, UPLO: Any = "L") -> Problem:
@@ -164,52 +221,6 @@ def prepare_numpy_eigh(a: Any, UPLO: Any = "L") -> Problem:
 
 def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
     return _numpy_eigen(a, UPLO, False)
-
-
-def run_eigh(problem: Problem, engine: Engine) -> Any:
-    lower, vectors, kind, selection, make = problem.params
-    guards.finite(*problem.arrays)
-    full = [hermitian(m, lower, problem.dtype) for m in problem.arrays]
-    for m in full:
-        exponent = int(usual(np.frexp(np.abs(m).max())[1], 0))
-        if abs(exponent) > LARGEST_EXPONENT:
-            raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
-    method = problem.method or "start"
-    try:
-        if len(full) == 1:
-            w, x = eigh(full[0], engine, method)
-        else:
-            w, x = generalized(full[0], full[1], kind, engine, method)
-    except NotConverged as why:
-        raise Unsupported(Reason.ACCURACY, str(why)) from why
-    if selection is not None:
-        by, (low, high) = selection
-        chosen = slice(int(low), int(high) + 1) if by == "index" else usual((w > low) & (w <= high), slice(None))
-        w, x = w[chosen], x[:, chosen]
-    if not vectors:
-        return w
-    return make((w, x)) if make is tuple else make(w, x)
-
-
-def eigh_error(problem: Problem, result: Any) -> float:
-    lower, vectors, kind, selection, _ = problem.params
-    a, *rest = (hermitian(m, lower, problem.dtype) for m in problem.arrays)
-    size = norm(a)
-    if not vectors:
-        return _spectrum_error(a, rest, result, selection, size)
-    w, x = result
-    v = probe(len(w), problem.dtype)
-    if not len(w):
-        return 0.0
-    xv, xwv = x @ v, x @ (w[:, np.newaxis] * v)
-    width = float(np.sqrt(v.size))
-    if not rest:
-        orthogonality = norm(x.conj().T @ xv - v) / width
-        return max(orthogonality, norm(a @ xv - xwv) / (size * width) if size else norm(xwv))
-    (b,) = rest
-    left, right = {1: (a @ xv, b @ xwv), 2: (a @ (b @ xv), xwv), 3: (b @ (a @ xv), xwv)}[kind]
-    scale = {1: size + norm(b) * np.abs(w).max(), 2: size * norm(b), 3: size * norm(b)}[kind] * norm(x) * width
-    return float(norm(left - right) / scale)
 
 
 def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, selection: Any, size: float) -> float:
@@ -227,14 +238,14 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
 def eigh_ops() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
     return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, run_eigh, eigh_error, SMALL,
+        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL,
            look=_routes.look_eigh, dry=True),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, run_eigh, eigh_error, SMALL,
+        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL,
            look=_routes.stacked("eigvalsh"), dry=True),
     )  # fmt: skip
 
 
 NUMPY_EIGH_OPS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, run_eigh, eigh_error, SMALL, dry=True),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, run_eigh, eigh_error, SMALL, dry=True),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dry=True),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dry=True),
 )

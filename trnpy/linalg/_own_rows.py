@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,36 @@ def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
     return x
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InverseSquareRoot(Problem):
+    """Of a Hermitian positive-definite matrix."""
+
+    by: str  # one of METHODS
+    full_output: bool
+
+    def run(self, engine: Engine) -> InverseRoot:
+        (a,), full_output = self.arrays, self.full_output
+        _positive.certify(a)
+        a = a.astype(self.dtype, copy=False)
+        if self.by != "eigh":
+            x, how = _functions.inverse_square_root(a, engine)
+            if not how.converged:
+                raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
+            return (x, how) if full_output else x
+        try:
+            w, x = _eigh.eigh(a, engine, self.method or "start")
+        except _refine.NotConverged as why:
+            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
+
+    def error(self, result: InverseRoot) -> float:
+        """|X A X - I| on probes, over the condition number that |A| |X|^2 stands for."""
+        (a,) = self.arrays
+        x = result[0] if isinstance(result, tuple) else result
+        v = probe(len(a), self.dtype)
+        return norm(x @ (a @ (x @ v)) - v) / (norm(a) * norm(x) ** 2 * math.sqrt(v.shape[1]))
+
+
 def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False) -> Problem:
     if not isinstance(method, str) or method not in METHODS:
         raise Unsupported(Reason.PARAM, f"method={method!r}")
@@ -106,33 +137,9 @@ def prepare_inv_sqrtm(a: Any, method: Any = "eigh", *, full_output: Any = False)
     n, dtype = len(a), guards.floating(a)
     if dtype.char not in "dD":
         raise Unsupported(Reason.DTYPE, f"inverse square roots of {dtype} on a device")
-    params = method, bool(full_output)
     cost = useful("eigh", n, EIGH_FLOPS * float(n) ** 3, (a,), dtype, a.size)
-    return Problem((a,), dtype, cost, params, methods=_eigh.methods(n, dtype) if method == "eigh" else ())
+    methods = _eigh.methods(n, dtype) if method == "eigh" else ()
+    return InverseSquareRoot((a,), dtype, cost, methods=methods, by=method, full_output=bool(full_output))
 
 
-def run_inv_sqrtm(problem: Problem, engine: Engine) -> InverseRoot:
-    (a,), (method, full_output) = problem.arrays, problem.params
-    _positive.certify(a)
-    a = a.astype(problem.dtype, copy=False)
-    if method != "eigh":
-        x, how = _functions.inverse_square_root(a, engine)
-        if not how.converged:
-            raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
-        return (x, how) if full_output else x
-    try:
-        w, x = _eigh.eigh(a, engine, problem.method or "start")
-    except _refine.NotConverged as why:
-        raise Unsupported(Reason.ACCURACY, str(why)) from why
-    return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
-
-
-def inv_sqrtm_error(problem: Problem, result: InverseRoot) -> float:
-    """|X A X - I| on probes, over the condition number that |A| |X|^2 stands for."""
-    (a,) = problem.arrays
-    x = result[0] if isinstance(result, tuple) else result
-    v = probe(len(a), problem.dtype)
-    return norm(x @ (a @ (x @ v)) - v) / (norm(a) * norm(x) ** 2 * math.sqrt(v.shape[1]))
-
-
-OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, run_inv_sqrtm, inv_sqrtm_error, SMALL, dry=True),)
+OWN_OPS = (Op("trnpy.linalg.inv_sqrtm", inv_sqrtm, prepare_inv_sqrtm, small=SMALL, dry=True),)

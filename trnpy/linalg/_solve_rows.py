@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -70,6 +70,32 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
 # --- Linear systems ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearSystem(Problem):
+    """A x = b of matrices (..., n, n)."""
+
+    structure: str  # "detect" finds which as SciPy does
+    lower: bool
+    warns: bool = True  # the reference, of what is ill-conditioned
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a, b), structure = self.arrays, self.structure
+        guards.finite(a, b)
+        full, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
+        if structure == "detect":
+            structure = _detected(full)
+        columns = b.reshape(len(b), -1) if a.ndim == 2 else b
+        x = _solved(whole(full, structure, self.lower, self.dtype), columns, structure, self.warns, engine)
+        return x.reshape(b.shape)
+
+    def error(self, x: np.ndarray) -> float:
+        a, b = self.arrays
+        a = whole(a, self.structure, self.lower, self.dtype)
+        columns, x = (m.reshape(len(m), -1) if a.ndim == 2 else m for m in (b, x))
+        scale = sizes(a) * sizes(x) + sizes(columns)
+        return float((sizes(columns - a @ x) / np.where(scale > 0, scale, 1)).max())
+
+
 def _system_cost(a: np.ndarray, k: int, structure: str, dtype: np.dtype) -> Cost:
     """Of k right-hand sides for each matrix a (..., n, n)."""
     n = a.shape[-1]
@@ -82,7 +108,7 @@ def _system_cost(a: np.ndarray, k: int, structure: str, dtype: np.dtype) -> Cost
 def prepare_solve(
     a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
     assume_a: Any = None, transposed: Any = False,
-) -> Problem:  # fmt: skip
+) -> LinearSystem:  # fmt: skip
     structure = _structure(assume_a)
     a = square(a)
     b = right_hand_sides(a, b)
@@ -93,7 +119,7 @@ def prepare_solve(
         a, lower = a.T, not lower
         structure = {"lower": "upper", "upper": "lower"}.get(structure, structure)
     cost = _system_cost(a, b.size // n, structure, dtype)
-    return Problem((a, b), dtype, cost, (structure, bool(lower), True))
+    return LinearSystem((a, b), dtype, cost, structure=structure, lower=bool(lower))
 
 
 def prepare_scipy_solve(
@@ -106,7 +132,7 @@ def prepare_scipy_solve(
     return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
 
 
-def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, transposed: bool) -> Problem:
+def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, transposed: bool) -> LinearSystem:
     """A stack a (..., n, n) with right-hand sides b (..., n, k) of the same batch dimensions."""
     a = matrices(a, square=True)
     if structure not in ("detect", "general", "positive") or transposed:
@@ -114,7 +140,8 @@ def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, tr
     if b.ndim < 3 or b.shape[:-1] != a.shape[:-1] or b.size == 0:
         raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
     dtype = guards.floating(a, b)
-    return Problem((a, b), dtype, _system_cost(a, b.shape[-1], structure, dtype), (structure, lower, True))
+    cost = _system_cost(a, b.shape[-1], structure, dtype)
+    return LinearSystem((a, b), dtype, cost, structure=structure, lower=lower)
 
 
 def prepare_numpy_solve(a: Any, b: Any) -> Problem:
@@ -122,18 +149,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
         problem = _stack_problem(a, guards.array(b), "general", False, False)
     else:
         problem = prepare_solve(a, b, assume_a="gen")
-    return Problem(problem.arrays, problem.dtype, problem.cost, ("general", False, False))
-
-
-def run_solve(problem: Problem, engine: Engine) -> np.ndarray:
-    (a, b), (structure, lower, warns) = problem.arrays, problem.params
-    guards.finite(a, b)
-    full, b = a.astype(problem.dtype, copy=False), b.astype(problem.dtype, copy=False)
-    if structure == "detect":
-        structure = _detected(full)
-    columns = b.reshape(len(b), -1) if a.ndim == 2 else b
-    x = _solved(whole(full, structure, lower, problem.dtype), columns, structure, warns, engine)
-    return x.reshape(b.shape)
+    return replace(problem, warns=False)
 
 
 @priced("", lambda a: (3 * a.nbytes, ("general",)))
@@ -206,12 +222,30 @@ def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
         raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
 
 
-def solve_error(problem: Problem, x: np.ndarray) -> float:
-    (a, b), (structure, lower, _) = problem.arrays, problem.params
-    a = whole(a, structure, lower, problem.dtype)
-    columns, x = (m.reshape(len(m), -1) if a.ndim == 2 else m for m in (b, x))
-    scale = sizes(a) * sizes(x) + sizes(columns)
-    return float((sizes(columns - a @ x) / np.where(scale > 0, scale, 1)).max())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriangularSystem(Problem):
+    """op(A) x = b for a triangle of a matrix (n, n)."""
+
+    trans: str
+    lower: bool
+    unit: bool
+
+    def run(self, engine: Engine) -> np.ndarray:
+        a, b = self.arrays
+        guards.finite(a, b)
+        if not self.unit and not usual(a.diagonal().all(), True):
+            raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+        full, columns = (x.astype(self.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
+        x = _triangular.solve(full, columns, engine, lower=self.lower, trans=self.trans, unit=self.unit)
+        return x.reshape(b.shape)
+
+    def error(self, x: np.ndarray) -> float:
+        a, b = self.arrays
+        t = np.tril(a) if self.lower else np.triu(a)
+        if self.unit:
+            np.fill_diagonal(t, 1)
+        t = {"N": t, "T": t.T, "C": adjoint(t)}[self.trans]
+        return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
 
 
 def prepare_solve_triangular(
@@ -225,28 +259,45 @@ def prepare_solve_triangular(
     b = right_hand_sides(a, b)
     dtype, n = guards.floating(a, b), len(a)
     cost = _system_cost(a, b.size // n, "lower", dtype)
-    return Problem((a, b), dtype, cost, (op, bool(lower), bool(unit_diagonal)))
-
-
-def run_solve_triangular(problem: Problem, engine: Engine) -> np.ndarray:
-    (a, b), (trans, lower, unit) = problem.arrays, problem.params
-    guards.finite(a, b)
-    if not unit and not usual(a.diagonal().all(), True):
-        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-    full, columns = (x.astype(problem.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
-    return _triangular.solve(full, columns, engine, lower=lower, trans=trans, unit=unit).reshape(b.shape)
-
-
-def solve_triangular_error(problem: Problem, x: np.ndarray) -> float:
-    (a, b), (trans, lower, unit) = problem.arrays, problem.params
-    t = np.tril(a) if lower else np.triu(a)
-    if unit:
-        np.fill_diagonal(t, 1)
-    t = {"N": t, "T": t.T, "C": adjoint(t)}[trans]
-    return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
+    return TriangularSystem((a, b), dtype, cost, trans=op, lower=bool(lower), unit=bool(unit_diagonal))
 
 
 # --- Inverses ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inverse(Problem):
+    """Of matrices (..., n, n)."""
+
+    structure: str
+    lower: bool
+    warns: bool
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,), structure = self.arrays, self.structure
+        guards.finite(a)
+        full = a.astype(self.dtype, copy=False)
+        if structure == "detect":
+            structure = _detected(full)
+        full = whole(full, structure, self.lower, self.dtype)
+        if structure in ("lower", "upper"):
+            check_triangle(full, structure == "lower")
+            upper = _inverse.upper(adjoint(full) if structure == "lower" else full, engine)
+            return adjoint(upper) if structure == "lower" else upper
+        if structure in ("positive", "maybe positive"):
+            l = factored_positive(full, engine, required=structure == "positive")
+            if l is not None:
+                return _inverse.positive(l, engine)
+        x = _inverse.general(*factored_general(full, engine, self.warns), engine)
+        if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
+            x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
+        return x
+
+    def error(self, x: np.ndarray) -> float:
+        (a,) = self.arrays
+        a = whole(a, self.structure, self.lower, self.dtype)
+        v = probe(a.shape[-1], self.dtype)
+        return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
 
 
 def prepare_inv(
@@ -267,7 +318,8 @@ def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) ->
     if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
         raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
     flops = {"lower": 1 / 3, "upper": 1 / 3, "positive": 1.0}.get(structure, 2.0) * n**3
-    return Problem((a,), dtype, useful("inv", n, flops, (a,), dtype, a.size), (structure, lower, warns))
+    cost = useful("inv", n, flops, (a,), dtype, a.size)
+    return Inverse((a,), dtype, cost, structure=structure, lower=lower, warns=warns)
 
 
 def prepare_numpy_inv(a: Any) -> Problem:
@@ -275,53 +327,22 @@ def prepare_numpy_inv(a: Any) -> Problem:
     return replace(problem, route=_routes.hermitian_inverse(problem))
 
 
-def run_inv(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (structure, lower, warns) = problem.arrays, problem.params
-    guards.finite(a)
-    full = a.astype(problem.dtype, copy=False)
-    if structure == "detect":
-        structure = _detected(full)
-    full = whole(full, structure, lower, problem.dtype)
-    if structure in ("lower", "upper"):
-        check_triangle(full, structure == "lower")
-        upper = _inverse.upper(adjoint(full) if structure == "lower" else full, engine)
-        return adjoint(upper) if structure == "lower" else upper
-    if structure in ("positive", "maybe positive"):
-        l = factored_positive(full, engine, required=structure == "positive")
-        if l is not None:
-            return _inverse.positive(l, engine)
-    x = _inverse.general(*factored_general(full, engine, warns), engine)
-    if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
-        x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
-    return x
-
-
-def inv_error(problem: Problem, x: np.ndarray) -> float:
-    (a,), (structure, lower, _) = problem.arrays, problem.params
-    a = whole(a, structure, lower, problem.dtype)
-    v = probe(a.shape[-1], problem.dtype)
-    return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
-
-
 def solve_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, run_solve, solve_error, SMALL, dry=True),
-        Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular,
-           run_solve_triangular, solve_triangular_error, SMALL, dry=True),
-        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, run_inv, inv_error, SMALL, look=_routes.stacked("inv"),
+        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL, dry=True),
+        Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular, small=SMALL,
            dry=True),
+        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, look=_routes.stacked("inv"), dry=True),
     )  # fmt: skip
 
 
 NUMPY_SOLVE_OPS = (
-    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, run_solve, solve_error, SMALL, dry=True),
+    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL, dry=True),
     Op(
         "numpy.linalg.inv",
         np.linalg.inv,
         prepare_numpy_inv,
-        run_inv,
-        inv_error,
-        SMALL,
+        small=SMALL,
         look=_routes.look_hermitian_inverse,
         unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
         dry=True,
