@@ -227,7 +227,7 @@ def test_what_a_tolerance_cuts_is_no_error(name, tolerance):
     np.testing.assert_allclose(x, theirs, atol=1e4 * U)
     np.testing.assert_allclose(x @ a @ x, x, atol=1e4 * U)
     prepare = {"pinv": _svd_rows.prepare_pinv, "pinvh": _svd_rows.prepare_pinvh}[name]
-    assert _svd_rows.pinv_error(prepare(a, **tolerance), 1.001 * x) > 1e-6  # and what is wrong is
+    assert prepare(a, **tolerance).error(1.001 * x) > 1e-6  # and what is wrong is
 
 
 def test_a_rank_that_rounding_decides_is_scipys():

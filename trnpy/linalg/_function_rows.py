@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -38,6 +39,42 @@ def _double(dtype: np.dtype, what: str) -> None:
 # --- Exponentials -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential(Problem):
+    """e^A of matrices a (..., n, n)."""
+
+    def run(self, engine: Engine) -> _functions.Exponential:
+        (a,) = self.arrays
+        guards.finite(a)
+        if usual(np.abs(a).max() > _functions.LARGEST, False):
+            raise Unsupported(Reason.VALUE, f"an entry above {_functions.LARGEST:.0e}")
+        if _triangular(a):
+            raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
+        with np.errstate(all="ignore"):  # overflow shows in the result
+            result = _functions.expm(a.astype(self.dtype, copy=False), engine)
+        guards.finite(result.value, result.root)
+        return result
+
+    def error(self, result: Any) -> float:
+        """e^A V against products of A with V; of our own result the root, and then its powers."""
+        (a,) = self.arrays
+        if not isinstance(result, _functions.Exponential):  # the reference's
+            result = _functions.Exponential(result, result, np.zeros(a.shape[:-2], int))
+        v = probe(a.shape[-1], self.dtype)
+        width, worst = math.sqrt(v.shape[1]), 0.0
+        for i in np.ndindex(a.shape[:-2]):
+            x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
+            once = _functions.expm_action(np.ldexp(1.0, -squarings) * a[i], v)
+            powers = v
+            for _ in range(2**squarings):
+                powers = root @ powers
+            worst = max(worst, norm(root @ v - once) / (norm(root) * width), norm(x @ v - powers) / (norm(x) * width))
+        return worst
+
+    def deliver(self, result: _functions.Exponential) -> np.ndarray:
+        return result.value
+
+
 def prepare_expm(A: Any) -> Problem:
     a = guards.array(A)
     dtype = guards.floating(a)
@@ -45,47 +82,13 @@ def prepare_expm(A: Any) -> Problem:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
     _double(dtype, "exponentials")
     n = a.shape[-1]
-    return Problem((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))
-
-
-def run_expm(problem: Problem, engine: Engine) -> _functions.Exponential:
-    (a,) = problem.arrays
-    guards.finite(a)
-    if usual(np.abs(a).max() > _functions.LARGEST, False):
-        raise Unsupported(Reason.VALUE, f"an entry above {_functions.LARGEST:.0e}")
-    if _triangular(a):
-        raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
-    with np.errstate(all="ignore"):  # overflow shows in the result
-        result = _functions.expm(a.astype(problem.dtype, copy=False), engine)
-    guards.finite(result.value, result.root)
-    return result
+    return Exponential((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))
 
 
 @priced("", lambda a: (a.nbytes, (False,)))
 def _triangular(a: np.ndarray) -> bool:
     """Whether some matrix of a (..., n, n) is."""
     return any(0 in lapack.bandwidth(matrix) for matrix in a.reshape(-1, *a.shape[-2:]))
-
-
-def expm_error(problem: Problem, result: Any) -> float:
-    """e^A V against products of A with V; of our own result the root, and then its powers."""
-    (a,) = problem.arrays
-    if not isinstance(result, _functions.Exponential):  # the reference's
-        result = _functions.Exponential(result, result, np.zeros(a.shape[:-2], int))
-    v = probe(a.shape[-1], problem.dtype)
-    width, worst = math.sqrt(v.shape[1]), 0.0
-    for i in np.ndindex(a.shape[:-2]):
-        x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
-        once = _functions.expm_action(np.ldexp(1.0, -squarings) * a[i], v)
-        powers = v
-        for _ in range(2**squarings):
-            powers = root @ powers
-        worst = max(worst, norm(root @ v - once) / (norm(root) * width), norm(x @ v - powers) / (norm(x) * width))
-    return worst
-
-
-def deliver_expm(problem: Problem, result: _functions.Exponential) -> np.ndarray:
-    return result.value
 
 
 # --- Functions of positive-definite matrices --------------------------------------------------------------------------
@@ -95,14 +98,15 @@ def _of_positive(name: str, a: Any, function: _positive.Function) -> Problem:
     """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
     a = _positive.operand(name, a)
     dtype, n = guards.floating(a), a.shape[-1]
-    params, route = (function, _positive.FUNCTIONS[name].norms), _positive.route(name, a, function)
+    norms, route = _positive.FUNCTIONS[name].norms, _positive.route(name, a, function)
+    of = functools.partial(_positive.OfPositive, (a,), dtype, function=function, norms=norms, route=route)
     cost = useful(name, n, FLOPS[name] * float(n) ** 3, (a,), dtype, a.size)
     if a.ndim > 2 or dtype.char not in "dD":
         if route is None:
             raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
         refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
-        return Problem((a,), dtype, cost, params, route, on_device=False, refusal=refusal)
-    return Problem((a,), dtype, cost, params, route, methods=_eigh.methods(n, dtype))
+        return of(cost, on_device=False, refusal=refusal)
+    return of(cost, methods=_eigh.methods(n, dtype))
 
 
 def _no_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -139,32 +143,37 @@ class Power:
 # --- Powers and products of many --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPower(Problem):
+    """A^n for n > 1."""
+
+    n: int
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        guards.finite(a)
+        with np.errstate(all="ignore"):
+            result = _functions.power(a.astype(self.dtype, copy=False), self.n, engine)
+        guards.finite(result)
+        return result
+
+    def error(self, x: np.ndarray) -> float:
+        (a,) = self.arrays
+        v = probe(len(a), self.dtype)
+        powers = v
+        for _ in range(self.n):
+            powers = a @ powers
+        size = norm(x) * math.sqrt(v.shape[1])
+        return norm(x @ v - powers) / size if size else norm(powers)
+
+
 def prepare_matrix_power(a: Any, n: Any) -> Problem:
     n = operator.index(n)
     _refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than a check takes")
     a = square(a)
     size, dtype = len(a), guards.floating(a)
     count = n.bit_length() - 1 + n.bit_count() - 1
-    return Problem((a,), dtype, useful("matmul", size, 2.0 * count * size**3, (a,), dtype, a.size), (n,))
-
-
-def run_matrix_power(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (n,) = problem.arrays, problem.params
-    guards.finite(a)
-    with np.errstate(all="ignore"):
-        result = _functions.power(a.astype(problem.dtype, copy=False), n, engine)
-    guards.finite(result)
-    return result
-
-
-def matrix_power_error(problem: Problem, x: np.ndarray) -> float:
-    (a,), (n,) = problem.arrays, problem.params
-    v = probe(len(a), problem.dtype)
-    powers = v
-    for _ in range(n):
-        powers = a @ powers
-    size = norm(x) * math.sqrt(v.shape[1])
-    return norm(x @ v - powers) / size if size else norm(powers)
+    return MatrixPower((a,), dtype, useful("matmul", size, 2.0 * count * size**3, (a,), dtype, a.size), n=n)
 
 
 def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
@@ -193,38 +202,27 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
     return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
 
 
-def _op(
-    name: str, prepare: Callable[..., Problem], run: Any = None, error: Any = None, look: _routes.Look | None = None,
-    deliver: Callable[[Problem, Any], Any] | None = None,
-) -> Op:  # fmt: skip
-    module, _, attribute = name.rpartition(".")
-    function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
-    given = {"run": run, "error": error, "deliver": deliver}
-    options: dict[str, Any] = {key: part for key, part in given.items() if part is not None}
-    return Op(name, function, prepare, small=SMALL, look=look, dry=prepare not in PRODUCTS, **options)
-
-
-def _positive_op(name: str, prepare: Callable[..., Problem]) -> Op:
-    look = _positive.positive(name)
-    return _op(
-        f"scipy.linalg.{name}", prepare, _positive.by_engine, _positive.error, look=look, deliver=_positive.deliver
-    )
-
-
 PRODUCTS = (prepare_multi_dot, prepare_khatri_rao)  # whose plan has what they cost
 
 
+def _op(name: str, prepare: Callable[..., Problem], look: _routes.Look | None = None) -> Op:
+    module, _, attribute = name.rpartition(".")
+    function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
+    return Op(name, function, prepare, small=SMALL, look=look, dry=prepare not in PRODUCTS)
+
+
 def function_ops() -> tuple[Op, ...]:
+    positive = {
+        "sqrtm": prepare_sqrtm, "logm": prepare_logm, "fractional_matrix_power": prepare_fractional_matrix_power
+    }  # fmt: skip
     return (
-        _op("scipy.linalg.expm", prepare_expm, run_expm, expm_error, deliver=deliver_expm),
-        _positive_op("sqrtm", prepare_sqrtm),
-        _positive_op("logm", prepare_logm),
-        _positive_op("fractional_matrix_power", prepare_fractional_matrix_power),
+        _op("scipy.linalg.expm", prepare_expm),
+        *(_op(f"scipy.linalg.{name}", prepare, _positive.positive(name)) for name, prepare in positive.items()),
         _op("scipy.linalg.khatri_rao", prepare_khatri_rao),
     )
 
 
 NUMPY_FUNCTION_OPS = (
-    _op("numpy.linalg.matrix_power", prepare_matrix_power, run_matrix_power, matrix_power_error),
+    _op("numpy.linalg.matrix_power", prepare_matrix_power),
     _op("numpy.linalg.multi_dot", prepare_multi_dot),
 )

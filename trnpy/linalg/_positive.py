@@ -331,37 +331,41 @@ class Through:
     q: np.ndarray
 
 
-def by_engine(problem: Problem, engine: Engine) -> Through:
-    """Q f(w) Q^H of one Hermitian positive-definite matrix by products of the engine; params (function, norms)."""
-    (a,), (function, norms) = problem.arrays, problem.params
-    a = a.astype(problem.dtype, copy=False)
-    certify(a, norms)
-    try:
-        w, q = _eigh.eigh(a, engine, problem.method or "start")
-    except _refine.NotConverged as why:
-        raise Unsupported(Reason.ACCURACY, str(why)) from why
-    with np.errstate(all="ignore"):
-        f = function(w)
-        # Usually a root or a power: a product of a matrix with itself.
-        result = engine.gram(q * np.sqrt(f)) if usual((f >= 0).all(), True) else engine.matmul(q * f, q.conj().T)
-    guards.finite(result)
-    return Through(result, w, q)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfPositive(Problem):
+    """Q f(w) Q^H of one Hermitian positive-definite matrix."""
 
+    function: Function
+    norms: tuple[float, float]
 
-def error(problem: Problem, result: Any) -> float:
-    """On probes: |A Q - Q W|, |Q^H Q - I| and |X - Q f(W) Q^H|; of the reference's X, that it commutes with A."""
-    (a,), (function, _) = problem.arrays, problem.params
-    v = probe(len(a), problem.dtype)
-    width = math.sqrt(v.shape[1])
-    if not isinstance(result, Through):
-        return norm(a @ (result @ v) - result @ (a @ v)) / (norm(a) * max(norm(result), 1.0) * width)
-    x, w, q = result.value, result.w[:, np.newaxis], result.q
-    pairs = norm(a @ (q @ v) - q @ (w * v)) / (norm(a) * width)
-    orthogonality = norm(q.conj().T @ (q @ v) - v) / math.sqrt(v.size)
-    f = function(w)
-    value = norm(x @ v - q @ (f * (q.conj().T @ v))) / (max(norm(f), np.finfo(f.dtype).tiny) * width)
-    return float(max(pairs, orthogonality, value))
+    def run(self, engine: Engine) -> Through:
+        (a,) = self.arrays
+        a = a.astype(self.dtype, copy=False)
+        certify(a, self.norms)
+        try:
+            w, q = _eigh.eigh(a, engine, self.method or "start")
+        except _refine.NotConverged as why:
+            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        with np.errstate(all="ignore"):
+            f = self.function(w)
+            # Usually a root or a power: a product of a matrix with itself.
+            result = engine.gram(q * np.sqrt(f)) if usual((f >= 0).all(), True) else engine.matmul(q * f, q.conj().T)
+        guards.finite(result)
+        return Through(result, w, q)
 
+    def error(self, result: Any) -> float:
+        """On probes: |A Q - Q W|, |Q^H Q - I| and |X - Q f(W) Q^H|; of the reference's X, that it commutes with A."""
+        (a,) = self.arrays
+        v = probe(len(a), self.dtype)
+        width = math.sqrt(v.shape[1])
+        if not isinstance(result, Through):
+            return norm(a @ (result @ v) - result @ (a @ v)) / (norm(a) * max(norm(result), 1.0) * width)
+        x, w, q = result.value, result.w[:, np.newaxis], result.q
+        pairs = norm(a @ (q @ v) - q @ (w * v)) / (norm(a) * width)
+        orthogonality = norm(q.conj().T @ (q @ v) - v) / math.sqrt(v.size)
+        f = self.function(w)
+        value = norm(x @ v - q @ (f * (q.conj().T @ v))) / (max(norm(f), np.finfo(f.dtype).tiny) * width)
+        return float(max(pairs, orthogonality, value))
 
-def deliver(problem: Problem, result: Through) -> np.ndarray:
-    return result.value
+    def deliver(self, result: Through) -> np.ndarray:
+        return result.value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,17 +42,19 @@ def _matrix(a: Any) -> np.ndarray:
     return m
 
 
-def _problem(a: Any, kind: str, *params: Any, after: float = 0.0, full: bool = False) -> Problem:
-    """The singular value decomposition of ``a``, and products of ``after`` operations; ``full``: the whole basis."""
+def _problem(
+    make: Callable[..., Problem], a: Any, kind: str, *, after: float = 0.0, basis: bool = False, **options: Any
+) -> Problem:
+    """The singular value decomposition of ``a``, and products of ``after`` operations; ``basis``: all of it."""
     a = _matrix(a)
     dtype = guards.floating(a)
     m, n = max(a.shape), min(a.shape)
-    if m * (m if full else n) > MOST_ELEMENTS:
+    if m * (m if basis else n) > MOST_ELEMENTS:
         raise Unsupported(Reason.LAYOUT, f"a basis of {m} rows: SciPy has a message of its own")
     host, size = "svdvals" if kind == "svdvals" else "svd", (m * n * n) ** (1 / 3)
     results = n if kind == "svdvals" else (m + n) * n
     cost = useful(host, size, FLOPS[kind] * m * n**2 + after, (a,), dtype, results)
-    return Problem((a,), dtype, cost, params, methods=_svd.methods(n, dtype))
+    return make((a,), dtype, cost, methods=_svd.methods(n, dtype), **options)
 
 
 def _moderate(a: np.ndarray) -> None:
@@ -73,6 +77,47 @@ def _decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
 # --- U diag(s) V^H ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Svd(Problem):
+    """U diag(s) V^H."""
+
+    full: bool  # all of both bases
+    make: Callable[..., Any]  # of the three
+
+    def run(self, engine: Engine) -> Any:
+        u, s, v = _decomposed(self, engine)
+        if self.full:
+            u, v = _svd.complete(u, len(u), engine), _svd.complete(v, len(v), engine)
+        vh = v.conj().T
+        return (u, s, vh) if self.make is tuple else self.make(u, s, vh)
+
+    def error(self, result: Any) -> float:
+        (a,), (u, s, vh) = self.arrays, result
+        k = len(s)
+        v = probe(a.shape[1], self.dtype)
+        residual = norm(a @ v - u[:, :k] @ (s[:, np.newaxis] * (vh[:k] @ v)))
+        size = norm(a) * math.sqrt(v.shape[1])
+        return max(
+            _values_error(a, s), residual / size if size else residual, _orthonormal_error(u),
+            _orthonormal_error(vh.conj().T),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingularValues(Problem):
+    """s alone."""
+
+    def run(self, engine: Engine) -> np.ndarray:
+        return _decomposed(self, engine)[1]
+
+    def error(self, s: np.ndarray) -> float:
+        return _values_error(self.arrays[0], s)
+
+
+def _vectors(a: Any, full: bool, make: Callable[..., Any]) -> Problem:
+    return _problem(functools.partial(Svd, full=full, make=make), a, "svd", basis=full)
+
+
 def prepare_svd(
     a: Any, full_matrices: Any = True, compute_uv: Any = True, overwrite_a: Any = False, check_finite: Any = True,
     lapack_driver: Any = "gesdd",
@@ -82,37 +127,32 @@ def prepare_svd(
         return prepare_svdvals(a)
     if _routes.is_stack(a):
         return _routes.stack("svd", (a,), stacks.svd, bool(full_matrices))
-    return _problem(a, "svd", bool(full_matrices), tuple, full=bool(full_matrices))
+    return _vectors(a, bool(full_matrices), tuple)
 
 
 def prepare_svdvals(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     if _routes.is_stack(a):
         return _routes.stack("svdvals", (a,), stacks.svdvals)
-    return _problem(a, "svdvals")
+    return _problem(SingularValues, a, "svdvals")
 
 
 def prepare_numpy_svd(a: Any, full_matrices: Any = True, compute_uv: Any = True, hermitian: Any = False) -> Problem:
     _refuse(bool(hermitian), f"hermitian={hermitian!r}")
     if not compute_uv:
-        return _problem(a, "svdvals")
-    return _problem(a, "svd", bool(full_matrices), _SVDResult, full=bool(full_matrices))
+        return _problem(SingularValues, a, "svdvals")
+    return _vectors(a, bool(full_matrices), _SVDResult)
 
 
 def prepare_numpy_svdvals(x: Any, /) -> Problem:
-    return _problem(x, "svdvals")
+    return _problem(SingularValues, x, "svdvals")
 
 
-def run_svd(problem: Problem, engine: Engine) -> Any:
-    full, make = problem.params
-    u, s, v = _decomposed(problem, engine)
-    if full:
-        u, v = _svd.complete(u, len(u), engine), _svd.complete(v, len(v), engine)
-    vh = v.conj().T
-    return (u, s, vh) if make is tuple else make(u, s, vh)
-
-
-def run_svdvals(problem: Problem, engine: Engine) -> np.ndarray:
-    return _decomposed(problem, engine)[1]
+def _values_error(a: np.ndarray, s: np.ndarray) -> float:
+    """What values alone can be checked for: sign, order, and that the sum of their squares is |A|_F^2."""
+    if not np.isfinite(s).all() or (s < 0).any() or (np.diff(s) > 0).any():
+        return math.inf
+    size = norm(a)
+    return abs(norm(s) - size) / size if size else norm(s)
 
 
 def _orthonormal_error(x: np.ndarray) -> float:
@@ -121,27 +161,60 @@ def _orthonormal_error(x: np.ndarray) -> float:
     return norm(x.conj().T @ (x @ v) - v) / math.sqrt(v.size) if v.size else 0.0
 
 
-def svd_error(problem: Problem, result: Any) -> float:
-    (a,), (u, s, vh) = problem.arrays, result
-    k = len(s)
-    v = probe(a.shape[1], problem.dtype)
-    residual = norm(a @ v - u[:, :k] @ (s[:, np.newaxis] * (vh[:k] @ v)))
-    size = norm(a) * math.sqrt(v.shape[1])
-    return max(
-        svdvals_error(problem, s), residual / size if size else residual, _orthonormal_error(u),
-        _orthonormal_error(vh.conj().T),
-    )  # fmt: skip
-
-
-def svdvals_error(problem: Problem, s: np.ndarray) -> float:
-    """What values alone can be checked for: sign, order, and that the sum of their squares is |A|_F^2."""
-    if not np.isfinite(s).all() or (s < 0).any() or (np.diff(s) > 0).any():
-        return math.inf
-    size = norm(problem.arrays[0])
-    return abs(norm(s) - size) / size if size else norm(s)
-
-
 # --- Pseudo-inverses --------------------------------------------------------------------------------------------------
+
+
+def _pinv_error(a: np.ndarray, x: np.ndarray, cut: bool) -> float:
+    """|A X A - A| on probes, the first of Penrose's conditions; |X A X - X|, the second, where A is ``cut``."""
+    if cut:
+        a, x = x, a
+    v = probe(a.shape[1], a.dtype)
+    av = a @ v
+    return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinv(Problem):
+    """Of a matrix, by its singular values above a threshold."""
+
+    atol: float | None
+    rtol: float | None
+    return_rank: bool
+
+    def run(self, engine: Engine) -> Any:
+        (a,) = self.arrays
+        u, s, v = _decomposed(self, engine)
+        kept = _kept(s, a.shape, self.atol, self.rtol)
+        x = engine.matmul(v[:, kept] / s[kept], u[:, kept].conj().T)
+        return (x, kept.sum()) if self.return_rank else x
+
+    def error(self, result: Any) -> float:
+        return self._error(self.arrays[0], result)
+
+    def _error(self, a: np.ndarray, result: Any) -> float:
+        cut = self.atol is not None or (self.rtol or 0.0) > 1e-15  # NumPy's default cuts no more than rounding does
+        return _pinv_error(a, result[0] if self.return_rank else result, cut)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinvh(Pinv):
+    """Of a Hermitian matrix, of which one triangle is read."""
+
+    lower: bool
+
+    def run(self, engine: Engine) -> Any:
+        (a,) = self.arrays
+        _moderate(a)
+        try:
+            w, x = _eigh.eigh(hermitian(a, self.lower, self.dtype), engine, self.method or "start")
+        except _refine.NotConverged as why:
+            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        kept = _kept(np.abs(w), a.shape, self.atol, self.rtol)
+        inverse = engine.matmul(x[:, kept] / w[kept], x[:, kept].conj().T)
+        return (inverse, kept.sum()) if self.return_rank else inverse
+
+    def error(self, result: Any) -> float:
+        return self._error(hermitian(self.arrays[0], self.lower, self.dtype), result)
 
 
 def prepare_pinv(
@@ -150,15 +223,18 @@ def prepare_pinv(
     options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
     if _routes.is_stack(a):
         return _routes.stack("pinv", (a,), stacks.pinv, *options)
+    return _pinv_problem(a, *options)
+
+
+def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: bool) -> Problem:
     m, n = _matrix(a).shape
-    return _problem(a, "pinv", *options, after=2.0 * m * n * min(m, n))
+    after = 2.0 * m * n * min(m, n)
+    return _problem(Pinv, a, "pinv", after=after, atol=atol, rtol=rtol, return_rank=return_rank)
 
 
 def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
     _refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
-    m, n = _matrix(a).shape
-    # NumPy's default, not SciPy's.
-    return _problem(a, "pinv", None, 1e-15, False, after=2.0 * m * n * min(m, n))
+    return _pinv_problem(a, None, 1e-15, False)  # NumPy's default, not SciPy's
 
 
 def prepare_pinvh(
@@ -170,7 +246,11 @@ def prepare_pinvh(
     a = square(_matrix(a))
     n, dtype = len(a), guards.floating(a)
     cost = useful("eigh", n, FLOPS["pinvh"] * float(n) ** 3, (a,), dtype, a.size)
-    return Problem((a,), dtype, cost, (bool(lower), *options), methods=_eigh.methods(n, dtype))
+    absolute, relative, ranks = options
+    return Pinvh(
+        (a,), dtype, cost, methods=_eigh.methods(n, dtype), lower=bool(lower), atol=absolute, rtol=relative,
+        return_rank=ranks,
+    )  # fmt: skip
 
 
 def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
@@ -185,134 +265,103 @@ def _kept(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float
     return kept
 
 
-def run_pinv(problem: Problem, engine: Engine) -> Any:
-    (a,), (atol, rtol, return_rank) = problem.arrays, problem.params
-    u, s, v = _decomposed(problem, engine)
-    kept = _kept(s, a.shape, atol, rtol)
-    x = engine.matmul(v[:, kept] / s[kept], u[:, kept].conj().T)
-    return (x, kept.sum()) if return_rank else x
-
-
-def run_pinvh(problem: Problem, engine: Engine) -> Any:
-    (a,), (lower, atol, rtol, return_rank) = problem.arrays, problem.params
-    _moderate(a)
-    try:
-        w, x = _eigh.eigh(hermitian(a, lower, problem.dtype), engine, problem.method or "start")
-    except _refine.NotConverged as why:
-        raise Unsupported(Reason.ACCURACY, str(why)) from why
-    kept = _kept(np.abs(w), a.shape, atol, rtol)
-    inverse = engine.matmul(x[:, kept] / w[kept], x[:, kept].conj().T)
-    return (inverse, kept.sum()) if return_rank else inverse
-
-
-def pinv_error(problem: Problem, result: Any) -> float:
-    """|A X A - A| on probes, the first of Penrose's conditions; |X A X - X|, the second, where a tolerance cuts A."""
-    (a,), (*_, atol, rtol, return_rank) = problem.arrays, problem.params
-    x = result[0] if return_rank else result
-    if len(problem.params) == 4:
-        a = hermitian(a, problem.params[0], problem.dtype)
-    if atol is not None or (rtol or 0.0) > 1e-15:  # NumPy's default cuts no more than rounding does
-        a, x = x, a
-    v = probe(a.shape[1], problem.dtype)
-    av = a @ v
-    return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
-
-
 # --- Polar factors and subspaces --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polar(Problem):
+    """A = U P, or P U."""
+
+    right: bool
+
+    def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+        w, s, v = _decomposed(self, engine)
+        basis = v if self.right else w
+        return engine.matmul(w, v.conj().T), engine.matmul(basis * s, basis.conj().T)
+
+    def error(self, result: tuple[np.ndarray, np.ndarray]) -> float:
+        (a,), (u, p) = self.arrays, result
+        v = probe(a.shape[1], self.dtype)
+        residual = norm(a @ v - (u @ (p @ v) if self.right else p @ (u @ v))) / math.sqrt(v.shape[1])
+        return max(residual / norm(a) if a.any() else residual, _orthonormal_error(u if len(u) >= u.shape[1] else u.T))
 
 
 def prepare_polar(a: Any, side: Any = "right") -> Problem:
     _refuse(not isinstance(side, str) or side not in ("right", "left"), f"side={side!r}")
     m, n = _matrix(a).shape
     k, factor = min(m, n), n if side == "right" else m
-    return _problem(a, "svd", side == "right", after=2.0 * k * (m * n + factor**2))
+    return _problem(Polar, a, "svd", after=2.0 * k * (m * n + factor**2), right=side == "right")
 
 
-def run_polar(problem: Problem, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    (right,) = problem.params
-    w, s, v = _decomposed(problem, engine)
-    basis = v if right else w
-    return engine.matmul(w, v.conj().T), engine.matmul(basis * s, basis.conj().T)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range(Problem):
+    """An orthonormal basis of the columns."""
 
+    rcond: float | None
 
-def polar_error(problem: Problem, result: tuple[np.ndarray, np.ndarray]) -> float:
-    (a,), (right,), (u, p) = problem.arrays, problem.params, result
-    v = probe(a.shape[1], problem.dtype)
-    residual = norm(a @ v - (u @ (p @ v) if right else p @ (u @ v))) / math.sqrt(v.shape[1])
-    return max(residual / norm(a) if a.any() else residual, _orthonormal_error(u if len(u) >= u.shape[1] else u.T))
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        u, s, _ = _decomposed(self, engine)
+        return u[:, _kept(s, a.shape, None, self.rcond)]
+
+    def error(self, q: np.ndarray) -> float:
+        """Orthogonality; and what of A is outside the span, where no tolerance was given."""
+        (a,) = self.arrays
+        av = a @ probe(a.shape[1], self.dtype)
+        outside = norm(av - q @ (q.conj().T @ av)) / (norm(a) * math.sqrt(av.shape[1]))
+        return max(_orthonormal_error(q), outside if self.rcond is None else 0.0)
 
 
 def prepare_orth(A: Any, rcond: Any = None) -> Problem:
-    return _problem(A, "svd", tolerance("rcond", rcond))
+    return _problem(Range, A, "svd", rcond=tolerance("rcond", rcond))
 
 
-def run_orth(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (rcond,) = problem.arrays, problem.params
-    u, s, _ = _decomposed(problem, engine)
-    return u[:, _kept(s, a.shape, None, rcond)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullSpace(Problem):
+    """An orthonormal basis of what A takes to zero."""
 
+    rcond: float | None
 
-def orth_error(problem: Problem, q: np.ndarray) -> float:
-    """Orthogonality; and what of A is outside the span, where no tolerance was given."""
-    (a,), (rcond,) = problem.arrays, problem.params
-    av = a @ probe(a.shape[1], problem.dtype)
-    outside = norm(av - q @ (q.conj().T @ av)) / (norm(a) * math.sqrt(av.shape[1]))
-    return max(_orthonormal_error(q), outside if rcond is None else 0.0)
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        _, s, v = _decomposed(self, engine)
+        rank = int(_kept(s, a.shape, None, self.rcond).sum())
+        return _svd.complete(v, len(v), engine)[:, rank:]
+
+    def error(self, q: np.ndarray) -> float:
+        (a,) = self.arrays
+        v = probe(q.shape[1], self.dtype)
+        left = norm(a @ (q @ v)) / (norm(a) * math.sqrt(v.shape[1]))
+        return max(_orthonormal_error(q), left if self.rcond is None else 0.0)
 
 
 def prepare_null_space(
     A: Any, rcond: Any = None, *, overwrite_a: Any = False, check_finite: Any = True, lapack_driver: Any = "gesdd"
 ) -> Problem:
     _refuse(not isinstance(lapack_driver, str) or lapack_driver != "gesdd", f"lapack_driver={lapack_driver!r}")
-    return _problem(A, "svd", tolerance("rcond", rcond), full=True)
+    return _problem(NullSpace, A, "svd", basis=True, rcond=tolerance("rcond", rcond))
 
 
-def run_null_space(problem: Problem, engine: Engine) -> np.ndarray:
-    (a,), (rcond,) = problem.arrays, problem.params
-    _, s, v = _decomposed(problem, engine)
-    rank = int(_kept(s, a.shape, None, rcond).sum())
-    return _svd.complete(v, len(v), engine)[:, rank:]
-
-
-def null_space_error(problem: Problem, q: np.ndarray) -> float:
-    (a,), (rcond,) = problem.arrays, problem.params
-    v = probe(q.shape[1], problem.dtype)
-    left = norm(a @ (q @ v)) / (norm(a) * math.sqrt(v.shape[1]))
-    return max(_orthonormal_error(q), left if rcond is None else 0.0)
-
-
-def _op(
-    name: str, prepare: Callable[..., Problem], run: Callable[..., Any], error: Callable[..., float],
-    look: _routes.Look | None = None,
-) -> Op:  # fmt: skip
+def _op(name: str, prepare: Callable[..., Problem], look: _routes.Look | None = None) -> Op:
     module, _, attribute = name.rpartition(".")
     function = getattr(lapack.linalg if module == "scipy.linalg" else np.linalg, attribute)
-    return Op(name, function, prepare, run, error, SMALL, look=look, dry=True)
-
-
-def run_any_svd(problem: Problem, engine: Engine) -> Any:
-    """Of svd with and without vectors."""
-    return run_svd(problem, engine) if problem.params else run_svdvals(problem, engine)
-
-
-def any_svd_error(problem: Problem, result: Any) -> float:
-    return svd_error(problem, result) if problem.params else svdvals_error(problem, result)
+    return Op(name, function, prepare, small=SMALL, look=look, dry=True)
 
 
 def svd_ops() -> tuple[Op, ...]:
     return (
-        _op("scipy.linalg.svd", prepare_svd, run_any_svd, any_svd_error, _routes.stacked("svd")),
-        _op("scipy.linalg.svdvals", prepare_svdvals, run_svdvals, svdvals_error, _routes.stacked("svdvals")),
-        _op("scipy.linalg.pinv", prepare_pinv, run_pinv, pinv_error, _routes.stacked("pinv")),
-        _op("scipy.linalg.pinvh", prepare_pinvh, run_pinvh, pinv_error, _routes.stacked("pinvh")),
-        _op("scipy.linalg.polar", prepare_polar, run_polar, polar_error),
-        _op("scipy.linalg.orth", prepare_orth, run_orth, orth_error),
-        _op("scipy.linalg.null_space", prepare_null_space, run_null_space, null_space_error),
+        _op("scipy.linalg.svd", prepare_svd, _routes.stacked("svd")),
+        _op("scipy.linalg.svdvals", prepare_svdvals, _routes.stacked("svdvals")),
+        _op("scipy.linalg.pinv", prepare_pinv, _routes.stacked("pinv")),
+        _op("scipy.linalg.pinvh", prepare_pinvh, _routes.stacked("pinvh")),
+        _op("scipy.linalg.polar", prepare_polar),
+        _op("scipy.linalg.orth", prepare_orth),
+        _op("scipy.linalg.null_space", prepare_null_space),
     )
 
 
 NUMPY_SVD_OPS = (
-    _op("numpy.linalg.svd", prepare_numpy_svd, run_any_svd, any_svd_error),
-    _op("numpy.linalg.svdvals", prepare_numpy_svdvals, run_svdvals, svdvals_error),
-    _op("numpy.linalg.pinv", prepare_numpy_pinv, run_pinv, pinv_error),
+    _op("numpy.linalg.svd", prepare_numpy_svd),
+    _op("numpy.linalg.svdvals", prepare_numpy_svdvals),
+    _op("numpy.linalg.pinv", prepare_numpy_pinv),
 )
