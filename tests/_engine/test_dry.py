@@ -163,7 +163,7 @@ def problems(op, make, dtype):
 def tallied(op, problem):
     """Not remembered."""
     work = work_of(op, problem)
-    return dry.run(work.run, dataclasses.replace(problem, arrays=()), work.arrays, TRN2, Policy())
+    return dry.run(dataclasses.replace(problem, arrays=()), work.arrays, TRN2, Policy())
 
 
 @pytest.mark.parametrize("op, make, dtype", list(cases()))
@@ -174,7 +174,7 @@ def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype, told):
         runtime = Recorded()
         note()
         with trnpy.policy(precision="matched"):
-            op.run(problem, DeviceEngine(runtime))
+            problem.run(DeviceEngine(runtime))
         repeat()
         tally = tallied(op, problem)
         assert not log
@@ -215,7 +215,7 @@ def test_what_values_decide_is_usually_as_stated(name, monkeypatch):
     op = {o.name.rpartition(".")[2]: o for o in (*NUMPY_OPS, *OPS)}[name]
     problem = next(problems(op, CALLS[name][0], "d"))
     runtime = Recorded()
-    op.run(problem, DeviceEngine(runtime))
+    problem.run(DeviceEngine(runtime))
     tally, counters = tallied(op, problem), runtime.counters
     assert tally.launched == pytest.approx(counters.launches.total(), rel=USUAL[name])
     assert tally.bytes_in == pytest.approx(counters.bytes_in, rel=USUAL[name])

@@ -10,6 +10,8 @@ import stat
 import sys
 import threading
 import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import ledgers
 import numpy as np
@@ -57,15 +59,24 @@ def doubled(x):
     return 2 * x
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubled(Problem):
+    algorithm: Callable
+
+    def run(self, engine):
+        return self.algorithm(self, engine)
+
+
 def make_op(run=lambda problem, engine: 2 * problem.arrays[0], host_flops=1e6):
     """``doubled`` as a row; ``run`` is its device path, on operands of more than 4 elements."""
 
     def prepare(x):
         if x.dtype != np.float64:
             raise Unsupported(Reason.DTYPE, f"{x.dtype} has no device path")
-        return Problem((x,), x.dtype, Cost("matmul", 100, host_flops, x.nbytes, x.nbytes, products=1e3))
+        cost = Cost("matmul", 100, host_flops, x.nbytes, x.nbytes, products=1e3)
+        return Doubled((x,), x.dtype, cost, algorithm=run)
 
-    return Op("test.doubled", doubled, prepare, run, lambda problem, result: 0.0, small=4)
+    return Op("test.doubled", doubled, prepare, small=4)
 
 
 def test_text_of_a_small_run():

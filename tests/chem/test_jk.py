@@ -104,7 +104,7 @@ def test_the_error_measure_sees_a_wrong_exchange():
     op, dm = build_jk_df.__trnpy_op__, densities(2, NAO, NAO)
     problem = op.prepare(PACKED, dm)
     j, k = build_jk_df(PACKED, dm)
-    assert op.error(problem, (j, k)) < 1e-14 and op.error(problem, (j, k * 1.001)) > 1e-7
+    assert problem.error((j, k)) < 1e-14 and problem.error((j, k * 1.001)) > 1e-7
 
 
 @pytest.mark.parametrize(

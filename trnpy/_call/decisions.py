@@ -143,7 +143,6 @@ class Problem:
     arrays: tuple[np.ndarray, ...]
     dtype: np.dtype  # of the products
     cost: Cost
-    params: tuple[Any, ...] = ()  # the options that matter, in the order ``run`` takes them
     route: Route | None = None
     on_device: bool = True  # whether there is a device path at all, or a route on the host only
     refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
@@ -199,6 +198,9 @@ def _kind(a: Any) -> Any:
     raise _Unknown
 
 
+Form = Callable[[Any], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One accelerated function: everything trnpy knows about it."""
@@ -206,20 +208,17 @@ class Op:
     name: str  # dotted name of the reference: "scipy.linalg.eigh"
     reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
     prepare: Callable[..., Problem]  # raises Unsupported
-    run: Callable[[Problem, Engine], Any] = lambda problem, engine: problem.run(engine)
-    error: Callable[[Problem, Any], float] = lambda problem, result: problem.error(result)
     small: int = 0  # operands of at most this many elements in all never pay for a launch
-    deliver: Callable[[Problem, Any], Any] = lambda problem, result: problem.deliver(result)
     # A look at a call's arguments, cheap beside the call. False: the reference. True: there may be another host route.
     # A function: what the reference does with such arguments, called at once.
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]] | None = None
     # What a decision depends on besides whether the look gave True; None where each call is decided for itself.
     kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = kind_of
-    # How the installed reference returns the result of a call, where versions differ; raises Unsupported where it
-    # does not take such a call.
-    form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
+    # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
+    # Unsupported where it does not take such a call.
+    form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
     unseen: int = UNSEEN  # elements of at most four arguments, of which ``look`` is never true
-    dry: bool = False  # whether the device path has the cost of a dry run of ``run``
+    dry: bool = False  # whether the device path has the cost of a dry run of the problem
 
 
 class Work(NamedTuple):
@@ -227,7 +226,6 @@ class Work(NamedTuple):
 
     problem: Problem
     arrays: tuple[Shape, ...]
-    run: Callable[[Problem, Engine], Any]
 
     def by(self, method: str) -> Work:
         """The same by another of the algorithm's methods."""
@@ -247,7 +245,7 @@ def work_of(op: Op, problem: Problem) -> Work | None:
         hash(bare)
     except TypeError:
         return None
-    return Work(bare, tuple([shape_of(a) for a in problem.arrays]), op.run)
+    return Work(bare, tuple([shape_of(a) for a in problem.arrays]))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -256,7 +254,7 @@ def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float)
     from trnpy._engine import dry  # only now: it takes the device's engine, half of what importing trnpy takes
 
     policy = Policy(precision=precision, device_memory=device_memory)
-    return dry.run(work.run, work.problem, work.arrays, hardware, policy)
+    return dry.run(work.problem, work.arrays, hardware, policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from trnpy._base.conventions import counted, poured, uncounted
-from trnpy._call.decisions import Cost, Decision, Op, Problem, Reason, Route, Unsupported, decide, predict, work_of
+from trnpy._base.conventions import counted, uncounted
+from trnpy._call.decisions import (
+    Cost,
+    Decision,
+    Form,
+    Op,
+    Problem,
+    Reason,
+    Route,
+    Unsupported,
+    decide,
+    predict,
+    work_of,
+)
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
@@ -167,7 +179,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
 
 def _plan(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool = True
-) -> tuple[Problem | None, Any, Decision, Engine | None]:
+) -> tuple[Problem | None, Form | None, Decision, Engine | None]:
     """The problem, the form of its result, the decision, the engine."""
     engine = current_engine(policy)
     ready = prepared(op, may_route, args, kwargs)
@@ -310,7 +322,7 @@ def _decided(
         before, fallen = Counter(engine.counters.launches), False
         try:
             with np.errstate(all="ignore"):  # of what a device returned; the reference warns of the operands
-                result = _run_checked(op, problem, engine, policy, before)
+                result = _run_checked(problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
         except Refused as why:
@@ -330,7 +342,7 @@ def _decided(
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
             result, decision = _verified(op, problem, result, args, kwargs, decision, policy, engine)
-            return _formed(form, op.deliver(problem, result)) if decision.on_device else result, decision
+            return _formed(form, problem.deliver(result)) if decision.on_device else result, decision
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
             return _after_fault(op, args, kwargs), decision
@@ -347,8 +359,8 @@ def _decided(
     return op.reference(*args, **kwargs), decision
 
 
-def _formed(form: Any, result: Any) -> Any:
-    return result if form is None else poured(form, result)
+def _formed(form: Form | None, result: Any) -> Any:
+    return result if form is None else form(result)
 
 
 @uncounted
@@ -389,21 +401,21 @@ def _fault(why: Exception) -> dict[str, Any]:
 
 
 @uncounted
-def _run(op: Op, problem: Problem, engine: Engine) -> Any:
+def _run(problem: Problem, engine: Engine) -> Any:
     try:
-        return op.run(problem, engine)
+        return problem.run(engine)
     except (np.linalg.LinAlgError, Warning) as why:  # the host's part of it; warnings, where they are errors
         raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
 @uncounted
-def _run_checked(op: Op, problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
+def _run_checked(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
     """The result on ``engine``, which counted ``before`` launches; _WrongNumbers where the fault is the engine's."""
     unit = eps(problem.dtype, policy.precision)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
     try:
-        result = _run(op, problem, engine)
-        error = op.error(problem, result) / unit
+        result = _run(problem, engine)
+        error = problem.error(result) / unit
         if problem.dtype.kind in "fc" and not math.isfinite(error):  # of an overflow, unless the engine is to blame
             raise Unsupported(Reason.ACCURACY, f"backward error {error} eps > {allowed:.0f} eps")
     except (Unsupported, Refused) as why:
@@ -452,7 +464,7 @@ def _verified(
         return result, decision
     reference = op.reference(*args, **kwargs)
     unit = eps(problem.dtype, policy.precision)
-    ours, theirs = op.error(problem, result) / unit, op.error(problem, reference) / unit
+    ours, theirs = problem.error(result) / unit, problem.error(reference) / unit
     if ours <= max(ALLOWED_ERROR, 10 * theirs):
         return result, decision
     detail = f"verified: backward error {ours:.1f} eps, the host's {theirs:.1f} eps"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._base.conventions import poured, uncounted
-from trnpy._call.decisions import Decision, Op, Problem, Reason, Unsupported, decide, work_of
+from trnpy._base.conventions import uncounted
+from trnpy._call.decisions import Decision, Form, Op, Problem, Reason, Unsupported, decide, work_of
 from trnpy._engine.engines import at_rest
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Attention, Policy
@@ -97,11 +97,11 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, mod
     return (again if form is None else _formed(form, again)), decision
 
 
-def _formed(form: Any, again: Callable[..., Any]) -> Callable[..., Any]:
-    return uncounted(lambda *args, **kwargs: poured(form, again(*args, **kwargs)))
+def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
+    return uncounted(lambda *args, **kwargs: form(again(*args, **kwargs)))
 
 
-def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Any] | Decision:
+def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
     """The problem of a call and the form of its result, or why there is none; a route only where the look saw one."""
     try:
         problem = op.prepare(*args, **kwargs)

@@ -14,7 +14,6 @@ import numpy as np
 
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # stand-ins know NumPy's functions by it
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.engines import Engine
 from trnpy._engine.numbers import numpy_dtype
 from trnpy._engine.precision import Facts
 from trnpy._engine.stand_ins import Count, Spec, StandIn, new
@@ -180,16 +179,14 @@ class DryRuntime:
         )  # fmt: skip
 
 
-def run(
-    algorithm: Callable[[Any, Engine], Any], problem: Any, shapes: tuple[Shape, ...], hardware: Hardware, policy: Policy
-) -> Tally:
-    """What ``algorithm(problem, engine)`` takes for arrays of such shapes."""
+def run(problem: Any, shapes: tuple[Shape, ...], hardware: Hardware, policy: Policy) -> Tally:
+    """What ``problem.run(engine)`` takes for arrays of such shapes."""
     runtime = DryRuntime(hardware)
     arrays = tuple(new(a.shape, a.dtype, runtime.count, a.order) for a in shapes)
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):
-            algorithm(replace(problem, arrays=arrays), DeviceEngine(runtime, Tuning(), Facts()))
+            replace(problem, arrays=arrays).run(DeviceEngine(runtime, Tuning(), Facts()))
     finally:
         _own.reset(token)
     return runtime.tally

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from trnpy._base import conventions
 from trnpy._call import guards
+from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Cost, Reason, Unsupported
 from trnpy._engine.precision import norms
 from trnpy._engine.stand_ins import operations, usual
@@ -104,9 +106,10 @@ def sizes(a: np.ndarray) -> Any:
     return norms(a, (-2, -1))
 
 
-def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What results of this call are like in the installed SciPy; Unsupported where that cannot be asked."""
+def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
+    """What makes results of this call like those of the installed SciPy; Unsupported where it cannot be asked."""
     try:
-        return conventions.form(function, args, kwargs)
+        pattern = conventions.form(function, args, kwargs)
     except conventions.Refused as why:
         raise Unsupported(Reason.PARAM, str(why)) from why
+    return None if pattern is None else functools.partial(conventions.poured, pattern)

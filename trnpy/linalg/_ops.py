@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from trnpy._call.dispatch import Op, Problem
+from trnpy._call.decisions import Form
+from trnpy._call.dispatch import Op
 from trnpy.linalg._eigh import NUMPY_EIGH_OPS, eigh_ops
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
 from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
@@ -31,18 +33,17 @@ def __getattr__(name: str) -> tuple[Op, ...]:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _in_c_order(row: Op) -> Op:
-    """``row`` with results in C order, as NumPy's gufuncs give; SciPy has an order for each function and version."""
+def _in_c_order(result: Any) -> Any:
+    """A result in C order, as NumPy's gufuncs give it; SciPy has an order for each function and version."""
+    if isinstance(result, tuple):
+        ordered = [np.asarray(x, order="C") if isinstance(x, np.ndarray) else x for x in result]
+        return tuple(ordered) if type(result) is tuple else type(result)(*ordered)
+    return np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
 
-    def deliver(problem: Problem, result: Any) -> Any:
-        delivered = row.deliver(problem, result)
-        if isinstance(delivered, tuple):
-            ordered = [np.asarray(x, order="C") if isinstance(x, np.ndarray) else x for x in delivered]
-            return tuple(ordered) if type(delivered) is tuple else type(delivered)(*ordered)
-        return np.asarray(delivered, order="C") if isinstance(delivered, np.ndarray) else delivered
 
-    return replace(row, deliver=deliver)
+def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
+    return _in_c_order
 
 
 _GUFUNCS = (*NUMPY_EIGH_OPS, *NUMPY_FACTOR_OPS, *NUMPY_SOLVE_OPS, *NUMPY_SVD_OPS)
-NUMPY_OPS = (*map(_in_c_order, _GUFUNCS), *NUMPY_ORTHOGONAL_OPS, *NUMPY_FUNCTION_OPS)
+NUMPY_OPS = (*(replace(row, form=_numpy_form) for row in _GUFUNCS), *NUMPY_ORTHOGONAL_OPS, *NUMPY_FUNCTION_OPS)
