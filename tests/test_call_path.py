@@ -34,8 +34,8 @@ WAYS = {
                "matmul"],
     "bsr @ x": ["sparse/_ops", "_call/dispatch", "sparse/_device", "_engine/device", "bsr_spmm"],
 }  # fmt: skip
-# Rows that run themselves (_call/decisions), functions that a dry run replaces, operands that are made at first use.
-PASSED_ON = {"_call/decisions", "_engine/stand_ins", "_engine/handles", "sparse/_classes"}
+# Functions that a dry run replaces, operands that are made at first use.
+PASSED_ON = {"_engine/stand_ins", "_engine/handles", "sparse/_classes"}
 ENTERED = {"eigh": 29, "einsum": 24, "bsr @ x": 24}  # at most, kernels and what they share among them
 
 

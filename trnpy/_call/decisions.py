@@ -161,7 +161,7 @@ class Problem:
 
     def error(self, result: Any) -> float:
         """Backward error of a result over its norm, by random probes."""
-        return 0.0
+        raise NotImplementedError
 
     def deliver(self, result: Any) -> Any:
         """An accepted result in the form, or the place, that the caller expects."""
