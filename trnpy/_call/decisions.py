@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy import ndarray
 
+from trnpy._call.kinds import kind_of
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
 from trnpy._engine.stand_ins import Unknown
@@ -20,7 +20,6 @@ from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
-OPERANDS = 32  # entries of a list among the arguments of a call that is remembered
 UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
 
 
@@ -118,9 +117,6 @@ class Cost:
         return self.flops / max(self.bytes_in + self.bytes_out, 1)
 
 
-NOTHING = Cost("", 0.0, 0.0, 0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
     """Another way to the reference's result on the host, as accurate: what it is, what it costs, how it runs."""
@@ -155,6 +151,12 @@ class Problem:
         """``problem``, of a base of this class, as one of it with more options."""
         return cls(**{field.name: getattr(problem, field.name) for field in fields(problem)} | options)
 
+    @classmethod
+    @functools.cache
+    def option_names(cls) -> tuple[str, ...]:
+        """The fields that this class adds to those of every problem."""
+        return tuple([field.name for field in fields(cls)[len(fields(Problem)) :]])
+
     def run(self, engine: Engine) -> Any:
         """The algorithm; raises Unsupported."""
         raise Unsupported(*(self.refusal or (Reason.PARAM, "no device path")))
@@ -166,36 +168,6 @@ class Problem:
     def deliver(self, result: Any) -> Any:
         """An accepted result in the form, or the place, that the caller expects."""
         return result
-
-
-def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
-
-    Options that are arrays may be written to: whether they can be is asked of each.
-    """
-    try:
-        kinds = [(a.shape, a.dtype) if type(a) is ndarray else a if type(a) is str else _kind(a) for a in args]
-        for name, value in kwargs.items():
-            if type(value) is ndarray:
-                return None
-            kinds += name, _kind(value)
-    except _Unknown:
-        return None
-    return tuple(kinds)
-
-
-class _Unknown(Exception):
-    """An argument of which decisions may depend in any way."""
-
-
-def _kind(a: Any) -> Any:
-    if type(a) is ndarray:
-        return a.shape, a.dtype
-    if type(a) in (list, tuple) and len(a) <= OPERANDS:
-        return type(a), *[_kind(x) for x in a]
-    if isinstance(a, (str, int, float, complex, np.generic, np.dtype, type, type(None), type(...))):
-        return type(a), a  # 1 and True are equal
-    raise _Unknown
 
 
 Form = Callable[[Any], Any]
@@ -222,14 +194,17 @@ class Op:
 
 
 class Work(NamedTuple):
-    """The device path of a call: a Problem without its arrays, and their shapes."""
+    """The device path of a call: what a Problem of it says beside its arrays' values."""
 
-    problem: Problem
+    kind: type[Problem]
     arrays: tuple[Shape, ...]
+    dtype: np.dtype
+    options: tuple[Any, ...]
+    method: str = ""
 
     def by(self, method: str) -> Work:
         """The same by another of the algorithm's methods."""
-        return self._replace(problem=replace(self.problem, method=method))
+        return self._replace(method=method)
 
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
         """What it takes on ``hardware``: a dry run, remembered."""
@@ -240,12 +215,12 @@ def work_of(op: Op, problem: Problem) -> Work | None:
     """What a dry run of a call needs, where its cost is one; None of options that cannot be remembered."""
     if not op.dry or not problem.on_device:
         return None
-    bare = replace(problem, arrays=(), cost=NOTHING, route=None, methods=(), method="")
+    options = tuple([getattr(problem, name) for name in type(problem).option_names()])
     try:
-        hash(bare)
+        hash(options)
     except TypeError:
         return None
-    return Work(bare, tuple([shape_of(a) for a in problem.arrays]))
+    return Work(type(problem), tuple([shape_of(a) for a in problem.arrays]), problem.dtype, options)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -254,7 +229,9 @@ def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float)
     from trnpy._engine import dry  # only now: it takes the device's engine, half of what importing trnpy takes
 
     policy = Policy(precision=precision, device_memory=device_memory)
-    return dry.run(work.problem, work.arrays, hardware, policy)
+    options = dict(zip(work.kind.option_names(), work.options, strict=True))
+    problem = work.kind((), work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **options)
+    return dry.run(problem, work.arrays, hardware, policy)
 
 
 @dataclass(frozen=True, slots=True)

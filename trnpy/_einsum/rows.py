@@ -13,8 +13,8 @@ import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
 
 from trnpy._call import guards
-from trnpy._call.decisions import kind_of
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._call.kinds import kind_of
 from trnpy._call.names import rows
 from trnpy._einsum import grammar, pairwise
 from trnpy._einsum.grammar import LETTERS, WITHOUT_BLAS

@@ -21,8 +21,8 @@ import pyscf
 import pyscf.lib.numpy_helper as numpy_helper
 import pyscf.scf.hf as hf
 
-from trnpy._call.decisions import kind_of
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.kinds import kind_of
 from trnpy._einsum import grammar, pairwise
 from trnpy._einsum import rows as _rows
 from trnpy._engine.engines import Engine

@@ -1,0 +1,40 @@
+"""The kind of a call: what a decision about it depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+OPERANDS = 32  # entries of a list among the arguments of a call that is remembered
+
+
+def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
+
+    Options that are arrays may be written to: whether they can be is asked of each.
+    """
+    try:
+        kinds = [(a.shape, a.dtype) if type(a) is ndarray else a if type(a) is str else _kind(a) for a in args]
+        for name, value in kwargs.items():
+            if type(value) is ndarray:
+                return None
+            kinds += name, _kind(value)
+    except _Unknown:
+        return None
+    return tuple(kinds)
+
+
+class _Unknown(Exception):
+    """An argument of which decisions may depend in any way."""
+
+
+def _kind(a: Any) -> Any:
+    if type(a) is ndarray:
+        return a.shape, a.dtype
+    if type(a) in (list, tuple) and len(a) <= OPERANDS:
+        return type(a), *[_kind(x) for x in a]
+    if isinstance(a, (str, int, float, complex, np.generic, np.dtype, type, type(None), type(...))):
+        return type(a), a  # 1 and True are equal
+    raise _Unknown
