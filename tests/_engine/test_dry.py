@@ -258,6 +258,17 @@ def test_stand_ins_are_what_arrays_are():
             assert make(x).flags.c_contiguous == make(a).flags.c_contiguous
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_stand_ins_are_reshaped_without_a_copy_where_arrays_are(dtype):
+    a = new((4, 6), dtype, Count())
+    for whole in (a, a[:2], a.T):
+        for shape in ((-1,), (2, -1), (whole.shape[0], 2, whole.shape[1] // 2)):
+            actual = np.zeros((4, 6), dtype).T if whole.shape == (6, 4) else np.zeros(whole.shape, dtype)
+            reshaped = whole.reshape(*shape)
+            assert reshaped.shape == actual.reshape(shape).shape
+            assert np.shares_memory(reshaped.memory, whole.memory) == np.shares_memory(actual.reshape(shape), actual)
+
+
 def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
     op = {o.name: o for o in OPS}["scipy.linalg.eigh"]
     problem = op.prepare(np.broadcast_to(0.0, (4096, 4096)))

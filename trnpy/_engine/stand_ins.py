@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,6 +17,7 @@ Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
 
 REAL = np.dtype("i1")  # the memory of a stand-in has one byte an element, or of complex numbers two; none is ever read
 COMPLEX = np.dtype([("re", "i1"), ("im", "i1")])
+RESHAPES_WITHOUT_COPY = "copy" in inspect.signature(np.reshape).parameters  # from NumPy 2.1 on
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's that are no ufuncs, by name (stand_in_functions.py)
@@ -32,6 +34,18 @@ class Count:
     # Operations by (kind, size, dtype); of conversions elements.
     work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
     nbytes: float = 0.0  # that NumPy reads and writes
+
+
+def _reshaped(memory: np.ndarray, shape: Any) -> np.ndarray:
+    """A view of ``memory``, which has no contents to copy; ValueError where there is none."""
+    if RESHAPES_WITHOUT_COPY:
+        return np.reshape(memory, shape, copy=False)
+    view = memory.view()
+    try:
+        view.shape = shape
+    except AttributeError as why:
+        raise ValueError(str(why)) from why
+    return view
 
 
 class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
@@ -140,7 +154,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> StandIn:
         try:
-            return self._view(np.reshape(self.memory, shape[0] if len(shape) == 1 else shape, copy=False))
+            return self._view(_reshaped(self.memory, shape[0] if len(shape) == 1 else shape))
         except ValueError:
             wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
             rest = -math.prod(wanted) if -1 in wanted else 1
