@@ -19,8 +19,8 @@ from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _lapack_rows
+from trnpy.linalg._inv_sqrtm import OWN_OPS
 from trnpy.linalg._ops import NUMPY_OPS, OPS
-from trnpy.linalg._own_rows import OWN_OPS
 
 N = 150  # more than one panel of 128; of float64 large enough to be kept on the device
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import trnpy.linalg
 from linalg.matrices import hermitian, positive
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._engine.engines import HOST, engine
-from trnpy.linalg import _functions
+from trnpy.linalg import _expm
 from trnpy.linalg._ops import NUMPY_OPS
 
 U = 2.0**-53
@@ -71,10 +71,10 @@ def test_exponentials(family, dtype):
 def test_exponentials_take_seven_products_and_their_squarings():
     e = RecordingEngine()
     forced("expm", general(60, "f8") / 60, e=e)
-    assert len(e.shapes) == _functions.PRODUCTS
+    assert len(e.shapes) == _expm.PRODUCTS
     e = RecordingEngine()
     forced("expm", 8 * np.eye(60) + np.eye(60, k=1) + np.eye(60, k=-1), e=e)
-    assert len(e.shapes) == _functions.PRODUCTS + 4  # 8 to 10 is within 16 times what the polynomial reaches
+    assert len(e.shapes) == _expm.PRODUCTS + 4  # 8 to 10 is within 16 times what the polynomial reaches
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (1, 1, 2)])

@@ -1,4 +1,4 @@
-"""scipy.linalg, what only numpy.linalg has, and inv_sqrtm; accelerated ones are rows of ``_ops`` and ``_own_rows``.
+"""scipy.linalg, what only numpy.linalg has, and inv_sqrtm; accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``.
 
 The names are made at the first use of one: rows of numpy.linalg are loaded without them, and without SciPy.
 """

@@ -66,6 +66,23 @@ def matrices(a: Any, square: bool = False) -> np.ndarray:
     return m
 
 
+def refuse(refused: bool, what: str) -> None:
+    """Unsupported, for the option ``what``, where ``refused``."""
+    if refused:
+        raise Unsupported(Reason.PARAM, what)
+
+
+def refuse_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Unsupported where a call has any of its options."""
+    refuse(bool(options or named), f"options {', '.join([*map(repr, options), *named])}")
+
+
+def double(dtype: np.dtype, what: str) -> None:
+    """Unsupported where ``dtype`` of ``what`` is not float64 or complex128."""
+    if dtype.char not in "dD":
+        raise Unsupported(Reason.DTYPE, f"{what} of {dtype} on a device")
+
+
 def tolerance(name: str, value: Any) -> float | None:
     """``value`` of the option ``name``: none, or a finite number that is not negative."""
     if value is None:

@@ -9,8 +9,8 @@ import numpy.linalg
 import scipy.linalg
 
 from trnpy._call.names import public, rows
+from trnpy.linalg._inv_sqrtm import OWN_OPS
 from trnpy.linalg._ops import NUMPY_OPS, OPS
-from trnpy.linalg._own_rows import OWN_OPS
 
 HOME = "trnpy.linalg"
 LAZY = ("interpolative",)  # loads half of scipy.sparse

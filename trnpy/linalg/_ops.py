@@ -12,18 +12,26 @@ import numpy as np
 from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Op
 from trnpy.linalg._eigh import NUMPY_EIGH_OPS, eigh_ops
+from trnpy.linalg._expm import expm_ops
 from trnpy.linalg._factor_rows import NUMPY_FACTOR_OPS, factor_ops
-from trnpy.linalg._function_rows import NUMPY_FUNCTION_OPS, function_ops
+from trnpy.linalg._khatri_rao import khatri_rao_ops
+from trnpy.linalg._logm import logm_ops
 from trnpy.linalg._matrices import form
+from trnpy.linalg._matrix_power import NUMPY_MATRIX_POWER_OPS, fractional_matrix_power_ops
+from trnpy.linalg._multi_dot import NUMPY_MULTI_DOT_OPS
 from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, orthogonal_ops
 from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, solve_ops
+from trnpy.linalg._sqrtm import sqrtm_ops
 from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
 
 
 @functools.cache
 def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
-    rows = (*eigh_ops(), *factor_ops(), *solve_ops(), *orthogonal_ops(), *svd_ops(), *function_ops())
+    rows = (
+        *eigh_ops(), *factor_ops(), *solve_ops(), *orthogonal_ops(), *svd_ops(), *expm_ops(), *sqrtm_ops(),
+        *logm_ops(), *fractional_matrix_power_ops(), *khatri_rao_ops(),
+    )  # fmt: skip
     return tuple(replace(row, form=form) for row in rows)
 
 
@@ -46,4 +54,9 @@ def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 
 _GUFUNCS = (*NUMPY_EIGH_OPS, *NUMPY_FACTOR_OPS, *NUMPY_SOLVE_OPS, *NUMPY_SVD_OPS)
-NUMPY_OPS = (*(replace(row, form=_numpy_form) for row in _GUFUNCS), *NUMPY_ORTHOGONAL_OPS, *NUMPY_FUNCTION_OPS)
+NUMPY_OPS = (
+    *(replace(row, form=_numpy_form) for row in _GUFUNCS),
+    *NUMPY_ORTHOGONAL_OPS,
+    *NUMPY_MATRIX_POWER_OPS,
+    *NUMPY_MULTI_DOT_OPS,
+)

@@ -23,7 +23,7 @@ from trnpy._host import tridiagonal
 from trnpy._host.stacks import adjoint, in_chunks
 from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg import _eigh, _refine
-from trnpy.linalg._matrices import MIRROR, mirror, norm
+from trnpy.linalg._matrices import MIRROR, mirror, norm, useful
 from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -369,3 +369,18 @@ class OfPositive(Problem):
 
     def deliver(self, result: Through) -> np.ndarray:
         return result.value
+
+
+def problem(name: str, a: Any, function: Function) -> Problem:
+    """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
+    a = operand(name, a)
+    dtype, n = guards.floating(a), a.shape[-1]
+    norms, found = FUNCTIONS[name].norms, route(name, a, function)
+    of = functools.partial(OfPositive, (a,), dtype, function=function, norms=norms, route=found)
+    cost = useful(name, n, FLOPS[name] * float(n) ** 3, (a,), dtype, a.size)
+    if a.ndim > 2 or dtype.char not in "dD":
+        if found is None:
+            raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
+        refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
+        return of(cost, on_device=False, refusal=refusal)
+    return of(cost, methods=_eigh.methods(n, dtype))

@@ -47,7 +47,7 @@ class ExpmMultiply(Problem):
 
     def error(self, x: np.ndarray) -> float:
         """Relative difference from the Taylor series of e^A B, on the host, for random combinations of columns."""
-        from trnpy.linalg._functions import expm_action  # only here: importing trnpy.sparse does not load scipy.linalg
+        from trnpy.linalg._expm import expm_action  # only here: importing trnpy.sparse does not load scipy.linalg
 
         a, b = self.arrays
         v = probe(b.shape[1], self.dtype)

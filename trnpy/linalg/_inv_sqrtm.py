@@ -1,4 +1,4 @@
-"""Functions of matrices that neither NumPy nor SciPy has: their host versions, which are the reference, and rows."""
+"""Inverse square roots of positive-definite matrices, which neither NumPy nor SciPy has: host version and row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,26 @@ from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _eigh, _functions, _positive, _refine
-from trnpy.linalg._functions import Convergence
+from trnpy.linalg import _eigh, _positive, _refine
 from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
 EIGH_FLOPS = 11.0  # n^3: eigenvectors, and one symmetric product
+USUAL_STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
+MOST_STEPS = 100  # of Newton and Schulz: a condition of 1e14 takes about 60
+SETTLED = 8.0  # sqrt(n) u |Z Y - I|: rounding is all that is left
+CLOSE, HALVED = 0.1, 0.5  # a residual below which it should square itself; what is not halved any more has stopped
+DIVERGED = 2.0  # of a residual: that of a positive-definite matrix begins below 1 and falls
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """How an iteration ended: steps taken, |X A X - I|_F / sqrt(n) as the iteration knows it, whether it settled."""
+
+    steps: int
+    residual: float
+    converged: bool
+
 
 InverseRoot = np.ndarray | tuple[np.ndarray, Convergence]
 
@@ -76,7 +90,7 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
     if method == "eigh":
         w, x = _numpy_eigh(m)  # ?syevd as SciPy's, by the library whose BLAS HOST multiplies with
         return _finished(_of_eigenvectors(w, x, HOST), m, full_output, HOST)
-    return _settled(*_functions.inverse_square_root(m, HOST), full_output)
+    return _settled(*inverse_square_root(m, HOST), full_output)
 
 
 def _of_eigenvectors(w: np.ndarray, x: np.ndarray, engine: Engine) -> np.ndarray:
@@ -100,6 +114,34 @@ def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
     return x
 
 
+def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Convergence]:
+    """A^(-1/2) of Hermitian positive-definite a (n, n) and how the iteration ended.
+
+    Newton and Schulz, coupled: Y to the square root, Z to its inverse, from products only and quadratically
+    convergent once |I - Z Y| < 1: Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
+    """
+    n = len(a)
+    norm = float(min(usual(np.abs(a).sum(axis=0).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
+    y, z, eye = a / norm, np.eye(n, dtype=a.dtype, like=a), np.eye(n, like=a)
+    residual, floor = math.inf, SETTLED * float(np.finfo(a.dtype).eps) / 2
+    for step in range(MOST_STEPS):
+        product = engine.matmul(z, y)
+        left = usual(np.linalg.norm(product - eye), CLOSE if step < USUAL_STEPS else 0.0)
+        previous, residual = residual, float(left) / math.sqrt(n)
+        if not residual < DIVERGED:
+            break
+        if residual <= floor or (previous < CLOSE and residual > HALVED * previous):
+            return _symmetrized(z) / math.sqrt(norm), Convergence(step, residual, True)
+        t = (3 * eye - product) / 2
+        y, z = engine.matmul(y, t), engine.matmul(t, z)
+    return _symmetrized(z) / math.sqrt(norm), Convergence(step, residual, False)
+
+
+def _symmetrized(z: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = (z + z.conj().T) / 2
+    return mean
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InverseSquareRoot(Problem):
     """Of a Hermitian positive-definite matrix."""
@@ -112,7 +154,7 @@ class InverseSquareRoot(Problem):
         _positive.certify(a)
         a = a.astype(self.dtype, copy=False)
         if self.by != "eigh":
-            x, how = _functions.inverse_square_root(a, engine)
+            x, how = inverse_square_root(a, engine)
             if not how.converged:
                 raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
             return (x, how) if full_output else x

@@ -1,14 +1,21 @@
-"""Functions of matrices from products: the exponential, powers, and the inverse square root by Newton and Schulz."""
+"""The exponential of a matrix: scaling, Taylor's polynomial and squaring, all of them products; its row."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.stand_ins import usual
+from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import priced, usual
+from trnpy._settings.host_rates import FLOPS
+from trnpy.linalg._matrices import SMALL, double, norm, useful
 
 DEGREE = 17  # of Taylor's polynomial
 PRODUCTS = 7  # of it, by Paterson & Stockmeyer
@@ -19,15 +26,10 @@ REACH = 0.927
 LARGEST = 1e100  # entries: the third power does not overflow
 ACTION_DEGREE, ACTION_REACH = 30, 3.54  # the same table: products of A with a vector, where powers are not wanted
 USUAL_SQUARINGS = 3  # of an exponential of norm 5
-USUAL_STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
-MOST_STEPS = 100  # of Newton and Schulz: a condition of 1e14 takes about 60
-SETTLED = 8.0  # sqrt(n) u |Z Y - I|: rounding is all that is left
-CLOSE, HALVED = 0.1, 0.5  # a residual below which it should square itself; what is not halved any more has stopped
-DIVERGED = 2.0  # of a residual: that of a positive-definite matrix begins below 1 and falls
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
+class RootedExponential:
     """e^A (..., n, n), and roots that its check needs: root^(2^squarings) = e^A, squarings (...)."""
 
     value: np.ndarray
@@ -35,13 +37,56 @@ class Exponential:
     squarings: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Convergence:
-    """How an iteration ended: steps taken, |X A X - I|_F / sqrt(n) as the iteration knows it, whether it settled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential(Problem):
+    """e^A of matrices a (..., n, n)."""
 
-    steps: int
-    residual: float
-    converged: bool
+    def run(self, engine: Engine) -> RootedExponential:
+        (a,) = self.arrays
+        guards.finite(a)
+        if usual(np.abs(a).max() > LARGEST, False):
+            raise Unsupported(Reason.VALUE, f"an entry above {LARGEST:.0e}")
+        if _triangular(a):
+            raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
+        with np.errstate(all="ignore"):  # overflow shows in the result
+            result = expm(a.astype(self.dtype, copy=False), engine)
+        guards.finite(result.value, result.root)
+        return result
+
+    def error(self, result: Any) -> float:
+        """e^A V against products of A with V; of our own result the root, and then its powers."""
+        (a,) = self.arrays
+        if not isinstance(result, RootedExponential):  # the reference's
+            result = RootedExponential(result, result, np.zeros(a.shape[:-2], int))
+        v = probe(a.shape[-1], self.dtype)
+        width, worst = math.sqrt(v.shape[1]), 0.0
+        for i in np.ndindex(a.shape[:-2]):
+            x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
+            once = expm_action(np.ldexp(1.0, -squarings) * a[i], v)
+            powers = v
+            for _ in range(2**squarings):
+                powers = root @ powers
+            worst = max(worst, norm(root @ v - once) / (norm(root) * width), norm(x @ v - powers) / (norm(x) * width))
+        return worst
+
+    def deliver(self, result: RootedExponential) -> np.ndarray:
+        return result.value
+
+
+def prepare_expm(A: Any) -> Problem:
+    a = guards.array(A)
+    dtype = guards.floating(a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] == 1:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
+    double(dtype, "exponentials")
+    n = a.shape[-1]
+    return Exponential((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))
+
+
+@priced("", lambda a: (a.nbytes, (False,)))
+def _triangular(a: np.ndarray) -> bool:
+    """Whether some matrix of a (..., n, n) is."""
+    return any(0 in lapack.bandwidth(matrix) for matrix in a.reshape(-1, *a.shape[-2:]))
 
 
 def one_norm(a: np.ndarray) -> np.ndarray:
@@ -50,7 +95,7 @@ def one_norm(a: np.ndarray) -> np.ndarray:
     return sums
 
 
-def expm(a: np.ndarray, engine: Engine) -> Exponential:
+def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
     """e^A of a (..., n, n), float64 or complex128, entries below LARGEST.
 
     Scaling, Taylor's polynomial and squaring; how far to scale comes from |A^2| and |A^3|, not |A|:
@@ -78,7 +123,7 @@ def expm(a: np.ndarray, engine: Engine) -> Exponential:
         if step + 1 == most - last:
             root = x.copy()
     left = np.maximum(squarings - (most - last), 0)
-    return Exponential(x.reshape(a.shape), root.reshape(a.shape), left.reshape(a.shape[:-2]))
+    return RootedExponential(x.reshape(a.shape), root.reshape(a.shape), left.reshape(a.shape[:-2]))
 
 
 def _halvings(norm: np.ndarray, least: np.ndarray | int = 0) -> np.ndarray:
@@ -112,42 +157,6 @@ def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
     return v
 
 
-def power(a: np.ndarray, n: int, engine: Engine) -> np.ndarray:
-    """a^n of a (..., m, m) for n >= 1 by repeated squaring."""
-    result, square = None, a
-    while True:
-        if n % 2:
-            result = square if result is None else engine.matmul(result, square)
-        n //= 2
-        if not n:
-            assert result is not None
-            return result
-        square = engine.matmul(square, square)
-
-
-def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Convergence]:
-    """A^(-1/2) of Hermitian positive-definite a (n, n) and how the iteration ended.
-
-    Newton and Schulz, coupled: Y to the square root, Z to its inverse, from products only and quadratically
-    convergent once |I - Z Y| < 1: Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
-    """
-    n = len(a)
-    norm = float(min(usual(np.abs(a).sum(axis=0).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
-    y, z, eye = a / norm, np.eye(n, dtype=a.dtype, like=a), np.eye(n, like=a)
-    residual, floor = math.inf, SETTLED * float(np.finfo(a.dtype).eps) / 2
-    for step in range(MOST_STEPS):
-        product = engine.matmul(z, y)
-        left = usual(np.linalg.norm(product - eye), CLOSE if step < USUAL_STEPS else 0.0)
-        previous, residual = residual, float(left) / math.sqrt(n)
-        if not residual < DIVERGED:
-            break
-        if residual <= floor or (previous < CLOSE and residual > HALVED * previous):
-            return _symmetrized(z) / math.sqrt(norm), Convergence(step, residual, True)
-        t = (3 * eye - product) / 2
-        y, z = engine.matmul(y, t), engine.matmul(t, z)
-    return _symmetrized(z) / math.sqrt(norm), Convergence(step, residual, False)
-
-
-def _symmetrized(z: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = (z + z.conj().T) / 2
-    return mean
+def expm_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dry=True),)

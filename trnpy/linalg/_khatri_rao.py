@@ -1,0 +1,23 @@
+"""scipy.linalg.khatri_rao, the products of columns, as a contraction: the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._einsum import rows as products
+from trnpy._engine import lapack
+from trnpy.linalg._matrices import SMALL
+
+
+def prepare_khatri_rao(a: Any, b: Any) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise Unsupported(Reason.LAYOUT, f"shapes {a.shape} and {b.shape} are not matrices of as many columns")
+    return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
+
+
+def khatri_rao_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports.  The plan has what it costs: no dry run."""
+    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)

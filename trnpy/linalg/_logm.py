@@ -1,0 +1,23 @@
+"""Logarithms of positive-definite matrices through eigenvectors (``_positive``): the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Op, Problem
+from trnpy._engine import lapack
+from trnpy.linalg import _positive
+from trnpy.linalg._matrices import SMALL, refuse_options
+
+
+def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
+    refuse_options(options, named)
+    return _positive.problem("logm", A, np.log)
+
+
+def logm_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    look = _positive.positive("logm")
+    return (Op("scipy.linalg.logm", lapack.linalg.logm, prepare_logm, small=SMALL, look=look, dry=True),)

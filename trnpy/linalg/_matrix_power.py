@@ -1,0 +1,95 @@
+"""Powers of matrices: integer ones by repeated squaring, fractional ones through eigenvectors; their rows."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy.linalg import _positive
+from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
+
+MOST_FACTORS = 128  # of a power: its check multiplies as often
+
+
+def power(a: np.ndarray, n: int, engine: Engine) -> np.ndarray:
+    """a^n of a (..., m, m) for n >= 1 by repeated squaring."""
+    result, square = None, a
+    while True:
+        if n % 2:
+            result = square if result is None else engine.matmul(result, square)
+        n //= 2
+        if not n:
+            assert result is not None
+            return result
+        square = engine.matmul(square, square)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPower(Problem):
+    """A^n for n > 1."""
+
+    n: int
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        guards.finite(a)
+        with np.errstate(all="ignore"):
+            result = power(a.astype(self.dtype, copy=False), self.n, engine)
+        guards.finite(result)
+        return result
+
+    def error(self, x: np.ndarray) -> float:
+        (a,) = self.arrays
+        v = probe(len(a), self.dtype)
+        powers = v
+        for _ in range(self.n):
+            powers = a @ powers
+        size = norm(x) * math.sqrt(v.shape[1])
+        return norm(x @ v - powers) / size if size else norm(powers)
+
+
+def prepare_matrix_power(a: Any, n: Any) -> Problem:
+    n = operator.index(n)
+    refuse(not 2 <= n <= MOST_FACTORS, f"n={n}: no product, an inverse, or more factors than a check takes")
+    a = square(a)
+    size, dtype = len(a), guards.floating(a)
+    count = n.bit_length() - 1 + n.bit_count() - 1
+    return MatrixPower((a,), dtype, useful("matmul", size, 2.0 * count * size**3, (a,), dtype, a.size), n=n)
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """w^t: equal to another of the same t, as functions of decisions that are remembered must be."""
+
+    t: float
+
+    def __call__(self, w: np.ndarray) -> np.ndarray:
+        powers: np.ndarray = w**self.t
+        return powers
+
+
+def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
+    finite = isinstance(t, (int, float)) and math.isfinite(t)
+    refuse(not finite or t == int(t), f"t={t!r}: an integer is for products, not for eigenvectors")
+    return _positive.problem("fractional_matrix_power", A, Power(t))
+
+
+def fractional_matrix_power_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    function, look = lapack.linalg.fractional_matrix_power, _positive.positive("fractional_matrix_power")
+    name = "scipy.linalg.fractional_matrix_power"
+    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, look=look, dry=True),)
+
+
+NUMPY_MATRIX_POWER_OPS = (
+    Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL, dry=True),
+)
