@@ -1,10 +1,10 @@
-"""Products of float64, complex128, integers and bool on a device, as good as the host's: digits with a certificate.
+"""Products of float64, complex128, integers and bool on a device, as accurate as the host's: certified digits.
 
-float64: of the product as given and of its equilibrated form the one is taken that fewer digits certify
-(docs/numerics.md#certificate): at most 4 u of |A||B| in every element. Where one scale for each row and column
-cannot hold all that is in it, products of parts are taken. Integers have their own digits and are bit-equal,
-wrap-around included. float16, float32 and complex64 are formats of TensorE and need none of this. Blocks
-of at most BLOCK are products of their own.
+The error of a float64 product is certified to be at most 4 u of |A||B| in every element
+(docs/numerics.md#certificate). The product is computed as given or in equilibrated form, whichever needs fewer
+digits. If one scale for each row and column cannot hold the range of the values, both operands are split into parts,
+and the products of parts are added. Integer products are bit-equal to NumPy's, wrap-around included. TensorE
+multiplies float16, float32 and complex64 without digits. Larger products are computed in blocks of at most BLOCK.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DI
 
 
 class Uncertified(Exception):
-    """No number of digits here is known to be enough for these values: a phrase says why."""
+    """No available number of digits is certified to be enough for these values; a phrase says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What products run on: a runtime, the shapes its kernels are compiled for, the longest block, what it keeps."""
+    """Where products run: a runtime, the shapes its kernels are compiled for, the longest block, its cache."""
 
     runtime: Runtime
     buckets: Buckets
     block: int = BLOCK  # digits of a block are at most 12 x 8192^2: run-time offsets are 32-bit integers
-    # (operand, form, make) -> make(), or what it returned for the same operand in the same form
+    # (operand, form, make) -> make(), or its earlier result for the same operand in the same form
     keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
     bits: int = _digits.BITS  # of one digit
-    passes: float = math.inf  # products of digits that one product may take before the host is faster
+    passes: float = math.inf  # the host is faster than a product that takes more digit products than this
 
     def count(self, digits: int) -> int:
-        """How many digits of ``bits`` stand for ``digits`` of eight."""
+        """How many digits of ``bits`` bits are as accurate as ``digits`` of eight."""
         found = _digits.narrow(digits, self.bits)
         if found is None:
             raise Uncertified(f"{digits} digits of eight bits are more than there are of {self.bits}")
@@ -57,9 +57,9 @@ class Device:
 
 
 def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(m, k) by (k, n) of one dtype of DTYPES, none of them empty, in that dtype.
+    """The product of non-empty (m, k) and (k, n), both of one dtype of DTYPES, in that dtype.
 
-    Uncertified for values that are not finite, or hide more exponent range in their sums than 12 digits hold.
+    Uncertified if a value is not finite, or if the exponent range inside a sum needs more than 12 digits.
     """
     c = np.zeros_like(a, order="C", shape=(a.shape[0], b.shape[1]))
     for rows in pieces(a.shape[0], device.block):
@@ -83,17 +83,17 @@ def gram(device: Device, a: np.ndarray) -> np.ndarray:
 
 
 def kept(device: Device, x: np.ndarray) -> Digits:
-    """An array as an operand: its forms serve all products of a call, and others as far as the device keeps them."""
+    """An array as an operand. Its forms serve all products of a call, and later calls if the device has kept them."""
     parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
     return Digits(x.dtype, tuple(source(device, part) for part in parts))
 
 
 def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None) -> Digits:
-    """(m, k) by (k, n) of one dtype, both kept: nothing crosses the link but forms not made yet and a bound.
+    """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound cross the link.
 
-    The result stays on the device as words until it is looked at. Complex operands take four products, each with
-    scales of its own, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
-    ``digits``: of float64, this many without a certificate; the error is relative to the largest terms of each sum.
+    The result stays on the device, as integer words, until its values are read. Complex operands take four products,
+    each with its own scales, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
+    ``digits``: for float64, use so many without a certificate; the error is relative to the largest terms of each sum.
     """
     shape = a.shape[0], b.shape[1]
     product = functools.partial(_float64, digits=digits) if a.parts[0].dtype.kind == "f" else _integers
@@ -107,7 +107,7 @@ def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None)
 
 
 def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
-    """A A^H, as ``gram``, of an operand that is kept; ``digits`` as of ``matmul_kept``."""
+    """A A^H of a kept operand, as in ``gram``; ``digits`` as in ``matmul_kept``."""
     if len(a.parts) == 1:
         return Digits(a.dtype, (_syrk(device, a.parts[0], digits),))
     (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
@@ -118,14 +118,14 @@ def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
 
 
 def source(device: Device, x: np.ndarray) -> Source:
-    """An array as an operand: its forms are those that the device keeps of it."""
+    """A real array as an operand, with the forms of it that the device has kept."""
     turned = abs(x.strides[0]) < abs(x.strides[1])  # parts of a complex array are not contiguous
     base = x.T if turned else x
     return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
 
 
 def _float64(device: Device, a: Source, b: Source, digits: int | None = None) -> Source:
-    """One product, certified without ``digits``; its words stay on the device until they are looked at."""
+    """One product, certified unless ``digits`` is given; its words stay on the device until they are read."""
     fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     if digits is not None:
         return _product(device, digits, a, b, fit)
@@ -134,7 +134,7 @@ def _float64(device: Device, a: Source, b: Source, digits: int | None = None) ->
 
 
 def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
-    """A product whose operands are sums of matrices of less range: products of these, certified together."""
+    """A product of operands split into parts of less exponent range: the products of parts are certified together."""
     left, right = ([stored(x) for x in _digits.parts(y.values, axis)] for y, axis in ((a, 1), (b, 0)))
     tiles = for_numbers(2).of_numbers()
     sums = {}
@@ -153,7 +153,7 @@ def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
 
 
 def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_digits.Pair, int]:
-    """``needed`` of products of parts; Uncertified where they are too many."""
+    """``needed``, the digits of products of parts; Uncertified if they take too many digit products."""
     if needed is None or sum(map(_digits.pairs, needed.values())) > device.passes:
         raise Uncertified(TOO_WIDE)
     return needed
@@ -178,7 +178,7 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
 
 
 def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
-    """One A A^T, certified without ``digits``: one triangle of blocks, and half of those on the diagonal."""
+    """One A A^T, certified unless ``digits`` is given: a triangle of blocks, and half of each diagonal block."""
     order = a.shape[0]
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     if digits is None:
@@ -203,9 +203,9 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
 def _unpacked(
     found: np.ndarray, order: int, m: int, m_block: int, digits: int, shift: np.ndarray, bits: int
 ) -> np.ndarray:
-    """A A^T (order, order) from the words of its lower blocks, one after the other."""
+    """A A^T (order, order) from the words of its lower blocks, which lie one after the other."""
     c = np.zeros((order, order))
-    squares: dict[int, list[np.ndarray]] = {}  # on the diagonal, by their first column: blocks from the top
+    squares: dict[int, list[np.ndarray]] = {}  # blocks on the diagonal from the top, by their first column
     for row, height, column, width, start in lower_blocks(m, m_block, halved=True):
         block = found[:, start : start + height * width].reshape(-1, height, width)
         if row < column + width:
@@ -215,14 +215,14 @@ def _unpacked(
                 continue
             row, block = column, _digits.symmetrised(np.concatenate(above, axis=1))
         rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
-        if rows.start < rows.stop and columns.start < columns.stop:  # not of the padding alone
+        if rows.start < rows.stop and columns.start < columns.stop:  # the block is not all padding
             block = block[:, : rows.stop - row, : columns.stop - column]
             c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns], bits)
     return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
 
 def _syrk_in_parts(device: Device, a: Source) -> Source:
-    """A A^T whose certificate needs its operand in parts, exactly symmetric: rare enough to take all its products."""
+    """A A^T, exactly symmetric, of an operand split into parts. It is rare, so all products are computed in full."""
     fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
     whole = _in_parts(device, a, a.T, fit)
 
@@ -233,7 +233,7 @@ def _syrk_in_parts(device: Device, a: Source) -> Source:
 
 
 def _integers(device: Device, a: Source, b: Source) -> Source:
-    """The exact product modulo the width of the dtype; of bools whether any pair meets."""
+    """The exact product modulo the width of the dtype; for bools, whether any pair of elements is true."""
     m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     dtype, shape = a.dtype, (a.shape[0], b.shape[1])
     left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
@@ -248,20 +248,20 @@ def _integers(device: Device, a: Source, b: Source) -> Source:
 
 
 def _form(digits: int) -> str:
-    """What the operands of a product of digits are, for the choice of its tiles."""
+    """The name of the operands' form, by which the tiles of a product of digits are chosen."""
     return f"{digits} digits"
 
 
 @priced("split", lambda a: (a.size, (((*a.shape, a.dtype.itemsize), BYTE),)))
 def integer_bytes(a: np.ndarray) -> np.ndarray:
-    """Integers modulo their width as uint8 (..., itemsize): a byte less 128 is a balanced digit."""
+    """Integers modulo their width as uint8 (..., itemsize): each byte minus 128 is a balanced digit."""
     unsigned = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}")
     offset = sum(ZERO << (8 * i) for i in range(a.dtype.itemsize))
     return np.asarray((unsigned + unsigned.dtype.type(offset))[..., np.newaxis].view(np.uint8))
 
 
 def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
-    """Digits (s, K, others) on the device of integers whose ``axis`` is K, the lowest first."""
+    """Digits (s, K, others) on the device, lowest first, of integers whose ``axis`` is the summed one, K."""
     along = axis ^ x.turned
     places = tuple(range(x.dtype.itemsize))
     kept: Buffer = x.store.keep(
@@ -273,9 +273,9 @@ def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) ->
 def _put_digits(
     device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]
 ) -> tuple[Buffer, np.ndarray]:
-    """Digits (s, K, others) on the device of float64 whose ``axis`` is K, and the exponents taken out (others,).
+    """Digits (s, K, others) on the device of float64 whose ``axis`` is the summed one, K, and the exponents (others,).
 
-    ``padded``: extents of K and of the others.
+    ``padded``: the padded extents of K and of the other axis.
     """
     along = axis ^ x.turned
 
@@ -296,8 +296,8 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
 
 
 def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
-    """|x| over the largest along ``axis``, as it lies in its store, ``padded`` (rows, columns of x)."""
-    import ml_dtypes  # an extra of pip that comes with every device runtime
+    """|x| over its largest element along ``axis``, in the layout of the store, ``padded`` to (rows, columns of x)."""
+    import ml_dtypes  # an optional dependency, which every device runtime installs
 
     along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
 
@@ -320,25 +320,25 @@ def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
 
 
 def usual_least(k: int, few: bool) -> float:
-    """Of random matrices, which take seven digits, or nine where a triangle or the like is a factor."""
+    """The smallest element that dry runs assume: random matrices take seven digits, or nine if one is a triangle."""
     return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
 
 
 def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool) -> float:
-    """The smallest positive element of a product of magnitudes; ``few`` of its terms are usual."""
+    """The smallest positive element of a product of magnitudes; ``few``: dry runs assume sums of few terms."""
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
     least = float(usual(bounds.min(), usual_least(k, few)))
-    if not least > 0:  # the kernel leaves zeros out
+    if not least > 0:  # the kernel ignores zeros, so this is a fault
         raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
     return least
 
 
 def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
-    """(digits, a, b) of the cheaper of the product as it is and, where that needs many, its equilibrated form.
+    """(digits, a, b) of the product as given, or of its equilibrated form if that needs fewer digits.
 
-    None where more than MOST_DIGITS would be needed.
+    None if both need more than MOST_DIGITS.
     """
 
     def digits_of(x: Source, y: Source) -> int | None:

@@ -1,4 +1,4 @@
-"""Stacks of small products by digits, in one launch: certified or bit-equal as single ones are."""
+"""Stacks of small products by digits in one launch, certified or bit-equal as single products are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trnpy._nki.runtime import Buffer
 
 
 def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(B, m, k) by (B, k, n) of one dtype of ``certified.DTYPES``, in that dtype.
+    """The products of (B, m, k) and (B, k, n), both of one dtype of ``certified.DTYPES``, in that dtype.
 
-    Uncertified as ``certified.matmul``, for the whole stack.
+    Uncertified for the same reasons as ``certified.matmul``, but for the whole stack.
     """
     if a.dtype.kind == "c":
         device = _remembering(device)
@@ -32,27 +32,27 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return c
     product = _float64 if a.dtype.kind == "f" else _integers
     m, k, n = fit = device.buckets.fit("digits_matmul stack", (a.shape[1], a.shape[2], b.shape[2]))
-    # Offsets of the blocks are a table on the chip, and what one launch takes is what one large product would.
+    # A table on the chip holds the offsets of all blocks; one launch is at most as large as that of one large product.
     most = min(BLOCKS // (-(-m // TILE) * -(-n // TILE_N)), max(device.block**2 // max(m * k, k * n, m * n), 1))
     parts = [product(device, a[some], b[some], fit, most) for some in pieces(len(a), most)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _remembering(device: Device) -> Device:
-    """The device, with the forms of arrays kept as long as this lives: each part of a complex stack is sent once."""
+    """``device`` with a cache of its own for this call, so that each part of a complex stack is sent once."""
     forms: dict[Hashable, tuple[np.ndarray, Any]] = {}
 
     def keep(x: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
         key = place(x), x.shape, x.strides, form
         if key not in forms:
-            forms[key] = x, device.keep(x, form, make)  # with x: nothing else may take its place
+            forms[key] = x, device.keep(x, form, make)  # keeps x alive, so that no other array gets its id
         return forms[key][1]
 
     return replace(device, keep=keep)
 
 
 def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
-    """One launch of certified products; all take the digits that the hardest of them needs."""
+    """One launch of certified products; all take as many digits as the hardest of them needs."""
     check_finite(a, b)
     count = _count(len(a), most)
     found = _certified(device, a, b, fit, count)
@@ -62,7 +62,7 @@ def _float64(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: i
 
 
 def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int) -> np.ndarray:
-    """Products whose operands are sums of matrices of less range, as in ``certified``."""
+    """Products of operands split into parts of less exponent range, as in ``certified``."""
     left, right = _digits.parts(a, -1), _digits.parts(b, -2)
     pairs = itertools.product(range(len(left)), range(len(right)))
     sums = {(i, j): _sums(device, left[i], right[j], fit, count) for i, j in pairs}
@@ -76,7 +76,7 @@ def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count:
 def _certified(
     device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 ) -> tuple[int, np.ndarray, np.ndarray] | None:
-    """(digits, a, b) for the whole stack: of each product as it is or, where that needs fewer, equilibrated."""
+    """(digits, a, b) for the whole stack, each product as given or, if that needs fewer digits, equilibrated."""
     few = few_terms(a, b)
     least = _smallest(device, a, b, fit, count, few)
     digits = _digits.digits_for(float(least.min()), a.shape[2])
@@ -99,7 +99,7 @@ def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Ext
 
 
 def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
-    """One launch of exact products modulo the width of the dtype; of bools whether any pair meets."""
+    """One launch of exact products modulo the width of the dtype; for bools, whether any pair of elements is true."""
     count, dtype = _count(len(a), most), a.dtype
     places = tuple(range(dtype.itemsize))
     tiles = for_stack(dtype.itemsize, device.runtime.hardware, *fit[:2], wrap=True)
@@ -112,7 +112,7 @@ def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: 
 
 
 def _count(length: int, most: int) -> int:
-    """A number of products that kernels are compiled for."""
+    """``length`` rounded up to a number of products that kernels are compiled for, at most ``most``."""
     return 1 if length == 1 else min(rung(length), most)
 
 
@@ -123,7 +123,7 @@ def _launch(device: Device, left: Buffer, right: Buffer, tiles: Parameters, fit:
 
 
 def _smallest(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int, few: bool) -> np.ndarray:
-    """For each product the smallest positive element of that of the magnitudes; ``few`` of its terms are usual."""
+    """The smallest positive element of each product of magnitudes; ``few``: dry runs assume sums of few terms."""
     sums = _sums(device, a, b, fit, count)
     least: np.ndarray = sums.min(axis=(1, 2), where=sums > 0, initial=_digits.NOTHING)
     return usual(least, np.full(len(a), usual_least(a.shape[2], few)))
@@ -138,7 +138,7 @@ def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 
 
 def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
-    import ml_dtypes  # an extra of pip that comes with every device runtime
+    import ml_dtypes  # an optional dependency, which every device runtime installs
 
     def new() -> Buffer:
         return device.runtime.put(_padded(_digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16), padded, 0))
@@ -150,7 +150,7 @@ def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int,
 def _put_digits(
     device: Device, x: np.ndarray, digits: int, axis: int, padded: tuple[int, ...]
 ) -> tuple[Buffer, np.ndarray]:
-    """Digits (s, B K, others) of a stack whose ``axis`` is K, and the exponents taken out."""
+    """Digits (s, B K, others) of a stack whose ``axis`` is the summed one, K, and the exponents."""
 
     def new() -> tuple[Buffer, np.ndarray]:
         raw, places, shift = _digits.link_bytes(x, digits, axis, device.bits)
@@ -171,7 +171,7 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
 
 
 def _padded(x: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
-    """A stack x (B, rows, columns, ...) with ``fill`` up to ``shape``."""
+    """A stack x (B, rows, columns, ...), padded with ``fill`` to ``shape``."""
     padded = np.full_like(x, fill, order="C", shape=(*shape, *x.shape[3:]))
     padded[: x.shape[0], : x.shape[1], : x.shape[2]] = x
     return padded

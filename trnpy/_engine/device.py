@@ -1,4 +1,4 @@
-"""An engine on a runtime: which product for which dtype and precision, on arrays or on operands kept on the device."""
+"""The engine of a device: it chooses the product for a dtype and a precision, for arrays or operands on the device."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from trnpy._settings.policy import current_policy
 
 T = TypeVar("T")
 
-# dtype of a product under "matched" -> what TensorEngine multiplies; sums are float32, as NumPy's of float16 are
+# dtype of a product under "matched" -> the format that TensorE multiplies. Sums are float32, as NumPy's of float16 are.
 NATIVE: Mapping[str, str] = MappingProxyType(
     {"float32": "float32", "complex64": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 )
-# Of a product in parts: 5.6 times the 28 that are 8 to 17 times as fast as a host, transfers left out
-# (docs/numerics.md#passes).
+# The most digit products of a product in parts: 5.6 times the usual 28, which are 8 to 17 times as fast as a host
+# without transfers (docs/numerics.md#passes).
 MOST_PASSES = 2 * pairs(MOST_DIGITS)
-# A product of n x n float64 holds two operands of at most 12 bf16 digits, one of them as 16 bytes too, and 4 words.
+# Bytes an element for a product of n x n float64: two operands of 12 bf16 digits, 16 bytes of one of them, 4 words.
 DIGIT_BYTES = 2 * 12 * 2 + 16 + 4 * 4
 
 
@@ -76,13 +76,13 @@ class DeviceEngine:
 
     @property
     def memory(self) -> float:
-        """Bytes that the policy allows."""
+        """Bytes of device memory that the policy allows."""
         share = current_policy().device_memory
         return share * self.runtime.hardware.hbm_bytes if share <= 1 else share
 
     @property
     def room(self) -> float:
-        """Bytes of the memory that one call may take: the rest keeps operands between calls."""
+        """Bytes of device memory that one call may take; the rest keeps operands between calls."""
         return (1 - CACHE_SHARE) * self.memory
 
     @property
@@ -90,7 +90,7 @@ class DeviceEngine:
         return Kernels(self.runtime, self.buckets, self.cache, self.memory)
 
     def _form(self, dtype: np.dtype) -> str:
-        """What TensorEngine multiplies for products of ``dtype``; "" when no single format is accurate enough."""
+        """The format that TensorE multiplies for products of ``dtype``; "" if no single format is accurate enough."""
         if not self.facts.integer_sums:
             raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
         precision = current_policy().precision
@@ -102,9 +102,9 @@ class DeviceEngine:
     # --- kernels ------------------------------------------------------------------------------------------------------
 
     def format(self, dtype: np.dtype) -> str:
-        """What kernels multiply for ``dtype``: what the policy names, or float32 as it is, all else by digits.
+        """The format that kernels multiply for ``dtype``: the policy's, or float32 as it is, or digits for all others.
 
-        Probes may have found that products of it are not what they should be: "".
+        "" if probes of this device found that such products are not accurate.
         """
         form = NAMED.get(current_policy().precision, "")
         if not form and dtype.char in "fF" and self.facts.float32_products:
@@ -122,11 +122,11 @@ class DeviceEngine:
         return found
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
-        """Outputs of one launch, which stay on the device; arrays among the operands are sent."""
+        """Launch a kernel. Its outputs stay on the device; arrays among the operands are sent to it."""
         return self.runtime.run(name, *map(self._operand, operands), **parameters)
 
     def _operand(self, x: Any) -> Any:
-        """What a launch takes of an operand: of a matrix its padded numbers, row by row."""
+        """An operand in the form that a launch takes; a matrix as its padded numbers, row by row."""
         if not isinstance(x, (Numbers, Digits)):
             return x
         if isinstance(x, Digits) or len(x.parts) > 1:
@@ -149,7 +149,7 @@ class DeviceEngine:
         wide, longest = self._digits_of(a.dtype)
         if max(a.shape) > longest:
             raise Refused(f"{a.shape} exceeds the largest operand of one launch")
-        kept = a.astype(wide)  # a copy: nothing that becomes of ``a`` changes the handle
+        kept = a.astype(wide)  # a copy: later changes of ``a`` do not change the handle
         parts = (kept.real, kept.imag) if kept.dtype.kind == "c" else (kept,)
         return Digits(a.dtype, tuple(stored(p) for p in parts))
 
@@ -162,7 +162,7 @@ class DeviceEngine:
         return _digits(h).values.copy()
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
-        """The rows and columns of a handle, as a handle; numbers are copied on the device, never over the link."""
+        """The rows and columns of a handle, as a handle; they are copied on the device, never over the link."""
         (r0, r1, _), (c0, c1, _) = rows.indices(h.shape[0]), columns.indices(h.shape[1])
         if r0 >= r1 or c0 >= c1:
             raise Refused(f"block {r1 - r0} by {c1 - c0} is empty")
@@ -181,9 +181,9 @@ class DeviceEngine:
     ) -> Any:
         """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
 
-        With a handle among the operands the result is one. Refused where there is no product of that accuracy,
-        DeviceError when the device fails. ``digits``: of handles of float64 or complex128, the error is 256^(1-digits)
-        of the largest terms of each sum; nothing is certified.
+        The result is a handle if an operand is one. Refused if no product is accurate enough, DeviceError if the device
+        fails. ``digits``: for handles of float64 or complex128, use this many digits without a certificate; the error
+        is 256^(1-digits) of the largest terms of each sum.
         """
         if _is_array(a) and _is_array(b):
             return combined(alpha, self._arrays(a, b), beta, c)
@@ -191,7 +191,7 @@ class DeviceEngine:
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
 
     def gram(self, a: Any, *, digits: int | None = None) -> Any:
-        """A A^H of (..., m, k), of a handle as a handle: one transfer of A; ``digits`` as for ``matmul``."""
+        """A A^H of (..., m, k), with one transfer of A; a handle for a handle. ``digits`` as for ``matmul``."""
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
@@ -204,11 +204,11 @@ class DeviceEngine:
                 return self._in_digits(a.dtype, lambda d, wide: _as(certified.gram(d, _as(a, wide)), a.dtype))
             with contextlib.suppress(Refused):  # too large for one launch
                 c = self.get(self.gram(self.put(a)))
-                return hermitian(c) if a.dtype.kind == "c" else c  # the kernel mirrors a triangle of real ones
+                return hermitian(c) if a.dtype.kind == "c" else c  # the kernel mirrors a triangle of a real result
         return hermitian(self.matmul(a, (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2)))
 
     def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
-        """alpha X + beta Y, or alpha X: numbers on the device, in float32; digits and arrays on the host."""
+        """alpha X + beta Y, or alpha X: handles of numbers on the device in float32, digits and arrays on the host."""
         if _is_array(x) and (y is None or _is_array(y)):
             return combined(alpha, x, beta, y)
         if y is not None:
@@ -222,10 +222,10 @@ class DeviceEngine:
     def trsm(
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
     ) -> Any:
-        """X of op(A) X = B, or of X op(A) = B for ``side`` "right"; A (n, n) triangular, op by ``trans``.
+        """Solve op(A) X = B, or X op(A) = B for ``side`` "right"; A (n, n) is triangular, ``trans`` gives op.
 
-        Only the triangle named is read. A zero on the diagonal raises LinAlgError where A is an array; of numbers
-        on the device it is for the caller to refuse. With a handle among the operands the result is one.
+        Only the triangle that ``lower`` names is read. A zero on the diagonal of an array raises LinAlgError; a handle
+        of numbers is not checked for one. The result is a handle if an operand is one.
         """
         triangular.check(a, b, side, trans)
         if _is_array(a) and _is_array(b):
@@ -246,7 +246,7 @@ class DeviceEngine:
         return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits))
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """Both as handles of one dtype and kind; an array is put beside the handle it meets."""
+        """Both as handles of one dtype and kind; an array is put on the device in the form of the other operand."""
         if _is_array(a):
             a = self.put(a.astype(b.dtype, copy=False))
         elif _is_array(b):
@@ -275,13 +275,13 @@ class DeviceEngine:
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.ndim == b.ndim == 2:
             return product(a, b)
-        if b.ndim == 2:  # one product of all rows
+        if b.ndim == 2:  # one product of all rows of the stack
             return product(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        if a.ndim == 2 and not form:  # one product of all columns: digits have scales of their own for each
+        if a.ndim == 2 and not form:  # one product of all columns of the stack: digits scale each column apart
             wide = np.moveaxis(b, -2, 0).reshape(b.shape[-2], -1)
             return np.moveaxis(product(a, wide).reshape(len(a), *stack, b.shape[-1]), 0, -2)
-        one = a.ndim == 2  # serves every product
+        one = a.ndim == 2  # one left operand for every product
         a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
         if max(*a.shape[1:], b.shape[2]) > SMALL:
             c = np.stack([product(x, y) for x, y in zip(a, b, strict=True)])
@@ -299,7 +299,7 @@ class DeviceEngine:
         return self._in_digits(a.dtype, lambda d, wide: certified.matmul(d, _as(a, wide), _as(b, wide)))
 
     def _by_slices(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Products or stacks of single precision where the device has none of its own: six of bfloat16 in one sum."""
+        """Products in single precision if the device has no accurate float32: six bfloat16 products in one sum."""
         if a.dtype.kind == "c":
             c = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
             c.real = self._by_slices(a.real, b.real) - self._by_slices(a.imag, b.imag)
@@ -309,7 +309,7 @@ class DeviceEngine:
         return (self._kernels.product if a.ndim == 2 else self._kernels.stack)(left, right, "bfloat16")
 
     def _digits_of(self, dtype: np.dtype) -> tuple[np.dtype, int]:
-        """The dtype whose digits products of ``dtype`` are made of, and the longest extent of one launch."""
+        """The dtype by whose digits ``dtype`` is multiplied, and the longest extent of one launch."""
         wide = np.result_type(dtype, np.float64) if dtype.char in "fF" else dtype
         if wide.char not in certified.DTYPES:
             raise Refused(f"no product of {dtype} on the device")
@@ -324,7 +324,7 @@ class DeviceEngine:
         return wide, longest
 
     def _in_digits(self, dtype: np.dtype, product: Callable[[certified.Device, np.dtype], T]) -> T:
-        """What ``product`` makes of digits of the dtype that serves ``dtype``."""
+        """The result of ``product`` with the dtype by whose digits ``dtype`` is multiplied."""
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES
         device = certified.Device(
@@ -340,7 +340,7 @@ class DeviceEngine:
             raise Refused(str(why), accuracy=True) from why
 
     def _solved(self, a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str, unit: bool) -> np.ndarray:
-        """``trsm`` of arrays: by the float32 kernel, else by inverses of diagonal blocks and products."""
+        """``trsm`` of arrays, by the float32 kernel, or else by products with inverses of diagonal blocks."""
         dtype = np.result_type(a.dtype, b.dtype)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
@@ -359,7 +359,7 @@ class DeviceEngine:
         return x if side == "left" else x.T
 
     def _by_kernel(self, width: int, a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
-        """A system that one launch holds, ``width`` right-hand sides at a time."""
+        """Solve a system that fits one launch, ``width`` right-hand sides at a time."""
         x, kept = np.empty_like(b), self._kernels.put(a, "float32")
         for columns in pieces(b.shape[1], width):
             sides = self._kernels.put(b[:, columns], "float32")

@@ -1,4 +1,4 @@
-"""float64 matrices as integer digits of eight bits, and back: what the host does around bf16 products.
+"""float64 matrices as integer digits of eight bits, and back: the host's work before and after bf16 products.
 
 Ozaki's scheme I with a common exponent per row of A and column of B (Ootomo, Ozaki, Yokota, arXiv
 2306.11975): A = 2^-sa sum_i D_i 256^(s-1-i) with digits in [-128, 127], which bf16 holds exactly; the
@@ -21,28 +21,28 @@ from trnpy._engine.stand_ins import priced
 FLOAT64 = np.dtype(np.float64)
 BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
-DIGITS = 7  # 28 products: as accurate as dgemm wherever no exponent range hides inside a row
-MOST_DIGITS = 12  # beyond it the host's own product is the cheaper one
-WORD = 7  # digits in one int64: eight would leave no room to carry into
-# Digits of seven bits that hold what so many of eight do, of numbers that digits_matmul has words for.
+DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
+MOST_DIGITS = 12  # with more digits the host's product is cheaper
+WORD = 7  # digits in one int64: eight would leave no room for a carry
+# Digits of eight bits -> digits of seven bits that hold as much, among the numbers that digits_matmul supports.
 NARROW: Mapping[int, int] = MappingProxyType({1: 2, 2: 3, 3: 4, 4: 6, 5: 6, 6: 7, 7: 8, 8: 11, 9: 11, 10: 12, 11: 13})
 OFFSET = 0x80  # added to every byte: a byte minus 128 is a balanced digit
 ACCUMULATOR = 24  # bits a float32 sum keeps exactly
-TOLERANCE = 4.0  # u: of |A||B|, what a certified product may be off (docs/numerics.md#certificate: at most 2.86)
-BOUND_SLACK = 1.02  # of the certificate's |A||B|: what float32 sums and SMALLEST_MAGNITUDE may add to it
-FAINT = 2.0**-19  # of the largest: products of what is above in both hide 2^38 at most, which 12 digits hold to K = 256
-MOST_PARTS = 3  # of one operand: 1, the 1e-17 of rounding, and what that makes of small numbers
-NEGLIGIBLE = 2.0**-59  # of |A||B|: nine products of parts that are left out add up to 0.2 u
-FEWEST = 2  # digits of a product of parts: two words, as ``assemble`` takes them
-NOTHING = 2.0**100  # stands for no positive sum: larger than any, as in kernels/abs_bound
-STRIP = 1 << 14  # elements that are converted together
+TOLERANCE = 4.0  # in u of |A||B|: bound on the error of a certified product (docs/numerics.md#certificate: 2.86)
+BOUND_SLACK = 1.02  # float32 sums and SMALLEST_MAGNITUDE may make the certificate's |A||B| too large by this factor
+FAINT = 2.0**-19  # of the largest; entries above it in both operands span 2^38 at most: 12 digits suffice to K = 256
+MOST_PARTS = 3  # of one operand: entries near 1, rounding errors near 1e-17, and products of those with small numbers
+NEGLIGIBLE = 2.0**-59  # of |A||B|: products of parts below this are left out; nine of them add up to 0.2 u
+FEWEST = 2  # digits of a product of parts, because ``assemble`` takes at least two words
+NOTHING = 2.0**100  # stands for "no positive sum"; it is larger than any sum, as in kernels/abs_bound
+STRIP = 1 << 14  # elements that are converted at a time
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
-SMALLEST_MAGNITUDE = 2.0**-60  # of the largest of a row: its square is a float32, and far below 2^-42, the last rho
+SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Digits of a matrix: int64 words, most significant first, and the exponents that were taken out.
+    """Digits of a matrix as int64 words, most significant first, and the exponents that scale them.
 
     words[0] holds the first WORD digits, words[1] the rest. a = (word0 + word1 256^-(s-WORD) ...) 2^-shift, with
     ``shift`` (rows, 1) or (1, columns).
@@ -55,13 +55,13 @@ class Split:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Which byte of ``bytes`` each digit is, most significant first."""
+        """The index in ``bytes`` of each digit, most significant first."""
         return _places(self.digits, self.bits)
 
     def bytes(self) -> np.ndarray:
-        """The words as they cross the link, uint8 (rows, columns, 8 or 16): a byte less 128 is a balanced digit.
+        """The words as sent to the device, uint8 (rows, columns, 8 or 16): each byte minus 128 is a balanced digit.
 
-        Narrower digits have no bytes of their own in a word: they are taken out one by one.
+        Digits of fewer than eight bits do not lie on byte boundaries of a word, so each is extracted to a byte.
         """
         if self.bits != BITS:
             return _taken_out(self)
@@ -89,7 +89,7 @@ def _linked(a: np.ndarray, digits: int, axis: int, bits: int = BITS) -> tuple[fl
 def link_bytes(
     a: np.ndarray, digits: int, axis: int, bits: int = BITS
 ) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
-    """Digits of a matrix or a stack as they cross the link, and which byte each of them is; the exponents."""
+    """Digits of a matrix or a stack as bytes for the device, the index of each digit's byte, and the exponents."""
     found = split(a, digits, axis, bits=bits)
     return found.bytes(), found.places, found.shift
 
@@ -122,12 +122,12 @@ def _word(bits: int) -> int:
 
 
 def narrow(digits: int, bits: int) -> int | None:
-    """How many digits of ``bits`` are as good as ``digits`` of eight; None where no kernel has them."""
+    """How many digits of ``bits`` bits are as accurate as ``digits`` of eight; None if no kernel supports that many."""
     return digits if bits == BITS else NARROW.get(digits)
 
 
 def _limit(digits: int, bits: int) -> float:
-    """The largest integer that balanced digits reach on both sides."""
+    """The largest integer L such that ``digits`` balanced digits represent both L and -L."""
     base = float(1 << bits)
     return (base / 2 - 1) * (base**digits - 1) / (base - 1)
 
@@ -135,9 +135,9 @@ def _limit(digits: int, bits: int) -> float:
 def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = None, bits: int = BITS) -> Split:
     """The first ``digits`` digits of finite float64 a (rows, columns), scaled along ``axis``: 1 by rows, 0 by columns.
 
-    largest: of |a| along the axis or of more than is in ``a``, shaped to broadcast, where the caller knows it.
+    largest: the maximum of |a| along the axis, or of a larger array that contains ``a``, shaped to broadcast.
 
-    Exponents are integers throughout, so rows of denormals and of 1e300 scale exactly.
+    Scales are integer exponents, so rows of denormals and rows near 1e300 are scaled exactly.
     """
     if not 1 <= digits <= (most := MOST_DIGITS * BITS // bits):
         raise ValueError(f"{digits} digits: expected 1 to {most}")
@@ -155,7 +155,7 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
         words[0][strip] = high
         if rest:
             low = np.rint((scaled - high) * 2.0 ** (bits * rest))
-            # A remainder of nearly one half has no balanced digits of its own: it becomes a carry.
+            # Balanced digits cannot represent a remainder of nearly one half: it becomes a carry.
             carry = low > _limit(rest, bits)
             words[0][strip] += carry
             words[1][strip] = low - carry * 2.0 ** (bits * rest)
@@ -163,13 +163,13 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
 
 
 def _strips(shape: tuple[int, ...]) -> list[slice]:
-    """Parts of the first axis whose temporaries stay in a cache: a third of the time of all at once."""
+    """Slices of the first axis whose temporaries stay in the cache: converting these takes a third of the time."""
     step = max(1, STRIP * shape[0] // max(math.prod(shape), 1))
     return [slice(start, start + step) for start in range(0, shape[0], step)]
 
 
 def _times_power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """x 2^exponent, rounded as ldexp's: by a product where the power is a normal number, a quarter of the time."""
+    """x 2^exponent, rounded as by ldexp; if 2^exponent is normal, by a multiplication in a quarter of the time."""
     if np.abs(exponent).max() <= SAFE_EXPONENT:
         return np.asarray(x * ((exponent.astype(np.int64) + 1023) << 52).view(np.float64))
     return np.asarray(np.ldexp(x, exponent))
@@ -182,7 +182,7 @@ def block_k(group: int, bits: int = BITS) -> int:
 
 
 def group_sums(a: Split, b: Split) -> np.ndarray:
-    """Exact sums of digit products by significance, float64 (digits, m, n): what the kernel's PSUM groups hold."""
+    """Exact sums of digit products by significance, float64 (digits, m, n), as in the PSUM groups of the kernel."""
     da, db = a.planes().astype(np.float64), b.planes().astype(np.float64)
     return np.stack([sum(da[i] @ db[d - i] for i in range(d + 1)) for d in range(a.digits)])
 
@@ -191,7 +191,7 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
 def assemble(words: np.ndarray, digits: int, shift: np.ndarray, bits: int = BITS) -> np.ndarray:
     """The product in float64 from its exact integer, int32 words (2 to 4, m, n) lowest first.
 
-    shift (m, n): that of the left operand's row and of the right one's column, added.
+    shift (m, n): the exponent of the left operand's row plus that of the right operand's column.
     """
     exponent = 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
     found, wide = np.empty(words.shape[1:]), np.broadcast_to(shift, words.shape[1:])
@@ -207,14 +207,14 @@ def _value(words: np.ndarray) -> np.ndarray:
     low = pairs[0] | (pairs[1] << 32)
     if len(pairs) == 2:
         return np.asarray(low.astype(np.float64))
-    # Of the lower half as a signed number: a small negative integer must not become the difference of large ones.
+    # The lower half is signed, so that a small negative integer is not computed as a difference of large numbers.
     high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
     return np.asarray(high * 2.0**64 + low)
 
 
 @priced("combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))
 def integers(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The product modulo the width of ``dtype`` from int32 words (1 or 2, ...) lowest first; of bools whether not 0."""
+    """Integers modulo the width of ``dtype`` from int32 words (1 or 2, ...), lowest first; for bools, whether not 0."""
     if dtype.kind == "b":
         return np.asarray(words[0] != 0)
     value = words[0].view(np.uint32).astype(np.uint64)
@@ -224,7 +224,7 @@ def integers(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def symmetrised(words: np.ndarray) -> np.ndarray:
-    """V, of which a product of digits by half its pairs gives U with U + U^T = 2 V: int32 words (2 to 4, n, n)."""
+    """V from the sum U over half the pairs of digits, for which U + U^T = 2 V: int32 words (2 to 4, n, n)."""
     wide = words.astype(np.int64) & 0xFFFFFFFF
     low = (wide[0] | wide[1] << 32).view(np.uint64)
     top = words[-1].astype(np.int64)
@@ -238,9 +238,10 @@ def symmetrised(words: np.ndarray) -> np.ndarray:
 
 @priced("magnitudes", lambda a, b: (a.size + b.size, ((a.shape, a.dtype), (b.shape, b.dtype))))
 def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """A D and D^-1 B, D powers of two that balance columns of A and rows of B: exact, often fewer digits; or stacks.
+    """A D and D^-1 B, where D, powers of two, balances columns of A and rows of B. A and B may be stacks.
 
-    None where an entry would leave the range of float64, or there is nothing to balance.
+    The scaling is exact and often saves digits. None if an entry would leave the range of float64, or if all columns
+    and rows are balanced already.
     """
     left, right = np.abs(a).max(axis=-2, keepdims=True), np.abs(b).max(axis=-1, keepdims=True).mT
     both = (left > 0) & (right > 0)
@@ -256,9 +257,9 @@ def equilibrate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] |
 
 
 def parts(a: np.ndarray, axis: int) -> list[np.ndarray]:
-    """a, or a stack of such, as a sum of matrices of less exponent range along ``axis``, the largest entries first.
+    """A matrix or a stack as a sum of matrices of less exponent range along ``axis``, the largest entries first.
 
-    Entries that symmetry makes zero but for rounding, 1e-17 beside 1, are what one scale cannot hold with the rest.
+    This separates rounding errors: 1e-17, where symmetry should give zero, and 1 do not fit one scale.
     """
     found: list[np.ndarray] = []
     while len(found) < MOST_PARTS - 1:
@@ -275,17 +276,17 @@ Pair = tuple[int, int]
 
 
 def pairs(digits: int) -> int:
-    """Products of digits behind one product of matrices of so many."""
+    """The number of digit products in one product of matrices of ``digits`` digits."""
     return digits * (digits + 1) // 2
 
 
 def digits_of_parts(
     left: list[np.ndarray], right: list[np.ndarray], sums: dict[Pair, np.ndarray]
 ) -> dict[Pair, int] | None:
-    """How many digits each product of a part on the left and one on the right needs, those that matter; None: too many.
+    """The digits that each product of a left and a right part needs, without negligible ones; None if too many.
 
-    sums: the products of their ``magnitudes``. The error of each is held against |A||B| of the whole, so that all
-    together are within TOLERANCE u of it, and one that is nothing beside the whole needs few digits, or is left out.
+    sums: the products of the ``magnitudes`` of the parts. Each error is bounded relative to |A||B| of the whole, so
+    that the sum of all is within TOLERANCE u of it. A small product therefore needs few digits or is left out.
     """
     rows = [np.abs(x).max(axis=-1, keepdims=True) for x in left]
     columns = [np.abs(y).max(axis=-2, keepdims=True) for y in right]
@@ -296,7 +297,7 @@ def digits_of_parts(
     needed = {}
     for pair, own in sums.items():
         there, scale = own > 0, np.broadcast_to(scales[pair], own.shape)
-        if not whole[there].all():  # lost below the range of float64
+        if not whole[there].all():  # some have underflowed
             return None
         if not (own * scale > NEGLIGIBLE * whole).any():
             continue
@@ -311,10 +312,10 @@ def digits_of_parts(
 
 @priced("magnitudes", lambda a, *_: (a.size, ((a.shape, np.dtype(np.float32)),)))
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
-    """|a| over the largest along ``axis``, as float32 whose low 16 bits are zero (bf16): for the certificate's pass.
+    """|a| over the largest along ``axis``, as float32 with 16 low zero bits (bf16), for the product of the certificate.
 
     largest: as in ``split``.
-    Truncation only makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are taken as that: zero
+    Truncation makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are raised to it, since zeros
     would hide elements of the product that have no other terms.
     """
     magnitude = np.abs(a)
@@ -327,7 +328,7 @@ def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> n
 
 
 def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:
-    """The fewest digits, at least ``fewest``, whose error is certified below TOLERANCE u of |A||B|; None: not here.
+    """The fewest digits, at least ``fewest``, whose error is certified below TOLERANCE u of |A||B|; None if too many.
 
     smallest: positive element of the product of ``magnitudes``, so that rho = 1 / smallest is the largest of a_i b_j
     over (|A||B|)_ij, the exponent range that hides inside the sums. sqrt(K) rho 256^(7-s) <= 4: never exceeded by a

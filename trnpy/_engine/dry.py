@@ -1,4 +1,4 @@
-"""The dry engine: an algorithm run on shapes alone. What it launches, moves and leaves to the host is its cost."""
+"""The dry engine runs an algorithm on shapes alone. It counts launches, transfers and host work: the cost of a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # stand-ins know NumPy's functions by it
+from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.numbers import numpy_dtype
 from trnpy._engine.precision import Facts
@@ -27,7 +27,7 @@ from trnpy._settings.policy import Policy, _own
 
 FLOAT32 = np.dtype(np.float32)
 TILE = 128
-JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations that take the 1.33 ms of a pair of blocks, modelled on trn2
+JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations as long as a pair of blocks: 1.33 ms, modelled on trn2
 
 
 # --- what kernels return and compute ----------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _packed(m: int, m_block: int, halved: bool) -> int:
 
 
 def _polynomials(rows: int, columns: int, steps: int) -> float:
-    """Operations of odd quintics of a matrix, in turn."""
+    """Operations of ``steps`` odd quintic polynomials of a matrix, applied one after another."""
     return steps * 2.0 * columns * columns * (2 * rows + columns)
 
 
@@ -134,7 +134,7 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
 
 
 class DryRuntime:
-    """Launches and transfers that are only added up."""
+    """A runtime that counts launches and transfers and does nothing else."""
 
     name = "dry"
     executes = False
@@ -180,7 +180,7 @@ class DryRuntime:
 
 
 def run(problem: Any, shapes: tuple[Shape, ...], hardware: Hardware, policy: Policy) -> Tally:
-    """What ``problem.run(engine)`` takes for arrays of such shapes."""
+    """The cost of ``problem.run(engine)`` for arrays of the given shapes."""
     runtime = DryRuntime(hardware)
     arrays = tuple(new(a.shape, a.dtype, runtime.count, a.order) for a in shapes)
     token = _own.set(policy)

@@ -1,4 +1,4 @@
-"""The products algorithms are written over, and which engine computes them here."""
+"""The products over which algorithms are written, and the choice of the engine that computes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def __getattr__(name: str) -> Any:
-    """DeviceEngine, and what it rests on, where there is something to run it: half of what importing trnpy takes."""
+    """DeviceEngine, imported only when a device needs it: its modules take half the time of importing trnpy."""
     if name != "DeviceEngine":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trnpy._engine.device import DeviceEngine
@@ -40,20 +40,20 @@ def __getattr__(name: str) -> Any:
 
 
 class Engine(Protocol):
-    """A few products and the kernels, on arrays or on what stays with the engine. Algorithms know no more of a device.
+    """A few products and the kernels, on arrays or on operands that the engine keeps: all that algorithms use.
 
-    Products keep the dtype of their operands. With a handle among these the result is a handle. Handles have
-    ``shape``, ``dtype``, and ``T`` and ``H`` for free; nothing that becomes of an array changes the handle that was
-    made of it. A device launches a kernel; the host runs its NumPy twin, which computes the same from the same
-    operands; the what-if counts a launch and takes the host's result.
+    A product has the dtype of its operands, and is a handle if one of them is. Handles have ``shape``, ``dtype``, and
+    the views ``T`` and ``H``, which cost nothing. Changing an array does not change a handle that was made of it. A
+    device engine launches a kernel; the host engine runs its NumPy twin, which computes the same from the same
+    operands; the null engine counts a launch and takes the host's result.
     """
 
     name: str
-    hardware: Hardware | None  # what its times are modelled on; None for the host
+    hardware: Hardware | None  # the machine that its times are modelled on; None for the host
     executes: bool  # False: decisions and times are modelled, results come from the reference
     health: Health
-    compiles: Compiles  # what compiling for a call would take
-    cache: Cache  # operands that are with the device already
+    compiles: Compiles  # predicts the seconds of compiling kernels for a call
+    cache: Cache  # operands that are on the device already
 
     @property
     def counters(self) -> Counters: ...  # of its launches
@@ -68,7 +68,7 @@ class Engine(Protocol):
         """Outputs of one launch of the kernel ``name``, which stay with the engine: one, or a tuple; ``get`` fetches.
 
         Operands are arrays, matrices of ``put`` (one array of numbers each, of shape ``padded``), arrays of ``hold``
-        or outputs; None leaves one out. Refused where a limit of the engine is met, DeviceError when the device fails.
+        or outputs; None omits one. Refused if the call exceeds a limit of the engine, DeviceError if the device fails.
         """
         ...
 
@@ -77,29 +77,29 @@ class Engine(Protocol):
     def matrix(self, output: Held, shape: tuple[int, int]) -> Handle: ...  # its first rows and columns; 0 is the rest
 
     def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
-        """``make()``, or what it returned before for the same contents of ``operand`` in this ``form``.
+        """``make()``, or its earlier result for the same contents of ``operand`` in this ``form``.
 
-        The arrays in it, in tuples and lists, are held ones: the engine forgets them when it needs their memory.
+        The result consists of held arrays, also in tuples and lists. The engine drops it when it needs the memory.
         """
         ...
 
     def format(self, dtype: np.dtype) -> str:
-        """What kernels multiply for products of ``dtype`` under the policy's precision.
+        """The format that kernels multiply for products of ``dtype`` under the policy's precision.
 
-        The name of a format: numbers are converted to it; BY_DIGITS: exact products of digits of eight bits stand for
-        those of float64; "": the engine has neither as accurate as it must be.
+        A format such as float32: operands are converted to it. BY_DIGITS: float64 products are computed exactly from
+        digits of eight bits. "": the engine has no product that is accurate enough.
         """
         ...
 
     @property
-    def machine(self) -> Hardware: ...  # whose limits the shapes of operands of kernels keep
+    def machine(self) -> Hardware: ...  # its limits bound the shapes of operands of kernels
 
     @property
     def room(self) -> float: ...  # bytes of operands and results that one call may have in the engine's memory
 
-    # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul. Where handles of
-    # float64 or complex128 are multiplied by digits, ``digits`` are enough: the error is 256^(1-digits) of the largest
-    # terms of each sum, nothing is certified, and the caller checks what it makes of the product.
+    # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul. ``digits``: for
+    # handles of float64 or complex128, multiply by so many digits without a certificate. The error is 256^(1-digits)
+    # of the largest terms of each sum, and the caller checks its own result.
     @overload
     def matmul(
         self, a: np.ndarray, b: np.ndarray, *, alpha: complex = 1.0, beta: complex = 0.0, c: np.ndarray | None = None
@@ -115,7 +115,7 @@ class Engine(Protocol):
         digits: int | None = None,
     ) -> Handle: ...  # fmt: skip
 
-    # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; complex64 kept on a device only to rounding
+    # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; of complex64 kept on a device only to rounding
     @overload
     def gram(self, a: np.ndarray) -> np.ndarray: ...
     @overload
@@ -129,7 +129,7 @@ class Engine(Protocol):
     @overload
     def axpby(self, alpha: complex, x: np.ndarray, beta: complex, y: Handle) -> Handle: ...
 
-    # X of op(A) X = B, or of X op(A) = B for side "right": A (n, n) triangular, op by trans "N", "T" or "C"
+    # Solve op(A) X = B, or X op(A) = B for side "right": A (n, n) is triangular, trans "N", "T" or "C" gives op
     @overload
     def trsm(
         self, a: np.ndarray, b: np.ndarray, *, side: str = "left", lower: bool = True, trans: str = "N",
@@ -150,23 +150,23 @@ def _array(x: Any) -> Any:
 
 
 def _kept(result: np.ndarray, *operands: Any) -> Any:
-    """``result``, as a handle when there is one among the operands."""
+    """``result``, as a handle if an operand is one."""
     return HostHandle(result) if any(isinstance(x, HostHandle) for x in operands) else result
 
 
-HOST_ROOM = 2.0**30  # bytes: twins hold their operands several times over, and the host has other work
+HOST_ROOM = 2.0**30  # bytes: twins hold several copies of their operands, and other programs need memory
 
 
 @functools.cache
 def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The NumPy twin of the kernel ``name``, or ``file.name`` of a file with several; and its parameters' names."""
+    """The NumPy twin of the kernel ``name`` (``file.name`` if a file has several) and the names of its parameters."""
     module, function = located(name)
     twin = getattr(importlib.import_module(f"{module}_reference"), function)
     return twin, frozenset(inspect.signature(twin).parameters)
 
 
 class HostEngine:
-    """BLAS and the twins of kernels: the oracle for the others, and what ``force`` uses where there is no device."""
+    """BLAS and the twins of kernels: the oracle of the other engines, and the engine of ``force`` without a device."""
 
     name = "host"
     hardware: Hardware | None = None
@@ -179,7 +179,7 @@ class HostEngine:
         self.counters = Counters()
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """A B: all that the engine does rests on it, but for triangular systems and kernels that are no products."""
+        """A B. All products of the engine call it; triangular systems and other kernels do not."""
         result: np.ndarray = np.matmul(a, b)
         return result
 
@@ -194,7 +194,7 @@ class HostEngine:
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         twin, known = _twin(name)
-        # The sizes of tiles do not change what is computed: few twins have a use for them.
+        # Tile sizes do not change the result, and few twins have parameters for them.
         chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("_tiles")}
         if "product" in known:
             chosen["product"] = self.product
@@ -237,7 +237,7 @@ class HostEngine:
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
     ) -> Any:
         t, right = _array(a), _array(b)
-        from trnpy._engine import lapack  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+        from trnpy._engine import lapack  # imported late: like scipy.sparse, trnpy.sparse loads no scipy.linalg
 
         triangular.check(t, right, side, trans)
         t, right, down = triangular.oriented(t, right, side, lower, trans)
@@ -247,7 +247,7 @@ class HostEngine:
 
 
 class NullEngine:
-    """The what-if device: the host's results, with launches and bytes counted as if on a chosen machine."""
+    """The engine of the what-if: the host computes, and launches and bytes are counted as if on a chosen machine."""
 
     name = "null"
     executes = False
@@ -293,7 +293,7 @@ class NullEngine:
         return HOST.format(dtype)
 
     def _launch(self, kernel: str, operation: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-        """``operation`` on the host; arrays among the operands and an array as result cross the link."""
+        """Run ``operation`` on the host; count operands and a result that are arrays as transfers."""
         self.counters.bytes_in += sum(x.nbytes for x in operands if isinstance(x, np.ndarray))
         result = operation(*operands, **options)
         self.counters.launches[kernel] += 1
@@ -323,7 +323,7 @@ _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 
 @contextlib.contextmanager
 def engine(e: Engine) -> Iterator[Engine]:
-    """Compute products of a block with ``e`` whatever the policy's device is: for tests and experiments."""
+    """Use engine ``e`` within a ``with`` block, whatever the policy's device: for tests and experiments."""
     Attention.asked = Attention.apart = True
     token = _override.set(e)
     try:
@@ -338,26 +338,24 @@ def _null_engine(machine: str) -> Engine:
 
 
 def _neuron_engine() -> tuple[Engine | None, str]:
-    """The engine on this machine's device, else why there is none."""
+    """The engine on this machine's device, or None and the reason."""
     if MISSING:
         return None, MISSING
     device, missing, owner = _opened()
-    if device is not None and owner != os.getpid():  # a runtime of Neuron does not survive a fork
+    if device is not None and owner != os.getpid():  # Neuron's runtime does not survive a fork
         return None, f"the device belongs to process {owner}, which this one was forked from: start it by spawn"
     return device, missing
 
 
 @functools.cache
 def _opened() -> tuple[Engine | None, str, int]:
-    """``_neuron_engine`` of the process that asks first, and its number; drivers do not mend while a process lives."""
+    """The engine or the reason, and the id of the process that opened it. A failure is kept: drivers do not recover."""
     from trnpy._engine.device import DeviceEngine
 
     try:
         hardware = instance_machine(process_policy().machine)
         device = DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit))
-    except (
-        Exception
-    ) as why:  # whatever torch's own packages raise where they are imported: under auto the host computes
+    except Exception as why:  # torch's packages may raise anything on import: under auto the host computes
         return None, f"{type(why).__name__}: {why}", os.getpid()
     return device, "", os.getpid()
 
@@ -373,20 +371,20 @@ def _simulator_engine(machine: str) -> Engine:
     return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
 
 
-# Why this machine has no Neuron device, "" if it has one; devices do not come and go while a process lives.
+# Why this machine has no Neuron device, "" if it has one. It is detected once per process.
 MISSING = detect().missing
 RESTING = frozenset({"none", "auto"} if MISSING else {"none"})  # values of policy.device that need no engine
 
 
 def at_rest(policy: Policy) -> bool:
-    """Whether there is no engine at hand: the first question of every call, so the shortest answer."""
+    """Whether there is no engine at hand. Every call asks this first, so it must be fast."""
     return policy.device in RESTING and not policy.force and _override.get() is None
 
 
 def current_engine(policy: Policy) -> Engine | None:
-    """The engine ``policy`` asks for; None where calls stay on the host.
+    """The engine of ``policy``; None if calls stay on the host.
 
-    DeviceUnavailable when a device was asked for by name and there is none.
+    DeviceUnavailable if the policy names a device and there is none.
     """
     if (chosen := _override.get()) is not None:
         return chosen

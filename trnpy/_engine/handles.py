@@ -1,4 +1,4 @@
-"""Operands that stay with an engine, as arrays of the host, numbers or digits on a device; and operands it refuses."""
+"""Operands that an engine keeps, as arrays on the host or as numbers or digits on a device, and ``Refused``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trnpy._nki.runtime import Buffer
 
 
 class Refused(Exception):
-    """The engine has no product for these operands; the phrase says why, ``accuracy`` whether it is the values."""
+    """The engine has no product for these operands. A phrase says why; ``accuracy``: their values are the reason."""
 
     def __init__(self, why: str, accuracy: bool = False) -> None:
         super().__init__(why)
@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class Held(Protocol):
-    """An array that an engine keeps for its kernels, of any shape and dtype: an operand, or what one returned."""
+    """An array of any shape and dtype that an engine keeps for its kernels: an operand or an output."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -32,17 +32,17 @@ class Held(Protocol):
     def nbytes(self) -> int: ...
 
 
-BY_DIGITS = "digits"  # what Engine.format answers where products of float64 are made of digits
+BY_DIGITS = "digits"  # what Engine.format returns if float64 products are computed by digits
 
 
 class Handle(Protocol):
-    """A matrix that an engine keeps for its products; transposes are free, nothing changes what it holds."""
+    """An immutable matrix that an engine keeps for its products. Transposes cost nothing."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
     @property
-    def padded(self) -> tuple[int, ...]: ...  # its rows and columns as kernels see them: those added are zeros
+    def padded(self) -> tuple[int, ...]: ...  # rows and columns as kernels see them, with zeros added
 
     @property
     def dtype(self) -> np.dtype: ...  # the host's
@@ -59,7 +59,7 @@ Operand = np.ndarray | Handle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostHandle:
-    """A matrix or any other array of an engine that computes on the host."""
+    """A matrix or another array that an engine on the host keeps."""
 
     array: np.ndarray
 
@@ -92,8 +92,8 @@ class HostHandle:
 class Numbers:
     """A matrix (rows, columns) as numbers on the device, padded with zeros to the shape a kernel is compiled for.
 
-    ``parts``: one buffer, or of a complex matrix two, real and imaginary; they hold the transpose if ``turned``,
-    the conjugate's if ``conjugate``.
+    ``parts``: one buffer, or two for a complex matrix, real and imaginary. They hold the transpose if ``turned``, and
+    the parts of the conjugate if ``conjugate``.
     """
 
     shape: tuple[int, int]
@@ -112,7 +112,7 @@ class Numbers:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Rows and columns of the buffers, as this matrix has them."""
+        """The padded rows and columns, in this matrix's orientation."""
         rows, columns = self.parts[0].shape
         return (columns, rows) if self.turned else (rows, columns)
 
@@ -124,7 +124,7 @@ class Numbers:
 class Store:
     """Values of one real matrix, and its forms on the device.
 
-    The values are fetched at the first look: those of a product that nobody looks at stay on the device.
+    The values of a product are fetched when they are first read. Until then they stay on the device.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Store:
         return self._values
 
     def keep(self, form: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, or what it returned before for this ``form``."""
+        """``make()``, or its earlier result for this ``form``."""
         if form not in self._forms:
             self._forms[form] = make() if self._keep is None else self._keep(form, make)
         return self._forms[form]
@@ -157,7 +157,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A real matrix that products by digits are made of: a store's, or its transpose."""
+    """A real operand of products by digits: the matrix of a store, or its transpose."""
 
     store: Store
     turned: bool = False
@@ -182,10 +182,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Digits:
-    """A matrix (rows, columns) of float64, complex128 or integers whose products are made of digits.
+    """A matrix (rows, columns) of float64, complex128 or integers that is multiplied by digits.
 
-    ``parts``: real, or real and imaginary, the conjugate's if ``conjugate``. Forms for the device are made at
-    the first product that needs them and stay as long as the handle or one made from it by T or H.
+    ``parts``: real, or real and imaginary, those of the conjugate if ``conjugate``. Forms for the device are made by
+    the first product that needs them. They live as long as the handle or one made from it by T or H.
     """
 
     dtype: np.dtype  # the host's
@@ -220,7 +220,7 @@ class Digits:
 
 
 def stored(values: np.ndarray) -> Source:
-    """A matrix (rows, columns) that the caller leaves unchanged from now on."""
+    """An operand from a matrix (rows, columns) that the caller does not change from now on."""
     return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values))
 
 
@@ -234,11 +234,11 @@ def combined(alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray |
 def hermitian(product: np.ndarray) -> np.ndarray:
     """A product A A^H (..., m, m), Hermitian to the last bit.
 
-    BLAS is not bound to make it so: which triangles differ, by rounding, depends on its kernel for the processor.
+    BLAS does not guarantee this: with some of its kernels the two triangles differ by rounding.
     """
     if product.dtype.kind not in "fc":
         return product
     half = product.astype(product.dtype, order="C", copy=False)
-    half = (half.view(half.real.dtype) * 0.5).view(half.dtype)  # of the parts: a complex inf times 0.5 has a NaN
+    half = (half.view(half.real.dtype) * 0.5).view(half.dtype)  # part by part: a complex inf times 0.5 has a NaN
     result: np.ndarray = half + half.conj().swapaxes(-1, -2)
     return result

@@ -1,4 +1,4 @@
-"""What takes a device one launch, for algorithms that check their own results: polynomial signs, bases, sweeps."""
+"""Steps of iterations that are one launch each: polynomial signs, bases and sweeps. Callers check the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Subspace:
-    """Q (n, r), the matrix in it Q^T h Q (r, r), and |Q^T Q - I|_F."""
+    """Q (n, r), the projected matrix Q^T h Q (r, r), and |Q^T Q - I|_F."""
 
     basis: Handle
     inside: np.ndarray
@@ -32,7 +32,7 @@ class Subspace:
 def sign(h: Handle, coefficients: np.ndarray, engine: Engine) -> Sign:
     """The sign of symmetric float32 h (n, n), |h| <= 1, by a composition of odd quintics (steps, 3)."""
     s, sums = engine.kernel("polynomial_sign", h, coefficients)
-    # Usually the shift halves the spectrum.
+    # A dry run assumes that the shift halves the spectrum.
     trace, squares = usual(engine.get(sums).sum(axis=0, dtype=np.float64), (0.0, h.shape[0]))
     return Sign(engine.matrix(s, (h.shape[0], h.shape[1])), float(trace), float(squares))
 
@@ -41,16 +41,17 @@ def subspace(
     h: Handle, operator: Handle, omega: np.ndarray, coefficients: np.ndarray, polish: np.ndarray, complement: bool,
     engine: Engine,
 ) -> Subspace:  # fmt: skip
-    """An orthonormal basis (n, r) of where the sign ``operator`` is 1, or of what is orthogonal to its columns.
+    """An orthonormal basis (n, r) of the space where the sign ``operator`` is 1.
 
-    From random omega (n, r) of norm below 1 by compositions of odd quintics; all in float32, h (n, n) symmetric.
+    With ``complement``, a basis of the space orthogonal to the columns of ``operator``. It starts from random omega
+    (n, r) of norm below 1 and composes odd quintics; all in float32, h (n, n) symmetric.
     """
     n, r = omega.shape
     random = engine.put(omega.astype(omega.dtype, order="C", copy=False))
     basis, inside, sums = engine.kernel(
         "orthonormal_polar", h, operator, random, coefficients, polish, complement=complement
     )
-    # Columns that pad omega are zeros, and stay zeros: each is 1 away from orthonormal.
+    # The columns that pad omega stay zero: each adds 1 to |Q^T Q - I|_F^2.
     padding = random.padded[1] - r
     squares = float(usual(engine.get(sums)[:, 1].sum(dtype=np.float64), padding)) - padding
     return Subspace(engine.matrix(basis, (n, r)), engine.get(inside)[:r, :r], float(np.sqrt(max(squares, 0.0))))

@@ -1,6 +1,6 @@
-"""The host's own routines, whatever is patched: what algorithms call for small blocks.
+"""NumPy's and SciPy's original routines, unaffected by patching: algorithms call them for small blocks.
 
-SciPy's are bound when they are first needed: a program that does not import SciPy does not wait for it.
+SciPy's are bound on first use, so a program that does not need SciPy does not wait for its import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.linalg import LinAlgError
 if TYPE_CHECKING:
     from scipy.linalg import bandwidth, cholesky, eigh, inv, lstsq, pinv, pinvh, qr, solve_triangular, svd
 
-    # f2py objects: no types to check
+    # f2py objects have no types to check.
     blas: Any
     lapack: Any
     linalg: Any  # scipy.linalg itself, patched or not
@@ -27,13 +27,13 @@ IMPORT_S = 0.3  # processor seconds of importing scipy.linalg after NumPy, with 
 
 
 class Scipy:
-    """What not importing SciPy has cost this process."""
+    """The seconds that this process has lost by not importing SciPy."""
 
     lost_s: float = 0.0
 
 
 def import_s() -> float:
-    """Predicted seconds of importing scipy.linalg, less what doing without has cost; 0 where it is imported."""
+    """Predicted seconds of importing scipy.linalg, less those lost without it; 0 if it is imported."""
     return 0.0 if "scipy.linalg" in sys.modules else max(IMPORT_S - Scipy.lost_s, 0.0)
 
 
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
         found = importlib.import_module(f"scipy.linalg.{name}")
     elif name in FUNCTIONS:
         found = getattr(importlib.import_module("scipy.linalg"), name)
-        found = vars(found).get("_original", found)  # of a hook, where it is patched by now
+        found = vars(found).get("_original", found)  # the original if the function is patched
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

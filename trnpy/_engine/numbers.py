@@ -1,4 +1,4 @@
-"""Products of numbers that TensorEngine multiplies as they are: blocks, stacks, and handles that stay on the device."""
+"""Products in formats that TensorE multiplies directly, of matrices, of stacks, and of handles on the device."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from trnpy._engine.tuning import BLOCK, FINE, Buckets, block, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
-CACHE_SHARE = 0.5  # of the memory trnpy may use, for operands between calls; the rest is for products
-STACK_RESERVE = 1.25  # a stack is padded to a rung of the ladder
+CACHE_SHARE = 0.5  # share of the memory trnpy may use that keeps operands between calls; the rest is for products
+STACK_RESERVE = 1.25  # padding of a stack to a rung of the ladder
 ONE = np.ones((1, 1), np.float32)
 
-# Products of bfloat16 slices of float32, of the left operand and of the right one, the smallest first: 2^-16 and more.
+# Pairs of bfloat16 slices of float32 (left operand, right operand), smallest products first: 2^-16 and more.
 SLICES = ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))
 
 
 def sliced(x: np.ndarray, side: int) -> np.ndarray:
-    """float32 x (..., rows, columns) in bfloat16 slices, six along K: columns of the left operand (side 0), or rows.
+    """float32 x (..., rows, columns) as six bfloat16 slices along K: columns of the left operand (side 0), or rows.
 
-    One product of both is as good as that of float32 numbers, where a device has none of its own:
+    One product of both operands in slices is as accurate as a float32 product, for devices without an accurate one:
     docs/numerics.md#single-and-complex.
     """
     bfloat16, slices = numpy_dtype("bfloat16"), []
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when the result is checked
+    with np.errstate(over="ignore", invalid="ignore"):  # the check of the result finds infs and NaNs
         for _ in range(3):
             slices.append(x.astype(bfloat16).astype(np.float32))
             x = x - slices[-1]
@@ -40,7 +40,7 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
 def numpy_dtype(name: str) -> np.dtype:
     if name != "bfloat16":
         return np.dtype(name)
-    import ml_dtypes  # an extra: only products by that name need it
+    import ml_dtypes  # an optional dependency: only products in this format need it
 
     bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
     return bfloat16
@@ -48,7 +48,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """A runtime, the shapes its kernels are compiled for, the operands it keeps, the bytes it may take."""
+    """A runtime, the shapes its kernels are compiled for, its cache of operands, and the memory that it may use."""
 
     runtime: Runtime
     buckets: Buckets
@@ -66,7 +66,7 @@ class Kernels:
         return self.padded(a, form, (m, k))
 
     def padded(self, a: np.ndarray, form: str, shape: tuple[int, int]) -> Numbers:
-        """``a`` (rows, columns) in ``form``, padded to ``shape``; from the cache when it is there unchanged."""
+        """``a`` (rows, columns) in ``form``, padded to ``shape``; from the cache if it is there unchanged."""
         turned = a.flags.f_contiguous and not a.flags.c_contiguous
         base, shape = (a.T, shape[::-1]) if turned else (a, shape)
         dtype = numpy_dtype(form)
@@ -78,11 +78,11 @@ class Kernels:
         return Numbers((a.shape[0], a.shape[1]), a.dtype, self.keep(base, (form, shape), make), turned)
 
     def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, or what the cache has of ``operand`` in ``form``."""
+        """``make()``, or its earlier result for ``operand`` in ``form`` if the cache has it."""
         return self.cache.get(operand, form, make, device_bytes, CACHE_SHARE * self.memory)
 
     def room_for(self, array: np.ndarray) -> Buffer:
-        """``array`` on the device; without the cache when the memory is full."""
+        """``array`` on the device; if the memory is full, the cache is emptied first."""
         try:
             return self.runtime.put(array)
         except DeviceMemoryError:
@@ -94,7 +94,7 @@ class Kernels:
         rows, columns = h.shape[::-1] if h.turned else h.shape
         parts = [self.runtime.get(p)[:rows, :columns] for p in h.parts]
         if len(parts) == 1:
-            with np.errstate(over="ignore"):  # of float16: an infinity is found when the result is checked
+            with np.errstate(over="ignore"):  # float16 may overflow: the check of the result finds infs
                 result = parts[0].astype(h.dtype)
         else:
             result = np.empty_like(parts[0], h.dtype, order="C", shape=(rows, columns))
@@ -102,7 +102,7 @@ class Kernels:
         return result.T if h.turned else result
 
     def block(self, h: Numbers, rows: slice, columns: slice) -> Numbers:
-        """The rows and columns of a handle, as a handle: copied on the device, never over the link."""
+        """The rows and columns of a handle, as a handle; they are copied on the device, never over the link."""
         shape = rows.stop - rows.start, columns.stop - columns.start
         m, k, _ = self.buckets.fit("put", (*shape, 1))
         padded = (m, k)
@@ -111,7 +111,7 @@ class Kernels:
         return replace(h, shape=shape, parts=tuple(self.runtime.part(p, rows, columns, padded) for p in h.parts))
 
     def repadded(self, h: Numbers, padded: tuple[int, int], unit: bool = False) -> Numbers:
-        """``h`` with other padding, zeros or a unit diagonal."""
+        """``h`` with another padding, of zeros or with ones on the diagonal."""
         if h.padded == padded and not unit:
             return h
         rows, columns = (slice(0, e) for e in (h.shape[::-1] if h.turned else h.shape))
@@ -133,7 +133,7 @@ class Kernels:
         return self._launch(self.cast(a, form), self.cast(b, form), None, a.dtype)
 
     def gram(self, h: Numbers, form: str) -> Numbers:
-        """A A^H: of A = X + iY the symmetric X X^T + Y Y^T by half the work, and Y X^T - X Y^T."""
+        """A A^H. For A = X + iY it is X X^T + Y Y^T, symmetric and thus half the work, and Y X^T - X Y^T."""
         h = self.cast(h, form)
         dtype, fit = h.parts[0].dtype, (h.padded[0], h.padded[1], h.padded[0])
         tiles = self.buckets.tiles("syrk", dtype.name, fit, for_numbers(dtype.itemsize)).of_squares()
@@ -146,7 +146,7 @@ class Kernels:
         return Numbers((h.shape[0], h.shape[0]), h.dtype, (real, imaginary))
 
     def axpby(self, alpha: complex, x: Numbers, beta: complex, y: Numbers | None) -> Numbers:
-        """alpha x + beta y, or alpha x where y is left out, in float32."""
+        """alpha x + beta y in float32, or alpha x if y is None."""
         if y is not None:
             padded = max(x.padded[0], y.padded[0]), max(x.padded[1], y.padded[1])
             x, y = self.repadded(x, padded), self.repadded(y, padded)
@@ -168,7 +168,7 @@ class Kernels:
         return Numbers(x.shape, x.dtype, parts, x.turned)
 
     def _sum(self, terms: list[tuple[float, Buffer]]) -> Buffer:
-        """The sum of factor times buffer, those of factor zero left out where others remain."""
+        """The sum of factor times buffer; terms of factor zero are left out, unless all are zero."""
         (first, x), *rest = [t for t in terms if t[0]] or terms[:1]
         if not rest:
             scaled: Buffer = self.runtime.run("axpby", x, None, np.float32(first) * ONE)
@@ -178,20 +178,20 @@ class Kernels:
         return x
 
     def trsm(self, a: Numbers, b: Numbers, right: bool, lower: bool, transposed: bool, unit: bool) -> Numbers:
-        """X of op(A) X = B, or of X op(A) = B if ``right``, in float32."""
+        """Solve op(A) X = B, or X op(A) = B if ``right``, in float32."""
         a, b = self.cast(a, "float32"), self.cast(b, "float32")
         n = max(*a.padded, b.padded[int(right)])
         a = self.repadded(a, (n, n), unit=True)
         b = self.repadded(b, (b.padded[0], n) if right else (n, b.padded[1]))
         if a.turned:  # the buffer holds A^T
             lower, transposed = not lower, not transposed
-        if b.turned:  # it holds B^T: X^T op(A)^T = B^T
+        if b.turned:  # the buffer holds B^T: solve X^T op(A)^T = B^T
             right, transposed = not right, not transposed
         x = self.runtime.run("trsm", a.parts[0], b.parts[0], right=right, lower=lower, transposed=transposed, unit=unit)
         return replace(b, parts=(x,))
 
     def _launch(self, a: Numbers, b: Numbers, total: Numbers | None, dtype: np.dtype) -> Numbers:
-        """total + A B on the device: one real product, or of complex operands four (4M)."""
+        """total + A B on the device: one real product, or four for complex operands (4M)."""
         shape = a.shape[0], b.shape[1]
         dtype_in, fit = a.parts[0].dtype, (a.padded[0], a.padded[1], b.padded[1])
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
@@ -224,7 +224,7 @@ class Kernels:
     # --- products of arrays -------------------------------------------------------------------------------------------
 
     def product(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
-        """One product of matrices of one dtype, in blocks that the device's memory holds."""
+        """One product of matrices of one dtype, in blocks that fit the device's memory."""
         m, k, n = a.shape[0], a.shape[1], b.shape[1]
         sizes = block((m, k, n), itemsize(a.dtype, form), (1 - CACHE_SHARE) * self.memory)
         if sizes is None:
@@ -250,7 +250,7 @@ class Kernels:
         return c
 
     def stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
-        """(B or 1, m, k) by (B, k, n): as many in one launch as the memory holds; complex ones in four (4M)."""
+        """(B or 1, m, k) by (B, k, n), as many in a launch as fit the memory; four launches if complex (4M)."""
         batch, k, n = b.shape
         if b.dtype.kind == "c":
             c = np.empty_like(b, order="C", shape=(batch, a.shape[1], n))
@@ -281,21 +281,21 @@ class Kernels:
 
 
 def device_bytes(form: Any) -> int:
-    """Bytes on the device of one buffer, or of those in a tuple or list, whose items may be such themselves."""
+    """Bytes on the device of a buffer, or of all buffers in nested tuples and lists."""
     if isinstance(form, (list, tuple)):
         return sum(device_bytes(item) for item in form)
     return form.nbytes if isinstance(form, Buffer) else 0
 
 
 def itemsize(dtype: np.dtype, form: str) -> int:
-    """Device bytes of one element of an operand."""
+    """Bytes on the device of one element of an operand."""
     return (2 if form in ("bfloat16", "float16") else 4) * (2 if dtype.kind == "c" else 1)
 
 
 def with_zeros(part: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """``part`` in ``dtype``, with zeros below and to the right up to ``shape``."""
     if part.shape == shape:
-        with np.errstate(over="ignore"):  # an infinity is found when the result is checked
+        with np.errstate(over="ignore"):  # the check of the result finds infs
             return part.astype(dtype, order="C", copy=False)
     padded = np.zeros_like(part, dtype, order="C", shape=shape)
     with np.errstate(over="ignore"):

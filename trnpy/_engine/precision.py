@@ -15,41 +15,41 @@ from trnpy._engine.stand_ins import priced, real_dtype
 from trnpy._nki.device import identity
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 
-Passes = tuple[str, int]  # the TensorEngine input dtype, and how many passes of it
+Passes = tuple[str, int]  # the input dtype of TensorE, and how many passes with it
 
 MATCHED: Mapping[str, Passes] = MappingProxyType(
     {
         "float32": ("float32", 1),
         "float64": ("bfloat16", FLOAT64_PASSES),
-        # 4M: four real products, and a complex operation counts as its real ones already.
+        # One pass although 4M takes four real products: flops count real operations already.
         "complex64": ("float32", 1),
         "complex128": ("bfloat16", FLOAT64_PASSES),
     }
 )
-# What products of NumPy take besides: sums of float16 are float32 there, too; pairs of bools are counted in float32.
+# Dtypes for which NumPy has no BLAS: float16 is summed in float32, as in NumPy; pairs of bools are counted in float32.
 LOOPED: Mapping[str, Passes] = MappingProxyType({"float16": ("float16", 1), "bool": ("float32", 1)})
-# Pairs of digits of one byte that meet modulo the width of an integer.
+# Products of one-byte digits that contribute modulo the width of an integer.
 INTEGER: Mapping[int, Passes] = MappingProxyType({size: ("bfloat16", size * (size + 1) // 2) for size in (1, 2, 4, 8)})
 NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
 EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
 
 
 def passes(dtype: np.dtype, precision: str) -> Passes:
-    """The TensorEngine passes behind one product of ``dtype`` under ``precision``."""
-    if dtype.kind in "iu":  # exact whatever the policy
+    """The passes of TensorE in one product of ``dtype`` under ``precision``."""
+    if dtype.kind in "iu":  # exact under every policy
         return INTEGER[dtype.itemsize]
     if precision == "matched" or dtype.kind == "b":
         return MATCHED.get(dtype.name) or LOOPED[dtype.name]
     return NAMED[precision], 1
 
 
-# Of digits: a conversion of each part of both operands; and for each pair of parts a certificate and a product.
+# Launches that convert both operands to digits; each pair of real parts also takes a certificate and a product.
 CONVERSIONS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex128": 4})
 PAIRS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex64": 4, "complex128": 8})
 
 
 def launches(dtype: np.dtype, precision: str, kept: bool = False) -> int:
-    """Launches of kernels behind one product of matrices of ``dtype``; ``kept``: their forms are with the device."""
+    """Kernel launches of one product of matrices of ``dtype``; ``kept``: their forms are on the device already."""
     if dtype.kind in "iu":
         return 1 if kept else 3
     if precision != "matched":
@@ -63,11 +63,11 @@ def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware)
     return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
 
 
-# Measured end to end with NumPy on one core (docs/baselines.md): float64 to digits before the link, and back after it.
+# Splitting float64 into digits and combining digits, measured end to end with NumPy on one core (docs/baselines.md).
 SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
-MAGNITUDES_S = 4e-9  # of SPLIT_S, for the certificate: an assumption, not measured apart
-FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, as above
-WORDS = 3  # of 32 bits, that carry one float64 result of seven digits exactly
+MAGNITUDES_S = 4e-9  # the part of SPLIT_S for the certificate: an assumption, not measured separately
+FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, measured as above
+WORDS = 3  # 32-bit words that hold one float64 result of seven digits exactly
 
 
 def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
@@ -80,14 +80,14 @@ def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: st
 
 
 def eps(dtype: np.dtype, precision: str) -> float:
-    """The unit in which errors of a result are counted: of ``dtype``, or of the precision asked for by name."""
+    """The unit in which errors of a result are counted: the eps of ``dtype``, or of the precision of a policy."""
     if dtype.kind in "iub":
         return 1.0
     own = float(np.finfo(dtype).eps)
     return own if precision == "matched" else max(own, EPS[precision])
 
 
-PROBES = 2  # columns of +-1: a wrong result passes each with probability at most 1/2 (Freivalds, 1977)
+PROBES = 2  # columns of random signs: a wrong result passes each with probability at most 1/2 (Freivalds, 1977)
 
 
 def probe(rows: int, dtype: np.dtype) -> np.ndarray:
@@ -96,12 +96,12 @@ def probe(rows: int, dtype: np.dtype) -> np.ndarray:
     return (2 * signs - 1).astype(dtype)
 
 
-SQUARABLE = 2.0**20  # times the root of the smallest normal number: from there on lost squares are below the last digit
+SQUARABLE = 2.0**20  # times the root of the smallest normal number: for larger norms, underflowed squares do not count
 
 
 @priced("", lambda a: (a.nbytes, (((), real_dtype(a.dtype)),)))
 def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
-    """Frobenius norms over ``axis``, over all by default, also where squares of elements underflow or overflow."""
+    """Frobenius norms over ``axis``, by default over all, correct even if squares of elements underflow or overflow."""
     with np.errstate(over="ignore", under="ignore"):
         found = np.linalg.norm(a, axis=axis)
         least = SQUARABLE * float(np.finfo(a.dtype).tiny) ** 0.5
@@ -115,34 +115,34 @@ def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What probes found of a device (trnpy doctor --probe); until they have run, what its documentation suggests."""
+    """What probes found of a device (trnpy doctor --probe); before they have run, what its documentation suggests."""
 
-    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: digits rest on it
-    short_sums: bool = True  # and below 2^22: digits of seven bits rest on it
-    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: so do they, and places of blocks, on this
-    float32_products: bool = True  # TensorE's float32 product is one; else float32 is multiplied in bf16 slices
-    denormals: bool = True  # float32 keeps numbers below 2^-126: nothing rests on it
+    exact_sums: bool = True  # PSUM sums integers exactly below 2^24: needed by digits of eight bits
+    short_sums: bool = True  # PSUM sums integers exactly below 2^22: needed by digits of seven bits
+    integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: needed by all digits and by offsets of blocks
+    float32_products: bool = True  # TensorE's float32 product is accurate; if not, bf16 slices are multiplied
+    denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
 
     @property
     def bits(self) -> int:
-        """Of the digits whose products are what they should be: 8, or 7 of float64 only, or 0 where none are."""
+        """Bits of the widest digits whose products are exact: 8, or 7 (float64 only), or 0 if none are."""
         if not self.integer_sums:
             return 0
         return 8 if self.exact_sums else 7 if self.short_sums else 0
 
     @property
     def digits(self) -> bool:
-        """Whether products of digits of eight bits are what they should be."""
+        """Whether products of digits of eight bits are exact."""
         return self.bits == 8
 
 
 def facts_path(runtime: str, machine: str) -> Path:
-    """Where the outcome of probes is kept, beside the calibration."""
+    """The file that keeps the outcome of probes, beside the calibration."""
     return store.folder() / f"probes-{runtime}-{machine}.json"
 
 
 def probed(runtime: str, machine: str) -> store.Stored[Facts]:
-    """What probes of this runtime on this machine have found, with the software that is installed now."""
+    """What probes found for this runtime, this machine and the software that is installed now."""
     return store.read(facts_path(runtime, machine), identity(runtime), _facts)
 
 
@@ -154,5 +154,5 @@ def _facts(content: Any) -> Facts:
 
 
 def save_facts(found: Facts, runtime: str, machine: str) -> Path:
-    """Keep the outcome of probes."""
+    """Write the outcome of probes to its file."""
     return store.write(facts_path(runtime, machine), asdict(found), identity(runtime))

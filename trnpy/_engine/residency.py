@@ -15,9 +15,9 @@ import numpy as np
 from trnpy._base.locks import Lock
 from trnpy._engine.stand_ins import StandIn
 
-SMALLEST = 1 << 16  # bytes of an array that is kept; a smaller one is sent faster than it is compared
-MOST = 4096  # places that are remembered: one array may have any number of views
-WIDTH = 8192  # words of a row of the fingerprint, whose work arrays then stay in the second-level cache
+SMALLEST = 1 << 16  # bytes of the smallest array that is kept; sending a smaller one is faster than comparing it
+MOST = 4096  # addresses that are remembered: one array may have any number of views
+WIDTH = 8192  # words in a row of the fingerprint, so that its work arrays stay in the second-level cache
 _HALF = np.uint64(32)
 
 
@@ -25,18 +25,18 @@ _HALF = np.uint64(32)
 def _numbers() -> tuple[np.uint64, np.uint64, np.ndarray]:
     """Base, mixer and weights (2, WIDTH) of fingerprints, random in each process: no array can be made to collide."""
     random = np.random.default_rng()
-    # 3 modulo 8: the powers of such a number never cancel in pairs modulo 2^33.
+    # The base is 3 modulo 8: powers of such a number never cancel in pairs modulo 2^33.
     base = random.integers(0, 2**61, dtype=np.uint64) * np.uint64(8) + np.uint64(3)
     mixer = random.integers(0, 2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     return base, mixer, random.integers(0, 2**63, (2, WIDTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def fingerprint(array: np.ndarray) -> tuple[int, int]:
-    """Two position-dependent 64-bit sums of the bytes of ``array``, in the order it lies in memory.
+    """Two position-dependent 64-bit sums of the bytes of ``array``, in memory order.
 
-    Words are mixed and folded (sign bits would cancel in pairs: they are multiples of 2^63, or of 2^31 in float32),
-    summed down WIDTH columns by Horner's rule and by sums of its partial sums, and the columns weighted by odd random
-    numbers: one changed word always shows.
+    The words are mixed and folded, because sign bits, multiples of 2^63 or in float32 of 2^31, would cancel in pairs.
+    WIDTH columns of words are summed by Horner's rule and by sums of its partial sums, and the columns are weighted by
+    odd random numbers. A change of a single word always changes the fingerprint.
     """
     if isinstance(array, StandIn):
         return array.fingerprint()
@@ -48,7 +48,7 @@ def fingerprint(array: np.ndarray) -> tuple[int, int]:
     rest = np.zeros(WIDTH, np.uint64)
     tail = words[whole // WIDTH * WIDTH :]
     rest[: tail.size] = tail
-    rest.view(np.uint8)[-8:] = 0  # a tail is shorter than WIDTH words: its last word is free for odd bytes
+    rest.view(np.uint8)[-8:] = 0  # a tail is shorter than WIDTH words, so its last word is free for odd bytes
     rest.view(np.uint8)[WIDTH * 8 - 8 : WIDTH * 8 - 8 + octets.size % 8] = octets[whole * 8 :]
     first, second, mixed, folded = (np.zeros(WIDTH, np.uint64) for _ in range(4))
     for row in (*words[: whole // WIDTH * WIDTH].reshape(-1, WIDTH), rest):
@@ -77,7 +77,7 @@ def place(array: np.ndarray) -> int:
 
 
 def memory(array: np.ndarray) -> np.ndarray:
-    """What ``array`` lies in: itself, or of a stand-in its memory."""
+    """The array that holds the memory of ``array``: itself, or the memory of a stand-in."""
     return array.memory if isinstance(array, StandIn) else array
 
 
@@ -89,7 +89,7 @@ class Resident:
         for a in self.arrays:
             if not isinstance(a, np.ndarray):
                 raise TypeError(f"resident({type(a).__name__}): expected numpy arrays")
-        # [first, last) addresses of each array: its views are resident as well.
+        # [first, last) addresses of each array, so that its views are resident as well.
         self._bounds = [np.lib.array_utils.byte_bounds(a) for a in self.arrays]
         with _Open.lock:
             _Open.residents = (*_Open.residents, self)
@@ -98,7 +98,7 @@ class Resident:
         return any(first <= address < last for first, last in self._bounds)
 
     def close(self) -> None:
-        """End residency by name. The arrays may stay on the device as long as there is room."""
+        """End the residency. The arrays may stay on the device as long as there is room."""
         with _Open.lock:
             _Open.residents = tuple(r for r in _Open.residents if r is not self)
 
@@ -116,10 +116,10 @@ class Resident:
 
 
 class _Open:
-    """The arrays that are resident by name now, in all threads."""
+    """The arrays that ``resident`` holds now, in all threads."""
 
     residents: tuple[Resident, ...] = ()
-    lock = Lock()  # for changes; readers read the tuple without it
+    lock = Lock()  # held by writers; readers read the tuple without it
 
 
 def resident(*arrays: np.ndarray) -> Resident:
@@ -155,13 +155,13 @@ def resident(*arrays: np.ndarray) -> Resident:
 
 
 def pinned(address: int) -> bool:
-    """Whether ``address`` lies in an array that is resident by name."""
+    """Whether ``address`` lies in an array that ``resident`` holds."""
     return any(r.holds(address) for r in _Open.residents)
 
 
 @dataclass(slots=True)
 class _Entry:
-    value: Any = None  # the form on the device; None while the array was only seen
+    value: Any = None  # the form on the device; None if the array was used but not kept yet
     nbytes: int = 0  # on the device
     mark: tuple[int, int] | None = None  # the fingerprint of what ``value`` was made of
     source_bytes: int = 0
@@ -171,15 +171,15 @@ class _Entry:
 class Cache:
     """Forms of arrays on one device.
 
-    An array is sent at its first use, kept from its second on (temporaries never have one), at once
-    when resident by name; compared with its fingerprint at every use; dropped when its memory is freed,
-    or least recently used when ``limit`` bytes are taken. Resident arrays are dropped last.
+    An array is sent at its first use and kept from its second use on, because temporaries have none; an array that
+    ``resident`` holds is kept at once. Every use compares its fingerprint. A form is dropped when its array is freed,
+    or as the least recently used one when ``limit`` bytes are taken. Resident arrays are dropped last.
     """
 
     def __init__(self) -> None:
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._freed: deque[Hashable] = deque()  # keys of arrays that died, at any moment and in any thread
+        self._freed: deque[Hashable] = deque()  # keys of freed arrays; any thread may append at any moment
         self._lock = Lock()
 
     @property
@@ -192,10 +192,10 @@ class Cache:
     def get(
         self, array: np.ndarray, form: Hashable, make: Callable[[], Any], nbytes: Callable[[Any], int], limit: float
     ) -> Any:
-        """What ``make()`` returns for ``array``, or has returned for the same contents in the same place.
+        """``make()`` for ``array``, or its earlier result for the same contents at the same address.
 
-        ``form`` tells apart what else it depends on; ``nbytes`` gives the device bytes of a result, of which the
-        cache keeps at most ``limit``.
+        ``form`` is everything else that the result depends on. ``nbytes`` gives the device bytes of a result; the cache
+        keeps at most ``limit``.
         """
         if array.nbytes < SMALLEST:
             return make()
@@ -216,9 +216,9 @@ class Cache:
                 return entry.value
             self.changed += entry.value is not None
             self.misses += 1
-            entry.value, entry.nbytes = None, 0  # its memory, before more is taken
+            entry.value, entry.nbytes = None, 0  # free the memory of the old form before the new one is made
             value = make()
-            # Another thread may have written while it was copied, and may write back what was there.
+            # Another thread may have written to the array while it was copied, and may restore the old values later.
             if fingerprint(array) == mark and self._room(nbytes(value), limit, key):
                 entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
             return value
@@ -228,7 +228,7 @@ class Cache:
         return weakref.ref(owner(array), lambda _: freed.append(key))
 
     def _forget(self) -> None:
-        """Drop what belongs to freed arrays, and places beyond MOST that were only seen."""
+        """Drop the entries of freed arrays; beyond MOST entries, also those of arrays that are not kept."""
         while self._freed:
             self._entries.pop(self._freed.popleft(), None)
         if len(self._entries) > MOST:
@@ -237,7 +237,7 @@ class Cache:
                 del self._entries[key]
 
     def _room(self, needed: int, limit: float, new: Hashable) -> bool:
-        """Drop what was least recently used until ``needed`` more bytes are within ``limit``; False: they never are."""
+        """Drop least recently used forms until ``needed`` more bytes fit ``limit``; False if they cannot fit."""
         if needed > limit:
             return False
         held = [(k, e) for k, e in list(self._entries.items()) if k != new and e.value is not None]
@@ -252,12 +252,12 @@ class Cache:
         return True
 
     def clear(self) -> None:
-        """Give all memory back."""
+        """Drop all forms, which frees their memory."""
         with self._lock:
             self._entries.clear()
 
     def resident_bytes(self, arrays: Iterable[np.ndarray]) -> int:
-        """Bytes of ``arrays`` that need not cross the link, as far as a look at their addresses tells."""
+        """Bytes of ``arrays`` that are on the device, judged by addresses alone: contents are not compared."""
         if not self._entries and not _Open.residents:
             return 0
         with self._lock:
@@ -266,7 +266,7 @@ class Cache:
         total = 0
         for a in arrays:
             address = place(a)
-            # Of complex operands real and imaginary parts may be kept apart.
+            # The real and imaginary parts of a complex operand may be separate entries.
             if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
                 total += a.nbytes
         return total

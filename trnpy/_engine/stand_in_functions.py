@@ -1,4 +1,4 @@
-"""NumPy's functions that are no ufuncs, on arrays without values; importing this makes them known to stand-ins."""
+"""NumPy's functions other than ufuncs, for arrays without values. Importing this module registers them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _where(x: StandIn, condition: Any, *choices: Any) -> StandIn:
 
 
 def _einsum(x: StandIn, subscripts: str, *operands: Any, **_: Any) -> StandIn:
-    """Sums of few operands by NumPy's loop: what is read."""
+    """einsum by NumPy's loop: counts the bytes that it reads."""
     terms, output = subscripts.replace(" ", "").split("->")
     sizes: dict[str, int] = {}
     rest: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Arrays without values: NumPy's functions pass on shapes and dtypes, and what they would read and write is counted."""
+"""Arrays without values: NumPy's functions pass on shapes and dtypes and count the bytes they would read and write."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import numpy as np
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
 
-REAL = np.dtype("i1")  # the memory of a stand-in has one byte an element, or of complex numbers two; none is ever read
+REAL = np.dtype("i1")  # the memory of a stand-in has a byte for each real number, two if complex; it is never read
 COMPLEX = np.dtype([("re", "i1"), ("im", "i1")])
 RESHAPES_WITHOUT_COPY = "copy" in inspect.signature(np.reshape).parameters  # from NumPy 2.1 on
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's that are no ufuncs, by name (stand_in_functions.py)
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's functions other than ufuncs, by name (stand_in_functions.py)
 
 
 class Unknown(TypeError):
-    """A dry run met what depends on values: the call has no modelled cost."""
+    """A dry run reached a step that depends on values: the call has no modelled cost."""
 
 
 @dataclass(slots=True)
 class Count:
-    """What the host does in a dry run."""
+    """The work of the host that a dry run counts."""
 
-    # Operations by (kind, size, dtype); of conversions elements.
+    # Operations by (kind, size, dtype); elements, for conversions.
     work: dict[tuple[str, int, str], float] = field(default_factory=lambda: defaultdict(float))
-    nbytes: float = 0.0  # that NumPy reads and writes
+    nbytes: float = 0.0  # bytes that NumPy reads and writes
 
 
 def _reshaped(memory: np.ndarray, shape: Any) -> np.ndarray:
@@ -51,19 +51,19 @@ def _reshaped(memory: np.ndarray, shape: Any) -> np.ndarray:
 class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of which only the shape, the dtype and the layout are known.
 
-    NumPy's functions make stand-ins of stand-ins and count the bytes that they would read and write. A value of one is
-    an error: the algorithm says by ``usual`` how it goes on.
+    NumPy's functions return stand-ins for stand-ins and count the bytes that they would read and write. Reading a value
+    is an error; where an algorithm needs one, it gives an assumption by ``usual``.
     """
 
     __slots__ = ("__weakref__", "count", "dtype", "few", "identity", "memory", "writes")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, memory: np.ndarray, dtype: np.dtype, count: Count, writes: list[int] | None = None) -> None:
-        self.memory = memory  # laid out as the array would be; never touched, so it takes no pages
+        self.memory = memory  # in the layout of the array; pages that are never touched take no memory
         self.dtype = dtype
         self.count = count
-        self.writes = [0] if writes is None else writes  # how often the array, or a view of it, was written to
-        # Whether some sums of a product with it have few terms that count: a triangle, or a sum with the identity.
+        self.writes = [0] if writes is None else writes  # how often the array or a view of it was written to
+        # few: some sums of a product with it have few large terms, as for a triangle or a sum with the identity.
         self.few = self.identity = False
 
     # --- what an array is ---------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         self.writes[0] += 1
         if all(k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice)) for k in keys):
             place = self.memory[key]
-            if isinstance(value, StandIn) and _same(value.memory, place):  # what an operation in place leaves behind
+            if isinstance(value, StandIn) and _same(value.memory, place):  # x[...] op= y stores the same view again
                 return
             self.few |= isinstance(value, StandIn) and value.few
             size = place.size if isinstance(place, np.ndarray) else 1
@@ -202,7 +202,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def fingerprint(self) -> tuple[int, int]:
-        """As that of an array (``_residency``): another one after each change."""
+        """Like the fingerprint of an array (``residency``), it changes with each write."""
         self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
         return self.writes[0], 0
 
@@ -307,7 +307,7 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def operations(flops: float, dtype: np.dtype) -> float:
-    """Real operations of so many multiplications and additions of ``dtype``."""
+    """Real operations of ``flops`` multiplications and additions of ``dtype``."""
     return flops * (4 if dtype.kind == "c" else 1)
 
 
@@ -333,7 +333,7 @@ def broadcast(*operands: Any) -> tuple[int, ...]:
 
 
 def _chosen(shape: tuple[int, ...], keys: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape of what indices choose, arrays of integers among them."""
+    """The shape of x[keys], where keys may include arrays of integers."""
     keys = tuple(np.asarray(k) if isinstance(k, list) else k for k in keys)
     there = sum(k is not None and k is not Ellipsis for k in keys)
     if Ellipsis not in [k for k in keys if not isinstance(k, (StandIn, np.ndarray))]:
@@ -372,7 +372,7 @@ _TRUTH = frozenset(
 
 
 def _dtypes(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> list[np.dtype]:
-    """Of the results."""
+    """The dtypes of the results of a ufunc."""
     if ufunc.__name__ in _TRUTH:
         return [np.dtype(bool)]
     dtype = np.result_type(*(x.dtype if isinstance(x, (StandIn, np.ndarray, np.generic)) else x for x in inputs))
@@ -388,20 +388,20 @@ def _dtypes(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> list[np.dtype]:
 
 
 def usual(value: T, otherwise: Any) -> T:
-    """``value``; in a dry run, where nobody knows it, what is usual: the one way in which algorithms say so."""
+    """``value``, or ``otherwise`` in a dry run, which has no values. Algorithms state their assumptions by it."""
     return otherwise if isinstance(value, StandIn) else value
 
 
 def few_terms(*operands: Any) -> bool:
-    """Whether an operand of a dry run is such that some elements of a product are of few terms that count."""
+    """Whether, in a dry run, an operand makes some elements of a product sums of few large terms."""
     return any(isinstance(x, StandIn) and x.few for x in operands)
 
 
 def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Callable[[T], T]:
-    """A function of the host's libraries that has a price: in a dry run it is counted, not called.
+    """A decorator for a function of the host's libraries: a dry run counts its price and does not call it.
 
-    ``price`` of the arguments: operations of ``kind``, a key of HostRates.curves, or elements of a conversion, or bytes
-    of kind ""; and what comes back, of arrays the shape and the dtype.
+    ``price(*arguments)`` returns the amount and the results. The amount is operations of ``kind``, a key of
+    HostRates.curves; or elements, for a conversion; or bytes, for kind "". An array result is a shape and a dtype.
     """
 
     def decorated(function: Any) -> Any:

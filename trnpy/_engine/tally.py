@@ -1,4 +1,4 @@
-"""What a dry run of an algorithm adds up, and what that takes by the model."""
+"""The counts of a dry run, and the seconds that the model predicts for them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trnpy._engine.precision import COMBINE_S, FINGERPRINT_BYTES_PER_S, MAGNITUD
 from trnpy._nki.hardware import EFFICIENCY, Hardware
 from trnpy._settings.host_rates import HostRates
 
-# Seconds of the host per element of one real part, and per byte of a fingerprint (docs/numerics.md#digits-and-error); a
-# normal random number takes 8.5 ns in float32 (NumPy 2.4.6, one core of an EPYC with AVX-512).
+# Seconds of the host per element of one real part, per byte of a fingerprint (docs/numerics.md#digits-and-error), and
+# per normal random number in float32: 8.5 ns (NumPy 2.4.6, one core of an EPYC with AVX-512).
 CONVERSION_S: Mapping[str, float] = MappingProxyType(
     {
         "split": SPLIT_S - MAGNITUDES_S, "magnitudes": MAGNITUDES_S, "combine": COMBINE_S,
@@ -25,31 +25,31 @@ CONVERSION_S: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a dry run adds up to."""
+    """The sums of a dry run."""
 
-    launches: tuple[tuple[str, int], ...]  # of each kernel
+    launches: tuple[tuple[str, int], ...]  # how often each kernel is launched
     products: tuple[tuple[str, float], ...]  # real operations by the format that TensorE multiplies
     bytes_in: int
     bytes_out: int
     host: tuple[tuple[tuple[str, int, str], float], ...]  # operations by (kind, size, dtype); elements of conversions
-    host_bytes: float  # that the host reads and writes between products
+    host_bytes: float  # bytes that the host reads and writes between products
 
     @property
     def launched(self) -> int:
         return sum(count for _, count in self.launches)
 
     def moved_s(self, hardware: Hardware, resident_bytes: int = 0) -> float:
-        """Modelled seconds on the link."""
+        """Modelled seconds of transfers over the link."""
         sent = max(self.bytes_in - resident_bytes, 0)
         return sent / hardware.link_bytes_per_s + self.bytes_out / hardware.unlink_bytes_per_s
 
     def engine_s(self, hardware: Hardware) -> float:
-        """Modelled seconds of the products, or of their operands in HBM."""
+        """Modelled seconds of the products, or of moving their operands in HBM if that takes longer."""
         products = sum(flops / (hardware.flops_per_s[form] * EFFICIENCY) for form, flops in self.products)
         return max(products, (self.bytes_in + self.bytes_out) / hardware.hbm_bytes_per_s)
 
     def host_s(self, rates: HostRates) -> float:
-        """Predicted seconds of what stays on the host."""
+        """Predicted seconds of the work of the host."""
         seconds = self.host_bytes / rates.copy_bytes_per_s
         for (kind, size, char), amount in self.host:
             if kind in CONVERSION_S:
@@ -65,7 +65,7 @@ class Tally:
 
 
 class Shape(NamedTuple):
-    """What an operand of a dry run is."""
+    """The description of an operand for a dry run."""
 
     shape: tuple[int, ...]
     dtype: np.dtype

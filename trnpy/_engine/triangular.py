@@ -1,4 +1,4 @@
-"""Triangular systems with many right-hand sides, out of products and inverses of diagonal blocks."""
+"""Triangular systems with many right-hand sides, solved by products and inverses of diagonal blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Leaf = Callable[[np.ndarray, np.ndarray, bool, bool], np.ndarray]  # (a, b, lowe
 
 
 def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -> tuple[np.ndarray, np.ndarray, bool]:
-    """(t, b, lower) with t x = b for op(a) x = b, or transposed for x op(a) = b."""
+    """Rewrite op(a) x = b as t x = b, or the transpose of x op(a) = b: (t, b, lower)."""
     if trans != "N":
         a, lower = (a.conj() if trans == "C" else a).swapaxes(-1, -2), not lower
     return (a, b, lower) if side == "left" else (a.swapaxes(-1, -2), b.swapaxes(-1, -2), not lower)
 
 
 def check(a: Operand, b: Operand, side: str, trans: str) -> None:
-    """ValueError or TypeError says what is wrong with the form of a call."""
+    """Raise ValueError or TypeError if shapes, dtypes or options of a call do not fit."""
     if side not in ("left", "right") or trans not in ("N", "T", "C"):
         raise ValueError(f"side={side!r}, trans={trans!r}: expected left or right, and N, T or C")
     square = len(a.shape) == len(b.shape) == 2 and a.shape[0] == a.shape[1]
@@ -34,7 +34,7 @@ def check(a: Operand, b: Operand, side: str, trans: str) -> None:
 
 
 def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Product, leaf: Leaf, size: int) -> np.ndarray:
-    """x of a x = b for triangular a (..., n, n), by halves down to blocks of ``size``; only the triangle is read."""
+    """Solve a x = b for triangular a (..., n, n), by halves down to blocks of ``size``; reads only the triangle."""
     n = a.shape[-1]
     if n <= size:
         return leaf(a, b, lower, unit)
@@ -48,7 +48,7 @@ def solve(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool, product: Produc
 
 
 def by_inverse(product: Product) -> Leaf:
-    """Solve a small system as a product with the inverse, made in double precision by LAPACK.
+    """Solve a small system by a product with the inverse, which LAPACK computes in double precision.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec. 8.2: as small a residual as
     substitution for blocks that are not themselves ill-conditioned, 1.9 u: docs/numerics.md#triangular-systems.
@@ -67,7 +67,7 @@ def _price(a: Any, lower: bool, unit: bool) -> tuple[float, tuple[Any, ...]]:
 @priced("inv", _price)
 def _inverted(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     """The inverse of a triangle of a (n, n) in double precision."""
-    from trnpy._engine import lapack  # only now: trnpy.sparse alone loads no scipy.linalg, as SciPy's does not
+    from trnpy._engine import lapack  # imported late: like scipy.sparse, trnpy.sparse loads no scipy.linalg
 
     wide = np.result_type(a, np.float64)
     trtri = lapack.lapack.get_lapack_funcs("trtri", dtype=wide)

@@ -1,7 +1,7 @@
-"""Shapes and tiles that kernels are compiled for: a ladder of extents, blocks that fit a device, and what was found.
+"""Shapes and tiles that kernels are compiled for: a ladder of extents, blocks that fit a device, and a tuning file.
 
-Found, for the kernels of one device: their best tiles, how long they compile, what is compiled.  It is kept beside
-the calibration, for one runtime and machine; of another software, of other kernels or unreadable it is ignored, and
+The tuning file of a runtime and machine has the best tiles of its kernels, their compile times, and which calls are
+compiled. It lies beside the calibration. A file of other software or other kernels, or an unreadable one, is ignored;
 ``ignored`` says why.
 """
 
@@ -24,44 +24,44 @@ from trnpy._nki.device import compile_cache, identity
 from trnpy._nki.kernels.shared.parameters import TILINGS, Parameters, Tiles
 from trnpy._nki.runtime import Runtime
 
-BLOCK = 8192  # longest extent of one launch: 8192^3 takes 55 ms in float32 (modelled), far above a launch
-STEPS = 4  # rungs an octave: an extent is padded by 25 % at most
-SHORT = (16, 32, 64)  # below one tile of 128 only the link notices
+BLOCK = 8192  # longest extent of one launch: 8192^3 takes 55 ms in float32 (modelled), far longer than launching
+STEPS = 4  # rungs in an octave: an extent is padded by 25 % at most
+SHORT = (16, 32, 64)  # below one tile of 128 the padding only costs transfers
 FINE = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6) for i in range(STEPS)), BLOCK)
 COARSE = (32, 128, 512, 2048, BLOCK)
-VARIANTS = 64  # of one kernel on the fine ladder; a program that needs more shapes shares the coarse one
+VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
 
 Extents = tuple[int, int, int]  # m, k, n
-TileKey = tuple[str, str, Extents]  # a kernel, what its operands are, and the octaves of their extents
+TileKey = tuple[str, str, Extents]  # a kernel, the form of its operands, and the octaves of their extents
 
-ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their choices
+ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their tiles
 
 
 def octaves(extents: Extents) -> Extents:
-    """The shape bucket of a choice of tiles: extents rounded up to powers of two from a tile to BLOCK."""
+    """The shapes that share one choice of tiles: extents rounded up to powers of two between a tile and BLOCK."""
     m, k, n = (min(max(128, 1 << (e - 1).bit_length()), BLOCK) for e in extents)
     return m, k, n
 
 
 def rung(extent: int, ladder: tuple[int, ...] = FINE) -> int:
-    """The first rung that is at least ``extent``, which is at most BLOCK."""
+    """The first rung that is at least ``extent``; ``extent`` is at most BLOCK."""
     return next(r for r in ladder if r >= extent)
 
 
 class Buckets:
-    """Which (m, k, n) and tiles each kernel variant is compiled for: at most VARIANTS fine shapes, then coarse ones."""
+    """Which (m, k, n) and tiles kernels are compiled for: at most VARIANTS fine shapes for each, then coarse ones."""
 
     def __init__(self, tiles: Mapping[TileKey, Tiles] = MappingProxyType({})) -> None:
         self._known: dict[str, set[Extents]] = {}
         self._tiles = tiles
 
     def tiles(self, kernel: str, form: str, extents: Extents, default: Parameters) -> Parameters:
-        """``default`` with the tiles that were found best for such operands, where any were."""
+        """``default``, with the best tiles for such operands if the tuning file has any."""
         found = self._tiles.get((kernel, ALIKE.get(form, form), octaves(extents)))
         return default if found is None else replace(default, m_tiles=found[0], n_tiles=found[1], k_tiles=found[2])
 
     def fit(self, kernel: str, extents: Extents) -> Extents:
-        """The extents, none below its own of ``extents``, of the variant to launch."""
+        """The extents, each at least that of ``extents``, of the compiled variant to launch."""
         fine = (rung(extents[0]), rung(extents[1]), rung(extents[2]))
         known = self._known.setdefault(kernel, set())
         if fine in known or len(known) < VARIANTS:
@@ -71,9 +71,9 @@ class Buckets:
 
 
 def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
-    """The largest blocks, at most BLOCK long, of which A, B, C and the sum so far fit ``budget`` bytes.
+    """The largest blocks, at most BLOCK long, for which A, B, C and the partial sum fit ``budget`` bytes.
 
-    None when not even blocks of the shortest rung do.
+    None if even blocks of the shortest rung do not fit.
     """
     sizes = [min(e, BLOCK) for e in extents]
     while True:
@@ -91,7 +91,7 @@ def pieces(extent: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, extent)) for start in range(0, extent, size)]
 
 
-MOST_COMPILED = 4096  # calls remembered as compiled: beyond it the oldest are forgotten
+MOST_COMPILED = 4096  # calls in the list of compiled ones; the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Choice:
     bucket: Extents
     tiles: Tiles
     seconds: float
-    measured: bool  # on a device; else modelled
+    measured: bool  # whether ``seconds`` was measured on a device; if not, it is modelled
 
     @property
     def key(self) -> TileKey:
@@ -112,7 +112,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What the file of one runtime and machine holds."""
+    """The tuning file of one runtime and machine."""
 
     choices: tuple[Choice, ...] = ()
     compile_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # by kernel, measured
@@ -130,7 +130,7 @@ def path(runtime: str, machine: str) -> Path:
 
 @functools.cache
 def key(runtime: str) -> str:
-    """What findings are valid for: the kernels' source, and on a device the software that compiles them."""
+    """What a tuning file is valid for: the kernels' source and, on a device, the software that compiles them."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -140,7 +140,7 @@ def key(runtime: str) -> str:
 
 
 def load(runtime: str, machine: str) -> Tuning:
-    """The findings kept for a runtime on a machine; none, with the reason, where the file is not for it."""
+    """The tuning file of a runtime on a machine; empty, with the reason, if the file does not apply."""
     found = store.read(path(runtime, machine), key(runtime), _parsed)
     return found.content or Tuning(ignored=found.ignored)
 
@@ -154,7 +154,7 @@ def _parsed(content: Any) -> Tuning:
 
 
 def _exists(cache: str) -> bool:
-    """Whether a compile cache may still hold what was compiled; of a remote one that is taken for granted."""
+    """Whether the compile cache still exists; a remote one is assumed to."""
     return "://" in cache or Path(cache).exists()
 
 
@@ -175,7 +175,7 @@ def _seconds(value: Any) -> float:
 
 
 def save(found: Tuning, runtime: str, machine: str) -> Path:
-    """Keep ``found``, and of what is kept already what it does not replace."""
+    """Merge ``found`` into the tuning file."""
     old = load(runtime, machine)
     choices = {c.key: c for c in (*old.choices, *found.choices)}
     compiled = tuple(dict.fromkeys((*old.compiled, *found.compiled)))[-MOST_COMPILED:]
@@ -185,7 +185,7 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
              "measured": c.measured}
             for c in choices.values()
         ],
-        # The longest: a kernel that the compile cache has is soon there, and says nothing of compiling.
+        # The longest time: a kernel from the compile cache loads fast, which says nothing about compiling.
         "compile_s": {
             k: max(times.get(k, 0.0) for times in (old.compile_s, found.compile_s))
             for k in (*old.compile_s, *found.compile_s)
@@ -196,20 +196,20 @@ def save(found: Tuning, runtime: str, machine: str) -> Path:
     return store.write(path(runtime, machine), content, key(runtime))
 
 
-# Instructions that kernels for 1024^3 compile to (tests/_engine/test_tuning.py holds them to the traces).
+# Instructions that kernels for 1024^3 compile to (tests/_engine/test_tuning.py compares them with traces).
 INSTRUCTIONS: Mapping[str, int] = MappingProxyType(
     {"matmul": 300, "digits_split": 180, "abs_bound": 150, "digits_matmul": 1300}
 )
 NUMBERS = ("matmul",)
-DIGITS = ("digits_split", "digits_split", "abs_bound", "digits_matmul")  # both operands', and the product's
+DIGITS = ("digits_split", "digits_split", "abs_bound", "digits_matmul")  # one split for each operand
 INTEGERS = ("digits_split", "digits_split", "digits_matmul")
 
 
 class Compiles:
-    """What compiling for a call takes that a device has not seen: nothing where nothing is compiled.
+    """The seconds of compiling kernels for calls that are new to a device; 0 if the runtime does not compile.
 
-    A call that would pay but for compiling stays on the host until the seconds so lost are those of compiling:
-    never more than twice what knowing the future would cost.
+    A call that only compiling makes too slow stays on the host until the seconds lost there equal those of compiling.
+    This costs at most twice what the best choice in hindsight would.
     """
 
     def __init__(self, runtime: Runtime | None = None, tuning: Tuning | None = None) -> None:
@@ -224,7 +224,7 @@ class Compiles:
         return self._runtime is not None and self._runtime.compiles
 
     def seconds(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> float:
-        """Predicted seconds of compiling the kernels of a call, less what waiting for them has cost."""
+        """Predicted seconds of compiling the kernels of a call, less the seconds lost without them so far."""
         if not self.active:
             return 0.0
         call = _call(op, arrays, dtype, precision)
@@ -235,17 +235,17 @@ class Compiles:
     def _kernel_s(self, kernel: str) -> float:
         from trnpy._nki.simulator.price.cost import compiling_s
 
-        instructions = INSTRUCTIONS[kernel]  # in one loop, as most are
+        instructions = INSTRUCTIONS[kernel]  # all in one loop, as most instructions of these kernels are
         return self._times.get(kernel, compiling_s(instructions, 1, instructions))
 
     def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
-        """Note a call that the host computed ``seconds`` slower than the device would have."""
+        """Add the ``seconds`` by which the host was slower than the device would have been."""
         if self.active:
             call = _call(op, arrays, dtype, precision)
             self._lost[call] = self._lost.get(call, 0.0) + seconds
 
     def ran(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> None:
-        """Note, and keep, that the device has computed a call, and the seconds that its kernels took to compile."""
+        """Record, also in the file, that the device has computed a call, and the compile times of its kernels."""
         if not self.active or self._runtime is None:
             return
         call, times = _call(op, arrays, dtype, precision), self._runtime.counters.compile_s
@@ -253,20 +253,20 @@ class Compiles:
             return
         self._compiled.add(call)
         self._times.update({kernel: max(s, self._times.get(kernel, 0.0)) for kernel, s in times.items()})
-        # Where nothing can be kept, as the doctor says, the next process asks the compile cache again.
+        # If the file cannot be written, which the doctor reports, the next process asks the compile cache again.
         with contextlib.suppress(OSError):
             save(Tuning(compile_s=dict(times), compiled=(call,)), self._runtime.name, self._runtime.hardware.name)
 
 
 def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
-    """The kernels of one product."""
+    """The kernels that one product launches."""
     if dtype.kind in "iub":
         return INTEGERS
     return DIGITS if precision == "matched" and dtype.char in "dD" else NUMBERS
 
 
 def _call(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
-    """A call by what its kernels are compiled for: extents as they are rounded up."""
+    """A call as a string of all that its kernels are compiled for, with extents rounded up to rungs."""
     shapes = ("x".join(str(_rounded(e)) for e in np.shape(a)) for a in arrays)
     return " ".join((op, dtype.name, precision, *shapes))
 
