@@ -1,7 +1,7 @@
 """The one place where a call goes to the device or stays on the host.
 
-prepare -> decide -> run -> check; the reference function with the caller's own arguments whenever
-one of them says no.
+prepare -> decide -> run -> check -> deliver. When a step refuses, the reference function runs with the caller's own
+arguments.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
     "Route", "Unsupported", "accelerated", "decide", "dispatch", "explain", "predict", "routed", "trace", "unattended",
 ]  # fmt: skip
 
-ALLOWED_ERROR = 10.0  # times n times eps: what a backward stable algorithm stays far below
-SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that ask opt_einsum
-KNOWN = 128  # rows of the product by which an engine is tested that an algorithm could not go on with
+ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
+SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
+KNOWN = 128  # order of the product of known result that tests an engine after an algorithm failed
 
-# What fallback="raise" leaves alone: the host is the right place, nothing went wrong.
+# Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
 CONTENT = frozenset(
     {
         Reason.ROUTE,
@@ -107,11 +107,11 @@ class FallbackError(RuntimeError):
 
 
 class _WrongNumbers(ArithmeticError):
-    """The engine computed, and what it computed is not so."""
+    """The engine returned a wrong result."""
 
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
-_fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # within what the host does after a fault
+_fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # whether the host is repeating a failed call
 
 
 @contextlib.contextmanager
@@ -180,13 +180,13 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
 def _plan(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool = True
 ) -> tuple[Problem | None, Form | None, Decision, Engine | None]:
-    """The problem, the form of its result, the decision, the engine."""
+    """The problem, the form of its result, the decision and the engine."""
     engine = current_engine(policy)
     ready = prepared(op, may_route, args, kwargs)
     if isinstance(ready, Decision):
         return None, None, ready, engine
     problem, form = ready
-    # Without a device the model's seconds are for who asks or records.
+    # Without an engine the modelled seconds matter only to ``explain``, traces and reports.
     work = work_of(op, problem) if recorded or engine is not None else None
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
@@ -201,17 +201,17 @@ def _plan(
 
 
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
-    """What the kernels of a call depend on."""
+    """What the compiled kernels of a call depend on: the arguments of ``Compiles``."""
     return op.name, problem.arrays, problem.dtype, policy.precision
 
 
 def accelerated(op: Op) -> Callable[..., Any]:
     """The public function for ``op``, with the reference's name, signature and doc."""
     call = routed(op)
-    # Ufuncs and f2py's functions do not become methods of a class that has them as attributes.
+    # As attributes of a class, Python functions become methods; ufuncs and f2py's functions do not.
     if hasattr(type(op.reference), "__get__"):
         return call
-    # The type's own: a method that called it would take as long again as the rest of a call's way.
+    # Each gets a type of its own with ``call`` as a static method: a __call__ method would double the overhead.
     kind = type(_Unbound.__name__, (_Unbound,), {"__call__": staticmethod(call)})
     return cast(Callable[..., Any], kind(call, op.reference))
 
@@ -226,12 +226,12 @@ def routed(op: Op) -> Callable[..., Any]:
     @functools.wraps(reference)
     def call(*args: Any, **kwargs: Any) -> Any:
         found = look is not None and look(args, kwargs)
-        if found is not True and not attention.asked and process.policy is memory.known.policy:  # unattended, sooner
+        if found is not True and not attention.asked and process.policy is memory.known.policy:  # ``unattended``
             return (found or reference)(*args, **kwargs)
         policy, ledger, log = own() or current_policy(), report.ledger, log_of()
         recorded = ledger is not None or log is not None
         if found is not True and not recorded:
-            # at_rest without calling it: each call of Python's takes a microsecond after LAPACK, which empties caches.
+            # at_rest, inlined: after LAPACK has emptied the caches each call of a Python function takes a microsecond.
             if policy is memory.known.policy and chosen() is None:
                 return (found or reference)(*args, **kwargs)
             if at_rest(policy):
@@ -262,14 +262,14 @@ def routed(op: Op) -> Callable[..., Any]:
 
 @functools.cache
 def _ready(searches: bool) -> None:
-    """Load what the first call would else be charged with, and the host be called slow for."""
+    """Load libraries before the clock starts: else the first call would be timed with them and the host look slow."""
     current_rates()
     if searches:
         importlib.import_module("opt_einsum")
 
 
 def _record(decision: Decision, started: float, ledger: _ledger.Ledger | None, log: list[Decision] | None) -> None:
-    """Note a call that raises, from inside ``routed``."""
+    """Record a call that raises, from inside ``routed``."""
     if ledger is not None:
         ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
     if log is not None:
@@ -277,19 +277,19 @@ def _record(decision: Decision, started: float, ledger: _ledger.Ledger | None, l
 
 
 class _Unbound:
-    """An accelerated function that stands for a ufunc or one of f2py's: not a method, and with its attributes."""
+    """An accelerated function whose reference is a ufunc or from f2py: it never binds, and has their attributes."""
 
     def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
         functools.update_wrapper(cast(Any, self), call)
         self._original = original
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_original":  # not built yet: copy looks before __init__ has run
+        if name == "_original":  # ``copy`` looks up attributes before __init__ has run
             raise AttributeError(name)
         return getattr(self._original, name)
 
     def __reduce__(self) -> str:
-        return str(self.__name__)  # a global of its module
+        return str(self.__name__)  # pickled by name, as a global of its module
 
     def __repr__(self) -> str:
         return f"<accelerated {self._original!r}>"
@@ -300,7 +300,7 @@ def dispatch(
     op: Op, verdict: Verdict | None, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy,
     recorded: bool = True,
 ) -> tuple[Any, Decision]:  # fmt: skip
-    """The result of a call, and the decision that was carried out: the ``verdict`` on calls of its kind, or its own."""
+    """The result of a call, and its decision: the ``verdict`` on calls of its kind, or one for this call."""
     if verdict is None:
         return _decided(op, may_route, args, kwargs, policy, recorded)
     run, decision = verdict
@@ -315,20 +315,20 @@ def dispatch(
 def _decided(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> tuple[Any, Decision]:
-    """``dispatch`` of a call that is decided by its arguments."""
+    """``dispatch`` of a call that has no verdict: its arguments decide."""
     problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
         try:
-            with np.errstate(all="ignore"):  # of what a device returned; the reference warns of the operands
+            with np.errstate(all="ignore"):  # for a device's result; the reference warns if the operands overflow
                 result = _run_checked(problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
         except Refused as why:
             reason = Reason.ACCURACY if why.accuracy else Reason.DTYPE
             decision = replace(decision, on_device=False, reason=reason, detail=str(why))
-        # Whatever a driver raises must not take the user's result with it: it is counted, warned of and reported.
+        # A driver may raise anything, and the user must still get a result: count the fault, warn and report it.
         except Exception as why:
             engine.health.faults += 1
             decision = replace(decision, on_device=False, **_fault(why))
@@ -365,7 +365,7 @@ def _formed(form: Form | None, result: Any) -> Any:
 
 @uncounted
 def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The reference's result, for which calls of trnpy inside it do not ask the engine again."""
+    """The reference's result after a fault; calls of trnpy inside the reference do not use the engine."""
     token = _fallen.set(True)
     try:
         return op.reference(*args, **kwargs)
@@ -374,7 +374,7 @@ def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:
-    """Launches of each kernel since ``before``; calls of other threads count with those they ran beside."""
+    """Launches of each kernel since ``before``, including those of other threads meanwhile."""
     now = Counter(engine.counters.launches)  # copied at once: other threads launch while a difference is taken
     return tuple(sorted((now - before).items()))
 
@@ -393,7 +393,7 @@ def _warn(decision: Decision, engine: Engine) -> None:
 
 
 def _fault(why: Exception) -> dict[str, Any]:
-    """The reason and the detail of a decision after ``why``."""
+    """The reason and the detail of a decision after the exception ``why``."""
     if isinstance(why, _WrongNumbers):
         return {"reason": Reason.ACCURACY, "detail": str(why)}
     reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
@@ -404,19 +404,19 @@ def _fault(why: Exception) -> dict[str, Any]:
 def _run(problem: Problem, engine: Engine) -> Any:
     try:
         return problem.run(engine)
-    except (np.linalg.LinAlgError, Warning) as why:  # the host's part of it; warnings, where they are errors
+    except (np.linalg.LinAlgError, Warning) as why:  # from the host's part; a warning, if filters make it an error
         raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
 
 
 @uncounted
 def _run_checked(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
-    """The result on ``engine``, which counted ``before`` launches; _WrongNumbers where the fault is the engine's."""
+    """The checked result on ``engine``, whose launches so far are ``before``; _WrongNumbers if the engine is wrong."""
     unit = eps(problem.dtype, policy.precision)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
     try:
         result = _run(problem, engine)
         error = problem.error(result) / unit
-        if problem.dtype.kind in "fc" and not math.isfinite(error):  # of an overflow, unless the engine is to blame
+        if problem.dtype.kind in "fc" and not math.isfinite(error):  # the result overflowed, or the engine is wrong
             raise Unsupported(Reason.ACCURACY, f"backward error {error} eps > {allowed:.0f} eps")
     except (Unsupported, Refused) as why:
         doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
@@ -429,7 +429,7 @@ def _run_checked(problem: Problem, engine: Engine, policy: Policy, before: Count
 
 
 def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
-    """Whether ``engine`` gets a product right whose answer is known, or does not compute such products."""
+    """Whether ``engine`` computes a known product correctly; True if it refuses it, unless for accuracy."""
     a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
     try:
         found = engine.matmul(a, a)
@@ -442,8 +442,8 @@ def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
 
 @functools.cache
 def _chance() -> Callable[[], float]:
-    """Random numbers from 0 to 1 that leave the program's own generator alone."""
-    import random  # only where a policy verifies: 3 ms
+    """A generator of random numbers from 0 to 1 that does not change the state of the program's generators."""
+    import random  # imported late: it takes 3 ms, and only a policy that verifies needs it
 
     return random.Random().random
 
@@ -459,7 +459,7 @@ def _verified(
     policy: Policy,
     engine: Engine,
 ) -> tuple[Any, Decision]:
-    """``result``, or for the policy's fraction of calls the reference's own where the two disagree."""
+    """``result``; in the policy's fraction of calls the reference's result instead, if the two disagree."""
     if not policy.verify or _chance()() >= policy.verify:
         return result, decision
     reference = op.reference(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What an operand must be before the device path looks at it; everything else is the reference's."""
+"""Conditions on the operands of a device path or host route. If one is not met, the reference runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trnpy._engine.stand_ins import usual
 
 c_einsum: Callable[..., Any]
 try:
-    # What numpy.einsum calls for plain arrays without options, after as long as a small contraction takes.
+    # numpy.einsum calls this for plain arrays without options, but its overhead is as long as a small contraction.
     from numpy._core.multiarray import c_einsum
-except ImportError:  # a NumPy that keeps it elsewhere
+except ImportError:  # another version of NumPy keeps it elsewhere
     c_einsum = np.einsum
 
-# Where floating-point errors are no warnings: entered in a tenth of the time that errstate takes.
+# A context in which floating-point errors give no warnings; entering it takes a tenth of the time of errstate.
 QUIET = contextvars.Context()
 QUIET.run(np.seterr, all="ignore")
 
@@ -36,7 +36,7 @@ def array(a: Any) -> np.ndarray:
 
 
 def plain(a: Any) -> Any:
-    """The memory of an instance of a subclass that leaves NumPy's functions to NumPy; anything else as it is."""
+    """``a`` as a plain array if its subclass does not override NumPy's functions; otherwise ``a`` itself."""
     kind = type(a)
     inherits = isinstance(a, np.ndarray) and kind.__array_function__ is np.ndarray.__array_function__
     return np.asarray(a) if inherits and kind is not np.ndarray else a
@@ -62,21 +62,21 @@ def all_finite(a: np.ndarray) -> bool:
     if not a.ndim:
         return cmath.isfinite(a.item())
     flat = a.ravel("K")
-    # A sum takes two thirds of the time of a look at each element; it may overflow, but is finite only if all are.
-    # By NumPy's loop: threads of its BLAS would then keep those of SciPy's waiting (tests/test_pools.py).
+    # A sum takes two thirds of the time of isfinite. A finite sum proves that all elements are; it may also overflow.
+    # NumPy's loop computes it: threads of NumPy's BLAS would delay those of SciPy's BLAS (tests/test_pools.py).
     parts = flat if flat.dtype.kind == "f" else flat.view(flat.real.dtype)
     return cmath.isfinite(c_einsum("i->", parts)) or bool(np.isfinite(flat).all())
 
 
 def finite(*arrays: np.ndarray) -> None:
-    """Refuse infs and NaNs: what becomes of them is the reference's to say."""
+    """Refuse infs and NaNs: the reference decides what they give."""
     for a in arrays:
         if not usual(np.isfinite(a).all(), True):
             raise Unsupported(Reason.VALUE, "infs or NaNs")
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: np.dtype, inputs: tuple[np.ndarray, ...]) -> None:
-    """Refuse an ``out`` that is not a plain place for the result."""
+    """Refuse an ``out`` that is not a plain array of the result's shape and dtype, apart from the operands."""
     if type(out) is not np.ndarray:
         raise Unsupported(Reason.SUBCLASS, f"out is {type(out).__name__}, not exactly a numpy.ndarray")
     if out.shape != shape or out.dtype != dtype or not out.flags.writeable or not out.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""What trnpy's modules take over from the NumPy or SciPy module of the same path."""
+"""The names that a module of trnpy re-exports from the NumPy or SciPy module of the same path."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from trnpy._call.dispatch import Op, accelerated
 
 
 def public(module: ModuleType, lazy: Iterable[str] = ()) -> dict[str, Any]:
-    """Public names of ``module`` and its own objects; not the submodules in ``lazy``, which a look-up would import."""
+    """The public objects of ``module`` by name, without the submodules in ``lazy``, which a look-up would import."""
     return {name: getattr(module, name) for name in dir(module) if not name.startswith("_") and name not in lazy}
 
 
 def settled(functions: Iterable[Callable[..., Any]], module: str) -> dict[str, Callable[..., Any]]:
-    """``functions`` by name, at home in ``module``: pickled they are found there, not where they came from."""
+    """``functions`` by name, with ``module`` as their ``__module__``, so that pickle finds them there."""
     for function in functions:
         function.__module__, function.__qualname__ = module, function.__name__
     return {function.__name__: function for function in functions}
 
 
 def rows(ops: Iterable[Op], module: str) -> dict[str, Callable[..., Any]]:
-    """The accelerated functions of ``ops``, at home in ``module``."""
+    """The accelerated functions of ``ops`` by name, with ``module`` as their ``__module__``."""
     functions = []
     for op in ops:
         function = accelerated(op)
-        function.__name__ = op.name.rpartition(".")[2]  # f2py's call themselves "function dgemm"
+        function.__name__ = op.name.rpartition(".")[2]  # the __name__ of f2py's functions is "function dgemm"
         functions.append(function)
     return settled(functions, module)

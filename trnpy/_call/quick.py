@@ -1,7 +1,7 @@
-"""What was decided of a kind of call is remembered, and asked for by every call: direct or patched, recorded or not.
+"""The cache of decisions by kind of call. Every call looks here first: direct or patched, recorded or not.
 
-Decisions are pure functions of shapes, dtypes, options, policy and rates, so a remembered one is exact. They are kept
-while there is no engine at hand: an engine also has a health, operands it holds and kernels it compiled.
+Decisions are pure functions of shapes, dtypes, options, policy and rates, so a cached one is exact. It is used only
+without an engine, because a decision about an engine also depends on its health, its operands and compiled kernels.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Attention, Policy
 from trnpy._settings.policy import Process as _Process
 
-KINDS = 4096  # of calls that are remembered, of which a program has few; then all are forgotten
+KINDS = 4096  # kinds of call in the cache, more than most programs have; a full cache is emptied
 
-Verdict = tuple[Callable[..., Any], Decision]  # what to call with the call's own arguments, and why
+Verdict = tuple[Callable[..., Any], Decision]  # the function to call with the caller's arguments, and the decision
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
 class Known:
-    """What was decided under one policy and one set of host rates; None: calls of this kind are decided each time."""
+    """The verdicts under one policy and one set of host rates; None for a kind whose calls are decided each time."""
 
     __slots__ = ("policy", "rates", "verdicts")
 
@@ -38,18 +38,18 @@ class Known:
 
 
 class Memory:
-    """What is known now, replaced as a whole: a thread that holds the old object reads nothing newer in it."""
+    """The current verdicts. They are replaced as a whole, so a thread that holds the old object sees no newer ones."""
 
-    known: Known = Known(Policy(), None, {})  # under a policy that no call has
+    known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
 def unattended() -> bool:
-    """Whether there is no engine, nothing is recorded and nobody asked for either: the reference is all there is."""
+    """Whether there is no engine, nothing is recorded and nobody asked for either: then the reference runs at once."""
     return not Attention.asked and _Process.policy is Memory.known.policy
 
 
 def rest(policy: Policy, rates: HostRates | None = None) -> Known:
-    """What is known under ``policy``, under which there is no engine at hand, and under ``rates`` if given."""
+    """The verdicts under ``policy``, which has no engine at hand, and under ``rates`` if given."""
     known = Memory.known
     if known.policy is not policy or (rates is not None and known.rates is not rates):
         valid = known.policy == policy and (known.rates is rates or None in (known.rates, rates))
@@ -58,7 +58,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
-    """How to run a call whose look gave ``found``; None: it is decided by its arguments, each time."""
+    """How to run a call whose look gave ``found``; None if calls of its kind are decided each time."""
     if found is not True and not policy.force and elements(args) <= op.small:
         return found or op.reference, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
@@ -66,7 +66,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
     kind = None if op.kind is None else op.kind(args, kwargs)
     if kind is None:
         return None
-    # What is recorded has the device's modelled seconds, for which the others do not wait.
+    # Only a recorded decision has the modelled seconds of the device: they need a dry run.
     modelled = recorded and op.dry
     key, verdicts = (op.name, found is True, kind, modelled), rest(policy, current_rates()).verdicts
     try:
@@ -79,7 +79,7 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
 
 
 def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, modelled: bool) -> Verdict | None:
-    """What every call of this kind does while there is no engine at hand."""
+    """The verdict on all calls of this kind while there is no engine at hand; None if there is none."""
     reference = found if callable(found) else op.reference
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
@@ -87,7 +87,7 @@ def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, mod
     problem, form = ready
     work = work_of(op, problem) if modelled else None
     decision = decide(op.name, problem, None, policy, current_rates(), work=work)
-    if decision.waiting_s:  # a route that waits until the seconds lost pay for an import
+    if decision.waiting_s:  # a route waits until the seconds lost exceed those of importing its library
         return None
     if not decision.route or problem.route is None:
         return reference, decision
@@ -102,19 +102,19 @@ def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
-    """The problem of a call and the form of its result, or why there is none; a route only where the look saw one."""
+    """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
     try:
         problem = op.prepare(*args, **kwargs)
         form = None if op.form is None else op.form(op.reference, args, kwargs)
     except Unsupported as why:
         return Decision(op.name, False, why.reason, str(why))
-    except (TypeError, ValueError) as why:  # of the arguments: the reference has the right message
+    except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
         return Decision(op.name, False, Reason.PARAM, str(why))
     return (problem if may_route else replace(problem, route=None)), form
 
 
 def elements(args: Args) -> float:
-    """Elements of the array arguments; infinite when there is anything to look at more closely."""
+    """Elements of the array arguments; infinite if an argument is not a plain array and must be looked at closely."""
     n = 0.0
     for a in args:
         if type(a) is np.ndarray:
@@ -126,5 +126,5 @@ def elements(args: Args) -> float:
 
 @functools.cache
 def small_decision(name: str, elements: int) -> Decision:
-    """That of calls of ``name`` with operands of at most so many elements in all."""
+    """The decision about calls of ``name`` with operands of at most so many elements in all."""
     return Decision(name, False, Reason.SMALL, f"at most {elements} elements")
