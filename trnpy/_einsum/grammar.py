@@ -18,8 +18,8 @@ from trnpy._engine.precision import norms
 _numpy_einsum = np.einsum
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
-THIN = 8  # rows, columns or terms below which a product of matrices is no faster than a loop
-WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes of which NumPy multiplies matrices in loops of its own
+THIN = 8  # with fewer rows, columns or terms, a product of matrices is no faster than a loop
+WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes whose matrix products NumPy computes by loops, without BLAS
 Shapes = tuple[tuple[int, ...], ...]
 Optimize = str | tuple[tuple[int, ...], ...]  # a search of opt_einsum's, or a path
 
@@ -95,10 +95,10 @@ def probe_error(
 ) -> float:
     """|s(C) - s(A, B, ...)| / (|A|_F |B|_F ...), s a contraction with random numbers along every output label.
 
-    Costs a pass over the operands.  Numbers of either sign and of unlike size: elements of a wrong C that are equal,
-    or opposite, as those of symmetric systems are, cancel with probability zero, where of signs half would.
+    This costs one pass over the operands. The random numbers differ in sign and size: with signs alone, errors that
+    are equal or opposite, as in symmetric systems, would cancel half of the time.
     """
-    # Not in the operands' own dtype: products of narrow integers wrap around.
+    # In float64, because products of narrow integers wrap around.
     arrays = [a.astype(np.float64) if a.dtype.kind in "iub" else a for a in arrays]
     weights = [_weights(i, sizes[c]) for i, c in enumerate(output)]
     ones = ",".join(output)

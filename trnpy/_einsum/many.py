@@ -1,4 +1,4 @@
-"""Many contractions in one call: alike ones are one product on a device, operands that several share travel once."""
+"""Many contractions in one call: on a device similar ones are one product, and a shared operand is sent once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from trnpy._host.many_products import products
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy
 
-# NumPy's own, bound before anything is patched: what is no product.
+# NumPy's own, bound before anything is patched, for contractions that are not products.
 _numpy_einsum = np.einsum
 
-MEMORY = 256 * 2**20  # bytes of the operands and results of one product, put together from many
-WASTE = 2.0  # times more products than asked for, as of a triangle of pairs, where operands then travel once
-SAMPLES = 8  # results that are checked by themselves
+MEMORY = 256 * 2**20  # most bytes of operands and results of one product that combines many
+WASTE = 2.0  # a grid may compute so many times the products that are needed, as for a triangle of pairs
+SAMPLES = 8  # results that are checked one by one
 GREEDY = "auto"
 
 
@@ -41,7 +41,7 @@ class Item:
     arrays: tuple[np.ndarray, ...]
     dtype: np.dtype
     plan: Plan
-    alike: Hashable  # what contractions have in common that may be one product
+    alike: Hashable  # contractions with equal keys may be combined into one product
 
 
 @functools.lru_cache(maxsize=4096)
@@ -49,12 +49,12 @@ def _planned(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes) -> tu
     """The plan of a contraction, and its subscripts with the bucket of its shapes."""
     p = plan(inputs, output, shapes, GREEDY)
     if any(t.index is not None for t in p.taken) or any(len(set(x)) < len(x) for x in inputs):
-        return p, (inputs, output, shapes)  # zeros beside stretched or repeated labels would count
+        return p, (inputs, output, shapes)  # exact shapes: padding of stretched or repeated labels would change sums
     return p, (inputs, output, tuple((c, rung(n) if n <= STACKED else n) for c, n in sorted(p.sizes.items())))
 
 
 def _parsed(contractions: Any) -> tuple[list[Item], list[int]]:
-    """Contractions that are products, and the places of all others; Unsupported for what has no device path."""
+    """Contractions that are products, and the places of all others; Unsupported if there is no device path."""
     if not isinstance(contractions, (list, tuple)):
         raise Unsupported(Reason.PARAM, f"{type(contractions).__name__}: expected a list of contractions")
     items, others = [], []
@@ -87,7 +87,7 @@ def _groups(items: Iterable[Item]) -> list[list[Item]]:
 
 
 def _distinct(group: Sequence[Item], position: int) -> tuple[list[np.ndarray], list[int]]:
-    """The different arrays among the operands in one position, and for each contraction which of them it has."""
+    """The different arrays among the operands in one position, and for each contraction the index of its array."""
     seen: dict[Any, int] = {}
     arrays: list[np.ndarray] = []
     which = []
@@ -102,7 +102,7 @@ def _distinct(group: Sequence[Item], position: int) -> tuple[list[np.ndarray], l
 
 
 def _is_grid(group: Sequence[Item], counts: Sequence[int]) -> bool:
-    """Whether the products of all left with all right operands are little more than what is asked for."""
+    """Whether all products of a left with a right operand are at most WASTE times those that are needed."""
     first = group[0]
     one = len(first.plan.steps) == 1 and not first.plan.steps[0].batch and len(first.plan.inputs) == 2
     return one and len(group) > 1 and math.prod(counts) <= WASTE * len(group) and min(counts) > 1
@@ -120,7 +120,7 @@ def _stacked(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 
 def _free(inputs: Sequence[str], count: int) -> list[str]:
-    """Labels that ``inputs`` leave; Unsupported where there are too few."""
+    """``count`` labels that ``inputs`` do not use; Unsupported if there are too few."""
     used = set().union(*inputs)
     free = [c for c in grammar.LETTERS if c not in used][:count]
     if len(free) < count:
@@ -129,13 +129,13 @@ def _free(inputs: Sequence[str], count: int) -> list[str]:
 
 
 def _result(item: Item, found: np.ndarray) -> Any:
-    """A result of its own, of the item's shape, from one with zeros beside it."""
+    """A copy of ``found`` without its padding, in the item's shape."""
     c = np.array(found[tuple(slice(item.plan.sizes[x]) for x in item.plan.output)], order="C")
     return c if item.plan.output else c[()]
 
 
 def _run_group(group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any]]:
-    """(place, result) of contractions that are alike."""
+    """(place, result) of contractions that can be combined."""
     first = group[0]
     distinct = [_distinct(group, position) for position in range(len(first.plan.inputs))]
     counts = [len(arrays) for arrays, _ in distinct]
@@ -157,7 +157,7 @@ def _run_group(group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any
 
 
 def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, engine: Engine) -> int | None:
-    """The position whose operands are shared by so many that a launch for each costs less than sending copies."""
+    """The position whose operands are shared so much that a launch for each costs less than sending copies."""
     if engine.hardware is None:
         return None
     gains = []
@@ -171,7 +171,7 @@ def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, 
 def _run_grid(
     group: Sequence[Item], distinct: Sequence[tuple[list[np.ndarray], list[int]]], engine: Engine
 ) -> Iterator[tuple[int, Any]]:
-    """One product of all left operands, side by side, with all right ones."""
+    """One product of all left operands, joined to one matrix, with all right operands."""
     first = group[0]
     (lefts, i), (rights, j) = distinct
     u, w = _free(first.plan.inputs, 2)
@@ -187,7 +187,7 @@ def _run_grid(
 
 
 def _run_stack(group: Sequence[Item], counts: Sequence[int], engine: Engine) -> Iterator[tuple[int, Any]]:
-    """One product of stacks; operands that all share are no part of them."""
+    """One product of stacks; an operand that all contractions share is not stacked."""
     first = group[0]
     (z,) = _free(first.plan.inputs, 1)
     inputs = tuple(labels if n == 1 else z + labels for labels, n in zip(first.plan.inputs, counts, strict=True))
@@ -203,10 +203,10 @@ def _run_stack(group: Sequence[Item], counts: Sequence[int], engine: Engine) -> 
 def _product(
     inputs: tuple[str, ...], output: str, arrays: Sequence[np.ndarray], dtype: np.dtype, engine: Engine
 ) -> np.ndarray:
-    """One contraction by ``engine``, checked on random signs: Unsupported where it is wrong."""
+    """One contraction by ``engine``, checked by random numbers: Unsupported if it is wrong."""
     p = plan(inputs, output, tuple(a.shape for a in arrays), GREEDY)
     c = contract(p, arrays, dtype, (engine,) * len(p.steps))
-    guards.finite(c)  # what overflows is NumPy's to say
+    guards.finite(c)  # if a sum overflows, NumPy decides the result
     wrong = grammar.probe_error(p.inputs, p.output, p.sizes, arrays, c)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in arrays) * eps(dtype, current_policy().precision)
     if not wrong <= allowed:
@@ -215,7 +215,7 @@ def _product(
 
 
 def _cost(group: Sequence[Item]) -> Cost:
-    """What a group costs: its different operands once, a launch for what is one product."""
+    """The cost of a group: each different operand is sent once, and each combined product is one launch."""
     first = group[0]
     distinct = [_distinct(group, position)[0] for position in range(len(first.plan.inputs))]
     counts = [len(arrays) for arrays in distinct]
@@ -252,7 +252,7 @@ class Contractions(Problem):
         for n in self.others:
             try:
                 results[n] = _numpy_einsum(*self.contractions[n])
-            except (TypeError, ValueError) as why:  # the reference raises it again, with the number of the item
+            except (TypeError, ValueError) as why:  # the reference raises the error again, with the number of the item
                 raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
         for group in self.groups:
             for n, result in _run_group(group, engine):
@@ -260,7 +260,7 @@ class Contractions(Problem):
         return results
 
     def error(self, results: list[Any]) -> float:
-        """The worst of some results, each on random signs; that of every product was looked at where it was formed."""
+        """The largest error of a sample of results; every combined product was checked when it was computed."""
         items = [item for group in self.groups for item in group]
         chosen = np.random.default_rng(len(items)).permutation(len(items))[:SAMPLES]
         return max(

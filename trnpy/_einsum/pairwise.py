@@ -18,23 +18,23 @@ from trnpy._engine.engines import HOST
 from trnpy._settings.host_rates import HostRates
 
 NAME = "pairwise products"
-LOOP_SMALL = 45_000  # multiply-adds: 15 us of NumPy's loop, as long as a route takes
-SMALL = 400_000  # elements of one operand times those of the other, of which the loop takes an eighth at most: 15 us
-ROUTE_S = 6e-6  # of the call's own making
-SAMPLE = 8  # elements of an operand that are looked at for their magnitude, each a line of cache
-LONG_FLOPS = 4e5  # 100 us of NumPy's loop: from there a look of 2 us is taken before one product, not after it
-SPARE = 256 * 2**20  # bytes that a result on the way may take even where the operands are smaller
-REPAIRED = 0.1  # of the results that may be computed twice: a route is chosen where it saves a sixth
-CAST = 2**17  # elements of two vectors from which BLAS is faster than NumPy's loop although it needs a copy of one
+LOOP_SMALL = 45_000  # multiply-adds that NumPy's loop does in 15 us, the time that a route takes
+SMALL = 400_000  # product of the operands' sizes; the loop does at most an eighth so many multiply-adds: 15 us
+ROUTE_S = 6e-6  # overhead of a call
+SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a cache line
+LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it
+SPARE = 256 * 2**20  # bytes that an intermediate result may always take; more only if the operands are larger
+REPAIRED = 0.1  # largest share of results that is computed twice: a route is chosen only if it saves a sixth
+CAST = 2**17  # elements of two vectors above which BLAS beats NumPy's loop even though it must copy one
 
 
 def route(
     p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, scalar: bool = True, order: str = "K"
 ) -> Route | None:
-    """NumPy's einsum loops over all labels unless told to optimize; products of matrices, by BLAS, do not.
+    """The route by products of matrices (BLAS). Unless told to optimize, NumPy's einsum loops over all labels.
 
-    None where the loop is the only product, or a thin one, or the sum of few elements that BLAS would need a copy of,
-    and where a result on the way takes more memory than a caller of a loop has a reason to expect.
+    None if there is no product of matrices, or only thin ones, or only sums of so few elements that the copy for BLAS
+    costs more; and None if an intermediate result takes more memory than a caller of the loop would expect.
     """
     if all(step.loops for step in p.steps) or p.loop_flops <= 2 * LOOP_SMALL:
         return None
@@ -60,13 +60,14 @@ def _seconds(p: Plan, dtype: np.dtype, rates: HostRates) -> float:
 
 
 def _products(p: Plan, dtype: np.dtype, scalar: bool, order: str, arrays: Sequence[np.ndarray]) -> Any:
-    """The contraction by BLAS, with no warning: NumPy's loop has none.
+    """The contraction by BLAS, without warnings, as NumPy's loop gives none.
 
-    Infs and NaNs are the loop's to give, for sums in another order overflow elsewhere: Unsupported, before the
-    products where a look at the operands can tell.  Those of a few rows and columns are computed once more, and those
-    of one product that come from infs and NaNs alone are the same in any order.
+    Sums in another order may overflow in other elements, so NumPy's loop must compute results with infs or NaNs. If a
+    sample of the operands shows them, Unsupported is raised before the products. If only a few rows and columns of the
+    result have them, the loop computes these again. A single product whose infs and NaNs come from its operands gives
+    them in any order, and is kept.
     """
-    # Beside stacks and vectors, which empty the caches and are soon done, the look takes 4 % of the product.
+    # Not before stacks and vectors: they empty the caches and take so little time that the sample would be 4 % of it.
     first = len(p.steps) > 1 or (p.loop_flops > LONG_FLOPS and not p.steps[0].batch and not p.steps[0].vector)
     if first:
         _bounded(arrays, dtype)
@@ -82,27 +83,27 @@ def _products(p: Plan, dtype: np.dtype, scalar: bool, order: str, arrays: Sequen
 
 
 def _bounded(arrays: Sequence[np.ndarray], dtype: np.dtype) -> None:
-    """Unsupported where what is looked at of the operands has infs or NaNs, or products that may overflow."""
+    """Raise Unsupported if the sample of an operand has infs or NaNs, or if products may overflow."""
     if not math.prod(map(_norm, arrays)) < _largest(dtype.char):
         raise Unsupported(Reason.VALUE, "infs, NaNs, or sums that may overflow")
 
 
 def _in_any_order(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype) -> bool:
-    """Whether infs and NaNs of the result come from operands alone: real ones of one product, too small to overflow.
+    """Whether all infs and NaNs of the result come from the operands: one real product that is too small to overflow.
 
-    Of complex numbers BLAS multiplies the result by 1 + 0i, which makes NaNs of infs.
+    For complex numbers BLAS multiplies the result by 1 + 0i, which turns infs into NaNs.
     """
     if not _one_product(p) or dtype.kind == "c":
         return False
     bound = float(p.steps[0].extents[1])
     for a in arrays:
-        sizes = np.abs(a.astype(dtype, copy=False))  # the least of integers has no absolute value among them
+        sizes = np.abs(a.astype(dtype, copy=False))  # as floats: the most negative integer has no absolute value
         bound *= float(sizes.max(initial=0, where=np.isfinite(sizes)))
     return bound < _largest(dtype.char)
 
 
 def _one_product(p: Plan) -> bool:
-    """Whether operands are multiplied as they are: no diagonals or sums of them, no product of products."""
+    """Whether the plan is a single product of the operands as given, without diagonals or sums of them."""
     return len(p.steps) == 1 and all(taken.index is None and taken.subscripts is None for taken in p.taken)
 
 
@@ -129,15 +130,15 @@ def _largest(char: str) -> float:
 
 
 def _norm(a: np.ndarray) -> float:
-    """The Frobenius norm of about SAMPLE elements of ``a``; infinite or NaN where one is."""
-    # Odd steps, for a power of two would stay in one column; Python's numbers, for beside operands that empty the
-    # caches each of NumPy's calls takes 1.5 us.
+    """The Frobenius norm of about SAMPLE elements of ``a``; infinite or NaN if one of them is."""
+    # An odd step, because a power of two would stay in one column. Python's numbers, because after the operands have
+    # emptied the caches each call of NumPy takes 1.5 us.
     some = map(a.item, range(0, a.size, a.size // SAMPLE | 1))
     return math.hypot(*some) if a.dtype.kind != "c" else math.hypot(*[part for x in some for part in (x.real, x.imag)])
 
 
 def _repair(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, c: np.ndarray, bad: np.ndarray) -> None:
-    """NumPy's loop over the smallest box of results that holds all ``bad`` ones; Unsupported where it is large."""
+    """Compute the smallest box with all ``bad`` results again by NumPy's loop; Unsupported if the box is large."""
     box = [np.flatnonzero(bad.any(axis=tuple(j for j in range(c.ndim) if j != i))) for i in range(c.ndim)]
     if math.prod(map(len, box)) > REPAIRED * c.size:
         raise Unsupported(Reason.VALUE, "infs or NaNs")

@@ -1,4 +1,4 @@
-"""Contractions as plans: pairwise products of matrices that copy as little as possible, and the lines that run them."""
+"""Plans of contractions, which are pairwise products of matrices with as few copies as possible, and how they run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trnpy._settings.policy import Policy, current_policy
 _numpy_einsum = np.einsum
 
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
-BALANCE = 64  # flops in the time that one float64 is moved: 80 GF/s, 10 GB/s, of one thread as of a device's engine
-LAUNCH_FLOPS = 4e5  # in the time of one step's own making
+BALANCE = 64  # flops in the time of moving one float64: 80 GF/s and 10 GB/s for one thread; a device has the same ratio
+LAUNCH_FLOPS = 4e5  # flops in the time of one step's overhead
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What becomes of an operand first: stretched labels dropped, diagonals taken, labels of its own summed."""
+    """The preparation of one operand: drop stretched labels, take diagonals, sum labels that only it has."""
 
     index: tuple[int | slice, ...] | None
     subscripts: str | None
@@ -45,19 +45,19 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: they are cached
 class Plan:
-    """How ``inputs -> output`` is computed: what becomes of each operand first, then one product after another."""
+    """How ``inputs -> output`` is computed: prepare each operand, then compute one product after another."""
 
     inputs: tuple[str, ...]  # labels of each operand as given
     output: str
     sizes: Sizes
     taken: tuple[Taken, ...]
     steps: tuple[Step, ...]
-    axes: tuple[int, ...] | None  # of the last product, in the order of the output
-    loop_flops: float  # of one loop over all labels: what NumPy does when it does not plan
+    axes: tuple[int, ...] | None  # axes of the last product in the order of the output
+    loop_flops: float  # operations of one loop over all labels, as NumPy does without a plan
 
     @property
     def product_flops(self) -> float:
-        """Of the steps, two for each multiply-add."""
+        """Operations of all steps, two for each multiply-add."""
         return sum(step.flops for step in self.steps)
 
     @property
@@ -73,9 +73,9 @@ class Plan:
 
 
 def plan(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes, optimize: grammar.Optimize) -> Plan:
-    """The contraction order (opt_einsum's, for ``optimize`` a name it knows, or a path as given)."""
+    """The plan of a contraction. ``optimize`` is the name of a search of opt_einsum, or a path."""
     sizes = grammar.label_sizes(inputs, output, shapes)
-    # An operand of size 1 along a label that is longer elsewhere does not have that label: it is constant along it.
+    # An operand of size 1 along a label that is longer elsewhere is constant along it: the label is dropped.
     present = [
         "".join(dict.fromkeys(c for c, n in zip(labels, shape, strict=True) if n == sizes[c]))
         for labels, shape in zip(inputs, shapes, strict=True)
@@ -104,7 +104,7 @@ def _taken(labels: str, shape: tuple[int, ...], kept: str, sizes: Sizes) -> Take
 def _paths(
     reduced: Sequence[str], output: str, sizes: Sizes, optimize: grammar.Optimize
 ) -> Sequence[Sequence[Sequence[int]]]:
-    """opt_einsum's orders of contraction: the one asked for, else the least flops and the least flops and elements."""
+    """opt_einsum's paths: the named one, or that of the fewest flops and that of the fewest flops and elements."""
     if len(reduced) < 3:
         return [[tuple(range(len(reduced)))]]
     import opt_einsum
@@ -118,7 +118,7 @@ def _paths(
 
 
 def _worth(steps: Sequence[Step], sizes: Sizes) -> float:
-    """Flops that a path costs, those included that fit into the time of its memory and of its launches."""
+    """The cost of a path in flops, with its memory traffic and its launches converted to flops."""
     elements = sum(extent(sizes, labels) for step in steps for labels in (*step.labels, step.result))
     return sum(step.flops for step in steps) + BALANCE * elements + LAUNCH_FLOPS * len(steps)
 
@@ -126,9 +126,9 @@ def _worth(steps: Sequence[Step], sizes: Sizes) -> float:
 def _steps(
     left: Sequence[str], output: str, path: Sequence[Sequence[int]], sizes: Sizes
 ) -> tuple[tuple[Step, ...], str]:
-    """Pairwise products along ``path``, and the labels of what they leave.
+    """Pairwise products along ``path``, and the labels of the remaining operand.
 
-    An entry of more than two operands is contracted from its left.
+    An entry of more than two operands is contracted from left to right.
     """
     steps, left = [], list(left)
     for entry in path:
@@ -145,7 +145,7 @@ def _steps(
 
 
 def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Sequence[Engine]) -> np.ndarray:
-    """The contraction of ``arrays`` in ``dtype``, each product by its engine; perhaps a view of the last one."""
+    """The contraction of ``arrays`` in ``dtype``, each product by its engine; it may be a view of the last product."""
     left = [taken.of(a, dtype) for taken, a in zip(p.taken, arrays, strict=True)]
     for step, engine in zip(p.steps, engines, strict=True):
         i, j = step.operands
@@ -165,9 +165,9 @@ def costed(
     optimize: grammar.Optimize,
     loops: bool,
 ) -> tuple[Plan, Cost]:
-    """The plan of a contraction of operands of those shapes and item sizes, and what it costs.
+    """The plan and the cost of a contraction of operands of the given shapes and item sizes.
 
-    ``loops``: the reference is NumPy's loop over all labels, which does not plan.
+    ``loops``: the reference is NumPy's loop over all labels, without a plan.
     """
     p = plan(inputs, output, shapes, optimize)
     if not p.steps:
@@ -190,7 +190,7 @@ def costed(
 def placed(
     p: Plan, dtype: np.dtype, machine: Hardware | None, policy: Policy, rates: HostRates
 ) -> tuple[Decision, ...]:
-    """Where each step runs where the call may use a device: memory-bound ones stay on the host."""
+    """Whether each step of a call that may use a device runs there; memory-bound steps stay on the host."""
     return tuple(
         decide(step.subscripts, Problem((), dtype, step.cost(p.sizes, dtype)), machine, policy, rates)
         for step in p.steps
@@ -198,7 +198,7 @@ def placed(
 
 
 def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
-    """What multiplies each step of a call that goes to ``engine``: the host where a device would be slower."""
+    """The engine of each step of a call that goes to ``engine``: the host for steps that a device would slow down."""
     if len(p.steps) == 1 or dtype.kind not in "fc":
         return [engine] * len(p.steps)
     decisions = placed(p, dtype, engine.hardware, current_policy(), current_rates())
@@ -207,9 +207,9 @@ def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
 
 @functools.lru_cache(maxsize=4096)
 def shared(p: Plan, cost: Cost, dtype: np.dtype, machine: Hardware, policy: Policy, rates: HostRates) -> Cost:
-    """``cost`` of a plan of several steps whose device steps bring their operands and take back their results.
+    """``cost`` of a plan of several steps, each of whose device steps transfers its operands and its result.
 
-    All of them where none would be faster there: then the call stays on the host, and says why.
+    If no step would be faster on a device, all are counted there: the call stays on the host, with the reason.
     """
     on_device = [decision.on_device for decision in placed(p, dtype, machine, policy, rates)]
     there = [step for step, on in zip(p.steps, on_device, strict=True) if on or not any(on_device)]

@@ -19,28 +19,28 @@ from trnpy._settings.host_rates import HostRates
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
 TRANSPOSES = 8  # a transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives)
-STEP_S = 4e-6  # of the views that one product is made of
-VECTOR_GAIN = 2.0  # of BLAS over NumPy's loop for a matrix that is in cache; no loss for one that is not
+STEP_S = 4e-6  # overhead of the views of one product
+VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a matrix in the cache; for larger ones BLAS is as fast
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
 # AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
 UNPACKED = 1_000_000
-IN_CACHE = 2**21  # elements of two vectors, 32 MiB: BLAS on one thread reads more from memory no faster than the loop
-LINE = 24  # elements of a line from which one call of BLAS for each is 1.3 to 2.5 times NumPy's loop
+IN_CACHE = 2**21  # elements of two vectors, 32 MiB: beyond, one thread of BLAS is no faster than NumPy's loop
+LINE = 24  # elements of a line above which one call of BLAS for each is 1.3 to 2.5 times as fast as NumPy's loop
 NARROW = 64  # columns up to which packing takes a third or more of a product
-CACHED = 2**15  # elements of a result on the way that a loop may write across its rows: 256 KiB, of a core's own cache
-COPIED = 2**17  # elements, 1 MiB: copies of more are made in blocks that stay in such a cache
+CACHED = 2**15  # elements of an intermediate result that a loop may write column by column: 256 KiB, a core's cache
+COPIED = 2**17  # elements, 1 MiB: larger copies are made in blocks that stay in a core's cache
 Sizes = Mapping[str, int]
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An operand as a matrix or a stack of them: axes moved, copied where BLAS could not read it, and reshaped."""
+    """An operand as a matrix or a stack of matrices: transposed, copied if BLAS cannot read it in place, reshaped."""
 
     axes: tuple[int, ...] | None
     copied: bool
     shape: tuple[int, ...]
-    flipped: bool  # whether rows are columns so far: a copy keeps the unit stride where it is
+    flipped: bool  # whether rows and columns are still exchanged: the copy keeps the unit stride
 
     def of(self, a: np.ndarray) -> np.ndarray:
         if self.axes is not None:
@@ -53,33 +53,33 @@ class View:
 class Step:
     """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
 
-    operands: tuple[int, int]  # positions in the list of what is left to contract
-    labels: tuple[str, str]  # of the two
-    result: str  # labels, in the order in which they come out
-    wanted: str  # the same, in the order of the output where this is the last step
+    operands: tuple[int, int]  # positions in the list of operands that remain to be contracted
+    labels: tuple[str, str]  # labels of the two operands
+    result: str  # labels of the result, in the order in which the product gives them
+    wanted: str  # the same labels, in the order of the output if this is the last step
     batch: str
     left: str
     inner: str
     right: str
-    shape: tuple[int, ...]  # of the result
+    shape: tuple[int, ...]  # shape of the result
     flops: float  # two for each multiply-add
     views: tuple[View, View]
     turned: bool  # whether the second operand is the left factor
-    loops: bool  # whether NumPy's loop does it as fast: no product of matrices, or thin ones
-    block: int  # of the first label of ``inner``, where both operands are copied in such blocks; 0: where not
-    extents: tuple[int, int, int]  # of left, inner and right
-    vector: bool  # a matrix, or another vector, times a vector: bound by memory
-    on_the_way: bool  # not the last
-    copied: float  # elements of operands that BLAS cannot read in place, of C-contiguous ones
-    lines: str  # all labels in the order of vecdot's, where two operands of the same labels lie otherwise
-    blas_size: float  # the n of a cube that BLAS multiplies as efficiently
+    loops: bool  # whether NumPy's loop is as fast: not a product of matrices, or a thin one
+    block: int  # both operands are copied in blocks of this length along the first label of ``inner``; 0: not in blocks
+    extents: tuple[int, int, int]  # extents of left, inner and right
+    vector: bool  # whether a factor is a vector, so that memory bounds the speed
+    on_the_way: bool  # whether the result is intermediate: this is not the last step
+    copied: float  # elements of C-contiguous operands that BLAS cannot read in place
+    lines: str  # all labels in vecdot's order, if two operands with the same labels differ in layout
+    blas_size: float  # the order n of a cubic product that BLAS computes as efficiently
 
     @property
     def subscripts(self) -> str:
         return f"{self.labels[0]},{self.labels[1]}->{self.result}"
 
     def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
-        """The product by ``engine``; on the host by NumPy's loop where it is thin."""
+        """The product by ``engine``; on the host a thin product is computed by NumPy's loop."""
         if engine is HOST:
             return on_host(self)(a, b)
         x, y = self.views[0].of(a), self.views[1].of(b)
@@ -96,7 +96,7 @@ class Step:
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
 
     def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
-        """What the step costs alone: both operands brought to the device, the product taken back."""
+        """The cost of the step alone: both operands are sent to the device, and the product comes back."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
         looped = self.loops or self.vector
@@ -108,9 +108,9 @@ class Step:
 
 @functools.lru_cache(maxsize=4096)
 def on_host(step: Step) -> Product:
-    """The call that multiplies the operands of ``step``, with as little beside it as there has to be.
+    """The function that multiplies the operands of ``step``, with as little overhead as possible.
 
-    What Python does between products of a few hundred microseconds takes twice its time: they empty the caches.
+    Products of a few hundred microseconds empty the caches, after which Python code takes twice its usual time.
     """
     if step.loops:
         return _loop(step)
@@ -132,7 +132,7 @@ def on_host(step: Step) -> Product:
 
 
 def _loop(step: Step) -> Product:
-    """NumPy's, over all labels: in the order that is wanted, for it chooses the layout by it."""
+    """NumPy's loop over all labels, in the wanted order of labels, which determines the layout of the result."""
     subscripts = f"{step.labels[0]},{step.labels[1]}->{step.wanted}"
     axes = None if step.wanted == step.result else [step.wanted.index(c) for c in step.result]
     # BLAS reads rows faster than columns.
@@ -146,7 +146,7 @@ def _loop(step: Step) -> Product:
 
 
 def _sum_of_all(step: Step) -> Product:
-    """The product of two operands of the same labels, all of them summed; by NumPy's loop where BLAS would copy."""
+    """The product of two operands with the same labels, all of them summed; by NumPy's loop if BLAS would copy."""
     loop, (a_labels, b_labels) = _loop(step), step.labels
     if a_labels == b_labels:
 
@@ -161,7 +161,7 @@ def _sum_of_all(step: Step) -> Product:
     x_axes, y_axes = ([labels.index(c) for c in step.lines] for labels in step.labels)
 
     def lines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        if a.dtype.kind != "f" or not (a.flags.c_contiguous and b.flags.c_contiguous):  # it conjugates complex ones
+        if a.dtype.kind != "f" or not (a.flags.c_contiguous and b.flags.c_contiguous):  # vecdot conjugates one
             return loop(a, b)
         return np.asarray(np.vecdot(a.transpose(x_axes), b.transpose(y_axes)).sum())
 
@@ -169,10 +169,10 @@ def _sum_of_all(step: Step) -> Product:
 
 
 def _in_lines(a: str, b: str, sizes: Sizes) -> str:
-    """The order of labels in which vecdot sums two operands, the line last; "" where NumPy's loop is as fast.
+    """The order of labels in which vecdot sums two operands, the line last; "" if NumPy's loop is as fast.
 
-    The loop goes through the lines of one operand as they lie there.  Where the other's neighbours lie along another
-    label, each cache line of it is read as often as it holds elements, unless that label comes next.
+    The loop follows the memory order of one operand. If neighbours in the other operand lie along another label, each
+    of its cache lines is read once for each of its elements, unless that label comes next.
     """
     for x, y in sorted(((a, b), (b, a)), key=lambda pair: -sizes[pair[0][-1]]):
         line, beside = x[-1], y[-1]
@@ -183,10 +183,10 @@ def _in_lines(a: str, b: str, sizes: Sizes) -> str:
 
 
 def _viewed(step: Step, which: int) -> Callable[[np.ndarray], np.ndarray] | None:
-    """The view of one of the two operands; None where it is the operand."""
+    """The function that makes the view of one of the two operands; None if the operand serves as it is."""
     view, own = step.views[which], (step.left, step.right)[which]
     if step.vector and 1 in view.shape and math.prod(view.shape) == step.extents[1]:
-        return lambda a: view.of(a).ravel()  # one axis: BLAS reads the other operand where it is
+        return lambda a: view.of(a).ravel()  # one axis: BLAS then reads the other operand in place
     if not view.copied and len(own) == len(step.inner) == 1 >= len(step.batch):
         if view.axes is None and not view.flipped:
             return None
@@ -198,20 +198,20 @@ def _viewed(step: Step, which: int) -> Callable[[np.ndarray], np.ndarray] | None
 
 
 def _product(step: Step) -> Product:
-    """The call for views of the operands, in their order of rows and columns."""
+    """The function that multiplies the views of the operands, in their order of rows and columns."""
     if all(len(view.shape) == 2 for view in step.views):
         m, k, n = step.extents
         if step.vector or max(m, n) * k <= CACHED:
-            return np.dot  # takes less time to call
+            return np.dot  # less overhead than matmul
         if (m if step.turned else n) <= NARROW and m * k * n > UNPACKED and blas_threads() == 1:
             return _narrow
-    return np.matmul  # copies no operand whose rows are apart
+    return np.matmul  # unlike dot, it does not copy operands whose rows are not contiguous
 
 
 def _narrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(m, k) (k, n) -> (m, n) for few columns: as many rows at a time as OpenBLAS does not pack."""
+    """(m, k) (k, n) -> (m, n) for few columns n, with so few rows at a time that OpenBLAS does not pack them."""
     (m, k), n = x.shape, y.shape[1]
-    if not x.flags.c_contiguous or x.dtype.kind != "f":  # none of those kernels
+    if not x.flags.c_contiguous or x.dtype.kind != "f":  # OpenBLAS has no such kernels for these
         return np.asarray(np.matmul(x, y))
     parts = math.ceil(m * k * n / UNPACKED)
     rows = m // parts
@@ -223,7 +223,7 @@ def _narrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _in_blocks(step: Step, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A product that sums over blocks of its first summed label, whose copies do not leave the cache."""
+    """A product summed over blocks of its first summed label, so that the copied blocks stay in the cache."""
     first, x_labels, y_labels = step.inner[0], step.left + step.inner, step.inner + step.right
     x = a.transpose([step.labels[0].index(c) for c in x_labels])
     y = b.transpose([step.labels[1].index(c) for c in y_labels])
@@ -240,7 +240,7 @@ def _in_blocks(step: Step, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def blas_threads() -> int:
-    """As OpenBLAS reads them when it loads."""
+    """The number of threads of OpenBLAS, from the environment variables that it reads when it loads."""
     given = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
     return int(given) if given.isdigit() else os.cpu_count() or 1
 
@@ -250,12 +250,12 @@ def extent(sizes: Sizes, labels: str) -> int:
 
 
 def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
-    """The product of operands ``a`` and ``b``; ``output``: the order that is wanted, "" where none is."""
+    """The product of operands ``a`` and ``b``; ``output``: the wanted order of labels, "" if any will do."""
     shared = [c for c in a if c in b]
     batch = "".join(c for c in shared if c in kept)
     left = "".join(c for c in a if c not in b)
     right = "".join(c for c in b if c not in a)
-    # In the order of the larger operand: the other one is cheaper to copy.
+    # Sum in the label order of the larger operand, because the other one is cheaper to copy.
     larger = a if extent(sizes, a) >= extent(sizes, b) else b
     inner = "".join(c for c in larger if c in shared and c not in kept)
     m, k, n = (extent(sizes, group) for group in (left, inner, right))
@@ -307,7 +307,7 @@ def _oriented(
     elif batch + left + right == output:
         turned = False
     elif all(view.flipped or view.axes for view in straight):
-        turned = True  # two factors that both are columns of what lies in memory: rows of both, the other way round
+        turned = True  # both factors are transposed in memory, so the transposed product reads them in place
     else:
         # Few rows by many columns, which OpenBLAS multiplies 1.2 to 1.4 times faster than many by few.
         turned = extent(sizes, right) < extent(sizes, left)
@@ -317,7 +317,7 @@ def _oriented(
 
 
 def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> View:
-    # BLAS reads groups of neighbouring labels, one of the two of a matrix with the unit stride.
+    # BLAS reads a matrix in place if its row labels and its column labels are neighbours and one has the unit stride.
     together = all(group in labels for group in (batch, rows, columns))
     readable = together and (not labels or labels[-1] not in batch)
     flipped = not readable and labels[-1] in rows
@@ -331,7 +331,7 @@ def _view(labels: str, batch: str, rows: str, columns: str, sizes: Sizes) -> Vie
 def _cubes(
     a: str, b: str, left: str, inner: str, right: str, batch: str, sizes: Sizes
 ) -> tuple[tuple[View, View], bool, str] | None:
-    """Views, turned, result where the summed labels lie inside an operand: a stack of matrices as it is."""
+    """(views, turned, result) if the summed labels lie inside an operand: then it is a stack of matrices in place."""
     if batch or not inner:
         return None
     for whole, other, own, turned in ((a, b, right, True), (b, a, left, False)):
