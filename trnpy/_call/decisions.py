@@ -20,7 +20,7 @@ from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
-UNSEEN = 63  # elements in all: of fewer than 64 no row has another route
+UNSEEN = 63  # no row has another host route for operands of at most this many elements in all
 
 
 class Reason(StrEnum):
@@ -89,7 +89,7 @@ class Reason(StrEnum):
 
 
 class Unsupported(Exception):
-    """The device path does not cover this call: ``reason`` and a lower-case phrase that says why."""
+    """The device path does not cover this call: ``reason``, and a phrase in lower case that explains it."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -107,9 +107,9 @@ class Cost:
     bytes_out: int
     products: float = 0.0  # flops of the engine's products on the device path
     host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
-    launches: int = 1  # 0: what the device path takes is for a dry run to find
-    host_bytes: float = 0.0  # that the device path has the host read and write between products
-    of_products: bool = False  # ``launches`` counts products, each of as many launches as its dtype takes
+    launches: int = 1  # 0: a dry run finds the cost of the device path
+    host_bytes: float = 0.0  # bytes that the host reads and writes between products on the device path
+    of_products: bool = False  # whether ``launches`` counts products, each of which takes the launches of its dtype
 
     @property
     def intensity(self) -> float:
@@ -119,12 +119,12 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Another way to the reference's result on the host, as accurate: what it is, what it costs, how it runs."""
+    """Another way to compute the reference's result on the host, as accurate: its name, its cost and its function."""
 
     name: str
     seconds: Callable[[HostRates], float]  # predicted
     run: Callable[[], Any]  # the result as the reference gives it; raises Unsupported
-    # The same for the arguments of any other call of this kind; None where each call is prepared anew.
+    # ``run`` for the arguments of any call of this kind; None if each call must be prepared anew.
     again: Callable[..., Any] | None = None
     import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
 
@@ -140,9 +140,9 @@ class Problem:
     dtype: np.dtype  # of the products
     cost: Cost
     route: Route | None = None
-    on_device: bool = True  # whether there is a device path at all, or a route on the host only
-    refusal: tuple[Reason, str] | None = None  # why there is no device path, where it is not for the dtype
-    # Names of the device path's methods, where it has several; ``run`` finds the chosen one below.
+    on_device: bool = True  # whether there is a device path; if not, there is only a route on the host
+    refusal: tuple[Reason, str] | None = None  # why there is no device path, unless the dtype is the reason
+    # Names of the device path's methods if it has several; ``run`` reads the chosen one from the field below.
     methods: tuple[str, ...] = ()
     method: str = ""
 
@@ -180,16 +180,16 @@ class Op:
     name: str  # dotted name of the reference: "scipy.linalg.eigh"
     reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
     prepare: Callable[..., Problem]  # raises Unsupported
-    small: int = 0  # operands of at most this many elements in all never pay for a launch
-    # A look at a call's arguments, cheap beside the call. False: the reference. True: there may be another host route.
-    # A function: what the reference does with such arguments, called at once.
+    small: int = 0  # up to this many elements of all operands, a launch never pays
+    # A cheap test of the arguments. It returns False: call the reference; True: there may be another host route; or a
+    # function that does what the reference does with such arguments: call it at once.
     look: Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]] | None = None
-    # What a decision depends on besides whether the look gave True; None where each call is decided for itself.
+    # What a decision depends on, besides whether the look gave True; None if each call is decided anew.
     kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = kind_of
     # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
     # Unsupported where it does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
-    unseen: int = UNSEEN  # elements of at most four arguments, of which ``look`` is never true
+    unseen: int = UNSEEN  # ``look`` is never true for at most four arguments of at most so many elements in all
     dry: bool = False  # whether the device path has the cost of a dry run of the problem
 
 
@@ -203,16 +203,16 @@ class Work(NamedTuple):
     method: str = ""
 
     def by(self, method: str) -> Work:
-        """The same by another of the algorithm's methods."""
+        """The same call by another method of its algorithm."""
         return self._replace(method=method)
 
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
-        """What it takes on ``hardware``: a dry run, remembered."""
+        """What the call costs on ``hardware``, from a dry run that is cached."""
         return _tally(self, hardware, policy.precision, policy.device_memory)
 
 
 def work_of(op: Op, problem: Problem) -> Work | None:
-    """What a dry run of a call needs, where its cost is one; None of options that cannot be remembered."""
+    """What a dry run of a call needs; None if its row has no dry run, or if an option cannot be hashed."""
     if not op.dry or not problem.on_device:
         return None
     options = tuple([getattr(problem, name) for name in type(problem).option_names()])
@@ -225,8 +225,8 @@ def work_of(op: Op, problem: Problem) -> Work | None:
 
 @functools.lru_cache(maxsize=4096)
 def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float) -> Tally:
-    """``Work.tally``, of what it depends on."""
-    from trnpy._engine import dry  # only now: it takes the device's engine, half of what importing trnpy takes
+    """``Work.tally``, cached by all that it depends on."""
+    from trnpy._engine import dry  # imported late: it loads the device engine, half the time of importing trnpy
 
     policy = Policy(precision=precision, device_memory=device_memory)
     options = dict(zip(work.kind.option_names(), work.options, strict=True))
@@ -318,7 +318,7 @@ class Decision:
 
 
 def counted(cost: Cost, dtype: np.dtype, policy: Policy, resident_bytes: int) -> Cost:
-    """``cost`` with launches where it counts products."""
+    """``cost``, with launches counted if it counts products."""
     if not cost.of_products:
         return cost
     each = launches(dtype, policy.precision, resident_bytes >= cost.bytes_in)
@@ -330,8 +330,8 @@ def predict(
 ) -> tuple[float, float]:
     """Modelled seconds of the device path, and how many of them move operands.
 
-    launches + bytes over the link, but for those of operands that are there, whose fingerprints are compared
-    + max(engine, HBM) + what stays on the host.
+    The sum of launches, transfers, max(engine, HBM) and the work of the host. An operand that is on the device already
+    is not transferred; comparing its fingerprint takes host time instead.
     """
     cost = counted(cost, dtype, policy, resident_bytes)
     moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
@@ -347,14 +347,14 @@ def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
     resident_bytes: int = 0, work: Work | None = None,
 ) -> Decision:  # fmt: skip
-    """Device or host, and by which route?  A pure function; without a ``machine`` times are of the policy's.
+    """Decide between device, host and another host route. A pure function.
 
-    ``work``: the device path; without one ``problem.cost`` has what it takes.
+    Without ``machine``, times are of the policy's machine; without ``work`` (a dry run), costs are ``problem.cost``.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
     if problem.methods and refusal is None and policy.precision != "matched":
-        # They are where a refinement starts, which products below the working precision do not end.
+        # Each method ends in a refinement, which does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
     import_s = 0.0 if problem.route is None else problem.route.import_s
     return _decided(
@@ -365,7 +365,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What the device path takes by the model, whichever way it was found."""
+    """The modelled cost of the device path, from a dry run or from a Cost."""
 
     launches: int
     bytes: int  # that cross the link
@@ -378,9 +378,9 @@ def priced(
     cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype, hardware: Hardware, policy: Policy,
     rates: HostRates, resident_bytes: int = 0,
 ) -> Price:  # fmt: skip
-    """The price of ``work`` by the method that the policy names or the model finds fastest, or of ``cost`` as it says.
+    """The price of ``work`` by the policy's method or else by the fastest one; without ``work``, of ``cost``.
 
-    Refused, Unsupported or Unknown where a dry run says so.
+    A dry run may raise Refused, Unsupported or Unknown.
     """
     if work is None:
         seconds, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
@@ -411,20 +411,20 @@ def _decided(
     resident_bytes: int,
     import_s: float,
 ) -> Decision:
-    """``decide`` on what it depends on."""
+    """``decide``, cached by all that it depends on."""
     hardware = machine or MACHINES[policy.machine]
     reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
     faster = route_s * HYSTERESIS <= reference_s
     routed = faster and route_s + import_s <= reference_s
     host_s = route_s if routed else reference_s
     price: Price | None = None
-    # What takes the host no longer than one product's launches needs no dry run.
+    # If the host takes no longer than the launches of one product, no dry run is needed.
     small = work is not None and not policy.force and host_s <= launches(dtype, policy.precision) * hardware.launch_s
     if refusal is None and not small and (work is not None or cost.launches):
         try:
             price = priced(cost, work, methods, dtype, hardware, policy, rates, resident_bytes)
         except (Unsupported, Refused, Unknown) as why:
-            if not policy.force:  # else the run itself finds what the dry run met
+            if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
     on_device = False
     if price is not None:
@@ -437,7 +437,7 @@ def _decided(
         reason, detail = Reason.NO_DEVICE, "no device"
     else:
         reason, detail = Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
-    # Where a device is required its absence is what matters, not how well the host does without.
+    # If the policy requires a device, report that there is none, even if a host route would be faster.
     required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
     if routed and not on_device and not required:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
@@ -471,7 +471,7 @@ def _compare(
     policy: Policy,
     compile_s: float,
 ) -> tuple[bool, Reason, str]:
-    """Whether the device beats the host's better route, and why or why not."""
+    """Whether the device beats the faster of reference and host route; the reason, and the reason as a phrase."""
     if policy.force:
         return True, Reason.FORCED, "policy force"
     if machine is None:

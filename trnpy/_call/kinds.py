@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-OPERANDS = 32  # entries of a list among the arguments of a call that is remembered
+OPERANDS = 32  # longest list argument of a call whose decision is remembered
 
 
 def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a decision about a call depends on: shapes and dtypes of its arrays, values of its options; None if unknown.
 
-    Options that are arrays may be written to: whether they can be is asked of each.
+    Also None if a keyword is an array, such as ``out``: whether it may be written to can differ from call to call.
     """
     try:
         kinds = [(a.shape, a.dtype) if type(a) is ndarray else a if type(a) is str else _kind(a) for a in args]
@@ -27,7 +27,7 @@ def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class _Unknown(Exception):
-    """An argument of which decisions may depend in any way."""
+    """Nothing is known of how a decision depends on this argument."""
 
 
 def _kind(a: Any) -> Any:
@@ -36,5 +36,5 @@ def _kind(a: Any) -> Any:
     if type(a) in (list, tuple) and len(a) <= OPERANDS:
         return type(a), *[_kind(x) for x in a]
     if isinstance(a, (str, int, float, complex, np.generic, np.dtype, type, type(None), type(...))):
-        return type(a), a  # 1 and True are equal
+        return type(a), a  # with the type, because 1 == True
     raise _Unknown
