@@ -14,7 +14,7 @@ OUR_SUMMARY = "AWS Trainium"  # in the summary of every version of trnpy, those 
 
 
 def version() -> str:
-    """trnpy's own, which is not there to read where another project has replaced ``trnpy/__init__.py``."""
+    """The version of trnpy; unknown if another project has replaced ``trnpy/__init__.py``."""
     return str(vars(sys.modules["trnpy"]).get("__version__", "of unknown version"))
 
 
@@ -24,16 +24,16 @@ def install(extra: str) -> str:
 
 
 def conflict() -> str:
-    """One line on another project's ``trnpy`` that is installed, or has replaced our ``__init__.py``; else "".
+    """One line about another project's ``trnpy`` that is installed or has replaced our ``__init__.py``; "" if none.
 
-    It takes 0.4 ms where there is none (Python 3.12, five entries of sys.path, a busy EPYC).
+    Without a conflict the check takes 0.4 ms (Python 3.12, five entries of sys.path, a busy EPYC).
     """
     if not any(glob.glob(os.path.join(glob.escape(folder), "trnpy[-.]*info")) for folder in sys.path):
-        return _replaced()  # and importlib.metadata, 20 ms, is not needed
+        return _replaced()  # without importing importlib.metadata, which takes 20 ms
     import importlib.metadata
 
     for found in importlib.metadata.distributions(name="trnpy"):
-        text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""  # none: what an interrupted pip left
+        text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""  # empty if pip was interrupted
         header = dict(re.findall(r"^(Version|Summary): (.*)$", text, re.MULTILINE))
         if not text or OUR_SUMMARY in header.get("Summary", ""):
             continue

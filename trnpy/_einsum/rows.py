@@ -1,4 +1,4 @@
-"""NumPy's products: one row each, all of them contractions of labelled arrays; the rest is NumPy's own."""
+"""One row for each of NumPy's products, as a contraction of labelled arrays. What a row refuses, NumPy computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _c_einsum = guards.c_einsum
 
 Order = Literal["C", "F", "K"]
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
-INTEGER_SMALL = 1_000_000  # multiply-adds: NumPy's loop of 400 us, ten times what choosing a route costs
+INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
 
 
@@ -59,16 +59,16 @@ class Contraction(Problem):
 
     def error(self, result: Any) -> float:
         p = self.plan
-        if self.dtype.kind == "b":  # checked where they were counted
+        if self.dtype.kind == "b":  # ``_any`` has checked the counts
             return 0.0
         if self.dtype.kind in "iu":
             return _integer_error(p, self.arrays, np.asarray(result))
-        # The error of infinities is NaN: what overflows is NumPy's to say.
+        # The error of infs is NaN. The result is then refused, and NumPy decides what overflows.
         with np.errstate(over="ignore", invalid="ignore"):
             return grammar.probe_error(p.inputs, p.output, p.sizes, self.arrays, np.asarray(result))
 
     def deliver(self, result: Any) -> Any:
-        """The result, in ``out`` where the caller gave one: untouched until the result is accepted."""
+        """The result, in ``out`` if the caller gave one. It is not written to before the result is accepted."""
         if self.shape is not None:
             return result.reshape(self.shape)
         if self.out is None:
@@ -134,7 +134,7 @@ def _integer_problem(
     scalar: bool,
     order: Order,
 ) -> Contraction:
-    """Exact products of integers: digits on a device, and on the host BLAS where NumPy loops; bools are counted."""
+    """Exact products of integers, by digits on a device and by BLAS on the host. For bools, true pairs are counted."""
     k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
     if k.bit_length() > integer.SINGLE_SIGNIFICAND or not p.output:
         raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
@@ -167,7 +167,7 @@ def _half_problem(
     scalar: bool,
     order: Order,
 ) -> Contraction:
-    """float16, which NumPy sums in float32 and rounds once, in loops: so does a device, and so does float32 BLAS."""
+    """float16 products. NumPy's loop sums in float32 and rounds once; a device and float32 BLAS do the same."""
     single = np.dtype(np.float32)
     moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(p.shape()))
 
@@ -179,7 +179,7 @@ def _half_problem(
         found = np.asarray(product(*[a.astype(single) for a in arrays]))
         with np.errstate(over="ignore"):
             result = found.astype(dtype)
-        guards.finite(result)  # what overflows is NumPy's to say
+        guards.finite(result)  # if a sum overflows, NumPy decides the result
         return result[()] if scalar else result
 
     # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
@@ -188,7 +188,7 @@ def _half_problem(
 
 
 def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
-    """Whether any pair meets, from how many do: these can be checked by random signs, of any the sum says nothing."""
+    """Whether any pair of elements is true, from the number of such pairs, which random signs can check."""
     counts = np.rint(counts).astype(np.int64)
     if _integer_error(p, arrays, counts):
         raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
@@ -212,9 +212,7 @@ def prepare_einsum(
 ) -> Contraction:  # fmt: skip
     if kwargs or order not in ("K", "A", "C", "F"):
         raise Unsupported(Reason.PARAM, f"order {order!r}, options {', '.join(kwargs) or 'none'}")
-    if (
-        optimize is False
-    ):  # NumPy's loop reads the memory of subclasses that do not say otherwise, and gives plain arrays
+    if optimize is False:  # NumPy's loop reads subclasses that do not override it as plain arrays
         operands = tuple([guards.plain(a) for a in operands])
     inputs, output, arrays = grammar.parse(operands)
     if order == "A":
@@ -225,11 +223,11 @@ def prepare_einsum(
     target = None if dtype is None else np.dtype(dtype)
     kinds = {a.dtype.kind for a in arrays}
     if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
-        # NumPy's plan sums and multiplies in the dtypes that meet, where its loop converts first.
+        # NumPy's plan computes each step in the dtype of its operands, while its loop converts all of them first.
         raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
     scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
     problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, product, target)
-    # What may lose digits NumPy casts, or refuses, in its own words.
+    # If a cast may lose digits, NumPy casts or raises its own error.
     if not all(np.can_cast(a.dtype, problem.dtype, rule) for a in arrays for rule in {"safe", casting}):
         raise Unsupported(Reason.PARAM, f"casting={casting!r} to {problem.dtype}")
     return problem
@@ -241,9 +239,9 @@ def _hashable(optimize: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _is_scalar(subscripts: str, shapes: grammar.Shapes, optimize: Any) -> bool:
-    """Whether NumPy's planned contraction to a number gives a scalar, or an array of no dimensions as its matmul does.
+    """Whether NumPy's planned contraction to a number returns a scalar or, like matmul, an array of no dimensions.
 
-    Asked of NumPy, whose versions differ: its own path over operands of one or two elements along each axis.
+    Versions of NumPy differ, so NumPy computes the contraction with one or two elements along each axis.
     """
     zeros = [np.broadcast_to(0.0, shape) for shape in shapes]
     path = _numpy_einsum_path(subscripts, *zeros, optimize=optimize)[0]
@@ -254,9 +252,9 @@ def _is_scalar(subscripts: str, shapes: grammar.Shapes, optimize: Any) -> bool:
 def _search(optimize: Any, operands: int) -> tuple[str | tuple[tuple[int, ...], ...], bool]:
     """opt_einsum's search for NumPy's ``optimize``, and whether NumPy itself would loop without a plan."""
     if isinstance(optimize, (bool, np.bool_)) or optimize is None:
-        return GREEDY, optimize is False  # NumPy plans for any other, if only to find one step
+        return GREEDY, optimize is False  # NumPy plans for any other value, even a single step
     if isinstance(optimize, (list, tuple)) and len(optimize) == 2 and isinstance(optimize[1], (int, float)):
-        optimize = optimize[0]  # beside the largest intermediate, which the order alone keeps small
+        optimize = optimize[0]  # the second item, a limit on intermediates, is not used
     if isinstance(optimize, str) and optimize in ("greedy", "optimal"):
         return optimize, False
     if isinstance(optimize, (list, tuple)) and optimize and optimize[0] == "einsum_path":
@@ -347,7 +345,7 @@ def prepare_kron(a: Any, b: Any) -> Problem:
 
 
 def _without_blas(a: Any, b: Any) -> bool:
-    """Whether NumPy multiplies ``a`` and ``b`` in a loop long enough to look for another way."""
+    """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
     if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
         return False
     return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
@@ -358,7 +356,7 @@ def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
-    """Whether NumPy loops, and not over so few products that it is soon done: never over more than the sizes' own."""
+    """Whether NumPy loops over so many products, at most the product of the sizes, that a route may pay."""
     plain = not kwargs and type(args[0]) is str if args else False
     if plain and len(args) == 3:  # without a loop: most calls
         _, a, b = args
@@ -375,7 +373,7 @@ def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callab
 
 
 def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of operands, not of a place for the result, nor of the order of memory."""
+    """The kind of a call by its operands, without ``out`` and ``order``."""
     return kind_of(args, kwargs) if len(args) < 3 else None
 
 
@@ -388,7 +386,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
     look, kind = (_look_einsum, _kind_einsum) if name == "einsum" else (_look, _kind)
-    # Of E elements in all two operands have at most (E/2)^2 products, and three (E/3)^3.
+    # With E elements in all, two operands have at most (E/2)^2 products, and three (E/3)^3.
     unseen = int(3 * pairwise.SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
     return Op(f"numpy.{name}", reference, prepare, small=SMALL, look=look, kind=kind, unseen=min(unseen, SMALL))
 

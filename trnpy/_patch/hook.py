@@ -1,4 +1,4 @@
-"""Stand-ins for NumPy's and SciPy's functions, which call the original unless they are active here and now."""
+"""Hooks that replace NumPy's and SciPy's functions. A hook calls the original unless it is active for the caller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from trnpy._report.tally import SmallCalls
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
-LIBRARIES = frozenset({"numpy", "scipy"})  # their calls of their own public names stay original
+LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """Which names are accelerated, and for which callers they are not."""
+    """Which names are accelerated, and which callers are excluded."""
 
     names: frozenset[str]
     exclude: frozenset[str] = LIBRARIES  # packages and modules
@@ -36,7 +36,7 @@ class Activation:
 
     def excludes(self, caller: str) -> bool:
         """Whether calls from module ``caller`` stay original."""
-        parts = str(caller).split(".")  # a namespace of exec may hold anything
+        parts = str(caller).split(".")  # __name__ may be any object in a namespace of exec
         prefixes = {".".join(parts[: i + 1]) for i in range(len(parts))}
         verdict = self.verdicts[caller] = not self.exclude.isdisjoint(prefixes) or parts[0] == "trnpy"
         return verdict
@@ -54,27 +54,27 @@ class Process:
 
 
 def resolve(name: str) -> Any:
-    """What stands under a dotted name of an imported module now; None when nothing does."""
+    """The object that a dotted name refers to now; None if the module is not imported or has no such name."""
     module, _, attribute = name.rpartition(".")
     return getattr(sys.modules[module], attribute, None)
 
 
 def active() -> Activation:
-    """What is accelerated here: in this thread or task, else in the process."""
+    """The activation of this thread or task; if it has none, that of the process."""
     return own.get() or Process.activation
 
 
 class Hook:
-    """Stands in for a function of NumPy or SciPy: its name, doc, signature, attributes, pickle, hash and class."""
+    """Replaces a function of NumPy or SciPy, with its name, doc, signature, attributes, pickle, hash and class."""
 
     def __new__(cls, name: str, original: Any, load: Callable[[], Op]) -> Hook:
-        # A type of its own, whose call is no method: a method that called it would take as long again.
+        # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
         return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(_call(name, original, load))}))
 
     def __init__(self, name: str, original: Any, load: Callable[[], Op]) -> None:
         functools.update_wrapper(cast(Any, self), original)
         module, _, attribute = name.rpartition(".")
-        # Where it stands, not where SciPy defines it: pickle looks the object up there.
+        # The module where the hook is, not the one where SciPy defines the function: pickle looks it up there.
         self.__module__, self.__name__ = module, attribute
         self._name = name
         self._original = original
@@ -86,24 +86,24 @@ class Hook:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if resolve(self._name) is self:
-            return str(self.__name__)  # as a global of its module: the original where trnpy is not there
+            return str(self.__name__)  # pickled as a global of its module: without trnpy it loads the original
         return pkgutil.resolve_name, (f"{self.__module__}:{self.__name__}",)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # NumPy's and SciPy's functions become methods of a class that has them as attributes; ufuncs do not.
+        # As attributes of a class, Python functions become methods; ufuncs do not.
         binds = instance is not None and hasattr(type(self._original), "__get__")
         return types.MethodType(cast(Any, self), instance) if binds else self
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_original":  # not built yet: copy and pickle look before __init__ has run
+        if name == "_original":  # copy and pickle look up attributes before __init__ has run
             raise AttributeError(name)
         return getattr(self._original, name)
 
-    # isinstance(np.matmul, np.ufunc), inspect.isfunction and help() see what they saw before.
+    # isinstance(np.matmul, np.ufunc), inspect.isfunction and help() give the same answers as for the original.
     __class__ = property(lambda self: type(self._original))
 
-    # NumPy hands the original to __array_function__ and __array_ufunc__, whose tables of overrides a
-    # library may have filled while patched, or before.
+    # NumPy passes the original to __array_function__ and __array_ufunc__. A library may have filled its table
+    # of overrides with hooks or with originals, so both compare equal.
     def __eq__(self, other: object) -> bool:
         return self is other or self._original is other
 
@@ -115,15 +115,15 @@ class Hook:
 
 
 def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any]:
-    """What a hook does when it is called.
+    """The function that runs when a hook is called.
 
-    Small calls of one line, which a program may make by the hundred thousand, are counted here, and each further
-    function that took part would be a tenth of them; ``load`` gives the row at the first call that it decides about.
+    A program may make small calls by the hundred thousand. They are counted here, by line, because another function
+    call would add a tenth to their time. ``load`` returns the row; it runs at the first call that needs a decision.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
     small, unseen, look, accelerated = 0, UNSEEN, None, None
-    lines: dict[int, SmallCalls] = {}  # by the address of the instruction that calls, within that of its code
+    lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
 
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
@@ -133,14 +133,14 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
 
     @uncounted
     def inside(*args: Any, **kwargs: Any) -> Any:
-        """The original, whose own calls of accelerated functions are part of it: neither routed nor recorded twice."""
+        """Call the original; its own calls of accelerated functions are neither routed nor recorded again."""
         token = own.set(NOTHING)
         try:
             return original(*args, **kwargs)
         finally:
             own.reset(token)
 
-    direct = original if alone else inside  # NumPy's rows call none by their public names
+    direct = original if alone else inside  # NumPy's functions call no others by public names
 
     @uncounted
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
 
 
 def _untraced_policy() -> _policy.Policy | None:
-    """The policy here; None where each call is put into a trace."""
+    """The current policy; None if calls are being traced."""
     return _policy.current_policy() if _trace.get() is None else None
 
 
@@ -198,7 +198,7 @@ def _small_calls(
     here: Activation,
     lines: dict[int, SmallCalls],
 ) -> SmallCalls | None:
-    """Where ``frame`` counts its small calls of ``name``; None where they are decided about, or are a library's."""
+    """The counter of small calls of ``name`` from ``frame``; None if they need decisions or a library makes them."""
     policy, caller = _untraced_policy(), frame.f_globals.get("__name__", "")
     if policy is None or policy.force or here.verdicts.get(caller, here.excludes(caller)):
         return None
