@@ -11,7 +11,7 @@ import trnpy.linalg
 from linalg.matrices import hermitian, orthogonal, positive, with_spectrum
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._engine.engines import HOST, engine
-from trnpy.linalg import _svd, _svd_rows
+from trnpy.linalg import _pinv, _svd
 from trnpy.linalg._ops import NUMPY_OPS
 
 U = 2.0**-53
@@ -226,7 +226,7 @@ def test_what_a_tolerance_cuts_is_no_error(name, tolerance):
     assert rank == expected == 30
     np.testing.assert_allclose(x, theirs, atol=1e4 * U)
     np.testing.assert_allclose(x @ a @ x, x, atol=1e4 * U)
-    prepare = {"pinv": _svd_rows.prepare_pinv, "pinvh": _svd_rows.prepare_pinvh}[name]
+    prepare = {"pinv": _pinv.prepare_pinv, "pinvh": _pinv.prepare_pinvh}[name]
     assert prepare(a, **tolerance).error(1.001 * x) > 1e-6  # and what is wrong is
 
 

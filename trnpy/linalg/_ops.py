@@ -19,7 +19,10 @@ from trnpy.linalg._logm import logm_ops
 from trnpy.linalg._matrices import form
 from trnpy.linalg._matrix_power import NUMPY_MATRIX_POWER_OPS, fractional_matrix_power_ops
 from trnpy.linalg._multi_dot import NUMPY_MULTI_DOT_OPS
+from trnpy.linalg._orth import orth_ops
 from trnpy.linalg._orthogonal_rows import NUMPY_ORTHOGONAL_OPS, orthogonal_ops
+from trnpy.linalg._pinv import NUMPY_PINV_OPS, pinv_ops
+from trnpy.linalg._polar import polar_ops
 from trnpy.linalg._solve_rows import NUMPY_SOLVE_OPS, solve_ops
 from trnpy.linalg._sqrtm import sqrtm_ops
 from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
@@ -29,8 +32,8 @@ from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
 def _scipys() -> tuple[Op, ...]:
     """Rows of scipy.linalg, which this imports."""
     rows = (
-        *eigh_ops(), *factor_ops(), *solve_ops(), *orthogonal_ops(), *svd_ops(), *expm_ops(), *sqrtm_ops(),
-        *logm_ops(), *fractional_matrix_power_ops(), *khatri_rao_ops(),
+        *eigh_ops(), *factor_ops(), *solve_ops(), *orthogonal_ops(), *svd_ops(), *pinv_ops(), *polar_ops(),
+        *orth_ops(), *expm_ops(), *sqrtm_ops(), *logm_ops(), *fractional_matrix_power_ops(), *khatri_rao_ops(),
     )  # fmt: skip
     return tuple(replace(row, form=form) for row in rows)
 
@@ -53,7 +56,7 @@ def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     return _in_c_order
 
 
-_GUFUNCS = (*NUMPY_EIGH_OPS, *NUMPY_FACTOR_OPS, *NUMPY_SOLVE_OPS, *NUMPY_SVD_OPS)
+_GUFUNCS = (*NUMPY_EIGH_OPS, *NUMPY_FACTOR_OPS, *NUMPY_SOLVE_OPS, *NUMPY_SVD_OPS, *NUMPY_PINV_OPS)
 NUMPY_OPS = (
     *(replace(row, form=_numpy_form) for row in _GUFUNCS),
     *NUMPY_ORTHOGONAL_OPS,

@@ -1,0 +1,74 @@
+"""Orthonormal bases of ranges and null spaces from singular vectors: the rows of orth and null_space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Op, Problem
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy.linalg import _svd
+from trnpy.linalg._matrices import SMALL, norm, refuse, tolerance
+from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, significant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range(Problem):
+    """An orthonormal basis of the columns."""
+
+    rcond: float | None
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        u, s, _ = decomposed(self, engine)
+        return u[:, significant(s, a.shape, None, self.rcond)]
+
+    def error(self, q: np.ndarray) -> float:
+        """Orthogonality; and what of A is outside the span, where no tolerance was given."""
+        (a,) = self.arrays
+        av = a @ probe(a.shape[1], self.dtype)
+        outside = norm(av - q @ (q.conj().T @ av)) / (norm(a) * math.sqrt(av.shape[1]))
+        return max(orthonormal_error(q), outside if self.rcond is None else 0.0)
+
+
+def prepare_orth(A: Any, rcond: Any = None) -> Problem:
+    return problem(Range, A, "svd", rcond=tolerance("rcond", rcond))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullSpace(Problem):
+    """An orthonormal basis of what A takes to zero."""
+
+    rcond: float | None
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        _, s, v = decomposed(self, engine)
+        rank = int(significant(s, a.shape, None, self.rcond).sum())
+        return _svd.complete(v, len(v), engine)[:, rank:]
+
+    def error(self, q: np.ndarray) -> float:
+        (a,) = self.arrays
+        v = probe(q.shape[1], self.dtype)
+        left = norm(a @ (q @ v)) / (norm(a) * math.sqrt(v.shape[1]))
+        return max(orthonormal_error(q), left if self.rcond is None else 0.0)
+
+
+def prepare_null_space(
+    A: Any, rcond: Any = None, *, overwrite_a: Any = False, check_finite: Any = True, lapack_driver: Any = "gesdd"
+) -> Problem:
+    refuse(not isinstance(lapack_driver, str) or lapack_driver != "gesdd", f"lapack_driver={lapack_driver!r}")
+    return problem(NullSpace, A, "svd", basis=True, rcond=tolerance("rcond", rcond))
+
+
+def orth_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    return (
+        Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dry=True),
+        Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dry=True),
+    )

@@ -1,0 +1,127 @@
+"""Pseudo-inverses from singular values or, of Hermitian matrices, from eigenvectors: their rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy._host import stacks
+from trnpy._settings.host_rates import FLOPS
+from trnpy.linalg import _eigh, _refine, _routes
+from trnpy.linalg._matrices import SMALL, hermitian, norm, refuse, square, tolerance, useful
+from trnpy.linalg._svd_rows import decomposed, matrix, moderate, problem, significant
+
+
+def _pinv_error(a: np.ndarray, x: np.ndarray, cut: bool) -> float:
+    """|A X A - A| on probes, the first of Penrose's conditions; |X A X - X|, the second, where A is ``cut``."""
+    if cut:
+        a, x = x, a
+    v = probe(a.shape[1], a.dtype)
+    av = a @ v
+    return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinv(Problem):
+    """Of a matrix, by its singular values above a threshold."""
+
+    atol: float | None
+    rtol: float | None
+    return_rank: bool
+
+    def run(self, engine: Engine) -> Any:
+        (a,) = self.arrays
+        u, s, v = decomposed(self, engine)
+        kept = significant(s, a.shape, self.atol, self.rtol)
+        x = engine.matmul(v[:, kept] / s[kept], u[:, kept].conj().T)
+        return (x, kept.sum()) if self.return_rank else x
+
+    def error(self, result: Any) -> float:
+        return self._error(self.arrays[0], result)
+
+    def _error(self, a: np.ndarray, result: Any) -> float:
+        cut = self.atol is not None or (self.rtol or 0.0) > 1e-15  # NumPy's default cuts no more than rounding does
+        return _pinv_error(a, result[0] if self.return_rank else result, cut)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinvh(Pinv):
+    """Of a Hermitian matrix, of which one triangle is read."""
+
+    lower: bool
+
+    def run(self, engine: Engine) -> Any:
+        (a,) = self.arrays
+        moderate(a)
+        try:
+            w, x = _eigh.eigh(hermitian(a, self.lower, self.dtype), engine, self.method or "start")
+        except _refine.NotConverged as why:
+            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        kept = significant(np.abs(w), a.shape, self.atol, self.rtol)
+        inverse = engine.matmul(x[:, kept] / w[kept], x[:, kept].conj().T)
+        return (inverse, kept.sum()) if self.return_rank else inverse
+
+    def error(self, result: Any) -> float:
+        return self._error(hermitian(self.arrays[0], self.lower, self.dtype), result)
+
+
+def prepare_pinv(
+    a: Any, *, atol: Any = None, rtol: Any = None, return_rank: Any = False, check_finite: Any = True
+) -> Problem:
+    options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
+    if _routes.is_stack(a):
+        return _routes.stack("pinv", (a,), stacks.pinv, *options)
+    return _pinv_problem(a, *options)
+
+
+def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: bool) -> Problem:
+    m, n = matrix(a).shape
+    after = 2.0 * m * n * min(m, n)
+    return problem(Pinv, a, "pinv", after=after, atol=atol, rtol=rtol, return_rank=return_rank)
+
+
+def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
+    refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
+    return _pinv_problem(a, None, 1e-15, False)  # NumPy's default, not SciPy's
+
+
+def prepare_pinvh(
+    a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False, check_finite: Any = True
+) -> Problem:
+    options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
+    if _routes.is_stack(a):
+        return _routes.stack("pinvh", (a,), stacks.pinvh, bool(lower), *options)
+    a = square(matrix(a))
+    n, dtype = len(a), guards.floating(a)
+    cost = useful("eigh", n, FLOPS["pinvh"] * float(n) ** 3, (a,), dtype, a.size)
+    absolute, relative, ranks = options
+    return Pinvh(
+        (a,), dtype, cost, methods=_eigh.methods(n, dtype), lower=bool(lower), atol=absolute, rtol=relative,
+        return_rank=ranks,
+    )  # fmt: skip
+
+
+def pinv_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    return (
+        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, look=_routes.stacked("pinv"), dry=True),
+        Op(
+            "scipy.linalg.pinvh",
+            lapack.linalg.pinvh,
+            prepare_pinvh,
+            small=SMALL,
+            look=_routes.stacked("pinvh"),
+            dry=True,
+        ),
+    )
+
+
+NUMPY_PINV_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL, dry=True),)

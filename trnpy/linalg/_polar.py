@@ -1,0 +1,46 @@
+"""Polar factors, U P or P U, from singular values and vectors: the row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Op, Problem
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
+from trnpy.linalg._matrices import SMALL, norm, refuse
+from trnpy.linalg._svd_rows import decomposed, matrix, orthonormal_error, problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polar(Problem):
+    """A = U P, or P U."""
+
+    right: bool
+
+    def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+        w, s, v = decomposed(self, engine)
+        basis = v if self.right else w
+        return engine.matmul(w, v.conj().T), engine.matmul(basis * s, basis.conj().T)
+
+    def error(self, result: tuple[np.ndarray, np.ndarray]) -> float:
+        (a,), (u, p) = self.arrays, result
+        v = probe(a.shape[1], self.dtype)
+        residual = norm(a @ v - (u @ (p @ v) if self.right else p @ (u @ v))) / math.sqrt(v.shape[1])
+        return max(residual / norm(a) if a.any() else residual, orthonormal_error(u if len(u) >= u.shape[1] else u.T))
+
+
+def prepare_polar(a: Any, side: Any = "right") -> Problem:
+    refuse(not isinstance(side, str) or side not in ("right", "left"), f"side={side!r}")
+    m, n = matrix(a).shape
+    k, factor = min(m, n), n if side == "right" else m
+    return problem(Polar, a, "svd", after=2.0 * k * (m * n + factor**2), right=side == "right")
+
+
+def polar_ops() -> tuple[Op, ...]:
+    """Rows of scipy.linalg, which this imports."""
+    return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dry=True),)
