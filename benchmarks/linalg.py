@@ -36,7 +36,7 @@ STACKS = ((1000, 4), (20000, 4), (60, 4), (500, 16), (50, 64), (10, 128))
 MANY = 1000  # matrices of which SciPy's loop takes a second for its logarithms
 MEMORY = 1.5  # times SciPy's peak
 MEASURED_BYTES = 2**21  # of an operand: the peak of smaller ones is lost in what the process holds anyway
-# SciPy over trnpy: what issue 5 asks for at least.
+# The least ratio required of SciPy's time to trnpy's time.
 WANTED = {
     ("cholesky", "1000 x 4 x 4"): 20.0, ("qr", "1000 x 4 x 4"): 12.0, ("eigh", "1000 x 4 x 4"): 6.0,
     ("inv", "1000 x 4 x 4"): 2.5, **{("eigh", str(n)): 1.15 for n in SIZES if n >= 200},
