@@ -1,12 +1,33 @@
-"""Cholesky factors by halves: panels on the host, everything else products of the engine."""
+"""Cholesky factors by halves: panels on the host, everything else products of the engine; their rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from trnpy._base import conventions
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy.linalg import _panels, _triangular
-from trnpy.linalg._panels import BLOCK, split
+from trnpy._engine.precision import probe
+from trnpy._host import stacks
+from trnpy.linalg import _panels, _routes, _triangular
+from trnpy.linalg._matrices import (
+    SMALL,
+    given_factor,
+    matrices,
+    nonzero,
+    norm,
+    right_hand_sides,
+    sizes,
+    square,
+    useful,
+    worst,
+)
+from trnpy.linalg._panels import BLOCK, adjoint, split
 
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
@@ -39,3 +60,116 @@ def solve(c: np.ndarray, b: np.ndarray, lower: bool, engine: Engine) -> np.ndarr
     for trans in order:
         b = _triangular.solve(c, b, engine, lower=lower, trans=trans)
     return b
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def cholesky_factor(a: np.ndarray, lower: bool, dtype: np.dtype, engine: Engine) -> np.ndarray:
+    guards.finite(a)
+    a = a.astype(dtype, copy=False)
+    try:
+        l = cholesky(a if lower else adjoint(a), engine)
+    except lapack.LinAlgError as why:
+        raise Unsupported(Reason.VALUE, "not positive definite") from why
+    return l if lower else adjoint(l)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cholesky(Problem):
+    """The factor of Hermitian positive-definite matrices a (..., n, n), from the triangle that is read."""
+
+    lower: bool
+    clean: bool = True  # the other triangle is zero; else what a has there, as LAPACK leaves it
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,) = self.arrays
+        factor = cholesky_factor(a, self.lower, self.dtype, engine)
+        return factor if self.clean else beside(factor, a, self.lower)
+
+    def error(self, result: Any) -> float:
+        (a,) = self.arrays
+        c = result[0] if isinstance(result, tuple) else result
+        if not self.clean:
+            c = np.tril(c) if self.lower else np.triu(c)
+        l, a = (c, a) if self.lower else (adjoint(c), adjoint(a))
+        v = probe(a.shape[-1], self.dtype)
+        below = np.tril(a, -1)
+        av = below @ v + adjoint(below) @ v + np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis] * v
+        return worst(l @ (adjoint(l) @ v) - av, sizes(np.tril(a)), v)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoFactor(Cholesky):
+    """With ``lower`` as it was given."""
+
+    given: Any
+
+    def deliver(self, result: np.ndarray) -> tuple[np.ndarray, Any]:
+        return result, self.given
+
+
+def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    a = matrices(a, square=True)
+    dtype, n = guards.floating(a), a.shape[-1]
+    return Cholesky((a,), dtype, useful("cholesky", n, n**3 / 3, (a,), dtype, a.size), lower=bool(lower))
+
+
+def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
+        return _routes.stack("cholesky", (a,), stacks.cholesky, bool(lower))
+    return prepare_cholesky(a, lower)
+
+
+def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
+    return prepare_cholesky(a, lower=not upper)
+
+
+def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
+    """``factor`` with the other triangle of a, which LAPACK does not write."""
+    both: np.ndarray = factor + (np.triu(a, 1) if lower else np.tril(a, -1))
+    return both
+
+
+def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    clean = not conventions.leaves_triangle(lapack.linalg.cho_factor)
+    return ChoFactor.of(prepare_cholesky(square(a), lower), clean=clean, given=lower)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoSolve(Problem):
+    """A x = b for the factor of A."""
+
+    lower: bool
+
+    def run(self, engine: Engine) -> np.ndarray:
+        c, b = self.arrays
+        guards.finite(c, b)
+        nonzero(c)
+        c, columns = (x.astype(self.dtype, copy=False) for x in (c, b.reshape(len(b), -1)))
+        return solve(c, columns, self.lower, engine).reshape(b.shape)
+
+    def error(self, x: np.ndarray) -> float:
+        c, b = self.arrays
+        u = adjoint(np.tril(c)) if self.lower else np.triu(c)
+        return norm(adjoint(u) @ (u @ x) - b) / (norm(u) ** 2 * norm(x) + norm(b) or 1.0)
+
+
+def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_finite: Any = True) -> Problem:
+    c, lower = c_and_lower
+    c = given_factor(c)
+    b = right_hand_sides(c, b)
+    dtype, n, k = guards.floating(c, b), len(c), b.size // len(c)
+    return ChoSolve((c, b), dtype, useful("trsm", n, 2.0 * n * n * k, (c, b), dtype, b.size), lower=bool(lower))
+
+
+def cholesky_ops() -> tuple[Op, ...]:
+    return (
+        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_scipy_cholesky, small=SMALL,
+           look=_routes.stacked("cholesky"), dry=True),
+        Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL, dry=True),
+        Op("scipy.linalg.cho_solve", lapack.linalg.cho_solve, prepare_cho_solve, small=SMALL, dry=True),
+    )  # fmt: skip
+
+
+NUMPY_CHOLESKY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL, dry=True),)

@@ -1,12 +1,22 @@
-"""Inverses: of triangles by halves, of other matrices from their LU or Cholesky factors."""
+"""Inverses: of triangles by halves, of other matrices from their LU or Cholesky factors; their rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy.linalg import _lu, _panels, _triangular
+from trnpy._engine.precision import probe
+from trnpy._host import stacks
+from trnpy.linalg import _lu, _panels, _routes, _triangular
+from trnpy.linalg._matrices import SMALL, matrices, sizes, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
+from trnpy.linalg._solve import check_triangle, detected, factored_general, factored_positive, structure_of, whole
 
 
 def upper(u: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
@@ -42,3 +52,86 @@ def positive(l: np.ndarray, engine: Engine) -> np.ndarray:
     half = np.tril(engine.gram(upper(adjoint(l), engine)))
     inverse: np.ndarray = half + adjoint(np.tril(half, -1))
     return inverse
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inverse(Problem):
+    """Of matrices (..., n, n)."""
+
+    structure: str
+    lower: bool
+    warns: bool
+
+    def run(self, engine: Engine) -> np.ndarray:
+        (a,), structure = self.arrays, self.structure
+        guards.finite(a)
+        full = a.astype(self.dtype, copy=False)
+        if structure == "detect":
+            structure = detected(full)
+        full = whole(full, structure, self.lower, self.dtype)
+        if structure in ("lower", "upper"):
+            check_triangle(full, structure == "lower")
+            u = upper(adjoint(full) if structure == "lower" else full, engine)
+            return adjoint(u) if structure == "lower" else u
+        if structure in ("positive", "maybe positive"):
+            l = factored_positive(full, engine, required=structure == "positive")
+            if l is not None:
+                return positive(l, engine)
+        x = general(*factored_general(full, engine, self.warns), engine)
+        if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
+            x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
+        return x
+
+    def error(self, x: np.ndarray) -> float:
+        (a,) = self.arrays
+        a = whole(a, self.structure, self.lower, self.dtype)
+        v = probe(a.shape[-1], self.dtype)
+        return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
+
+
+def prepare_inv(
+    a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
+) -> Problem:
+    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
+        if not (assume_a is None or assume_a in ("gen", "general")):
+            raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
+        return _routes.stack("inv", (a,), stacks.inv)
+    if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 has the short names only
+        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
+    structure = structure_of(assume_a)
+    return _inverse_problem(matrices(a, square=True), structure, bool(lower), True)
+
+
+def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) -> Problem:
+    dtype, n = guards.floating(a), a.shape[-1]
+    if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
+        raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
+    flops = {"lower": 1 / 3, "upper": 1 / 3, "positive": 1.0}.get(structure, 2.0) * n**3
+    cost = useful("inv", n, flops, (a,), dtype, a.size)
+    return Inverse((a,), dtype, cost, structure=structure, lower=lower, warns=warns)
+
+
+def prepare_numpy_inv(a: Any) -> Problem:
+    problem = _inverse_problem(matrices(a, square=True), "general", False, False)
+    return replace(problem, route=_routes.hermitian_inverse(problem))
+
+
+def inverse_ops() -> tuple[Op, ...]:
+    look = _routes.stacked("inv")
+    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, look=look, dry=True),)
+
+
+NUMPY_INVERSE_OPS = (
+    Op(
+        "numpy.linalg.inv",
+        np.linalg.inv,
+        prepare_numpy_inv,
+        small=SMALL,
+        look=_routes.look_hermitian_inverse,
+        unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
+        dry=True,
+    ),
+)

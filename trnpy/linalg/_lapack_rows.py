@@ -12,10 +12,10 @@ from scipy.linalg import lapack as reference
 
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
-from trnpy.linalg import _cholesky, _eigh, _factor_rows, _lu
+from trnpy.linalg import _cholesky, _eigh, _lu
 from trnpy.linalg._blas_rows import TYPES, flag, operand, placed
-from trnpy.linalg._factor_rows import Factored
-from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, useful
+from trnpy.linalg._lu import Factored
+from trnpy.linalg._matrices import SMALL, nonzero, norm, right_hand_sides, useful
 from trnpy.linalg._panels import adjoint
 
 
@@ -66,7 +66,7 @@ def prepare_gvd(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Potrf(_factor_rows.Cholesky):
+class Potrf(_cholesky.Cholesky):
     overwrite: bool
 
     def deliver(self, result: np.ndarray) -> tuple[np.ndarray, int]:
@@ -74,7 +74,7 @@ class Potrf(_factor_rows.Cholesky):
 
 
 def prepare_potrf(dtype: np.dtype, a: Any, lower: Any = 0, clean: Any = 1, overwrite_a: Any = 0) -> Problem:
-    problem = _factor_rows.prepare_cholesky(square(a, dtype), bool(flag("lower", lower)))
+    problem = _cholesky.prepare_cholesky(square(a, dtype), bool(flag("lower", lower)))
     return Potrf.of(problem, clean=bool(flag("clean", clean)), overwrite=bool(flag("overwrite_a", overwrite_a)))
 
 
@@ -88,8 +88,8 @@ class Posv(Problem):
 
     def run(self, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
         a, b = self.arrays
-        factor = _factor_rows.cholesky_factor(a, self.lower, self.dtype, engine)
-        return _factor_rows.beside(factor, a, self.lower), _cholesky.solve(factor, b, self.lower, engine)
+        factor = _cholesky.cholesky_factor(a, self.lower, self.dtype, engine)
+        return _cholesky.beside(factor, a, self.lower), _cholesky.solve(factor, b, self.lower, engine)
 
     def error(self, result: Any) -> float:
         a, b = self.arrays
@@ -116,7 +116,7 @@ def prepare_posv(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Getrf(_factor_rows.Factorization):
+class Getrf(_lu.Factorization):
     overwrite: bool
 
     def deliver(self, factored: Factored) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ class Getrf(_factor_rows.Factorization):
 
 
 def prepare_getrf(dtype: np.dtype, a: Any, overwrite_a: Any = 0) -> Problem:
-    problem = _factor_rows.lu_problem(operand(a, dtype))
+    problem = _lu.lu_problem(operand(a, dtype))
     return Getrf.of(problem, singular=False, overwrite=bool(flag("overwrite_a", overwrite_a)))
 
 
@@ -142,8 +142,8 @@ class Gesv(Problem):
 
     def run(self, engine: Engine) -> tuple[Factored, np.ndarray]:
         a, b = self.arrays
-        factored = _factor_rows.lu_factored(a, self.dtype, engine)
-        _factor_rows.nonzero(factored.lu)
+        factored = _lu.lu_factored(a, self.dtype, engine)
+        nonzero(factored.lu)
         return factored, _lu.solve(factored.lu, factored.pivots, b, engine)
 
     def error(self, result: Any) -> float:

@@ -1,13 +1,31 @@
-"""LU with partial pivoting by halves of the columns: panels on the host, everything else products of the engine."""
+"""LU with partial pivoting by halves: panels on the host, everything else products of the engine; its rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
+from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels, _triangular
-from trnpy.linalg._panels import BLOCK, split
+from trnpy.linalg._matrices import (
+    SMALL,
+    given_factor,
+    matrices,
+    nonzero,
+    norm,
+    right_hand_sides,
+    sizes,
+    useful,
+    worst,
+)
+from trnpy.linalg._panels import BLOCK, adjoint, split
 
 
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
@@ -61,3 +79,143 @@ def solve(lu: np.ndarray, pivots: np.ndarray, b: np.ndarray, engine: Engine, tra
     y = _triangular.solve(lu, b, engine, lower=False, trans=trans)
     x = _triangular.solve(lu, y, engine, lower=True, trans=trans, unit=True)
     return rows(x, np.argsort(p, axis=-1))
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Factored:
+    """A[p] = L U, before it is what the caller asked for: the backward error is measured here."""
+
+    lu: np.ndarray
+    pivots: np.ndarray
+
+
+def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
+    guards.finite(a)
+    return Factored(*factor(a.astype(dtype), engine))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factorization(Problem):
+    """Of matrices a (..., m, n) by partial pivoting."""
+
+    singular: bool = True  # whether a pivot may be zero
+
+    def run(self, engine: Engine) -> Factored:
+        factored = lu_factored(self.arrays[0], self.dtype, engine)
+        if not self.singular:
+            nonzero(factored.lu)
+        return factored
+
+    def error(self, result: Any) -> float:
+        """Of a Factored; the reference's own results are not measured."""
+        if not isinstance(result, Factored):
+            return 0.0
+        (a,) = self.arrays
+        lu, k = result.lu, min(a.shape[-2:])
+        v = probe(a.shape[-1], self.dtype)
+        uv = np.triu(lu[..., :k, :]) @ v
+        luv = np.tril(lu[..., :k], -1) @ uv
+        luv[..., :k, :] += uv
+        av = rows(a @ v, order(result.pivots, a.shape[-2]))
+        # What partial pivoting does to the size of U is LAPACK's as well.
+        return worst(av - luv, np.maximum(sizes(a), sizes(np.triu(lu))), v)
+
+
+class LuFactor(Factorization):
+    __slots__ = ()
+
+    def deliver(self, factored: Factored) -> Any:
+        return factored.lu, factored.pivots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lu(Factorization):
+    """The factors themselves, and what orders the rows."""
+
+    permute_l: bool
+    p_indices: bool
+
+    def deliver(self, factored: Factored) -> tuple[np.ndarray, ...]:
+        lu = factored.lu
+        m, n = lu.shape[-2:]
+        k = min(m, n)
+        l, u = np.tril(lu[..., :k], -1), np.triu(lu[..., :k, :])
+        diagonal = np.arange(k)
+        l[..., diagonal, diagonal] = 1
+        p = np.argsort(order(factored.pivots, m), axis=-1)  # A = L[p] U
+        if self.permute_l:
+            return rows(l, p), u
+        return (p.astype(np.int32) if self.p_indices else np.eye(m, dtype=lu.real.dtype)[p]), l, u
+
+
+def prepare_lu_factor(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    return LuFactor.of(lu_problem(a), singular=False)
+
+
+def prepare_lu(
+    a: Any, permute_l: Any = False, overwrite_a: Any = False, check_finite: Any = True, p_indices: Any = False
+) -> Problem:
+    return Lu.of(lu_problem(a), permute_l=bool(permute_l), p_indices=bool(p_indices))
+
+
+def lu_problem(a: Any, square: bool = False) -> Factorization:
+    a = matrices(a, square=square)
+    dtype, (m, n) = guards.floating(a), a.shape[-2:]
+    if m == n == 1:
+        raise Unsupported(Reason.LAYOUT, "a number, not a matrix")
+    k = min(m, n)
+    flops = 1.0 * m * n * k - k**3 / 3
+    return Factorization((a,), dtype, useful("lu", k, flops, (a,), dtype, a.size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LuSolve(Problem):
+    """A x = b, or with the transpose of A, for its factors."""
+
+    trans: str
+
+    def run(self, engine: Engine) -> np.ndarray:
+        lu, b, pivots = self.arrays
+        guards.finite(lu, b)
+        nonzero(lu)
+        if usual(pivots.min() < 0, False) or usual(pivots.max() >= len(lu), False):
+            raise Unsupported(Reason.VALUE, "pivots outside the matrix")
+        lu, columns = (x.astype(self.dtype, copy=False) for x in (lu, b.reshape(len(b), -1)))
+        return solve(lu, pivots, columns, engine, self.trans).reshape(b.shape)
+
+    def error(self, x: np.ndarray) -> float:
+        lu, b, pivots = self.arrays
+        l, u = np.tril(lu, -1) + np.eye(len(lu), dtype=lu.dtype), np.triu(lu)
+        p = order(pivots, len(lu))
+        if self.trans == "N":
+            residual = l @ (u @ x) - b[p]
+        else:
+            turned = (lambda m: m.T) if self.trans == "T" else adjoint
+            residual = turned(u) @ (turned(l) @ x[p]) - b
+        return norm(residual) / (norm(l) * norm(u) * norm(x) + norm(b) or 1.0)
+
+
+def prepare_lu_solve(
+    lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: Any = False, check_finite: Any = True
+) -> Problem:
+    lu, pivots = lu_and_piv
+    lu, pivots = given_factor(lu), guards.array(pivots)
+    b = right_hand_sides(lu, b)
+    if pivots.shape != lu.shape[:1] or pivots.dtype.kind != "i":
+        raise Unsupported(Reason.PARAM, f"pivots {pivots.dtype} {pivots.shape} for a matrix {lu.shape}")
+    if trans not in (0, 1, 2):
+        raise Unsupported(Reason.PARAM, f"trans={trans!r}")
+    dtype, n, k = guards.floating(lu, b), len(lu), b.size // len(lu)
+    cost = useful("trsm", n, 2.0 * n * n * k, (lu, b), dtype, b.size)
+    return LuSolve((lu, b, pivots), dtype, cost, trans="NTC"[int(trans)])
+
+
+def lu_ops() -> tuple[Op, ...]:
+    return (
+        Op("scipy.linalg.lu", lapack.linalg.lu, prepare_lu, small=SMALL, dry=True),
+        Op("scipy.linalg.lu_factor", lapack.linalg.lu_factor, prepare_lu_factor, small=SMALL, dry=True),
+        Op("scipy.linalg.lu_solve", lapack.linalg.lu_solve, prepare_lu_solve, small=SMALL, dry=True),
+    )

@@ -31,6 +31,18 @@ def square(a: Any) -> np.ndarray:
     return m
 
 
+def given_factor(a: Any) -> np.ndarray:
+    """One square matrix, but no lists: some versions of SciPy take none here."""
+    if type(a) is not np.ndarray:
+        raise Unsupported(Reason.SUBCLASS, f"a factor of type {type(a).__name__}")
+    return square(a)
+
+
+def nonzero(a: np.ndarray) -> None:
+    if not usual(np.diagonal(a, axis1=-2, axis2=-1).all(), True):
+        raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+
+
 def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     """The matrix whose lower (upper) triangle is that of a; imaginary parts of the diagonal are not read."""
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)

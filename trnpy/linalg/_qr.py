@@ -1,18 +1,27 @@
-"""Orthogonal factors: Householder by halves of the columns, and for tall matrices Cholesky factors of A^H A."""
+"""QR by Householder reflectors, and for tall matrices by Cholesky factors of A^H A; its rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._engine.engines import Engine
+from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _panels, _triangular
+from trnpy._host import stacks
+from trnpy.linalg import _panels, _routes, _triangular
 from trnpy.linalg._cholesky import cholesky
+from trnpy.linalg._matrices import SMALL, matrices, sizes, stack_size, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
 
 # Reflectors of one block: Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's, 2.7 times with one block.
 WIDTH = 4 * BLOCK
+TALL = 4  # rows a column: from here two passes over A^H A are fewer and larger products than reflectors
 PASSES = 4  # of CholeskyQR: two up to condition 1e8, three after a shift, one to spare
 USUAL_PASSES = 2
 NEARLY = 5 / 64  # of |Q^H Q - I|: one more pass then leaves rounding only (Yamamoto et al., ETNA 44, 2015, thm. 3.2)
@@ -108,3 +117,138 @@ def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
         if usual(departure <= NEARLY, done == USUAL_PASSES):
             return q, np.triu(r) * np.ldexp(1.0, exponents).astype(a.real.dtype)
     raise NotOrthogonal(f"columns are not orthogonal after {PASSES} passes")
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+QrResult = type(np.linalg.qr(np.eye(1)))
+# What NumPy calls SciPy's modes; "q" is the columns of Q: "full" m, "economic" k.
+NUMPY_MODES = {"reduced": "economic", "complete": "full", "r": "r", "raw": "raw"}
+
+
+@dataclass(frozen=True, slots=True)
+class Orthogonal:
+    """A = Q R before it is what the caller asked for; Q by its columns, its reflectors, or neither of them."""
+
+    r: np.ndarray
+    q: np.ndarray | None = None
+    packed: np.ndarray | None = None
+    blocks: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qr(Problem):
+    """Of matrices a (..., m, n) by Householder reflectors, or by Cholesky of A^H A where they are tall."""
+
+    mode: str  # SciPy's
+    columns: int  # of Q; 0 without it
+    tall: bool
+
+    def run(self, engine: Engine) -> Orthogonal:
+        (a,), columns = self.arrays, self.columns
+        guards.finite(a)
+        a = a.astype(self.dtype, copy=False)
+        if self.tall:
+            q, r = tall_qr(a, engine)
+            return Orthogonal(r, q if columns else None)
+        packed, blocks = householder(a, engine)
+        rows = a.shape[-2] if self.mode == "full" else min(a.shape[-2:])
+        r = np.triu(packed)[..., :rows, :]
+        if not columns:
+            return Orthogonal(r, None, packed, tuple(blocks))
+        return Orthogonal(r, form_q(packed, blocks, columns, engine))
+
+    def error(self, result: Any) -> float:
+        """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; the reference's own results are not measured."""
+        if not isinstance(result, Orthogonal):
+            return 0.0
+        (a,) = self.arrays
+        v = probe(a.shape[-1], self.dtype)
+        av, rv = a @ v, result.r @ v
+        if result.q is not None:
+            w = probe(result.q.shape[-1], self.dtype)
+            qw = result.q @ w
+            return max(worst(av - result.q @ rv, sizes(a), v), worst(adjoint(result.q) @ qw - w, 1.0, w))
+        if result.packed is None:
+            return worst(adjoint(a) @ av - adjoint(result.r) @ rv, sizes(a) ** 2, v)
+        turned = av.astype(self.dtype)
+        reflect(result.packed, list(result.blocks), turned, HOST)
+        turned[..., : rv.shape[-2], :] -= rv
+        return worst(turned, sizes(a), v)
+
+
+class ScipyQr(Qr):
+    __slots__ = ()
+
+    def deliver(self, result: Orthogonal) -> Any:
+        if self.mode == "raw":
+            return (np.asfortranarray(result.packed), _tau(result)), result.r  # for LAPACK, as it left them
+        if self.mode == "r":
+            m, n = self.arrays[0].shape[-2:]
+            r = np.zeros((*result.r.shape[:-2], m, n), result.r.dtype)
+            r[..., : result.r.shape[-2], :] = result.r
+            return r
+        return result.q, result.r
+
+
+class NumpyQr(Qr):
+    __slots__ = ()
+
+    def deliver(self, result: Orthogonal) -> Any:
+        if self.mode == "raw":
+            assert result.packed is not None
+            return result.packed.T, _tau(result)
+        assert self.mode == "r" or result.q is not None
+        return result.r if result.q is None else QrResult(result.q, result.r)
+
+
+def prepare_qr(
+    a: Any, overwrite_a: Any = False, lwork: Any = None, mode: Any = "full", pivoting: Any = False,
+    check_finite: Any = True,
+) -> Problem:  # fmt: skip
+    if lwork is not None or pivoting:
+        raise Unsupported(Reason.PARAM, f"lwork={lwork!r}, pivoting={pivoting!r}: the host's")
+    if not isinstance(mode, str) or mode not in ("full", "qr", "r", "economic", "raw"):
+        raise Unsupported(Reason.PARAM, f"mode={mode!r}")
+    if _routes.is_stack(a) and min(a.shape[-2:]) <= BLOCK and mode != "raw":
+        return _routes.stack("qr", (a,), stacks.qr, mode)
+    return ScipyQr.of(_qr_problem(a, "full" if mode == "qr" else mode))
+
+
+def prepare_numpy_qr(a: Any, mode: Any = "reduced") -> Problem:
+    if not isinstance(mode, str) or mode not in NUMPY_MODES:
+        raise Unsupported(Reason.PARAM, f"mode={mode!r}")
+    return NumpyQr.of(_qr_problem(a, NUMPY_MODES[mode]))
+
+
+def _qr_problem(a: Any, mode: str) -> Qr:
+    a = matrices(a)
+    dtype, (m, n) = guards.floating(a), a.shape[-2:]
+    if a.ndim > 2 and mode == "raw":
+        raise Unsupported(Reason.PARAM, "stacks with mode='raw'")
+    k = min(m, n)
+    columns = {"full": m, "economic": k}.get(mode, 0)
+    tall = a.ndim == 2 and m >= TALL * n and mode in ("economic", "r")
+    flops = (2.0 * m * n * k - 2 / 3 * k**3) * (2 if columns else 1)
+    size = (float(m) * n * k) ** (1 / 3)
+    cost = useful("qr", size, flops, (a,), dtype, stack_size(a) * (m * columns + k * n))
+    return Qr((a,), dtype, cost, mode=mode, columns=columns, tall=tall)
+
+
+def tall_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return cholesky_qr(a, engine)
+    except NotOrthogonal as why:
+        raise Unsupported(Reason.ACCURACY, str(why)) from why
+
+
+def _tau(result: Orthogonal) -> np.ndarray:
+    return np.concatenate([t.diagonal() for t in result.blocks])
+
+
+def qr_ops() -> tuple[Op, ...]:
+    look = _routes.stacked("qr")
+    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL, look=look, dry=True),)
+
+
+NUMPY_QR_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL, dry=True),)

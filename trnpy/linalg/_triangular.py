@@ -1,13 +1,20 @@
-"""Triangular systems within larger algorithms, of stacks too: small ones and blocks of the diagonal on the host."""
+"""Triangular systems, of stacks too: small ones and blocks of the diagonal on the host; their row."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from trnpy._engine import triangular
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack, triangular
 from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels
-from trnpy.linalg._panels import BLOCK, in_one_launch
+from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, square, useful
+from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
 
 
 def solve(
@@ -24,3 +31,51 @@ def solve(
     t, right, down = triangular.oriented(a, b, side, lower, trans)
     x = triangular.solve(t, right, down, unit, engine.matmul, _panels.substitution, BLOCK)
     return x if side == "left" else x.swapaxes(-1, -2)
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriangularSystem(Problem):
+    """op(A) x = b for a triangle of a matrix (n, n)."""
+
+    trans: str
+    lower: bool
+    unit: bool
+
+    def run(self, engine: Engine) -> np.ndarray:
+        a, b = self.arrays
+        guards.finite(a, b)
+        if not self.unit and not usual(a.diagonal().all(), True):
+            raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
+        full, columns = (x.astype(self.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
+        x = solve(full, columns, engine, lower=self.lower, trans=self.trans, unit=self.unit)
+        return x.reshape(b.shape)
+
+    def error(self, x: np.ndarray) -> float:
+        a, b = self.arrays
+        t = np.tril(a) if self.lower else np.triu(a)
+        if self.unit:
+            np.fill_diagonal(t, 1)
+        t = {"N": t, "T": t.T, "C": adjoint(t)}[self.trans]
+        return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
+
+
+def prepare_solve_triangular(
+    a: Any, b: Any, trans: Any = 0, lower: Any = False, unit_diagonal: Any = False, overwrite_b: Any = False,
+    check_finite: Any = True,
+) -> Problem:  # fmt: skip
+    op = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}.get(trans)
+    if op is None:
+        raise Unsupported(Reason.PARAM, f"trans={trans!r}")
+    a = square(a)
+    b = right_hand_sides(a, b)
+    dtype, n = guards.floating(a, b), len(a)
+    cost = useful("trsm", n, 1.0 * n * b.size, (a,), dtype, 2 * b.size)
+    return TriangularSystem((a, b), dtype, cost, trans=op, lower=bool(lower), unit=bool(unit_diagonal))
+
+
+def triangular_ops() -> tuple[Op, ...]:
+    function = lapack.linalg.solve_triangular
+    return (Op("scipy.linalg.solve_triangular", function, prepare_solve_triangular, small=SMALL, dry=True),)

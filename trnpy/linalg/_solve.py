@@ -1,4 +1,4 @@
-"""The rows of linear systems and inverses, by the structure of their matrices."""
+"""Linear systems, by the structure of their matrices."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import priced, usual
-from trnpy._host import stacks
-from trnpy.linalg import _cholesky, _inverse, _lu, _routes, _triangular
+from trnpy.linalg import _cholesky, _lu, _routes, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
     matrices,
-    norm,
     right_hand_sides,
     sizes,
     square,
     stack_size,
     useful,
-    worst,
-)  # fmt: skip
-from trnpy.linalg._panels import BLOCK, adjoint, reciprocal_condition
+)
+from trnpy.linalg._panels import adjoint, reciprocal_condition
 
 STRUCTURES: Mapping[str | None, str] = MappingProxyType(
     {
@@ -41,7 +37,7 @@ STRUCTURES: Mapping[str | None, str] = MappingProxyType(
 ON_THE_HOST = ("diagonal", "tridiagonal", "banded")
 
 
-def _structure(assume_a: Any) -> str:
+def structure_of(assume_a: Any) -> str:
     if assume_a in ON_THE_HOST:
         raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}: the host solves it in O(n)")
     if not (assume_a is None or isinstance(assume_a, str)) or assume_a not in STRUCTURES:
@@ -67,9 +63,6 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
     return a.astype(dtype, copy=False)
 
 
-# --- Linear systems ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearSystem(Problem):
     """A x = b of matrices (..., n, n)."""
@@ -83,7 +76,7 @@ class LinearSystem(Problem):
         guards.finite(a, b)
         full, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
         if structure == "detect":
-            structure = _detected(full)
+            structure = detected(full)
         columns = b.reshape(len(b), -1) if a.ndim == 2 else b
         x = _solved(whole(full, structure, self.lower, self.dtype), columns, structure, self.warns, engine)
         return x.reshape(b.shape)
@@ -109,7 +102,7 @@ def prepare_solve(
     a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
     assume_a: Any = None, transposed: Any = False,
 ) -> LinearSystem:  # fmt: skip
-    structure = _structure(assume_a)
+    structure = structure_of(assume_a)
     a = square(a)
     b = right_hand_sides(a, b)
     dtype, n = guards.floating(a, b), len(a)
@@ -129,7 +122,7 @@ def prepare_scipy_solve(
     if not _routes.is_stack(a):
         return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
     b = guards.array(b)
-    return _stack_problem(a, b, _structure(assume_a), bool(lower), bool(transposed))
+    return _stack_problem(a, b, structure_of(assume_a), bool(lower), bool(transposed))
 
 
 def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, transposed: bool) -> LinearSystem:
@@ -153,7 +146,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
 
 
 @priced("", lambda a: (3 * a.nbytes, ("general",)))
-def _detected(a: np.ndarray) -> str:
+def detected(a: np.ndarray) -> str:
     """What SciPy would find in a (..., n, n); Unsupported where that makes the host quick, or what is found differs."""
     if a.ndim == 2:
         below, above = lapack.bandwidth(a)
@@ -222,129 +215,8 @@ def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
         raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriangularSystem(Problem):
-    """op(A) x = b for a triangle of a matrix (n, n)."""
-
-    trans: str
-    lower: bool
-    unit: bool
-
-    def run(self, engine: Engine) -> np.ndarray:
-        a, b = self.arrays
-        guards.finite(a, b)
-        if not self.unit and not usual(a.diagonal().all(), True):
-            raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-        full, columns = (x.astype(self.dtype, copy=False) for x in (a, b.reshape(len(b), -1)))
-        x = _triangular.solve(full, columns, engine, lower=self.lower, trans=self.trans, unit=self.unit)
-        return x.reshape(b.shape)
-
-    def error(self, x: np.ndarray) -> float:
-        a, b = self.arrays
-        t = np.tril(a) if self.lower else np.triu(a)
-        if self.unit:
-            np.fill_diagonal(t, 1)
-        t = {"N": t, "T": t.T, "C": adjoint(t)}[self.trans]
-        return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
-
-
-def prepare_solve_triangular(
-    a: Any, b: Any, trans: Any = 0, lower: Any = False, unit_diagonal: Any = False, overwrite_b: Any = False,
-    check_finite: Any = True,
-) -> Problem:  # fmt: skip
-    op = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}.get(trans)
-    if op is None:
-        raise Unsupported(Reason.PARAM, f"trans={trans!r}")
-    a = square(a)
-    b = right_hand_sides(a, b)
-    dtype, n = guards.floating(a, b), len(a)
-    cost = _system_cost(a, b.size // n, "lower", dtype)
-    return TriangularSystem((a, b), dtype, cost, trans=op, lower=bool(lower), unit=bool(unit_diagonal))
-
-
-# --- Inverses ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inverse(Problem):
-    """Of matrices (..., n, n)."""
-
-    structure: str
-    lower: bool
-    warns: bool
-
-    def run(self, engine: Engine) -> np.ndarray:
-        (a,), structure = self.arrays, self.structure
-        guards.finite(a)
-        full = a.astype(self.dtype, copy=False)
-        if structure == "detect":
-            structure = _detected(full)
-        full = whole(full, structure, self.lower, self.dtype)
-        if structure in ("lower", "upper"):
-            check_triangle(full, structure == "lower")
-            upper = _inverse.upper(adjoint(full) if structure == "lower" else full, engine)
-            return adjoint(upper) if structure == "lower" else upper
-        if structure in ("positive", "maybe positive"):
-            l = factored_positive(full, engine, required=structure == "positive")
-            if l is not None:
-                return _inverse.positive(l, engine)
-        x = _inverse.general(*factored_general(full, engine, self.warns), engine)
-        if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
-            x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
-        return x
-
-    def error(self, x: np.ndarray) -> float:
-        (a,) = self.arrays
-        a = whole(a, self.structure, self.lower, self.dtype)
-        v = probe(a.shape[-1], self.dtype)
-        return worst(a @ (x @ v) - v, sizes(a) * sizes(x), v)
-
-
-def prepare_inv(
-    a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
-) -> Problem:
-    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
-        if not (assume_a is None or assume_a in ("gen", "general")):
-            raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
-        return _routes.stack("inv", (a,), stacks.inv)
-    if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 has the short names only
-        raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
-    structure = _structure(assume_a)
-    return _inverse_problem(matrices(a, square=True), structure, bool(lower), True)
-
-
-def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) -> Problem:
-    dtype, n = guards.floating(a), a.shape[-1]
-    if n == 1 or (a.ndim > 2 and structure not in ("detect", "general")):
-        raise Unsupported(Reason.LAYOUT, f"{structure} matrices {a.shape}")
-    flops = {"lower": 1 / 3, "upper": 1 / 3, "positive": 1.0}.get(structure, 2.0) * n**3
-    cost = useful("inv", n, flops, (a,), dtype, a.size)
-    return Inverse((a,), dtype, cost, structure=structure, lower=lower, warns=warns)
-
-
-def prepare_numpy_inv(a: Any) -> Problem:
-    problem = _inverse_problem(matrices(a, square=True), "general", False, False)
-    return replace(problem, route=_routes.hermitian_inverse(problem))
-
-
 def solve_ops() -> tuple[Op, ...]:
-    return (
-        Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL, dry=True),
-        Op("scipy.linalg.solve_triangular", lapack.linalg.solve_triangular, prepare_solve_triangular, small=SMALL,
-           dry=True),
-        Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, look=_routes.stacked("inv"), dry=True),
-    )  # fmt: skip
+    return (Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL, dry=True),)
 
 
-NUMPY_SOLVE_OPS = (
-    Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL, dry=True),
-    Op(
-        "numpy.linalg.inv",
-        np.linalg.inv,
-        prepare_numpy_inv,
-        small=SMALL,
-        look=_routes.look_hermitian_inverse,
-        unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
-        dry=True,
-    ),
-)
+NUMPY_SOLVE_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL, dry=True),)

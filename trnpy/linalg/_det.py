@@ -1,0 +1,86 @@
+"""Determinants and their logarithms, from LU factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
+from trnpy.linalg._lu import Factored, Factorization, lu_problem
+from trnpy.linalg._matrices import SMALL
+
+SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
+
+
+def _pivots_and_sign(factored: Factored, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The diagonal of U (..., n) in ``dtype``, and the sign of the swaps (...)."""
+    u = np.diagonal(factored.lu, axis1=-2, axis2=-1).astype(dtype)
+    swaps = (factored.pivots != np.arange(u.shape[-1])).sum(axis=-1)
+    return u, 1 - 2 * (swaps % 2)
+
+
+def _slogdet(factored: Factored) -> tuple[Any, Any]:
+    u, sign = _pivots_and_sign(factored, factored.lu.dtype)
+    size = np.abs(u)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        phase = np.where(size > 0, u / np.where(size > 0, size, 1), 0).prod(axis=-1) * sign
+        return phase.astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
+
+
+class Determinant(Factorization):
+    __slots__ = ()
+
+    def deliver(self, factored: Factored) -> Any:
+        """One product of the pivots in double precision, as SciPy's."""
+        u, sign = _pivots_and_sign(factored, np.result_type(factored.lu.dtype, np.float64))
+        with np.errstate(all="ignore"):  # SciPy overflows in silence
+            return (u.prod(axis=-1) * sign)[()]
+
+
+class LogDeterminant(Factorization):
+    __slots__ = ()
+
+    def deliver(self, factored: Factored) -> Any:
+        return SlogdetResult(*_slogdet(factored))
+
+
+class NumpyDeterminant(Factorization):
+    __slots__ = ()
+
+    def run(self, engine: Engine) -> Factored:
+        factored = Factorization.run(self, engine)
+        if not usual(np.isfinite(self.deliver(factored)).all(), True):
+            raise Unsupported(Reason.VALUE, "the determinant overflows")  # NumPy warns where its cast does
+        return factored
+
+    def deliver(self, factored: Factored) -> Any:
+        """From the logarithm, as NumPy's: no overflow on the way."""
+        phase, logarithm = _slogdet(factored)
+        with np.errstate(over="ignore", under="ignore"):
+            return (phase * np.exp(logarithm)).astype(factored.lu.dtype)[()]
+
+
+def prepare_det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
+    return Determinant.of(lu_problem(a, square=True))
+
+
+def prepare_slogdet(a: Any) -> Problem:
+    return LogDeterminant.of(lu_problem(a, square=True))
+
+
+def prepare_numpy_det(a: Any) -> Problem:
+    return NumpyDeterminant.of(lu_problem(a, square=True))
+
+
+def det_ops() -> tuple[Op, ...]:
+    return (Op("scipy.linalg.det", lapack.linalg.det, prepare_det, small=SMALL, dry=True),)
+
+
+NUMPY_DET_OPS = (
+    Op("numpy.linalg.det", np.linalg.det, prepare_numpy_det, small=SMALL, dry=True),
+    Op("numpy.linalg.slogdet", np.linalg.slogdet, prepare_slogdet, small=SMALL, dry=True),
+)

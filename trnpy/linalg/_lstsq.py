@@ -1,0 +1,106 @@
+"""Least squares of tall matrices of full rank, from their QR factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._engine import lapack
+from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import usual
+from trnpy._host import stacks
+from trnpy.linalg import _routes, _triangular
+from trnpy.linalg._matrices import SMALL, norm, tolerance, useful
+from trnpy.linalg._panels import adjoint, svdvals
+from trnpy.linalg._qr import TALL, tall_qr
+
+GAP = 2.0  # between a tolerance and the singular values that are beyond doubt above it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastSquares(Problem):
+    """For a matrix of many rows and of full rank."""
+
+    cond: float | None
+    driver: str  # SciPy's; "numpy" is numpy.linalg
+
+    def run(self, engine: Engine) -> tuple[Any, ...]:
+        """x, residues, rank and singular values, as the drivers of ``driver`` return them."""
+        a, b = self.arrays
+        guards.finite(a, b)
+        a, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
+        columns = b.reshape(len(b), -1)
+        q, r = tall_qr(a, engine)
+        s = svdvals(r)
+        least = GAP * max(self.cond or 0.0, len(a) * float(np.finfo(self.dtype).eps))
+        if not usual(s[-1] > least * s[0], True):
+            raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
+        x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
+        left = columns - engine.matmul(a, x)
+        residues = (np.abs(left) ** 2).sum(axis=0)
+        x = x.reshape(-1, *b.shape[1:])
+        rank = len(s)
+        if self.driver == "numpy":
+            return x, residues, np.int32(rank), s
+        if self.driver == "gelsy":
+            return x, np.array([], x.dtype), rank, None
+        return x, residues[0] if b.ndim == 1 else residues, rank, s
+
+    def error(self, result: Any) -> float:
+        """|A^H (b - A x)| / |A| over the size of the residual and of A x: zero for the exact minimum."""
+        a, b = self.arrays
+        x = np.asarray(result[0])
+        left = b - a @ x
+        scale = norm(a) * (norm(left) + norm(a) * norm(x))
+        return norm(adjoint(a) @ left) / scale if scale else 0.0
+
+
+def prepare_lstsq(
+    a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
+    lapack_driver: Any = None,
+) -> Problem:  # fmt: skip
+    # An attribute SciPy documents and its stubs do not know; users may set it.
+    driver = getattr(lapack.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
+    if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
+        raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
+    a, b, cond = guards.array(a), guards.array(b), tolerance("cond", cond)
+    if a.ndim == 2:
+        return _least_squares(a, b, cond, driver)
+    if driver != "gelsd":
+        raise Unsupported(Reason.PARAM, f"stacks with lapack_driver={driver!r}")
+    if a.ndim < 3 or b.ndim == 0 or (b.ndim > 2 and b.shape[:-2] != a.shape[:-2]):
+        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
+    if b.shape[max(b.ndim - 2, 0)] != a.shape[-2]:
+        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
+    return _routes.stack("lstsq", (a, b), stacks.lstsq, cond)
+
+
+def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:
+    a, b = guards.array(a), guards.array(b)
+    if rcond is None:
+        rcond = float(np.finfo(np.float64).eps) * max(a.shape, default=1)
+    return _least_squares(a, b, None if rcond == -1 else tolerance("rcond", rcond), "numpy")
+
+
+def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str) -> Problem:
+    if a.ndim != 2 or a.size == 0 or len(a) < TALL * a.shape[1]:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one matrix of {TALL} rows a column or more")
+    if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand sides {b.shape}")
+    guards.floating(a)
+    guards.floating(b)
+    dtype, (m, n), k = guards.floating(a, b), a.shape, b.size // len(b)
+    cost = useful("qr", (float(m) * n * n) ** (1 / 3), 2.0 * m * n * (n + k), (a, b), dtype, n * k)
+    return LeastSquares((a, b), dtype, cost, cond=cond, driver=driver)
+
+
+def lstsq_ops() -> tuple[Op, ...]:
+    look = _routes.stacked("lstsq")
+    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL, look=look, dry=True),)
+
+
+NUMPY_LSTSQ_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL, dry=True),)
