@@ -1,0 +1,34 @@
+"""Determinants on the device path."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import trnpy.linalg
+from linalg.rows import DTYPES, both, eps, general, norm
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 129, 200])
+def test_determinants_agree_with_the_sum_of_logarithms(n, dtype):
+    a = general(n, n, dtype, 10.0)
+    for scaled in (a, a[::-1]):
+        sign, logarithm = both("numpy", "slogdet", scaled)[0]
+        w = np.linalg.svd(scaled.astype("c16"), compute_uv=False)
+        assert abs(logarithm - np.log(w).sum()) <= 100 * n * eps(dtype)
+        expected = sign * np.exp(logarithm)
+        for library in ("scipy", "numpy"):
+            determinant = both(library, "det", scaled)[0]
+            if np.abs(expected) > np.finfo(a.dtype).tiny * 1e3:
+                assert abs(determinant - expected) <= 200 * n * eps(dtype) * abs(expected)
+
+
+def test_singular_determinants_are_zero_and_their_factors_lapacks():
+    a = general(200, 200, "f8", 10.0)
+    a[:, 150] = 0
+    assert both("scipy", "det", a)[0] == both("numpy", "det", a)[0] == 0
+    assert both("numpy", "slogdet", a)[0][1] == -np.inf
+    p, l, u = both("scipy", "lu", a)[0]
+    assert norm(p @ l @ u - a) <= 1e-13 and u[150, 150] == 0
+    with pytest.warns(scipy.linalg.LinAlgWarning, match="Diagonal number 151"), trnpy.policy(force=True):
+        trnpy.linalg.lu_factor(a)

@@ -1,0 +1,23 @@
+"""LU and Cholesky factors solve systems on the device path."""
+
+import numpy as np
+import pytest
+
+from linalg.matrices import positive
+from linalg.rows import DTYPES, both, eps, general, norm, t
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [True, False])
+def test_factors_solve(dtype, lower):
+    n = 200
+    p, a = positive(n, dtype, 1e2).astype(dtype), general(n, n, dtype, 1e2)
+    c, theirs = both("scipy", "cho_factor", p, lower=lower)
+    np.testing.assert_allclose(c[0], theirs[0], atol=100 * n * eps(dtype))  # the other triangle, too
+    lu, _ = both("scipy", "lu_factor", a)
+    for b in (general(n, 3, dtype, 1.0), np.ones(n, dtype)):
+        x, _ = both("scipy", "cho_solve", c, b)
+        assert norm(p @ x - b) <= 10 * n * eps(dtype) * norm(x)
+        for trans, op in enumerate((a, a.T, t(a))):
+            x, _ = both("scipy", "lu_solve", lu, b, trans=trans)
+            assert norm(op @ x - b) <= 10 * n * eps(dtype) * norm(x)
