@@ -36,6 +36,7 @@ STACKS = ((1000, 4), (20000, 4), (60, 4), (500, 16), (50, 64), (10, 128))
 MANY = 1000  # matrices of which SciPy's loop takes a second for its logarithms
 MEMORY = 1.5  # times SciPy's peak
 MEASURED_BYTES = 2**21  # of an operand: the peak of smaller ones is lost in what the process holds anyway
+STARTS = np.ones((500, 500))  # a matrix whose product OpenBLAS computes in all its threads
 # The least ratio required of SciPy's time to trnpy's time.
 WANTED = {
     ("cholesky", "1000 x 4 x 4"): 20.0, ("qr", "1000 x 4 x 4"): 12.0, ("eigh", "1000 x 4 x 4"): 6.0,
@@ -146,6 +147,8 @@ def in_child(work: Callable[[], str]) -> str:
     """What ``work`` returns in a copy of this process."""
     reader, writer = os.pipe()
     child = os.fork()
+    # A fork stops OpenBLAS's threads, which a product starts again. SciPy's dgetrf, as the first, would wait for ever.
+    scipy.linalg.blas.dgemm(1.0, STARTS, STARTS)
     if child == 0:
         try:
             os.write(writer, work().encode())

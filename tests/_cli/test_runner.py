@@ -1,11 +1,9 @@
 """``python -m trnpy``: a program cannot tell that it is run, and its user is told what happened."""
 
-import functools
 import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -41,6 +39,11 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))
 """
+# A shell's background jobs ignore interrupts, and hand that down. Not by preexec_fn, which forks: SciPy's OpenBLAS stops
+# its threads at a fork, and the next large scipy.linalg.lu of this process would wait for ever (in blas_thread_init).
+INTERRUPTIBLE = """import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
 NUMPY_ONLY = """
 import sys
@@ -87,10 +90,9 @@ def run(folder, *argv, stdin="", **variables):
     """(exit status, stdout, stderr) of ``python argv`` in ``folder``."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TRNPY_")}
     environ = {**kept, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__)), "PYTHONDONTWRITEBYTECODE": "1"}
-    # A shell's background jobs ignore interrupts, and hand that down.
     ran = subprocess.run(
-        [sys.executable, *argv], cwd=folder, env=environ | variables, input=stdin, capture_output=True, text=True,
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        [sys.executable, "-IS", "-c", INTERRUPTIBLE, *argv], cwd=folder, env=environ | variables, input=stdin,
+        capture_output=True, text=True,
     )  # fmt: skip
     return ran.returncode, ran.stdout, ran.stderr
 
