@@ -39,8 +39,8 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))
 """
-# A shell's background jobs ignore interrupts, and hand that down. Not by preexec_fn, which forks: SciPy's OpenBLAS stops
-# its threads at a fork, and the next large scipy.linalg.lu of this process would wait for ever (in blas_thread_init).
+# A shell's background jobs ignore interrupts, and hand that down. Not by preexec_fn, which forks: SciPy's OpenBLAS
+# stops its threads at a fork, and the next large scipy.linalg.lu of this process would wait for ever.
 INTERRUPTIBLE = """import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
