@@ -343,6 +343,21 @@ def test_calls_from_inside_numpy_and_scipy_stay_original_and_are_recorded(caller
     assert ledger.calls[0].decision.detail == f"called from {caller}"
 
 
+def test_small_calls_of_a_library_count_for_the_lines_that_called_it():
+    """One in 61 is timed, and notices when the line has changed: so many calls may count for the line before."""
+    call, lines = calling("scipy.integrate"), []
+    with trnpy.patched(), trnpy.profile() as ledger:
+        for _ in range(3):
+            lines = [sys._getframe().f_lineno + k for k in (1, 2)]
+            [call() for _ in range(1000)]
+            [call() for _ in range(500)]
+    assert {t.reason for t in ledger.tallies} == {"excluded_caller"}
+    assert all(t.timed < t.calls for t in ledger.tallies)
+    found = {t.line: t.calls for t in ledger.by_line()}
+    assert sorted(found) == lines and sum(found.values()) == 4500
+    assert abs(found[lines[0]] - 3000) <= 5 * 61
+
+
 def test_a_real_call_of_scipys_is_excluded():
     # signm has no row of its own; it calls np.dot, inv, svd and norm
     with trnpy.patched(), trnpy.trace() as decisions:

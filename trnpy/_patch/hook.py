@@ -170,6 +170,8 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
                     if calls is not None:
                         if next(calls.count) % calls.every:
                             return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
+                        if calls.library and ledger.site(frame) is not calls.site:
+                            lines.pop(id(frame.f_code) + frame.f_lasti, None)  # another line's counter is to follow
                         return ledger.time(calls, direct, args, kwargs)
         caller = frame.f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
@@ -198,11 +200,13 @@ def _small_calls(
     here: Activation,
     lines: dict[int, SmallCalls],
 ) -> SmallCalls | None:
-    """The counter of small calls of ``name`` from ``frame``; None if they need decisions or a library makes them."""
+    """The counter of small calls of ``name`` from ``frame``; None if they need decisions or are trnpy's own."""
     policy, caller = _untraced_policy(), frame.f_globals.get("__name__", "")
-    if policy is None or policy.force or here.verdicts.get(caller, here.excludes(caller)):
+    excluded = here.verdicts.get(caller, here.excludes(caller))
+    if policy is None or policy.force or (excluded and _trnpys(caller)):
         return None
-    calls = ledger.small_calls(small_decision(name, small or UNSEEN), frame, here, policy)
+    decision = _from_excluded(name, caller) if excluded else small_decision(name, small or UNSEEN)
+    calls = ledger.small_calls(decision, frame, here, policy)
     if calls is not None:
         if len(lines) >= _ledger.SITES:
             lines.clear()
@@ -213,7 +217,7 @@ def _small_calls(
 @uncounted
 def _excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
     ledger, log = _ledger.Process.ledger, _trace.get()
-    if (ledger is None and log is None) or caller.partition(".")[0] == "trnpy":
+    if (ledger is None and log is None) or _trnpys(caller):
         return original(*args, **kwargs)
     started = time.perf_counter()
     result = original(*args, **kwargs)
@@ -223,6 +227,10 @@ def _excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> 
     if log is not None:
         log.append(decision)
     return result
+
+
+def _trnpys(caller: str) -> bool:
+    return str(caller).partition(".")[0] == "trnpy"
 
 
 @functools.cache

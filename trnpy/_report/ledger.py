@@ -142,29 +142,40 @@ class Ledger:
         self.small: list[SmallCalls] = []  # of each function, line, activation and policy
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
-        """Record one call. It counts for the line of the nearest frame, from ``frame`` outwards, outside LIBRARIES."""
+        """Record one call. It counts for the program's line that made it."""
+        self._pending.append((decision, started, seconds, self.site(frame), get_ident()))
+        if len(self._pending) >= FOLD:
+            self._fold()
+
+    def site(self, frame: FrameType | None) -> _Site:
+        """The line of the nearest frame, from ``frame`` outwards, outside LIBRARIES."""
         while frame is not None:
             try:
                 site = self._sites[id(frame.f_code), frame.f_lasti]
             except KeyError:
                 site = self._resolve(frame)
             if not site.library:
-                break
+                return site
             frame = frame.f_back
-        else:
-            site = self._elsewhere
-        self._pending.append((decision, started, seconds, site, get_ident()))
-        if len(self._pending) >= FOLD:
-            self._fold()
+        return self._elsewhere
 
     def small_calls(
         self, decision: Decision, frame: FrameType, activation: object, policy: object
     ) -> SmallCalls | None:
-        """The counter for small calls of one function from ``frame``; None if there are SITES counters already."""
+        """The counter for small calls of one function from ``frame``; None if there are SITES counters already.
+
+        A library's calls count for the program's line that called the library, which may be another at the next call:
+        there is one counter for each such line.
+        """
         with self._lock:
+            site = self.site(frame)
+            library = site.code is not frame.f_code
+            for old in self.small if library else ():
+                if (old.site, old.decision, old.activation, old.policy) == (site, decision, activation, policy):
+                    return old
             if len(self.small) >= SITES:
                 return None
-            self.small.append(SmallCalls(self._resolve(frame), decision, activation, policy, self.small))
+            self.small.append(SmallCalls(site, decision, activation, policy, self.small, library))
             return self.small[-1]
 
     @uncounted
