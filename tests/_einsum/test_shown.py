@@ -49,7 +49,9 @@ def test_the_steps_contract_to_the_result():
         b, a = left.pop(j), left.pop(i)
         left.append(np.einsum(step.subscripts, a, b))
     labels = step.subscripts.partition("->")[2]
-    np.testing.assert_allclose(np.einsum(f"{labels}->ijkl", left[0]), np.einsum(CHAIN, *operands, optimize=True))
+    np.testing.assert_allclose(
+        np.einsum(f"{labels}->ijkl", left[0]), np.einsum(CHAIN, *operands, optimize=True), rtol=0, atol=1e-12
+    )
 
 
 def test_a_memory_bound_step_stays_on_the_host_and_says_so(slow_blas):

@@ -257,7 +257,7 @@ def test_a_resident_operand_counts_as_moved():
     cost = Cost("matmul", 2000, 2.0 * 2000**3, 2 * a.nbytes, a.nbytes, products=2.0 * 2000**3)
     whole, moved = predict(cost, a.dtype, TRN2, Policy(), RATES)
     less, moved_less = predict(cost, a.dtype, TRN2, Policy(), RATES, 2 * a.nbytes)
-    assert whole - less == pytest.approx(moved - moved_less) and moved_less < moved
+    assert whole - less == pytest.approx(moved - moved_less, rel=1e-12) and moved_less < moved
     problem = Problem((a, a), a.dtype, cost)
     decisions = [decide("f", problem, TRN2, Policy(), RATES, 0.0, resident) for resident in (0, 2 * a.nbytes)]
     assert decisions[0].device_s > decisions[1].device_s and decisions[0].host_s == decisions[1].host_s

@@ -156,7 +156,9 @@ def test_json_has_every_figure_of_the_ledger(tmp_path):
     assert read == json.loads(stream.getvalue()) == json.loads(json.dumps(ledger.to_dict()))
     assert read["schema"] == "trnpy-report/1"
     assert sum(t["calls"] for t in read["by_line"]) == sum(t["calls"] for t in read["by_function"]) == 16_401
-    assert sum(t["seconds"] for t in read["by_line"]) == pytest.approx(sum(t.seconds for t in ledger.tallies))
+    assert sum(t["seconds"] for t in read["by_line"]) == pytest.approx(
+        sum(t.seconds for t in ledger.tallies), rel=1e-12
+    )
     assert len(read["longest_calls"]) + read["calls_not_listed"] == 16_401
     assert read["what_if"]["sentence"] == str(ledger.what_if())
     first = max(read["by_line"], key=lambda t: t["seconds"])
@@ -170,7 +172,7 @@ def test_missed_are_host_calls_that_the_modelled_device_wins_by_the_hysteresis()
         ledger.add(ledgers.decision("numpy.dot", 9.9, device_s), 0.0, 1.0, at)  # measured 1 s, whatever was predicted
     (missed,) = ledger.missed()
     assert (missed.won, missed.calls, missed.won_s) == (1, 4, 1.0)
-    assert missed.gain_s == pytest.approx(1.0 - 0.999 / HYSTERESIS)
+    assert missed.gain_s == pytest.approx(1.0 - 0.999 / HYSTERESIS, rel=1e-12)
     assert ledger.regret() == []
 
 
@@ -214,9 +216,9 @@ def test_regret_are_device_calls_slower_than_the_predicted_host():
 def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
     what_if = ledgers.small().what_if()
     assert (what_if.elapsed_s, what_if.host_s) == (10.0, 10.0)
-    assert what_if.accelerated_s == pytest.approx(4.0 + 1.25 + 0.25 + 1500 * 2e-6)
-    assert what_if.device_s == pytest.approx(10.0 - 4.0 + 1.5)
-    assert what_if.device_part_s == pytest.approx(1.5)
+    assert what_if.accelerated_s == pytest.approx(4.0 + 1.25 + 0.25 + 1500 * 2e-6, rel=1e-12)
+    assert what_if.device_s == pytest.approx(10.0 - 4.0 + 1.5, rel=1e-12)
+    assert what_if.device_part_s == pytest.approx(1.5, rel=1e-12)
 
 
 @pytest.mark.parametrize(

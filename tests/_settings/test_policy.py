@@ -84,7 +84,7 @@ def test_a_variable_sets_what_the_field_of_its_name_is(name):
     "text, value", [("80%", 0.8), ("2GiB", 2 * GIB), ("512MiB", 512 * GIB / 1024), ("4e9", 4e9), (" 0.5 ", 0.5)]
 )
 def test_device_memory_is_a_fraction_or_bytes(text, value):
-    assert from_environment({"TRNPY_DEVICE_MEMORY": text}).device_memory == pytest.approx(value)
+    assert from_environment({"TRNPY_DEVICE_MEMORY": text}).device_memory == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize("text", ["0", "false", "No", "off", ""])

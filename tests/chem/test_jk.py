@@ -77,8 +77,8 @@ def test_nothing_gives_nothing(naux, nao, shape, known):
     orbitals = None if not known else [c] * shape[0] if shape else c
     for b in (np.ones((naux, nao, nao)), np.ones((naux, nao * (nao + 1) // 2))):
         j, k = build_jk_df(b, dm, orbitals=orbitals)
-        np.testing.assert_allclose(j, np.full(dm.shape, 2.0 * naux * nao**2))
-        np.testing.assert_allclose(k, np.full(dm.shape, 2.0 * naux * nao**2))
+        np.testing.assert_allclose(j, np.full(dm.shape, 2.0 * naux * nao**2), rtol=1e-13)
+        np.testing.assert_allclose(k, np.full(dm.shape, 2.0 * naux * nao**2), rtol=1e-13)
 
 
 def test_only_what_is_asked_for_is_built():

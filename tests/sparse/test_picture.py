@@ -50,7 +50,7 @@ def test_the_picture_shows_the_density_of_every_cell(seed, m, n, density, layout
             full = cell.mean()
             wanted = 0 if full == 0 else min(s for s in range(1, 7) if s == 6 or full <= 4.0 ** (s - 6))
             # At a border of two shades rounding decides.
-            assert shade[i, j] == wanted or full * 4.0 ** (6 - shade[i, j]) == pytest.approx(1)
+            assert shade[i, j] == wanted or full * 4.0 ** (6 - shade[i, j]) == pytest.approx(1, rel=1e-12)
     ours = getattr(trnpy.sparse, f"{layout}_array")(a)
     page = _picture.page(block_analysis(ours), ours)
     counts, side = _picture.cells(ours, 128)
