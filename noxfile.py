@@ -145,7 +145,8 @@ def cell(session: nox.Session, name: tuple[str, ...], about: dict[str, str], arg
     report = results(session) / "junit.xml"
     report.unlink(missing_ok=True)
     left_out = [] if whole else [f"--ignore={path}" for path in OTHER]
-    command = ["python", "-m", "pytest", "-q", "-n", "2", f"--junitxml={report}", *left_out, *arguments]
+    workers = "0" if name[-1] == "unset" else "2"  # tests/conftest.py sets the threads of workers
+    command = ["python", "-m", "pytest", "-q", "-n", workers, f"--junitxml={report}", *left_out, *arguments]
     session.log(f"{name[-2]}, threads {name[-1]}:")
     began, green = time.time(), True
     try:

@@ -1,7 +1,15 @@
 """Every test starts from the same host and the same examples: no stored calibration, hypothesis from a fixed seed.
 
 ``pytest --hypothesis-profile search`` draws new examples at each run: how failures nobody thought of are found.
+
+Processes of ``-n`` share the processors. With as many threads of OpenBLAS in each as there are processors, they would
+wait for each other for most of the time. ``OPENBLAS_NUM_THREADS`` in the environment decides where it is set.
 """
+
+import os
+
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # before NumPy is imported, which reads it once
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max((os.cpu_count() or 1) // int(workers), 1)))
 
 import pytest
 from hypothesis import settings
