@@ -49,7 +49,7 @@ def test_one_place_in_the_code_holds_the_name_of_the_distribution():
 def test_no_message_installs_another_projects_trnpy():
     text = [path for pattern in ("trnpy/**/*.py", "examples/*.py", "*.md", "*/*.md") for path in ROOT.glob(pattern)]
     wrong = re.compile(r"pip install(?: -\S+)* '?trnpy(?!-nki)\b|\btrnpy\[(?:pyscf|neuron|report|simulator|test|dev)\]")
-    assert wrong.search("pip install -q trnpy") and wrong.search("pip install trnpy[simulator]")
+    assert wrong.search("pip install -q trnpy") and wrong.search("pip install trnpy[report]")
     assert [path.name for path in text if wrong.search(path.read_text())] == []
 
 
@@ -173,3 +173,22 @@ def test_what_the_other_trnpy_leaves_behind_is_one_line(overwritten, tmp_path, l
 def test_the_doctor_shows_where_it_is_installed_and_by_which_name(capsys):
     doctor.doctor([])
     assert f"{trnpy.__version__} (trnpy-nki), {ROOT / 'trnpy'}\n" in capsys.readouterr().out
+
+
+def test_a_program_runs_and_is_reported_with_the_dependencies_alone():
+    extras = {re.split(r"[\[>=]", r)[0] for extra in PROJECT["optional-dependencies"].values() for r in extra}
+    code = f"""
+import sys
+for name in {sorted(extras - {distribution.NAME})}:
+    sys.modules[name.replace("-", "_")] = None
+import numpy as np, scipy.linalg, scipy.sparse, trnpy
+a = np.random.default_rng(0).standard_normal((300, 300)) + 300 * np.eye(300)
+with trnpy.patched(), trnpy.profile() as ledger:
+    for x in (a, a.astype("f4"), a.astype("c16")):
+        np.linalg.inv(x), scipy.linalg.eigh(x + x.conj().T), np.einsum("ij,kj,kl->il", x, x, x)
+        trnpy.sparse.csr_array(x) @ x
+print(ledger.what_if())
+print("calls:", len(ledger.calls))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "calls: 12" in ran.stdout, ran.stderr

@@ -194,13 +194,10 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")
-    try:
-        from trnpy._nki.simulator.lint.linter import environment
-    except ImportError as why:
-        yield Finding("environment", f"NEURON_* not looked at: {why}; {distribution.install('simulator')}")
-    else:
-        for f in environment({LOGICAL_CORES: LNC, **environ, COMPILER_FLAGS: pinned_flags(flags)}):
-            yield Finding("environment", f.message, f.severity == "E")
+    from trnpy._nki.simulator.lint.linter import environment  # imported late: it loads the whole of NKI
+
+    for f in environment({LOGICAL_CORES: LNC, **environ, COMPILER_FLAGS: pinned_flags(flags)}):
+        yield Finding("environment", f.message, f.severity == "E")
     if environ.get(STOCHASTIC, "0") not in ("", "0"):
         yield Finding("environment", f"{STOCHASTIC}={environ[STOCHASTIC]}: float32 results are rounded at random", True)
 

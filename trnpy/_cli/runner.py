@@ -96,15 +96,8 @@ def _command(name: str) -> Command | None:
     if name in DELEGATED and _exists(module := DELEGATED[name][0]):
         # The simulator's two commands share a main, which reads their name.
         prefix = [name] if sum(module == other for other, _ in DELEGATED.values()) > 1 else []
-        return lambda argv: int(_main(name, module)([*prefix, *argv]) or 0)
+        return lambda argv: int(importlib.import_module(module).main([*prefix, *argv]) or 0)
     return None
-
-
-def _main(name: str, module: str) -> Callable[[list[str]], int | None]:
-    try:
-        return cast(Callable[[list[str]], int | None], importlib.import_module(module).main)
-    except ModuleNotFoundError as why:
-        raise SystemExit(f"trnpy {name}: {why}; {distribution.install('simulator')}") from None
 
 
 def _carried_out(command: Command, argv: list[str]) -> int:

@@ -113,9 +113,7 @@ def modelled_s(case: Case, tiles: Tiles, machine: Hardware) -> float:
 
 def measured_s(case: Case, tiles: Tiles, engine: Engine) -> float:
     """Seconds of one launch of the compiled kernel on the device, including the host's part."""
-    import ml_dtypes
-
-    dtype = np.dtype(ml_dtypes.bfloat16) if case.dtype == "bfloat16" else np.dtype(case.dtype)
+    dtype = np.dtype(case.dtype)
     rng = np.random.default_rng(0)
     operands = [engine.hold(rng.integers(0, 128, shape).astype(dtype)) for shape in case.shapes]
     times = []

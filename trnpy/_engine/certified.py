@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from trnpy._engine import digits as _digits
@@ -297,8 +298,6 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
 
 def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
     """|x| over its largest element along ``axis``, in the layout of the store, ``padded`` to (rows, columns of x)."""
-    import ml_dtypes  # an optional dependency, which every device runtime installs
-
     along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
 
     def new() -> Buffer:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from trnpy._engine import digits as _digits
@@ -138,8 +139,6 @@ def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 
 
 def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
-    import ml_dtypes  # an optional dependency, which every device runtime installs
-
     def new() -> Buffer:
         return device.runtime.put(_padded(_digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16), padded, 0))
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
-from trnpy._engine.numbers import numpy_dtype
 from trnpy._engine.precision import Facts
 from trnpy._engine.stand_ins import Count, Spec, StandIn, new
 from trnpy._engine.tally import Shape, Tally
@@ -64,7 +64,7 @@ def _trsm(a: Any, b: Any, **_: Any) -> Outputs:
 
 
 def _axpby(x: Any, *_: Any, form: str = "float32") -> Outputs:
-    return ((x.shape, numpy_dtype(form)),), "float32", 0.0
+    return ((x.shape, np.dtype(form)),), "float32", 0.0
 
 
 def _transpose(x: Any, **_: Any) -> Outputs:
@@ -74,7 +74,7 @@ def _transpose(x: Any, **_: Any) -> Outputs:
 def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = False, packed: bool = False) -> Outputs:
     rows, columns, digits = x.shape[0], x.shape[1] // width, len(places)
     shape = (rows, digits * columns) if packed else (digits, columns, rows) if turned else (digits, rows, columns)
-    return ((shape, numpy_dtype("bfloat16")),), "bfloat16", 0.0
+    return ((shape, np.dtype("bfloat16")),), "bfloat16", 0.0
 
 
 def _digits_matmul(

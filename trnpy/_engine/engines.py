@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from trnpy._base import distribution
 from trnpy._engine import triangular
 from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, Refused, combined, hermitian
 from trnpy._engine.residency import Cache
@@ -362,11 +361,8 @@ def _opened() -> tuple[Engine | None, str, int]:
 
 @functools.cache
 def _simulator_engine(machine: str) -> Engine:
-    try:
-        from trnpy._nki.simulator.runtime import SimulatorRuntime
-    except ImportError as why:
-        raise DeviceUnavailable(f"TRNPY_DEVICE=simulator: {why}; {distribution.install('simulator')}") from why
     from trnpy._engine.device import DeviceEngine
+    from trnpy._nki.simulator.runtime import SimulatorRuntime
 
     return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._engine.handles import Numbers, Refused
@@ -29,21 +30,12 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
     One product of both operands in slices is as accurate as a float32 product, for devices without an accurate one:
     docs/numerics.md#single-and-complex.
     """
-    bfloat16, slices = numpy_dtype("bfloat16"), []
+    bfloat16, slices = np.dtype("bfloat16"), []
     with np.errstate(over="ignore", invalid="ignore"):  # the check of the result finds infs and NaNs
         for _ in range(3):
             slices.append(x.astype(bfloat16).astype(np.float32))
             x = x - slices[-1]
     return np.concatenate([slices[pair[side]] for pair in SLICES], axis=-2 if side else -1)
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes  # an optional dependency: only products in this format need it
-
-    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
-    return bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class Kernels:
         """``a`` (rows, columns) in ``form``, padded to ``shape``; from the cache if it is there unchanged."""
         turned = a.flags.f_contiguous and not a.flags.c_contiguous
         base, shape = (a.T, shape[::-1]) if turned else (a, shape)
-        dtype = numpy_dtype(form)
+        dtype = np.dtype(form)
 
         def make() -> tuple[Buffer, ...]:
             parts = (base.real, base.imag) if base.dtype.kind == "c" else (base,)
@@ -257,7 +249,7 @@ class Kernels:
             c.real = self.stack(a.real, b.real, form) - self.stack(a.imag, b.imag, form)
             c.imag = self.stack(a.real, b.imag, form) + self.stack(a.imag, b.real, form)
             return c
-        m, size, dtype = a.shape[1], itemsize(b.dtype, form), numpy_dtype(form)
+        m, size, dtype = a.shape[1], itemsize(b.dtype, form), np.dtype(form)
         fit = self.buckets.fit(f"batched_matmul {form}", (m, k, n))
         each = size * (fit[0] * fit[1] + fit[1] * fit[2]) + 4 * fit[0] * fit[2]
         most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)

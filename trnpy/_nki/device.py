@@ -288,13 +288,7 @@ class NeuronRuntime:
 
     def _output(self, tensor: Any, what: str) -> Buffer:
         name = str(tensor.dtype).removeprefix("torch.")
-        if name == "bfloat16":
-            import ml_dtypes
-
-            dtype = np.dtype(ml_dtypes.bfloat16)
-        else:
-            dtype = np.dtype(name)
-        return self.memory.hold(Buffer(tensor, tuple(tensor.shape), dtype), what)
+        return self.memory.hold(Buffer(tensor, tuple(tensor.shape), np.dtype(name)), what)
 
     def _guarded(self, work: Callable[[], Any], what: str) -> Any:
         """``work()`` and all it starts on the device, within the time limit, its errors typed.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._engine import digits as _digits
@@ -227,7 +228,7 @@ class Tiled:
 
     def numbers(self, index: int, form: str) -> Held:
         """The tiles of a part in format ``form``, with K on the rows."""
-        made: Held = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), format_of(form)))
+        made: Held = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), np.dtype(form)))
         return made
 
     def magnitudes(self, index: int) -> Held:
@@ -236,7 +237,7 @@ class Tiled:
         def make() -> Held:
             tiles = self._dense(self.part(index).astype(np.float64, copy=False))
             axis = 2 if self.source.turned else 1
-            return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), format_of("bfloat16"))
+            return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), np.dtype("bfloat16"))
 
         made: Held = self._keep(("magnitudes", index, self.source.turned), make)
         return made
@@ -260,7 +261,7 @@ class Tiled:
 
     def _by_numbers(self, index: int, form: str, x: np.ndarray) -> np.ndarray:
         """A product in the format ``form``, with sums in float32 or a wider format."""
-        dtype = format_of(form)
+        dtype = np.dtype(form)
         layout = self.layout()
         tiles = self.numbers(index, form)
         c = np.zeros((layout.rows, TILE, x.shape[1]), np.promote_types(dtype, np.float32))
@@ -305,7 +306,7 @@ class Tiled:
         """The number of digits that is certain to be enough for these values."""
         if not np.isfinite(x).all() or not np.isfinite(self.part(index)).all():
             raise Refused("an operand holds NaN or infinity", accuracy=True)
-        tiles, bfloat16 = self.magnitudes(index), format_of("bfloat16")
+        tiles, bfloat16 = self.magnitudes(index), np.dtype("bfloat16")
         least = np.inf
         for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
@@ -397,13 +398,3 @@ def certified(least: float, terms: int) -> int:
 def _slots(places: np.ndarray) -> np.ndarray:
     """Offsets of products as an operand of a kernel: (1, rung) int32."""
     return padded(places[np.newaxis], (1, rung(len(places))), 0, np.int32)
-
-
-def format_of(form: str) -> np.dtype:
-    """The dtype of the format named ``form``."""
-    if form != "bfloat16":
-        return np.dtype(form)
-    import ml_dtypes  # an optional dependency, which every device runtime brings
-
-    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
-    return bfloat16

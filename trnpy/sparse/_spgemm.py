@@ -18,7 +18,6 @@ from trnpy.sparse._device import (
     certified,
     digits_on,
     form_of,
-    format_of,
     padded,
 )
 from trnpy.sparse._tiles import TILE, Tiling, compressed, rung, tiling
@@ -84,7 +83,7 @@ def _real(
     """The product of one real part of A with real B, in float32 or by digits."""
     form, dense = form_of(a.engine, dtype), b.tiles(b.data).swapaxes(1, 2)
     if form != BY_DIGITS:
-        right = _stack(a, dense, format_of(form))
+        right = _stack(a, dense, np.dtype(form))
         return values(_summed(a, layout, a.numbers(index, form), right, 0, lambda found, _: found))
     dense = dense.astype(np.float64, copy=False)
     if not np.isfinite(dense).all() or not np.isfinite(a.part(index)).all():
@@ -92,7 +91,7 @@ def _real(
     largest = np.zeros((b.blocks[1], TILE))
     np.maximum.at(largest, b.column, np.abs(dense).max(axis=1))
     scale = largest[b.column][:, np.newaxis]
-    bound = _stack(a, _digits.magnitudes(dense, 1, scale), format_of("bfloat16"))
+    bound = _stack(a, _digits.magnitudes(dense, 1, scale), np.dtype("bfloat16"))
     least = min(float(f.min()) for _, f in a.launches(layout, a.magnitudes(index), bound, 0, TILE, least=True))
     digits = certified(least, layout.terms)
     split = _digits.split(dense, digits, 1, scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -28,8 +29,4 @@ def axpby(x, y=None, alpha=None, beta=None, form="float32"):  # type: ignore[no-
     total = x.astype(np.float32) * np.float32(1 if alpha is None else alpha[0, 0])
     if y is not None:
         total = y.astype(np.float32) * np.float32(1 if beta is None else beta[0, 0]) + total
-    if form != "bfloat16":
-        return total.astype(form)
-    import ml_dtypes  # an extra: only products by that name need it
-
-    return total.astype(ml_dtypes.bfloat16)
+    return total.astype(form)

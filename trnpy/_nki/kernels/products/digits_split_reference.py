@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 LARGEST = 2**30  # bytes in and elements out: 2 GiB, as far as byte offsets of 32 bits reach
@@ -24,8 +25,6 @@ def digits_split(x, width, places, turned=False, packed=False):  # type: ignore[
 
     Digit d of an element is its byte places[d], less 128. packed: (rows, s columns), digits of a row side by side.
     """
-    import ml_dtypes  # an extra: only digits need it
-
     rows, columns = check(x, width, places)
     digits = (x.reshape(rows, columns, width)[:, :, list(places)] - np.float32(128)).astype(ml_dtypes.bfloat16)
     if packed:
