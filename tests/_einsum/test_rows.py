@@ -427,3 +427,13 @@ def test_a_wrong_product_is_seen_at_any_scale(scale):
         result = trnpy.matmul(a, b)
     assert not log[0].on_device and log[0].reason is Reason.ACCURACY
     np.testing.assert_array_equal(result, a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_kronecker_products(dtype):
+    a, b = operands(((4, 6), (5, 3)), dtype)
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True), trnpy.trace() as log:
+        ours = trnpy.kron(a, b)
+    assert log[0].on_device and e.shapes
+    assert ours.dtype == dtype and ours.flags.c_contiguous
+    np.testing.assert_allclose(ours, np.kron(a, b), rtol=4 * float(np.finfo(dtype).eps))

@@ -7,7 +7,7 @@ from doubles import RecordingEngine
 
 import trnpy.linalg
 from linalg.matrices import positive
-from linalg.rows import DTYPES, eps, forced
+from linalg.rows import CONDITIONS, DTYPES, both, eps, forced, no_worse, norm, t
 from trnpy._engine.engines import engine
 
 SIZES = (1, 2, 127, 128, 129, 300)
@@ -58,3 +58,10 @@ def test_not_positive_definite_is_scipys_error():
         trnpy.linalg.cholesky(a, overwrite_a=True)
     assert str(ours.value) == str(theirs.value)
     np.testing.assert_array_equal(a, after)
+
+
+@pytest.mark.parametrize("dtype, condition", CONDITIONS)
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 261])
+def test_backward_errors_are_lapacks(n, dtype, condition):
+    a = positive(n, dtype, condition).astype(dtype)
+    no_worse(lambda l: norm(l @ t(l) - a) / norm(a), both("scipy", "cholesky", a, lower=True), dtype)

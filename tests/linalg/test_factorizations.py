@@ -1,52 +1,18 @@
-"""Factorizations on the device path: backward errors of LAPACK's size, of stacks and of any layout."""
-
-import warnings
+"""What all factorizations on the device path share: stacks, layouts, checks, and where the model sends them."""
 
 import numpy as np
 import pytest
-import scipy.linalg
 from doubles import Float32Engine, RecordingEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import positive
-from linalg.rows import DTYPES, NUMPY, PLAIN_INV, ROWS, both, eps, general, norm, t, takes
+from linalg.rows import DTYPES, LAYOUTS, NUMPY, PLAIN_INV, ROWS, both, eps, general, norm, takes
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
 from trnpy._nki.hardware import MACHINES
-
-CONDITIONS = [(d, c) for d in ("f8", "c16") for c in (1e2, 1e8, 1e14)] + [("f4", 1e2), ("c8", 1e5)]
-
-
-@pytest.mark.parametrize("dtype, condition", CONDITIONS)
-@pytest.mark.parametrize("n", [1, 127, 128, 129, 261])
-def test_backward_errors_are_lapacks(n, dtype, condition):
-    a, p, b = general(n, n, dtype, condition), positive(n, dtype, condition).astype(dtype), general(n, 3, dtype, 1.0)
-    one, floor = np.eye(n, dtype=dtype), 3 * eps(dtype)
-
-    def compare(error, pair):
-        ours, theirs = map(error, pair)
-        assert np.max(ours) <= np.max(3 * np.asarray(theirs)) + floor, (ours, theirs)
-
-    def residual(a, b):
-        return lambda x: norm(a @ x - b) / (norm(a) * norm(x) + norm(b))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # of what is refused and left to SciPy
-        compare(lambda l: norm(l @ t(l) - p) / norm(p), both("scipy", "cholesky", p, lower=True))
-        if n > 1:
-            compare(lambda f: norm(f[0] @ f[1] @ f[2] - a) / norm(a), both("scipy", "lu", a))
-            systems = both("scipy", "solve", a, b, assume_a="gen", runs=True if condition < 1e10 else None)
-            compare(residual(a, b), systems)
-            inverses = both("scipy", "inv", a, **PLAIN_INV, runs=True if condition < 1e10 else None)
-            compare(lambda x: norm(x @ a - one) / (norm(a) * norm(x)), inverses)
-            compare(lambda x: norm(a @ x - one) / (norm(a) * norm(x)), inverses)
-        compare(lambda f: norm(f[0] @ f[1] - a) / norm(a), qr := both("scipy", "qr", a))
-        compare(lambda f: norm(t(f[0]) @ f[0] - one), qr)
-        triangle = np.triu(a) + np.diag(np.linspace(1, 2, n)).astype(dtype)
-        compare(residual(triangle, b), both("scipy", "solve_triangular", triangle, b))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -106,14 +72,6 @@ def test_less_crosses_the_link_than_the_whole_trailing_matrix_at_every_panel():
         tally = work_of(op, op.prepare(a)).tally(MACHINES["trn2"], trnpy.Policy())
         words = 12 * n * n * panels / 3  # of a product of digits, for each element
         assert tally.bytes_out < words / share
-
-
-LAYOUTS = {
-    "C": np.ascontiguousarray,
-    "F": np.asfortranarray,
-    "strided": lambda a: np.repeat(np.repeat(a, 2, axis=-2), 3, axis=-1)[..., ::2, ::3],
-    "negative": lambda a: a[..., ::-1, ::-1].copy()[..., ::-1, ::-1],
-}
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,7 +8,7 @@ import scipy.linalg
 
 import trnpy.linalg
 from linalg.matrices import positive
-from linalg.rows import PLAIN_INV, both, general, t
+from linalg.rows import CONDITIONS, PLAIN_INV, both, general, no_worse, norm, t
 
 
 @pytest.mark.parametrize("assume_a", ["upper triangular", "lower triangular", "sym", "her", "pos", "gen", None])
@@ -37,3 +37,13 @@ def test_structures_of_inverses_and_transposed_systems(dtype, assume_a):
 
 def trnpy_inverse(a, assume_a):
     return both("scipy", "inv", a, assume_a=assume_a)[0]
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")  # SciPy's, where trnpy leaves the call to it
+@pytest.mark.parametrize("dtype, condition", CONDITIONS)
+@pytest.mark.parametrize("n", [127, 128, 129, 261])
+def test_backward_errors_are_lapacks(n, dtype, condition):
+    a, one = general(n, n, dtype, condition), np.eye(n, dtype=dtype)
+    pair = both("scipy", "inv", a, **PLAIN_INV, runs=True if condition < 1e10 else None)
+    no_worse(lambda x: norm(x @ a - one) / (norm(a) * norm(x)), pair, dtype)
+    no_worse(lambda x: norm(a @ x - one) / (norm(a) * norm(x)), pair, dtype)

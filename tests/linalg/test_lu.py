@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from linalg.matrices import positive
-from linalg.rows import DTYPES, both, eps, general, norm, t
+from linalg.rows import CONDITIONS, DTYPES, both, eps, general, no_worse, norm, t
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -21,3 +21,10 @@ def test_factors_solve(dtype, lower):
         for trans, op in enumerate((a, a.T, t(a))):
             x, _ = both("scipy", "lu_solve", lu, b, trans=trans)
             assert norm(op @ x - b) <= 10 * n * eps(dtype) * norm(x)
+
+
+@pytest.mark.parametrize("dtype, condition", CONDITIONS)
+@pytest.mark.parametrize("n", [127, 128, 129, 261])
+def test_backward_errors_are_lapacks(n, dtype, condition):
+    a = general(n, n, dtype, condition)
+    no_worse(lambda f: norm(f[0] @ f[1] @ f[2] - a) / norm(a), both("scipy", "lu", a), dtype)

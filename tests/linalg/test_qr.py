@@ -6,7 +6,7 @@ import scipy.linalg
 from doubles import RecordingEngine
 
 import trnpy.linalg
-from linalg.rows import DTYPES, both, eps, general, norm, t
+from linalg.rows import CONDITIONS, DTYPES, both, eps, general, no_worse, norm, t
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _qr
@@ -58,3 +58,12 @@ def test_cholesky_qr_gives_up_on_what_is_singular():
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         trnpy.linalg.lstsq(a, np.ones(500))
     assert log[0].reason in (Reason.VALUE, Reason.ACCURACY)
+
+
+@pytest.mark.parametrize("dtype, condition", CONDITIONS)
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 261])
+def test_backward_errors_are_lapacks(n, dtype, condition):
+    a = general(n, n, dtype, condition)
+    pair = both("scipy", "qr", a)
+    no_worse(lambda f: norm(f[0] @ f[1] - a) / norm(a), pair, dtype)
+    no_worse(lambda f: norm(t(f[0]) @ f[0] - np.eye(n, dtype=dtype)), pair, dtype)

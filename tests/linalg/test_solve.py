@@ -7,7 +7,7 @@ from doubles import RecordingEngine
 
 import trnpy.linalg
 from linalg.matrices import positive
-from linalg.rows import DTYPES, eps, forced
+from linalg.rows import CONDITIONS, DTYPES, both, eps, forced, general, no_worse, residual
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
 
@@ -79,3 +79,12 @@ def test_what_the_host_solves_in_linear_time_is_its_own(assume_a):
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         trnpy.linalg.solve(a, np.ones(99), assume_a=assume_a)
     assert log[0].reason is Reason.PARAM and "O(n)" in log[0].detail
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")  # SciPy's, where trnpy leaves the call to it
+@pytest.mark.parametrize("dtype, condition", CONDITIONS)
+@pytest.mark.parametrize("n", [127, 128, 129, 261])
+def test_backward_errors_are_lapacks(n, dtype, condition):
+    a, b = general(n, n, dtype, condition), general(n, 3, dtype, 1.0)
+    pair = both("scipy", "solve", a, b, assume_a="gen", runs=True if condition < 1e10 else None)
+    no_worse(residual(a, b), pair, dtype)

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.linalg
-from linalg.matrices import hermitian, orthogonal, positive, with_spectrum
-from trnpy._call.dispatch import Reason, accelerated
+from linalg.matrices import hermitian, orthogonal
+from linalg.rows import LAYOUTS, U, forced, gaussian, t
+from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
-from trnpy.linalg import _pinv, _svd
-from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg import _svd
 
-U = 2.0**-53
 SPECTRA = {
     "geometric to 1e-4": lambda n, rng: np.geomspace(1, 1e-4, n),
     "geometric to 1e-8": lambda n, rng: np.geomspace(1, 1e-8, n),
@@ -47,16 +46,6 @@ def general(family, n, dtype, seed=0):
         "identity": lambda: (np.eye(n, dtype=dtype), np.ones(n)),
         "zero": lambda: (np.zeros((n, n), dtype), np.zeros(n)),
     }[family]()
-
-
-def rectangle(m, n, dtype, seed=0):
-    rng = np.random.default_rng([seed, m, n])
-    g = rng.standard_normal((m, n))
-    return g + 1j * rng.standard_normal((m, n)) if np.dtype(dtype).kind == "c" else g
-
-
-def t(a):
-    return a.conj().T
 
 
 def check(a, u, s, vh, known=None):
@@ -145,7 +134,7 @@ def test_large_ones(family, n, dtype):
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("shape", [(1, 7), (7, 1), (130, 129), (129, 130), (300, 40), (40, 300), (200, 150)])
 def test_rectangles(shape, full, dtype):
-    a = rectangle(*shape, dtype)
+    a = gaussian(shape, dtype)
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a, full_matrices=full)
     assert log[0].on_device
@@ -158,7 +147,7 @@ def test_rectangles(shape, full, dtype):
 
 
 def test_a_tall_matrix_of_low_rank():
-    a = rectangle(300, 20, "f8") @ rectangle(20, 50, "f8")
+    a = gaussian((300, 20), "f8") @ gaussian((20, 50), "f8")
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a, full_matrices=False)
     assert log[0].on_device
@@ -175,112 +164,13 @@ def test_on_the_simulator(family):
     check(a, u, s, vh, known)
 
 
-ROWS = {op.name: accelerated(op) for op in NUMPY_OPS}
-
-
-def forced(name, *args, **kwargs):
-    function = ROWS[name] if name in ROWS else getattr(trnpy.linalg, name)
-    with engine(RecordingEngine()) as e, trnpy.policy(force=True), trnpy.trace() as log:
-        result = function(*args, **kwargs)
-    assert log[0].on_device and e.shapes, log
-    return result
-
-
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-@pytest.mark.parametrize("shape", [(60, 60), (90, 40), (40, 90)])
-@pytest.mark.parametrize("rank", [40, 15])
-def test_pseudo_inverses_satisfy_penrose(shape, rank, dtype):
-    m, n = shape
-    a = rectangle(m, rank, dtype) @ rectangle(rank, n, dtype, 1)
-    size = np.linalg.norm(a, 2)
-    x, found = forced("pinv", a, return_rank=True)
-    theirs, expected = scipy.linalg.pinv(a, return_rank=True)
-    assert found == expected == rank and type(found) is type(expected)
-    condition = size * np.linalg.norm(x, 2)
-    for residual, scale in (
-        (a @ x @ a - a, size), (x @ a @ x - x, np.linalg.norm(x, 2)), (t(a @ x) - a @ x, 1), (t(x @ a) - x @ a, 1),
-    ):  # fmt: skip
-        assert np.linalg.norm(residual, 2) <= 100 * U * np.sqrt(max(shape)) * condition * scale
-    np.testing.assert_allclose(x, theirs, atol=1e3 * U * condition * np.linalg.norm(x, 2))
-    np.testing.assert_allclose(forced("numpy.linalg.pinv", a), x, atol=1e3 * U * condition * np.linalg.norm(x, 2))
-
-
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-def test_pseudo_inverses_of_hermitian_matrices_read_one_triangle(dtype, lower):
-    a = positive(60, dtype, 1e3)
-    half = np.tril(a) if lower else np.triu(a)
-    x, rank = forced("pinvh", half, lower=lower, return_rank=True)
-    assert rank == 60
-    np.testing.assert_allclose(a @ x, np.eye(60), atol=1e5 * U)
-
-
-@pytest.mark.parametrize("tolerance", [{"rtol": 0.01}, {"atol": 0.01}, {"atol": 0.005, "rtol": 0.005}])
-@pytest.mark.parametrize("name", ["pinv", "pinvh"])
-def test_what_a_tolerance_cuts_is_no_error(name, tolerance):
-    """Half of the spectrum goes; the second of Penrose's conditions holds as it does of all of it."""
-    spectrum = np.append(np.linspace(1, 2, 30), np.linspace(1e-4, 2e-4, 30))
-    a = with_spectrum(spectrum, np.random.default_rng(0), "f8")
-    x, rank = forced(name, a, **tolerance, return_rank=True)
-    theirs, expected = getattr(scipy.linalg, name)(a, **tolerance, return_rank=True)
-    assert rank == expected == 30
-    np.testing.assert_allclose(x, theirs, atol=1e4 * U)
-    np.testing.assert_allclose(x @ a @ x, x, atol=1e4 * U)
-    prepare = {"pinv": _pinv.prepare_pinv, "pinvh": _pinv.prepare_pinvh}[name]
-    assert prepare(a, **tolerance).error(1.001 * x) > 1e-6  # and what is wrong is
-
-
-def test_a_rank_that_rounding_decides_is_scipys():
-    a = np.diag([1.0, 1.0, 1.0, 4 * np.finfo(float).eps])
-    for name in ("pinv", "pinvh", "orth", "null_space"):
-        with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
-            ours = getattr(trnpy.linalg, name)(a)
-        assert log[0].reason is Reason.VALUE and "threshold" in log[0].detail
-        np.testing.assert_array_equal(ours, getattr(scipy.linalg, name)(a))
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("shape", [(50, 50), (70, 40), (40, 70)])
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-def test_polar_factors(side, shape, dtype):
-    a = rectangle(*shape, dtype)
-    u, p = forced("polar", a, side)
-    theirs = scipy.linalg.polar(a, side)
-    size = np.linalg.norm(a, 2)
-    assert [x.shape for x in (u, p)] == [x.shape for x in theirs]
-    assert np.linalg.norm((u @ p if side == "right" else p @ u) - a, 2) <= 100 * U * 9 * size
-    gram = t(u) @ u if shape[0] >= shape[1] else u @ t(u)
-    assert np.linalg.norm(gram - np.eye(len(gram)), 2) <= 8 * U * 9
-    assert np.linalg.norm(p - t(p), 2) <= 10 * U * size and np.linalg.eigvalsh(p).min() >= -100 * U * size
-
-
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-@pytest.mark.parametrize("shape", [(60, 90), (90, 60)])
-def test_ranges_and_null_spaces(shape, dtype):
-    a = rectangle(shape[0], 25, dtype) @ rectangle(25, shape[1], dtype, 1)
-    q, z = forced("orth", a), forced("null_space", a)
-    assert q.shape == (shape[0], 25) and z.shape == (shape[1], shape[1] - 25)
-    for x in (q, z):
-        assert np.linalg.norm(t(x) @ x - np.eye(x.shape[1]), 2) <= 8 * U * np.sqrt(90)
-    size = np.linalg.norm(a, 2)
-    assert np.linalg.norm(a @ z, 2) <= 100 * U * size
-    assert np.linalg.norm(a - q @ (t(q) @ a), 2) <= 100 * U * size
-
-
 def test_numpys_rows_have_numpys_types():
-    a = rectangle(70, 50, "c16")
+    a = gaussian((70, 50), "c16")
     result = forced("numpy.linalg.svd", a)
     assert type(result) is type(np.linalg.svd(a))
     check(a, result.U, result.S, result.Vh)
     values = forced("numpy.linalg.svdvals", a)  # perhaps by another method
     np.testing.assert_allclose(values, result.S, rtol=16 * np.finfo(float).eps)
-
-
-LAYOUTS = {
-    "F": np.asfortranarray,
-    "strided": lambda a: np.repeat(np.repeat(a, 2, axis=0), 3, axis=1)[::2, ::3],
-    "negative": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
-}
 
 
 @settings(max_examples=25, deadline=None)
@@ -289,7 +179,7 @@ LAYOUTS = {
     st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_any_shape_and_layout(m, n, dtype, layout, full, seed):
-    a = LAYOUTS[layout](rectangle(m, n, dtype, seed))
+    a = LAYOUTS[layout](gaussian((m, n), dtype, seed))
     kept = a.copy()
     a.flags.writeable = False
     with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
@@ -299,7 +189,7 @@ def test_any_shape_and_layout(m, n, dtype, layout, full, seed):
 
 
 def test_a_wrong_product_is_never_returned():
-    a = rectangle(100, 80, "f8")
+    a = gaussian((100, 80), "f8")
     for e in (Float32Engine(), FaultyEngine("wrong"), FaultyEngine("nan")):
         with engine(e), trnpy.policy(force=True, fallback="log"), trnpy.trace() as log:
             s = trnpy.linalg.svdvals(a)
@@ -319,7 +209,7 @@ def test_bases_beyond_lapacks_integers_are_scipys_to_refuse():
 def test_products_are_counted():
     """Six products an iteration, two or three iterations for a separated spectrum, and one for the values."""
     with engine(RecordingEngine()) as e, trnpy.policy(force=True, method="start"):
-        trnpy.linalg.svd(rectangle(129, 129, "f8"))
+        trnpy.linalg.svd(gaussian((129, 129), "f8"))
     assert 13 <= len([s for s in e.shapes if s == (129, 129, 129)]) <= 25
 
 

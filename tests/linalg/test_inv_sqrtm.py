@@ -1,0 +1,43 @@
+"""Inverse square roots: what they satisfy, how they report their end, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import trnpy.linalg
+from linalg.matrices import positive
+from linalg.rows import U, forced
+
+
+@pytest.mark.parametrize("method", ["eigh", "newton-schulz"])
+@pytest.mark.parametrize("condition", [1.0, 1e3, 1e8])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_inverse_square_roots(dtype, condition, method):
+    a = positive(60, dtype, condition)
+    for x in (forced("inv_sqrtm", a, method), trnpy.linalg.inv_sqrtm(a, method)):
+        assert x.dtype == dtype and np.linalg.norm(x - x.conj().T) <= 1e3 * U * np.linalg.norm(x)
+        assert np.linalg.norm(x @ a @ x - np.eye(60)) <= 1e3 * U * condition
+
+
+@pytest.mark.parametrize("method", ["eigh", "newton-schulz"])
+def test_inverse_square_roots_report_how_they_ended(method):
+    a = positive(30, "f8", 1e4)
+    for x, how in (
+        forced("inv_sqrtm", a, method, full_output=True),
+        trnpy.linalg.inv_sqrtm(a, method, full_output=True),
+    ):
+        assert how.converged and how.steps >= 1
+        residual = np.linalg.norm(x @ a @ x - np.eye(30)) / np.sqrt(30)
+        assert how.residual <= 1e-10 and residual <= 1e-10
+    indefinite = a - 0.5 * np.eye(30)
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        trnpy.linalg.inv_sqrtm(indefinite, method)
+    with pytest.raises(ValueError, match="expected one of eigh, newton-schulz"):
+        trnpy.linalg.inv_sqrtm(a, "no such")
+    _, how = trnpy.linalg.inv_sqrtm(indefinite, "newton-schulz", full_output=True)
+    assert not how.converged
+
+
+@pytest.mark.parametrize("bad", [np.ones(3), np.ones((2, 3)), np.empty((0, 0)), np.full((2, 2), np.nan)])
+def test_inverse_square_roots_say_what_came(bad):
+    with pytest.raises(ValueError, match=r"expected one square matrix|infs or NaNs"):
+        trnpy.linalg.inv_sqrtm(bad)

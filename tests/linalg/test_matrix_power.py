@@ -1,0 +1,34 @@
+"""Powers of matrices on the device path: integer ones of any, fractional ones of positive-definite matrices."""
+
+import numpy as np
+import pytest
+
+from linalg.rows import forced, gaussian, of_positive_matrices, scipys_unless_positive
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("n", [2, 3, 7, 64, 100])
+def test_powers(n, dtype):
+    a = (gaussian((30, 30), dtype) / 8).astype(dtype)
+    x, theirs = forced("numpy.linalg.matrix_power", a, n), np.linalg.matrix_power(a, n)
+    assert x.dtype == dtype
+    assert np.linalg.norm(x - theirs) <= 1e3 * n * float(np.finfo(dtype).eps) * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("n", [0, 1, -1, 1000])
+def test_powers_without_products_are_numpys(n):
+    a = np.diag([0.5, 1.0, 0.25])
+    with np.errstate(all="ignore"):
+        ours = forced("numpy.linalg.matrix_power", a, n, runs=False)
+        np.testing.assert_array_equal(ours, np.linalg.matrix_power(a, n))
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e4, 1e8])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("t, back", [(0.25, lambda x: x @ x @ x @ x), (-0.5, lambda x: np.linalg.inv(x @ x))])
+def test_fractional_powers_of_positive_matrices(t, back, dtype, condition):
+    of_positive_matrices("fractional_matrix_power", back, dtype, condition, t)
+
+
+def test_fractional_powers_of_what_is_not_positive_definite_beyond_doubt_are_scipys():
+    scipys_unless_positive("fractional_matrix_power", 0.3)
