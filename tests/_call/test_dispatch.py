@@ -1,6 +1,7 @@
 """Routing: the decision is pure, every reason can be reached, and a fault never costs the user the result."""
 
 import dataclasses
+import importlib
 import random
 import subprocess
 import sys
@@ -293,3 +294,24 @@ assert not unattended()
 
 def test_a_process_that_asked_for_nothing_is_not_looked_at_again():
     subprocess.run([sys.executable, "-c", UNATTENDED], check=True)
+
+
+def kinds_below(kind):
+    return [below for one in kind.__subclasses__() for below in (one, *kinds_below(one))]
+
+
+def test_no_kind_of_problem_overrides_what_another_defines():
+    """Problem's own methods are there to be defined; what its subclasses define is final, but for stubs."""
+    importlib.import_module("trnpy.linalg.lapack")
+    importlib.import_module("trnpy.linalg._ops")
+    for kind in {k for k in kinds_below(Problem) if k.__module__.startswith("trnpy.")}:
+        for base in kind.__mro__[1:]:
+            if issubclass(base, Problem) and base is not Problem:
+                overridden = {
+                    name
+                    for name in vars(kind).keys() & vars(base).keys()
+                    if callable(vars(base)[name])
+                    and not name.startswith("__")
+                    and "NotImplementedError" not in vars(base)[name].__code__.co_names
+                }
+                assert not overridden, (kind, base, overridden)

@@ -8,7 +8,6 @@ import numpy as np
 
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL
@@ -31,6 +30,18 @@ def _slogdet(factored: Factored) -> tuple[Any, Any]:
         return phase.astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
 
 
+def _numpy_det(factored: Factored) -> Any:
+    """From the logarithm, as NumPy: no overflow on the way."""
+    phase, logarithm = _slogdet(factored)
+    with np.errstate(over="ignore", under="ignore"):
+        return (phase * np.exp(logarithm)).astype(factored.lu.dtype)[()]
+
+
+def _no_overflow(factored: Factored) -> None:
+    if not usual(np.isfinite(_numpy_det(factored)).all(), True):
+        raise Unsupported(Reason.VALUE, "the determinant overflows")  # NumPy then warns
+
+
 class Determinant(Factorization):
     __slots__ = ()
 
@@ -51,17 +62,8 @@ class LogDeterminant(Factorization):
 class NumpyDeterminant(Factorization):
     __slots__ = ()
 
-    def run(self, engine: Engine) -> Factored:
-        factored = Factorization.run(self, engine)
-        if not usual(np.isfinite(self.deliver(factored)).all(), True):
-            raise Unsupported(Reason.VALUE, "the determinant overflows")  # NumPy warns where its cast does
-        return factored
-
     def deliver(self, factored: Factored) -> Any:
-        """From the logarithm, as NumPy's: no overflow on the way."""
-        phase, logarithm = _slogdet(factored)
-        with np.errstate(over="ignore", under="ignore"):
-            return (phase * np.exp(logarithm)).astype(factored.lu.dtype)[()]
+        return _numpy_det(factored)
 
 
 def prepare_det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
@@ -73,7 +75,7 @@ def prepare_slogdet(a: Any) -> Problem:
 
 
 def prepare_numpy_det(a: Any) -> Problem:
-    return NumpyDeterminant.of(lu_problem(a, square=True))
+    return NumpyDeterminant.of(lu_problem(a, square=True), check=_no_overflow)
 
 
 def det_ops() -> tuple[Op, ...]:

@@ -126,7 +126,7 @@ class Getrf(_lu.Factorization):
 
 def prepare_getrf(dtype: np.dtype, a: Any, overwrite_a: Any = 0) -> Problem:
     problem = _lu.lu_problem(operand(a, dtype))
-    return Getrf.of(problem, singular=False, overwrite=bool(flag("overwrite_a", overwrite_a)))
+    return Getrf.of(problem, check=_lu.nonzero_pivots, overwrite=bool(flag("overwrite_a", overwrite_a)))
 
 
 def _sides(a: np.ndarray, b: Any, dtype: np.dtype) -> np.ndarray:

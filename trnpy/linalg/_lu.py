@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,10 @@ class Factored:
     pivots: np.ndarray
 
 
+def nonzero_pivots(factored: Factored) -> None:
+    nonzero(factored.lu)
+
+
 def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
     guards.finite(a)
     return Factored(*factor(a.astype(dtype), engine))
@@ -101,12 +106,12 @@ def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
 class Factorization(Problem):
     """Of matrices a (..., m, n) by partial pivoting."""
 
-    singular: bool = True  # whether a pivot may be zero
+    check: Callable[[Factored], None] | None = None  # raises Unsupported for factors of which the reference complains
 
     def run(self, engine: Engine) -> Factored:
         factored = lu_factored(self.arrays[0], self.dtype, engine)
-        if not self.singular:
-            nonzero(factored.lu)
+        if self.check is not None:
+            self.check(factored)
         return factored
 
     def error(self, result: Any) -> float:
@@ -152,7 +157,7 @@ class Lu(Factorization):
 
 
 def prepare_lu_factor(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    return LuFactor.of(lu_problem(a), singular=False)
+    return LuFactor.of(lu_problem(a), check=nonzero_pivots)
 
 
 def prepare_lu(

@@ -15,62 +15,71 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _refine, _routes
+from trnpy.linalg import _eigh, _refine, _routes, _svd
 from trnpy.linalg._matrices import SMALL, hermitian, norm, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, moderate, problem, significant
 
 
-def _pinv_error(a: np.ndarray, x: np.ndarray, cut: bool) -> float:
-    """|A X A - A| on probes, the first of Penrose's conditions; |X A X - X|, the second, where A is ``cut``."""
-    if cut:
-        a, x = x, a
-    v = probe(a.shape[1], a.dtype)
-    av = a @ v
-    return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinv(Problem):
-    """Of a matrix, by its singular values above a threshold."""
+class _PseudoInverse(Problem):
+    """X of A = U diag(s) V^H, from the values of s whose size is above a threshold."""
 
     atol: float | None
     rtol: float | None
     return_rank: bool
 
+    def whole(self) -> np.ndarray:
+        """A (m, n)."""
+        raise NotImplementedError
+
+    def factors(self, engine: Engine) -> _svd.Factors:
+        """U, s and V."""
+        raise NotImplementedError
+
     def run(self, engine: Engine) -> Any:
-        (a,) = self.arrays
-        u, s, v = decomposed(self, engine)
-        kept = significant(s, a.shape, self.atol, self.rtol)
+        u, s, v = self.factors(engine)
+        kept = significant(np.abs(s), (len(u), len(v)), self.atol, self.rtol)
         x = engine.matmul(v[:, kept] / s[kept], u[:, kept].conj().T)
         return (x, kept.sum()) if self.return_rank else x
 
     def error(self, result: Any) -> float:
-        return self._error(self.arrays[0], result)
+        """|A X A - A| on probes, the first of Penrose's conditions; the second, |X A X - X|, if a tolerance cuts A."""
+        a, x = self.whole(), result[0] if self.return_rank else result
+        if self.atol is not None or (self.rtol or 0.0) > 1e-15:  # NumPy's default cuts no more than rounding does
+            a, x = x, a
+        v = probe(a.shape[1], a.dtype)
+        av = a @ v
+        return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
 
-    def _error(self, a: np.ndarray, result: Any) -> float:
-        cut = self.atol is not None or (self.rtol or 0.0) > 1e-15  # NumPy's default cuts no more than rounding does
-        return _pinv_error(a, result[0] if self.return_rank else result, cut)
+
+class Pinv(_PseudoInverse):
+    """Of any matrix, from singular values."""
+
+    __slots__ = ()
+
+    def whole(self) -> np.ndarray:
+        return self.arrays[0]
+
+    def factors(self, engine: Engine) -> _svd.Factors:
+        return decomposed(self, engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinvh(Pinv):
-    """Of a Hermitian matrix, of which one triangle is read."""
+class Pinvh(_PseudoInverse):
+    """Of a Hermitian matrix, of which one triangle is read, from eigenvalues: they have signs."""
 
     lower: bool
 
-    def run(self, engine: Engine) -> Any:
-        (a,) = self.arrays
-        moderate(a)
+    def whole(self) -> np.ndarray:
+        return hermitian(self.arrays[0], self.lower, self.dtype)
+
+    def factors(self, engine: Engine) -> _svd.Factors:
+        moderate(self.arrays[0])
         try:
-            w, x = _eigh.eigh(hermitian(a, self.lower, self.dtype), engine, self.method or "start")
+            w, x = _eigh.eigh(self.whole(), engine, self.method or "start")
         except _refine.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
-        kept = significant(np.abs(w), a.shape, self.atol, self.rtol)
-        inverse = engine.matmul(x[:, kept] / w[kept], x[:, kept].conj().T)
-        return (inverse, kept.sum()) if self.return_rank else inverse
-
-    def error(self, result: Any) -> float:
-        return self._error(hermitian(self.arrays[0], self.lower, self.dtype), result)
+        return x, w, x
 
 
 def prepare_pinv(
