@@ -310,4 +310,4 @@ def test_kernel_classes_take_their_fields_in_order():
 def test_tile_sizes_are_those_of_the_machine():
     assert nl.tile_size.gemm_moving_fmax == nl.tile_size.psum_bank_fmax == 512
     assert nl.tile_size.sbuf_size_bytes == 128 * 212_984
-    assert math.isclose(nl.tile_size.sbuf_fmax * 4, nl.tile_size.sbuf_fmax_bytes)
+    assert math.isclose(nl.tile_size.sbuf_fmax * 4, nl.tile_size.sbuf_fmax_bytes, rel_tol=1e-12)
