@@ -32,3 +32,12 @@ def test_singular_determinants_are_zero_and_their_factors_lapacks():
     assert norm(p @ l @ u - a) <= 1e-13 and u[150, 150] == 0
     with pytest.warns(scipy.linalg.LinAlgWarning, match="Diagonal number 151"), trnpy.policy(force=True):
         trnpy.linalg.lu_factor(a)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("n", [130, 600])
+def test_pivots_whose_partial_products_overflow_have_a_determinant(n, dtype):
+    q = np.linalg.qr(general(n, n, dtype, 10.0))[0]
+    graded = np.geomspace(1e-150, 1e150, n)  # whose product is 1
+    for rows in (graded, graded[::-1]):
+        assert abs(abs(both("scipy", "det", rows[:, np.newaxis] * q)[0]) - 1) <= 200 * n * eps(dtype)

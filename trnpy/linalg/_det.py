@@ -12,6 +12,7 @@ from trnpy._engine.stand_ins import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL
 
+FACTORS = 512  # between 1/2 and 1: their product is a number
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
 
@@ -30,6 +31,20 @@ def _slogdet(factored: Factored) -> tuple[Any, Any]:
         return phase.astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
 
 
+def _product(u: np.ndarray) -> np.ndarray:
+    """The product of u (..., n) along its last axis, which overflows or underflows only if the result does."""
+    exponent = np.zeros(u.shape[:-1], int)
+    while u.shape[-1] > 1:
+        size = np.frexp(np.abs(u))[1]  # 0 for zeros, infinities and NaN
+        exponent += size.sum(axis=-1)
+        u = u * np.ldexp(1.0, -size // 2) * np.ldexp(1.0, -size - -size // 2)  # in halves: 2^1074 is no number
+        places = range(0, u.shape[-1], FACTORS)
+        u = np.stack([u[..., i : i + FACTORS].prod(axis=-1) for i in places], axis=-1)
+    for part in (exponent // 2, exponent - exponent // 2):
+        u = u * np.ldexp(1.0, part)[..., np.newaxis]
+    return u[..., 0]
+
+
 def _numpy_det(factored: Factored) -> Any:
     """From the logarithm, as NumPy: no overflow on the way."""
     phase, logarithm = _slogdet(factored)
@@ -46,10 +61,10 @@ class Determinant(Factorization):
     __slots__ = ()
 
     def deliver(self, factored: Factored) -> Any:
-        """One product of the pivots in double precision, as SciPy's."""
+        """In double precision, as SciPy's."""
         u, sign = _pivots_and_sign(factored, np.result_type(factored.lu.dtype, np.float64))
         with np.errstate(all="ignore"):  # SciPy overflows in silence
-            return (u.prod(axis=-1) * sign)[()]
+            return (_product(u) * sign)[()]
 
 
 class LogDeterminant(Factorization):
