@@ -18,7 +18,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.linalg import _divide, _eigh, _refine
+from trnpy.linalg import _divide, _eigh
 from trnpy.linalg._polynomials import HEADROOM, best_quintic, sign_coefficients
 
 LEAF = 40  # rows: so that matrices of some hundred are split more than once
@@ -303,9 +303,9 @@ def test_what_is_not_known_as_a_method():
 def test_kernel_like_spectra_are_given_up_early():
     a = hermitian("hilbert", 150, "f8")
     e = RecordingEngine()
-    with pytest.raises(_refine.NotConverged, match="over half"):
+    with pytest.raises(_eigh.NotConverged, match="over half"):
         _eigh.eigh(a, e, "start")
-    assert len(e.shapes) <= 5 * _refine.KERNEL_LIKE
+    assert len(e.shapes) <= 5 * _eigh.KERNEL_LIKE
 
 
 @pytest.mark.slow

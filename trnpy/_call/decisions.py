@@ -14,8 +14,8 @@ import numpy as np
 from trnpy._call.kinds import kind_of
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
-from trnpy._engine.stand_ins import Unknown
-from trnpy._engine.tally import Shape, Tally, shape_of
+from trnpy._engine.stand_ins import Shape, Unknown, shape_of
+from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy

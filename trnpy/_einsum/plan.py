@@ -1,4 +1,4 @@
-"""Plans of contractions, which are pairwise products of matrices with as few copies as possible, and how they run."""
+"""Contractions: plans of pairwise products of matrices with as few copies as possible, and how they run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
-from trnpy._einsum.product import Sizes, Step, extent, product_of
+from trnpy._einsum.product import Sizes, Step, extent, on_host, product_of
 from trnpy._engine.engines import HOST, Engine
 from trnpy._nki.hardware import Hardware
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 
-# NumPy's own, bound before anything is patched: sums and diagonals of one operand.
-_numpy_einsum = np.einsum
-
+_numpy_einsum = np.einsum  # NumPy's own, bound before anything is patched
+Order = Literal["C", "F", "K"]  # of a result; K for any
 GREEDY = "auto"  # opt_einsum's choice of search by the number of operands
 BALANCE = 64  # flops in the time of moving one float64: 80 GF/s and 10 GB/s for one thread; a device has the same ratio
 LAUNCH_FLOPS = 4e5  # flops in the time of one step's overhead
@@ -150,7 +150,10 @@ def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Se
     for step, engine in zip(p.steps, engines, strict=True):
         i, j = step.operands
         b, a = left.pop(j), left.pop(i)
-        left.append(step.run(a, b, engine))
+        if engine is HOST:
+            left.append(on_host(step)(a, b))
+        else:
+            left.append(engine.matmul(*step.factors(a, b)).reshape(step.shape))
     (c,) = left
     return c if p.axes is None else c.transpose(p.axes)
 
@@ -223,3 +226,65 @@ def shared(p: Plan, cost: Cost, dtype: np.dtype, machine: Hardware, policy: Poli
         host_flops=host_s * cost.flops / rates.seconds(cost.kind, cost.n, cost.flops, dtype),
         launches=len(there),
     )
+
+
+# --- The problem ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction(Problem):
+    """A contraction of labelled arrays by a plan."""
+
+    plan: Plan
+    out: np.ndarray | None = None
+    scalar: bool = True  # whether a result of no dimensions is a scalar
+    order: Order = "C"  # of the result: K for any
+    shape: tuple[int, ...] | None = None  # of the result, where it is not the plan's
+
+    def run(self, engine: Engine) -> Any:
+        guards.finite(*self.arrays)
+        counted = self.dtype.kind == "b"
+        dtype = np.dtype(np.float32) if counted else self.dtype
+        result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine))
+        if counted:
+            result = _any(self.plan, self.arrays, result)
+        result = np.require(result, requirements=["W"] if self.order == "K" else [self.order, "W"])
+        return result[()] if self.scalar else result
+
+    def error(self, result: Any) -> float:
+        p = self.plan
+        if self.dtype.kind == "b":  # ``_any`` has checked the counts
+            return 0.0
+        if self.dtype.kind in "iu":
+            return _integer_error(p, self.arrays, np.asarray(result))
+        # The error of infs is NaN. The result is then refused, and NumPy decides what overflows.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return grammar.probe_error(p.inputs, p.output, p.sizes, self.arrays, np.asarray(result))
+
+    def deliver(self, result: Any) -> Any:
+        """The result, in ``out`` if the caller gave one. It is not written to before the result is accepted."""
+        if self.shape is not None:
+            return result.reshape(self.shape)
+        if self.out is None:
+            return result
+        np.copyto(self.out, result)
+        return self.out
+
+
+def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
+    """Whether any pair of elements is true, from the number of such pairs, which random signs can check."""
+    counts = np.rint(counts).astype(np.int64)
+    if _integer_error(p, arrays, counts):
+        raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
+    return np.asarray(counts != 0)
+
+
+def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
+    """0 when a contraction with random signs along every output label agrees modulo the width, else infinity."""
+    signs = [np.random.default_rng(i).choice([-1, 1], p.sizes[c]).astype(np.uint64) for i, c in enumerate(p.output)]
+    labels = ",".join(p.output)
+    whole = [a.astype(np.uint64) for a in arrays]
+    theirs = _numpy_einsum(f"{','.join(p.inputs)},{labels}->", *whole, *signs, optimize="greedy")
+    ours = _numpy_einsum(f"{p.output},{labels}->", result.astype(np.uint64), *signs, optimize="greedy")
+    same = np.subtract(ours, theirs).astype(result.dtype) == 0  # scalars would warn where they wrap around
+    return 0.0 if same else math.inf

@@ -13,7 +13,6 @@ import numpy as np
 from trnpy._call.dispatch import Cost
 from trnpy._call.guards import c_einsum
 from trnpy._einsum.grammar import THIN
-from trnpy._engine.engines import HOST, Engine
 from trnpy._settings.host_rates import HostRates
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
@@ -78,13 +77,10 @@ class Step:
     def subscripts(self) -> str:
         return f"{self.labels[0]},{self.labels[1]}->{self.result}"
 
-    def run(self, a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
-        """The product by ``engine``; on the host a thin product is computed by NumPy's loop."""
-        if engine is HOST:
-            return on_host(self)(a, b)
+    def factors(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The two operands as the left and the right factor of one product of matrices, or of stacks of them."""
         x, y = self.views[0].of(a), self.views[1].of(b)
-        c = engine.matmul(y, x) if self.turned else engine.matmul(x, y)
-        return c.reshape(self.shape)
+        return (y, x) if self.turned else (x, y)
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
         """Predicted seconds on the host."""

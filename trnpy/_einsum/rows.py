@@ -6,8 +6,8 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
@@ -19,8 +19,8 @@ from trnpy._call.names import rows
 from trnpy._einsum import grammar, pairwise
 from trnpy._einsum.grammar import LETTERS, WITHOUT_BLAS
 from trnpy._einsum.pairwise import ROUTE_S
-from trnpy._einsum.plan import GREEDY, Plan, contract, costed, engines, shared
-from trnpy._engine.engines import Engine, current_engine
+from trnpy._einsum.plan import GREEDY, Contraction, Order, Plan, costed, shared
+from trnpy._engine.engines import current_engine
 from trnpy._host import integer
 from trnpy._nki.hardware import MACHINES
 from trnpy._settings.host_rates import HostRates, current_rates
@@ -31,50 +31,9 @@ _numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
 _numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
 _c_einsum = guards.c_einsum
 
-Order = Literal["C", "F", "K"]
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
 INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
 CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contraction(Problem):
-    """A contraction of labelled arrays by a plan."""
-
-    plan: Plan
-    out: np.ndarray | None = None
-    scalar: bool = True  # whether a result of no dimensions is a scalar
-    order: Order = "C"  # of the result: K for any
-    shape: tuple[int, ...] | None = None  # of the result, where it is not the plan's
-
-    def run(self, engine: Engine) -> Any:
-        guards.finite(*self.arrays)
-        counted = self.dtype.kind == "b"
-        dtype = np.dtype(np.float32) if counted else self.dtype
-        result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine))
-        if counted:
-            result = _any(self.plan, self.arrays, result)
-        result = np.require(result, requirements=["W"] if self.order == "K" else [self.order, "W"])
-        return result[()] if self.scalar else result
-
-    def error(self, result: Any) -> float:
-        p = self.plan
-        if self.dtype.kind == "b":  # ``_any`` has checked the counts
-            return 0.0
-        if self.dtype.kind in "iu":
-            return _integer_error(p, self.arrays, np.asarray(result))
-        # The error of infs is NaN. The result is then refused, and NumPy decides what overflows.
-        with np.errstate(over="ignore", invalid="ignore"):
-            return grammar.probe_error(p.inputs, p.output, p.sizes, self.arrays, np.asarray(result))
-
-    def deliver(self, result: Any) -> Any:
-        """The result, in ``out`` if the caller gave one. It is not written to before the result is accepted."""
-        if self.shape is not None:
-            return result.reshape(self.shape)
-        if self.out is None:
-            return result
-        np.copyto(self.out, result)
-        return self.out
 
 
 def _problem(
@@ -185,25 +144,6 @@ def _half_problem(
     # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
     route = Route("float32 products", seconds, run)
     return Contraction(arrays, dtype, replace(cost, kind="integer"), route=route, plan=p, scalar=scalar, order=order)
-
-
-def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndarray:
-    """Whether any pair of elements is true, from the number of such pairs, which random signs can check."""
-    counts = np.rint(counts).astype(np.int64)
-    if _integer_error(p, arrays, counts):
-        raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
-    return np.asarray(counts != 0)
-
-
-def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
-    """0 when a contraction with random signs along every output label agrees modulo the width, else infinity."""
-    signs = [np.random.default_rng(i).choice([-1, 1], p.sizes[c]).astype(np.uint64) for i, c in enumerate(p.output)]
-    labels = ",".join(p.output)
-    whole = [a.astype(np.uint64) for a in arrays]
-    theirs = _numpy_einsum(f"{','.join(p.inputs)},{labels}->", *whole, *signs, optimize="greedy")
-    ours = _numpy_einsum(f"{p.output},{labels}->", result.astype(np.uint64), *signs, optimize="greedy")
-    same = np.subtract(ours, theirs).astype(result.dtype) == 0  # scalars would warn where they wrap around
-    return 0.0 if same else math.inf
 
 
 def prepare_einsum(

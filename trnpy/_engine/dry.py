@@ -16,8 +16,8 @@ import numpy as np
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.precision import Facts
-from trnpy._engine.stand_ins import Count, Spec, StandIn, new
-from trnpy._engine.tally import Shape, Tally
+from trnpy._engine.stand_ins import Count, Shape, Spec, StandIn, new
+from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import FLOAT64_PASSES, Hardware
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks

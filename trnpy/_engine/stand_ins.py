@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,19 @@ RESHAPES_WITHOUT_COPY = "copy" in inspect.signature(np.reshape).parameters  # fr
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # NumPy's functions other than ufuncs, by name (stand_in_functions.py)
+
+
+class Shape(NamedTuple):
+    """The operand of a dry run, of which a stand-in is made."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    order: str
+
+
+def shape_of(a: np.ndarray) -> Shape:
+    flags = a.flags
+    return Shape(a.shape, a.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C")
 
 
 class Unknown(TypeError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,16 +61,3 @@ class Tally:
         """Modelled seconds of the device path."""
         engine = self.launched * hardware.launch_s + self.engine_s(hardware)
         return engine + self.moved_s(hardware, resident_bytes) + self.host_s(rates)
-
-
-class Shape(NamedTuple):
-    """The description of an operand for a dry run."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    order: str
-
-
-def shape_of(a: np.ndarray) -> Shape:
-    flags = a.flags
-    return Shape(a.shape, a.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C")

@@ -15,7 +15,7 @@ from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _eigh, _positive, _refine
+from trnpy.linalg import _eigh, _positive
 from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
@@ -160,7 +160,7 @@ class InverseSquareRoot(Problem):
             return (x, how) if full_output else x
         try:
             w, x = _eigh.eigh(a, engine, self.method or "start")
-        except _refine.NotConverged as why:
+        except _eigh.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
 

@@ -15,7 +15,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _refine, _routes, _svd
+from trnpy.linalg import _eigh, _routes, _svd
 from trnpy.linalg._matrices import SMALL, hermitian, norm, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, moderate, problem, significant
 
@@ -77,7 +77,7 @@ class Pinvh(_PseudoInverse):
         moderate(self.arrays[0])
         try:
             w, x = _eigh.eigh(self.whole(), engine, self.method or "start")
-        except _refine.NotConverged as why:
+        except _eigh.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         return x, w, x
 

@@ -22,7 +22,7 @@ from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._host import tridiagonal
 from trnpy._host.stacks import adjoint, in_chunks
 from trnpy._settings.host_rates import FLOPS, HostRates
-from trnpy.linalg import _eigh, _refine
+from trnpy.linalg import _eigh
 from trnpy.linalg._matrices import MIRROR, mirror, norm, useful
 from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
 
@@ -344,7 +344,7 @@ class OfPositive(Problem):
         certify(a, self.norms)
         try:
             w, q = _eigh.eigh(a, engine, self.method or "start")
-        except _refine.NotConverged as why:
+        except _eigh.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         with np.errstate(all="ignore"):
             f = self.function(w)

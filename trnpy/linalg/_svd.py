@@ -13,8 +13,7 @@ from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
 from trnpy.linalg import _divide, _eigh, _panels, _qr
-from trnpy.linalg._polynomials import POLISH, sign_coefficients
-from trnpy.linalg._refine import (
+from trnpy.linalg._eigh import (
     ACCEPTED,
     CLUSTER,
     CONVERGED,
@@ -25,6 +24,7 @@ from trnpy.linalg._refine import (
     NotConverged,
     U,
 )  # fmt: skip
+from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = 256  # rows of a cluster that the host decomposes in less than a few launches take
 STARTED = 1e-12  # of the norm: the square of the start's errors, which rotating on would not mend
@@ -203,7 +203,7 @@ def refine(
     """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as of ``svd``.
 
     Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): quadratic, from products only.  The rules
-    of ``_refine`` for clusters and for noise are added; in a cluster that reaches zero there are no signs.
+    of ``_eigh.refine`` for clusters and for noise are added; in a cluster that reaches zero there are no signs.
     """
     n = len(a)
     norm = max(_bound(a), floor)

@@ -18,7 +18,7 @@ from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _refine, _routes, _svd
+from trnpy.linalg import _eigh, _routes, _svd
 from trnpy.linalg._matrices import SMALL, norm, refuse, useful
 
 MOST_ELEMENTS = 2**31 - 1  # of a basis: as many as LAPACK's integers of 32 bits count
@@ -65,7 +65,7 @@ def decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
     moderate(a)
     try:
         return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method or "start")
-    except _refine.NotConverged as why:
+    except _eigh.NotConverged as why:
         raise Unsupported(Reason.ACCURACY, str(why)) from why
 
 
