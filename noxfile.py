@@ -40,6 +40,7 @@ OTHER = [
     "tests/test_layers.py", "tests/test_packaging.py", "tests/_report/test_ledger.py", "tests/_report/test_page.py",
     "tests/_cli/test_runner.py", "tests/_engine/test_tuning.py",
 ]  # fmt: skip
+TORCH = ["tests/_nki/test_device.py", "tests/_nki/simulator/test_authors.py", "tests/sparse/test_masks.py"]
 NO_SOLUTION = re.compile("no .*wheels|unsatisfiable|no solution|no matching distribution|conflicting", re.IGNORECASE)
 NOT_FOUND = "no such Python on PATH"
 
@@ -247,6 +248,13 @@ def lint(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     session.run("ruff", "check", ".")
     session.run("mypy")
+
+
+@nox.session
+def torch(session: nox.Session) -> None:
+    """Tests that need PyTorch, three gigabytes: the device's runtime on tensors of the CPU, and gradients."""
+    session.install("-e", ".[test]", "torch")
+    session.run("python", "-m", "pytest", *(session.posargs or TORCH))
 
 
 @nox.session

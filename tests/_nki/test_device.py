@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -125,13 +126,25 @@ def test_a_failed_launch_gives_the_host_result(kind, reason):
     assert log[0].reason is reason
 
 
-def test_a_launch_that_hangs_is_a_timeout():
-    import threading
+def test_a_launch_that_hangs_is_a_timeout_and_what_follows_does_not_wait_for_it():
+    over, hangs, limit, launched = threading.Event(), [True], [0.05], []
 
-    over = threading.Event()
+    def kernel(name):
+        launched.append(name)
+        if hangs.pop() if hangs else False:
+            over.wait(60)
+        return simulated(name)
+
+    r, a = NeuronRuntime(TRN2, CPU, lambda: limit[0], kernel), np.ones((2, 2), "f4")
     with pytest.raises(DeviceTimeout, match="time_limit"):
-        runtime(lambda name: lambda *tensors: over.wait(10), limit=0.05).launch("matmul", np.ones((2, 2), "f4"))
+        r.launch("matmul", a, a)
+    limit[0] = 3600.0
+    with pytest.raises(DeviceTimeout, match="put was not started: trnpy matmul still hangs"):
+        r.launch("matmul", a, a)
+    assert launched == ["matmul"]
     over.set()
+    r._hung.join(60)
+    np.testing.assert_array_equal(r.launch("matmul", a, a), a @ a)
 
 
 def test_memory_is_counted():

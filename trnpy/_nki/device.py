@@ -27,6 +27,7 @@ from trnpy._nki.runtime import (
     Counters,
     DeviceError,
     DeviceMemoryError,
+    DeviceTimeout,
     DeviceUnavailable,
     Memory,
     Operand,
@@ -231,6 +232,7 @@ class NeuronRuntime:
         self._route = route
         self._time_limit_s = time_limit_s
         self._kernel = kernel
+        self._hung: threading.Thread | None = None  # waits for a launch that has outlasted its time limit
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` on the device; DeviceMemoryError when it does not fit."""
@@ -293,8 +295,11 @@ class NeuronRuntime:
     def _guarded(self, work: Callable[[], Any], what: str) -> Any:
         """``work()`` and all it starts on the device, within the time limit, its errors typed.
 
-        The driver blocks: another thread waits for it, which a device that hangs keeps.
+        The driver blocks: another thread waits for it, which a device that hangs keeps. What comes after would wait
+        behind that launch, and is refused at once until it has ended.
         """
+        if self._hung is not None and self._hung.is_alive():
+            raise DeviceTimeout(f"{what} was not started: {self._hung.name} still hangs")
         outcome: list[Any] = []
 
         def body() -> None:
@@ -312,7 +317,11 @@ class NeuronRuntime:
             thread.join(LOOK_S)
             return not thread.is_alive()
 
-        wait(finished, self._time_limit_s(), what)
+        try:
+            wait(finished, self._time_limit_s(), what)
+        except DeviceTimeout:
+            self._hung = thread
+            raise
         if isinstance(outcome[0], DeviceError):
             raise outcome[0]
         return outcome[0]
