@@ -66,8 +66,21 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
             for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
-                left, right = kept(device, a[rows, inner]), kept(device, b[inner, columns])
-                c[rows, columns] += matmul_kept(device, left, right).values
+                c[rows, columns] += _block(device, a[rows, inner], b[inner, columns])
+    return c
+
+
+def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of one block, in one launch or in several of fixed shapes; each part of an operand is sent once."""
+    extents = (a.shape[0], a.shape[1], b.shape[1])
+    row_cuts, inner_cuts, column_cuts = device.buckets.cut("digits_matmul", extents, extents)
+    c = np.zeros_like(a, order="C", shape=(extents[0], extents[2]))
+    right = [[kept(device, b[inner, columns]) for inner, _ in inner_cuts] for columns, _ in column_cuts]
+    for rows, m in row_cuts:
+        left = [kept(device, a[rows, inner]) for inner, _ in inner_cuts]
+        for (columns, n), parts in zip(column_cuts, right, strict=True):
+            for x, y, (_, k) in zip(left, parts, inner_cuts, strict=True):
+                c[rows, columns] += matmul_kept(device, x, y, fit=(m, k, n)).values
     return c
 
 
@@ -89,18 +102,20 @@ def kept(device: Device, x: np.ndarray) -> Digits:
     return Digits(x.dtype, tuple(source(device, part) for part in parts))
 
 
-def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None) -> Digits:
+def matmul_kept(device: Device, a: Digits, b: Digits, digits: int | None = None, fit: Extents | None = None) -> Digits:
     """The product of two kept operands (m, k) and (k, n) of one dtype. Only new forms and a bound cross the link.
 
     The result stays on the device, as integer words, until its values are read. Complex operands take four products,
     each with its own scales, so that a small part is as accurate as a large one (docs/numerics.md#single-and-complex).
     ``digits``: for float64, use so many without a certificate; the error is relative to the largest terms of each sum.
+    ``fit``: the extents of the compiled variant to launch.
     """
     shape = a.shape[0], b.shape[1]
+    fit = fit or device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     product = functools.partial(_float64, digits=digits) if a.parts[0].dtype.kind == "f" else _integers
     if len(a.parts) == 1:
-        return Digits(a.dtype, (product(device, a.parts[0], b.parts[0]),))
-    (rr, ri), (ir, ii) = ([product(device, x, y) for y in b.parts] for x in a.parts)
+        return Digits(a.dtype, (product(device, a.parts[0], b.parts[0], fit),))
+    (rr, ri), (ir, ii) = ([product(device, x, y, fit) for y in b.parts] for x in a.parts)
     sa, sb = (-1 if h.conjugate else 1 for h in (a, b))
     real = Store(shape, rr.dtype, lambda: rr.values - sa * sb * ii.values)
     imaginary = Store(shape, rr.dtype, lambda: sb * ri.values + sa * ir.values)
@@ -112,7 +127,8 @@ def gram_kept(device: Device, a: Digits, digits: int | None = None) -> Digits:
     if len(a.parts) == 1:
         return Digits(a.dtype, (_syrk(device, a.parts[0], digits),))
     (x, y), shape, sign = a.parts, (a.shape[0], a.shape[0]), -1 if a.conjugate else 1
-    squares, cross = [_syrk(device, p, digits) for p in a.parts], _float64(device, y, x.T, digits)
+    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
+    squares, cross = [_syrk(device, p, digits) for p in a.parts], _float64(device, y, x.T, fit, digits)
     real = Store(shape, x.dtype, lambda: squares[0].values + squares[1].values)
     imaginary = Store(shape, x.dtype, lambda: sign * (cross.values - cross.values.T))
     return Digits(a.dtype, (Source(real), Source(imaginary)))
@@ -125,9 +141,8 @@ def source(device: Device, x: np.ndarray) -> Source:
     return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
 
 
-def _float64(device: Device, a: Source, b: Source, digits: int | None = None) -> Source:
+def _float64(device: Device, a: Source, b: Source, fit: Extents, digits: int | None = None) -> Source:
     """One product, certified unless ``digits`` is given; its words stay on the device until they are read."""
-    fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
     if digits is not None:
         return _product(device, digits, a, b, fit)
     found = _certified(device, a, b, fit)
@@ -233,9 +248,9 @@ def _syrk_in_parts(device: Device, a: Source) -> Source:
     return Source(Store(whole.shape, a.dtype, fetch))
 
 
-def _integers(device: Device, a: Source, b: Source) -> Source:
+def _integers(device: Device, a: Source, b: Source, fit: Extents) -> Source:
     """The exact product modulo the width of the dtype; for bools, whether any pair of elements is true."""
-    m, k, n = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], b.shape[1]))
+    m, k, n = fit
     dtype, shape = a.dtype, (a.shape[0], b.shape[1])
     left, right = _put_bytes(device, a, 1, (k, m)), _put_bytes(device, b, 0, (k, n))
     best = for_digits(dtype.itemsize, device.runtime.hardware, wrap=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
-from trnpy._engine.tuning import BLOCK, FINE, Buckets, block, pieces, rung
+from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
@@ -222,24 +222,30 @@ class Kernels:
         if sizes is None:
             raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
         c = np.empty_like(a, order="C", shape=(m, n))
-        kept: dict[tuple[int, int], Numbers] = {}  # blocks of one row of A
-        for rows in pieces(m, sizes[0]):
-            kept.clear()
-            for columns in pieces(n, sizes[2]):
+        row_cuts, inner_cuts, column_cuts = self.buckets.cut(f"matmul {form}", (m, k, n), sizes)
+        left, right = self._sent(a, form), self._sent(b, form)
+        for rows in row_cuts:
+            for columns in column_cuts:
                 total: Numbers | None = None
-                for inner in pieces(k, sizes[1]):
-                    extents = rows.stop - rows.start, inner.stop - inner.start, columns.stop - columns.start
-                    fit = self.buckets.fit(f"matmul {form}", extents)
-                    at = (inner.start, fit[1])
-                    if at not in kept:
-                        if len(kept) * math.prod(fit[:2]) * itemsize(a.dtype, form) > CACHE_SHARE * self.memory / 4:
-                            kept.clear()
-                        kept[at] = self.padded(a[rows, inner], form, (fit[0], fit[1]))
-                    right = self.padded(b[inner, columns], form, (fit[1], fit[2]))
-                    total = self._launch(kept[at], right, total, a.dtype)
+                for inner in inner_cuts:
+                    total = self._launch(left(rows, inner), right(inner, columns), total, a.dtype)
                 assert total is not None
-                c[rows, columns] = self.get(total)
+                c[rows[0], columns[0]] = self.get(total)
         return c
+
+    def _sent(self, x: np.ndarray, form: str) -> Callable[[Cut, Cut], Numbers]:
+        """Blocks of ``x`` on the device; each is sent once, unless there are too many to keep during the product."""
+        kept: dict[tuple[int, int], Numbers] = {}
+
+        def block_of(rows: Cut, columns: Cut) -> Numbers:
+            at, shape = (rows[0].start, columns[0].start), (rows[1], columns[1])
+            if at not in kept:
+                if (len(kept) + 1) * math.prod(shape) * itemsize(x.dtype, form) > CACHE_SHARE * self.memory / 8:
+                    kept.clear()
+                kept[at] = self.padded(x[rows[0], columns[0]], form, shape)
+            return kept[at]
+
+        return block_of
 
     def stack(self, a: np.ndarray, b: np.ndarray, form: str) -> np.ndarray:
         """(B or 1, m, k) by (B, k, n), as many in a launch as fit the memory; four launches if complex (4M)."""

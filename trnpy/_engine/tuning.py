@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,13 @@ SHORT = (16, 32, 64)  # below one tile of 128 the padding only costs transfers
 FINE = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6) for i in range(STEPS)), BLOCK)
 COARSE = (32, 128, 512, 2048, BLOCK)
 VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
+OWN = 12  # shapes of products of arrays with kernels of their own; all further products are cut into FIXED ones
+FIXED = (256, 1024, 4096)
+# Operations as long as a launch in a queue of them, 94 us: 1.9e9 in float32, 2.6e8 by seven digits (both modelled).
+LAUNCH_FLOPS = 1e9
 
 Extents = tuple[int, int, int]  # m, k, n
+Cut = tuple[slice, int]  # a slice of an extent, and what it is padded to
 TileKey = tuple[str, str, Extents]  # a kernel, the form of its operands, and the octaves of their extents
 
 ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their tiles
@@ -69,6 +75,23 @@ class Buckets:
             return fine
         return rung(extents[0], COARSE), rung(extents[1], COARSE), rung(extents[2], COARSE)
 
+    def cut(self, kernel: str, extents: Extents, sizes: Extents) -> tuple[list[Cut], list[Cut], list[Cut]]:
+        """How launches share a product of arrays whose blocks are at most ``sizes``: slices of m, k and n.
+
+        The first shapes are cut as little as possible and padded to the fine ladder; they may use OWN variants. All
+        further shapes are cut into FIXED extents, so that a kernel has at most OWN + 27 variants for any program.
+        """
+        known = self._known.setdefault(f"{kernel}, cut", set())
+        limits = list(zip(extents, sizes, strict=True))
+        least: list[list[Cut]] = [[(s, rung(s.stop - s.start)) for s in pieces(e, size)] for e, size in limits]
+        fine: set[Extents] = {(m[1], k[1], n[1]) for m, k, n in itertools.product(*least)}
+        if len(known | fine) <= OWN or any(size < min(e, FIXED[0]) for e, size in limits):  # or memory is short
+            known |= fine
+            return least[0], least[1], least[2]
+        choices = itertools.product(*(_fixed_cuts(e, size) for e, size in limits))
+        m, k, n = min(choices, key=_flops)
+        return m, k, n
+
 
 def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
     """The largest blocks, at most BLOCK long, for which A, B, C and the partial sum fit ``budget`` bytes.
@@ -84,6 +107,28 @@ def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
         if sizes[longest] <= SHORT[0]:
             return None
         sizes[longest] = max(math.ceil(sizes[longest] / 2), SHORT[0])
+
+
+def _fixed_cuts(extent: int, size: int) -> list[list[Cut]]:
+    """The cuts of an extent into slices of FIXED lengths up to ``size``, longest first; the last slice is padded."""
+    lengths = [x for x in FIXED if x <= size] or [FIXED[0]]
+    found = []
+    for most in range(len(lengths)):
+        for least in range(most + 1):
+            start = 0
+            cuts: list[Cut] = []
+            for length in reversed(lengths[least : most + 1]):
+                count = (extent - start) // length if length > lengths[least] else math.ceil((extent - start) / length)
+                stop = min(start + count * length, extent)
+                cuts += [(slice(at, min(at + length, stop)), length) for at in range(start, stop, length)]
+                start = stop
+            found.append(cuts)
+    return found
+
+
+def _flops(cuts: tuple[list[Cut], ...]) -> float:
+    """Operations of the launches, padding included, and those that launching takes as long as."""
+    return 2.0 * math.prod(sum(length for _, length in c) for c in cuts) + LAUNCH_FLOPS * math.prod(map(len, cuts))
 
 
 def pieces(extent: int, size: int) -> list[slice]:
