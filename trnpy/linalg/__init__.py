@@ -1,6 +1,7 @@
-"""scipy.linalg, what only numpy.linalg has, and inv_sqrtm; accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``.
+"""scipy.linalg's functions, those that only numpy.linalg has, and inv_sqrtm.
 
-The names are made at the first use of one: rows of numpy.linalg are loaded without them, and without SciPy.
+The accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``. Names are made at first use, so that the rows of
+numpy.linalg can be loaded without SciPy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _names() -> dict[str, _Any]:
-    """Made, and put in place."""
+    """All names, made and put into this module."""
     made: dict[str, _Any] = _importlib.import_module(f"{__name__}._namespace").NAMES
     globals().update(made)
     return made
@@ -23,7 +24,7 @@ def _names() -> dict[str, _Any]:
 def __getattr__(name: str) -> _Any:
     if name == "interpolative":
         return _importlib.import_module(f"{__name__}.{name}")
-    # An import of a submodule asks for its name first.
+    # The import of a submodule looks up its name here first.
     if (not name.startswith("_") or name == "__all__") and name in (made := _names()):
         return made[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

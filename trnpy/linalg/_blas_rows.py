@@ -1,4 +1,4 @@
-"""The rows of level-3 BLAS as f2py passes its calls: four types, triangles, results in the place of operands."""
+"""Level-3 BLAS with f2py's arguments: four types, triangles, results that may overwrite an operand; the rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPS_OF = "NTC"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a call asks for beside its operands; what a routine does not have is as here."""
+    """The options of a call; the defaults stand for options that its routine does not have."""
 
     alpha: complex
     beta: complex = 0.0
@@ -41,7 +41,7 @@ class Call:
 
 
 def operand(a: Any, dtype: np.dtype) -> np.ndarray:
-    """``a`` as f2py takes it without a word: one matrix of the routine's own type."""
+    """``a``, if it is one non-empty matrix of the routine's own type: f2py converts or refuses all others."""
     if type(a) is not np.ndarray:
         raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")
     if a.dtype != dtype:
@@ -70,7 +70,7 @@ def op(a: np.ndarray, trans: str) -> np.ndarray:
 
 
 def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
-    """The symmetric or Hermitian matrix whose lower or upper triangle is a's."""
+    """The symmetric or Hermitian matrix with the lower or upper triangle of a."""
     if conjugate:
         return hermitian(a, lower, a.dtype)
     strict = np.tril(a, -1) if lower else np.triu(a, 1)
@@ -79,12 +79,12 @@ def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blas(Problem):
-    """A call of a routine; ``arrays`` ends with C where there is one."""
+    """A call of a routine; the last of ``arrays`` is C, if C was given."""
 
     kind: str  # the routine without its type
     call: Call
-    c: np.ndarray | None = None  # the caller's
-    place: np.ndarray | None = None  # where f2py would write the result if the call overwrites
+    c: np.ndarray | None = None  # C as the caller gave it
+    place: np.ndarray | None = None  # the operand that the call allows to be overwritten by the result
 
     def _finite(self) -> None:
         call = self.call
@@ -94,7 +94,7 @@ class Blas(Problem):
             raise Unsupported(Reason.VALUE, "alpha or beta is not finite")
 
     def deliver(self, result: np.ndarray) -> np.ndarray:
-        """In Fortran order; into the caller's C or B where f2py would have written there."""
+        """In Fortran order; in the caller's C or B if f2py would overwrite it."""
         return placed(result, self.place if self.call.overwrite else None)
 
 
@@ -102,7 +102,7 @@ def _problem(
     make: type[Blas], kind: str, arrays: tuple[np.ndarray, ...], extents: tuple[int, int, int], share: float,
     call: Call, shape: tuple[int, int], c: Any, dtype: np.dtype,
 ) -> Blas:  # fmt: skip
-    """``extents`` (m, k, n) of the one product; ``share`` of its flops that the routine does."""
+    """A problem of one product of ``extents`` (m, k, n), of whose flops the routine needs the part ``share``."""
     if c is not None and operand(c, dtype).shape != shape:
         raise Unsupported(Reason.PARAM, f"c {c.shape} for a result {shape}")
     m, k, n = extents
@@ -134,16 +134,18 @@ def prepare_gemm(
 
 
 def _by_syrk(problem: Problem, a: np.ndarray, call: Call) -> Route:
-    """A A^T or A^T A by half the products, and a mirror."""
+    """A A^T or A^T A: syrk computes one triangle with half the operations, and a copy fills the other."""
     cost, dtype = problem.cost, problem.dtype
 
     def seconds(rates: HostRates) -> float:
-        mirror = 2 * cost.bytes_out / rates.copy_bytes_per_s * 2  # both triangles, read and written
+        mirror = (
+            2 * cost.bytes_out / rates.copy_bytes_per_s * 2
+        )  # it reads and writes one triangle, in columns and in rows
         return rates.seconds("matmul", cost.n, cost.flops / 2, dtype) + mirror + ROUTE_S
 
     def run() -> np.ndarray:
         (syrk,) = lapack.blas.get_blas_funcs(("syrk",), (a,))
-        # Of an array in C order f2py would copy; its transpose is one in Fortran order.
+        # f2py copies an array in C order, but not its transpose, which is in Fortran order.
         turned = not a.flags.f_contiguous
         c = syrk(call.alpha, a.T if turned else a, trans=(call.trans != "N") != turned, lower=1)
         mirror_lower(c)
@@ -153,7 +155,7 @@ def _by_syrk(problem: Problem, a: np.ndarray, call: Call) -> Route:
 
 
 def mirror_lower(c: np.ndarray, block: int = 256) -> None:
-    """The lower triangle of c (n, n) into its upper one, in blocks that stay in cache."""
+    """Copy the lower triangle of c (n, n) to the upper one, in blocks that stay in the cache."""
     n = len(c)
     for j in range(0, n, block):
         here = slice(j, min(j + block, n))
@@ -162,7 +164,7 @@ def mirror_lower(c: np.ndarray, block: int = 256) -> None:
 
 
 def look_gemm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """One array twice, large enough for the mirror to be little."""
+    """Whether both factors are one array, large enough that copying a triangle takes little of the time."""
     if len(args) < 3 or args[1] is not args[2] or type(args[1]) is not np.ndarray:
         return False
     return args[1].size >= SYRK_LEAST and bool(kwargs.get("trans_a", 0)) != bool(kwargs.get("trans_b", 0))
@@ -206,7 +208,7 @@ def prepare_trmm(
 
 
 def triangle(a: np.ndarray, call: Call) -> np.ndarray:
-    """op of the triangle that is read."""
+    """op(T) for the triangle T of a that the call reads."""
     t = np.tril(a, -call.unit) if call.lower else np.triu(a, int(call.unit))
     if call.unit:
         t += np.eye(len(a), dtype=a.dtype)
@@ -266,13 +268,13 @@ def _update(
     arrays = tuple(operand(a, dtype) for a in arrays)
     turned = flag("trans", trans, 2)
     of_hermitian = kind.startswith("her")
-    if dtype.kind == "c" and turned == (1 if of_hermitian else 2):  # neither is a routine of BLAS
+    if dtype.kind == "c" and turned == (1 if of_hermitian else 2):  # BLAS has no such routine
         raise Unsupported(Reason.PARAM, f"trans={trans!r} of {kind} and {dtype}")
     call = Call(
         scalar(alpha, dtype), scalar(beta, dtype), lower=bool(flag("lower", lower)),
         trans="N" if not turned else "C" if of_hermitian else "T", overwrite=bool(flag("overwrite_c", overwrite_c)),
     )  # fmt: skip
-    if of_hermitian:  # real by definition, whatever f2py lets through
+    if of_hermitian:  # BLAS takes real factors here; f2py also accepts complex ones
         call = replace(call, beta=call.beta.real, alpha=call.alpha if len(arrays) > 1 else call.alpha.real)
     if arrays[0].shape != arrays[-1].shape:
         raise Unsupported(Reason.PARAM, f"shapes {arrays[0].shape} and {arrays[-1].shape}")
@@ -290,7 +292,7 @@ def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankUpdate(Blas):
-    """C with one triangle updated, the other as it was, or zero where there was none."""
+    """C with one triangle updated; the other triangle is unchanged, or zero if no C was given."""
 
     def run(self, engine: Engine) -> np.ndarray:
         self._finite()
@@ -354,7 +356,7 @@ class TriangularSystem(Blas):
 
 
 def placed(result: np.ndarray, place: np.ndarray | None) -> np.ndarray:
-    """``result`` in Fortran order, in ``place`` where that is so and may be written to."""
+    """``result`` in Fortran order, copied to ``place`` if that is in Fortran order and writeable."""
     if place is None or not place.flags.f_contiguous or not place.flags.writeable:
         return np.asfortranarray(result)
     place[...] = result

@@ -1,4 +1,4 @@
-"""Cholesky factors by halves: panels on the host, everything else products of the engine; their rows."""
+"""Cholesky factors by recursion: the host factors panels, all other work is products of the engine; their rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from trnpy.linalg._panels import BLOCK, adjoint, split
 
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
-    """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); lapack.LinAlgError when one is not.
+    """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); LinAlgError if a matrix is not definite.
 
-    Only lower triangles of a are read.  Golub & Van Loan, 4th ed., sec. 4.2.6, halves instead of columns of blocks:
-    the same products of larger matrices, a third as many bytes over the link (Gustavson, IBM J. Res. Dev. 41, 1997).
+    Only the lower triangles are read. Golub & Van Loan, 4th ed., sec. 4.2.6, with halves in place of block columns:
+    the products are larger and a third as many bytes cross the link (Gustavson, IBM J. Res. Dev. 41, 1997).
     """
     l = np.tril(a)
     _factor(l, engine, block)
@@ -77,10 +77,10 @@ def cholesky_factor(a: np.ndarray, lower: bool, dtype: np.dtype, engine: Engine)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cholesky(Problem):
-    """The factor of Hermitian positive-definite matrices a (..., n, n), from the triangle that is read."""
+    """The Cholesky factor of matrices a (..., n, n), of which one triangle is read."""
 
     lower: bool
-    clean: bool = True  # the other triangle is zero; else what a has there, as LAPACK leaves it
+    clean: bool = True  # whether the other triangle is zero; if not, it is that of a, which LAPACK leaves in place
 
     def run(self, engine: Engine) -> np.ndarray:
         (a,) = self.arrays
@@ -101,7 +101,7 @@ class Cholesky(Problem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoFactor(Cholesky):
-    """With ``lower`` as it was given."""
+    """The factor, and ``lower`` as the caller gave it."""
 
     given: Any
 
@@ -138,7 +138,7 @@ def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, che
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoSolve(Problem):
-    """A x = b for the factor of A."""
+    """A x = b, from the Cholesky factor of A."""
 
     lower: bool
 

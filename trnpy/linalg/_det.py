@@ -12,7 +12,7 @@ from trnpy._engine.stand_ins import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
 from trnpy.linalg._matrices import SMALL
 
-FACTORS = 512  # between 1/2 and 1: their product is a number
+FACTORS = 512  # most numbers from 1/2 to 1 whose product does not underflow
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
 
 
@@ -37,7 +37,7 @@ def _product(u: np.ndarray) -> np.ndarray:
     while u.shape[-1] > 1:
         size = np.frexp(np.abs(u))[1]  # 0 for zeros, infinities and NaN
         exponent += size.sum(axis=-1)
-        u = u * np.ldexp(1.0, -size // 2) * np.ldexp(1.0, -size - -size // 2)  # in halves: 2^1074 is no number
+        u = u * np.ldexp(1.0, -size // 2) * np.ldexp(1.0, -size - -size // 2)  # in two factors: 2^1074 overflows
         places = range(0, u.shape[-1], FACTORS)
         u = np.stack([u[..., i : i + FACTORS].prod(axis=-1) for i in places], axis=-1)
     for part in (exponent // 2, exponent - exponent // 2):
@@ -61,7 +61,7 @@ class Determinant(Factorization):
     __slots__ = ()
 
     def deliver(self, factored: Factored) -> Any:
-        """In double precision, as SciPy's."""
+        """In double precision, as SciPy."""
         u, sign = _pivots_and_sign(factored, np.result_type(factored.lu.dtype, np.float64))
         with np.errstate(all="ignore"):  # SciPy overflows in silence
             return (_product(u) * sign)[()]

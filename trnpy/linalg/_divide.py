@@ -1,13 +1,13 @@
-"""Approximate eigenvectors of a Hermitian matrix: its spectrum halved again and again, by float32 products only.
+"""Approximate eigenvectors of a Hermitian matrix by spectral divide and conquer, with float32 products only.
 
-The sign of A - s I splits the space in two invariant subspaces; each has an orthonormal basis, the polar
-factor of a projected random block, and A in that basis is a smaller problem. Small ones are the host's.
-Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials in place of their rational functions,
-random in place of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
+The sign function of A - s I splits the space into two invariant subspaces. The polar factor of a projected random
+block is an orthonormal basis of each, and A in that basis is a smaller problem. LAPACK solves problems of few rows.
+Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013), with polynomials in place of their rational functions, random
+in place of pivoted columns, and a check of each split: docs/numerics.md#divide-and-conquer.
 
-Complex matrices are [Re -Im; Im Re] here. Each eigenvalue is there twice then, and stays so: products keep
-the structure of their operands, so projectors have even rank and a random block [Re -Im; Im Re] spans whole
-pairs. It costs twice the operations of complex products and needs no kernel of its own.
+A complex matrix is computed as the real matrix [Re -Im; Im Re], which has each eigenvalue twice. Products keep that
+structure: projectors have even rank, and a random block [Re -Im; Im Re] spans both vectors of a pair. This takes
+twice the operations of complex products, but no kernel of its own.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from trnpy._engine.stand_ins import priced, usual
 from trnpy.linalg import _panels
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
-LEAF = 320  # rows: LAPACK's eigh of fewer takes about as long as the five launches of a split
-LEAVES = 12  # at most, about: the host's share falls with their square, launches grow with them
-RESOLVED = 16  # octaves below 1 where the sign is right: 1.5e-5, a hundred times the rounding of its products
-NOISE = 2e-7  # of the norm of the whole matrix: what products of float32 leave of eigenvalues that are zero
-FLAT = 3e-6  # of that norm: a block that is a multiple of I to float32, for refinement to resolve
-OFF_MEDIAN = 0.0137  # deviations: eigenvalues of structured matrices sit on the median of their diagonal exactly
-UNDECIDED = 0.02  # tr P - |P|_F^2 beyond which an eigenvalue sits on the split
-NUDGE = 0.05  # deviations by which the split moves away from it
-BALANCED = 64  # a half of less than 1/64 of the rows is another shift's task
+LEAF = 320  # rows: LAPACK solves smaller blocks in about the time of the five launches of a split
+LEAVES = 12  # about the most: the host's work falls with their square, the launches grow with their number
+RESOLVED = 16  # octaves below 1 for which the polynomial is the sign: to 1.5e-5, a hundred times its rounding errors
+NOISE = 2e-7  # of the norm of the whole matrix: float32 products give zero eigenvalues up to this size
+FLAT = 3e-6  # of that norm: a block so close to a multiple of I is left to the refinement
+OFF_MEDIAN = 0.0137  # deviations: a structured matrix may have eigenvalues exactly at the median of its diagonal
+UNDECIDED = 0.02  # of tr P - |P|_F^2: beyond it an eigenvalue is too close to the shift
+NUDGE = 0.05  # deviations by which the shift then moves away from it
+BALANCED = 64  # another shift is tried if one half has less than 1/64 of the rows
 SHIFTS = 5  # tried for one block
 DRAWS = 3  # of a random block: each is ill-conditioned with probability 2 %
-DEFECT = 1e-2  # |Q^T Q - I|_F: of float32 products 1e-4, of an ill-conditioned block 0.1
-EFFORT = 300.0  # n^3 operations of the whole: spectra that take more are the host's from there on
-NORM_SLACK = 1.02  # bounds of norms are sums of float32
+DEFECT = 1e-2  # of |Q^T Q - I|_F: 1e-4 from rounding in float32, 0.1 from an ill-conditioned random block
+EFFORT = 300.0  # times n^3 operations: after so many, LAPACK solves the remaining blocks
+NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A in the basis of one invariant subspace: (m, m) float32 on the host; the basis (n, m) is the engine's."""
+    """A in the basis of one invariant subspace: a matrix (m, m) float32 on the host, the basis (n, m) on the engine."""
 
     matrix: np.ndarray
     basis: Handle | None = None  # None: the whole space
@@ -48,10 +48,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What all blocks of one matrix share."""
+    """The data that all blocks of one matrix share."""
 
     engine: Engine
-    paired: bool  # whether it stands for a complex one
+    paired: bool  # whether the matrix is [Re -Im; Im Re] of a complex one
     norm: float  # root mean square of its eigenvalues
     random: np.random.Generator
 
@@ -59,7 +59,7 @@ class Task:
 def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
     """Eigenvectors (n, n), orthonormal and in no order, of Hermitian a (n, n) to float32 accuracy of |a|, about 1.
 
-    The result is float32 or complex64.  Refused where the engine has no such product.
+    The result is float32 or complex64. Refused if the engine has no float32 product.
     """
     paired = a.dtype.kind == "c"
     whole = _paired(a) if paired else a.astype(np.float32, order="C", copy=False)
@@ -74,7 +74,7 @@ def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
         halves = None
         if m > leaf and effort < EFFORT * float(n) ** 3 and _deviation(block.matrix) > FLAT * task.norm:
             halves, shifts = _halves(block, task)
-            effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps a sign, half the rows in each basis
+            effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps a sign, two bases of about m / 2 columns
         if halves is None:
             found.append(_solved(block, task))
         else:
@@ -97,7 +97,7 @@ def _deviation(a: np.ndarray) -> float:
 
 
 def _unpaired(a: np.ndarray) -> np.ndarray:
-    """The complex matrix that ``a`` stands for; where rounding took the two copies apart, their mean."""
+    """The complex matrix of which ``a`` is [Re -Im; Im Re]; the mean of the two copies, which differ by rounding."""
     rows, columns = a.shape[0] // 2, a.shape[1] // 2
     real = a[:rows, :columns] + a[rows:, columns:]
     mean: np.ndarray = (real + 1j * (a[rows:, :columns] - a[:rows, columns:])) / 2
@@ -105,7 +105,7 @@ def _unpaired(a: np.ndarray) -> np.ndarray:
 
 
 def _solved(block: Block, task: Task) -> np.ndarray:
-    """Eigenvectors (n, m) in the whole space, by LAPACK in float32."""
+    """Eigenvectors (n, m) of a block in the whole space, by LAPACK in float32."""
     _, v = _panels.eigh(_unpaired(block.matrix) if task.paired else block.matrix)
     if block.basis is None:
         return v
@@ -115,7 +115,7 @@ def _solved(block: Block, task: Task) -> np.ndarray:
 
 
 def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
-    """The blocks above and below the best shift that was found, None if there is none; and how many were tried."""
+    """The blocks above and below the best shift, or None if no shift splits; and how many shifts were tried."""
     split, shifts = _split(block.matrix, task)
     if split is None:
         return None, shifts
@@ -132,7 +132,7 @@ def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """h = (A - s I) / bound with its sign, and how many eigenvalues are above the shift s."""
+    """h = (A - s I) / bound, its sign, and the number of eigenvalues above the shift s."""
 
     h: Handle
     sign: iterations.Sign
@@ -141,7 +141,7 @@ class Split:
 
 
 def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
-    """The most even of the splits that were tried, and how many they were."""
+    """The most even of the splits that were tried, and their number."""
     m = len(a)
     deviation, mean = _deviation(a), float(usual(a.diagonal().mean(dtype=np.float64), 0.0))
     shift = float(usual(np.median(a.diagonal()), 0.0)) + OFF_MEDIAN * deviation
@@ -154,7 +154,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
         h = task.engine.put(shifted / np.float32(bound))
         octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
         sign = iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
-        if not abs(m - sign.squares) / 4 <= UNDECIDED:  # a sum of p (1 - p) over the projector's eigenvalues
+        if not abs(m - sign.squares) / 4 <= UNDECIDED:  # the sum of p (1 - p) over the eigenvalues p of the projector
             shift += NUDGE * deviation * tried * (-1) ** tried
             continue
         rank = 2 * round((m + sign.trace) / 4) if task.paired else round((m + sign.trace) / 2)
@@ -162,7 +162,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
             best, evenness = Split(h, sign, rank, bound), min(rank, m - rank)
         if evenness >= max(1, m // BALANCED):
             break
-        # Most eigenvalues are on one side: the mean, then half a deviation into it.
+        # Most eigenvalues are on one side: try the mean, then half a deviation towards that side.
         side = 1 if rank > m // 2 else -1
         shift = mean if tried == 1 else mean + side * 0.5 * deviation / tried
     return best, tried
@@ -171,7 +171,7 @@ def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
 def _basis(
     block: Block, h: Handle, operator: Handle, rank: int, complement: bool, task: Task
 ) -> iterations.Subspace | None:
-    """A basis of ``rank`` columns that is orthonormal to float32; None where no random block gave one."""
+    """A basis of ``rank`` columns that is orthonormal to float32; None if no random block gave one."""
     # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
     # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
     scale = 2 * np.sqrt(rank) + 6
@@ -186,7 +186,7 @@ def _basis(
 
 @priced("random", lambda a, rank, task: (len(a) * rank, (((len(a), rank), np.dtype(np.float32)),)))
 def _gaussian(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
-    """(m, rank) for a (m, m), of unit variance; for a complex matrix one that stands for a complex block."""
+    """A random block (m, rank) for a (m, m), of unit variance; [Re -Im; Im Re] if the matrix is of that form."""
     m = len(a)
     if not task.paired:
         return task.random.standard_normal((m, rank), np.float32)

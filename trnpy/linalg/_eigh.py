@@ -21,44 +21,51 @@ from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_r
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _divide, _jacobi, _panels, _routes, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, hermitian, norm, square
+from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, square
 
 U = 2.0**-53
-ITERATIONS = 8  # fourteen families take 2 to 7 (docs/numerics.md#eigenproblems); not accepted after 8 means not at all
-CLUSTER = 10.0  # neighbours closer than this times their residuals are solved together
-ROUNDING_GAP = 30 * U  # of the norm: closer eigenvalues are one cluster whatever the residual
-NOISE = 2.0 * U  # of the norm: couplings below it are rounding, and rotating on them loses orthogonality
-QUIET = 3.0  # sqrt(n) u of the norm: the residual is rounding, only orthogonality is left to mend
-# Of a separated spectrum, three iterations (docs/numerics.md#eigenproblems): the largest entry of each correction.
+ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
+CLUSTER = 10.0  # eigenvalues closer than this times their residuals are one cluster, solved together
+ROUNDING_GAP = 30 * U  # of the norm: closer eigenvalues are one cluster, whatever their residuals
+NOISE = 2.0 * U  # of the norm: smaller couplings are rounding errors, and rotations by them would cost orthogonality
+QUIET = 3.0  # sqrt(n) u of the norm: a smaller residual is rounding; then only orthogonality is corrected
+# The largest entry of the correction in each of the three iterations that a spectrum without clusters takes
+# (docs/numerics.md#eigenproblems).
 USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
-CONVERGED = 1e-8  # Frobenius norm of the correction: the next error is its square
-ACCEPTED = 50.0  # sqrt(n) u of the norm, columns of the residual: then |lambda error| <= it (Weyl)
-DIGITS = 7  # of eight bits, of products: as accurate as dgemm relative to norms (docs/numerics.md#digits-and-error)
-FIRST_DIGITS = 5  # of the first iteration, whose start is a float32 one: the ramp of docs/numerics.md#eigenproblems
-FIRST_NOISE = 2.0**13  # times NOISE, of products of five digits (measured there)
+CONVERGED = 1e-8  # of the Frobenius norm of the correction: the error that remains is its square
+ACCEPTED = (
+    50.0  # sqrt(n) u of the norm, for each column of the residual, which bounds the error of the eigenvalue (Weyl)
+)
+DIGITS = (
+    7  # of eight bits: then products are as accurate as dgemm, relative to norms (docs/numerics.md#digits-and-error)
+)
+FIRST_DIGITS = 5  # of the first iteration, whose vectors are float32 (docs/numerics.md#eigenproblems)
+FIRST_NOISE = 2.0**13  # times NOISE: the noise of products of five digits, measured there
 FEWEST_DIGITS = 2
-SMALL_CLUSTER = 64  # columns: rotating fewer takes the host less than a product takes the link
-KERNEL_LIKE = 3  # iterations that rotate a cluster of over half the spectrum: LAPACK is faster
-LARGEST_EXPONENT = 500  # of the largest entry: beyond it scaling by a power of two could overflow
+SMALL_CLUSTER = 64  # columns: the host rotates so few in less time than a product takes on the link
+KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
 
 
-class NotConverged(ArithmeticError):
+class NotConverged(Unsupported):
     """The refinement did not reach its acceptance test."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Reason.ACCURACY, why)
 
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
-    """LAPACK's in float32, of a float64 or complex128 a (n, n)."""
+    """Eigenvectors by LAPACK in float32, for a float64 or complex128 a (n, n)."""
     return _panels.eigh(a.astype(np.complex64 if a.dtype.kind == "c" else np.float32))[1]
 
 
-# (a, engine) -> eigenvectors (n, n), good to float32 accuracy of |a|, about 1; jacobi takes real matrices only
+# (a, engine) -> eigenvectors (n, n) to float32 accuracy, for |a| near 1; jacobi is for real matrices only
 METHODS: Mapping[str, Callable[[np.ndarray, Engine], np.ndarray]] = MappingProxyType(
     {"divide": _divide.eigenvectors, "jacobi": _jacobi.eigenvectors, "start": _start}
 )
 
 
 def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
-    """Of METHODS those whose kernels take a matrix (n, n)."""
+    """The names in METHODS whose kernels take a matrix (n, n)."""
     found = ["start"]
     if dtype.kind != "c" and n <= jacobi_sweep_reference.LONGEST:
         found.append("jacobi")
@@ -70,9 +77,9 @@ def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
 def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), float64 or complex128.
 
-    ``method``: of METHODS, where the refinement starts.  NotConverged when it fails.
+    ``method``, a name in METHODS, finds the vectors that are refined. NotConverged if the refinement fails.
     """
-    # A power of two, so that scaling is exact and float32 neither overflows nor flushes to zero.
+    # Scaled by a power of two, which is exact, so that float32 neither overflows nor underflows.
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
     scaled = a * 2.0**-exponent
     x = METHODS[method](scaled, engine)
@@ -85,8 +92,8 @@ def generalized(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Eigenpairs of A x = w B x (kind 1), A B x = w x (2) or B A x = w x (3); b (n, n) positive definite.
 
-    x^H B x = I for kinds 1 and 2, x^H B^-1 x = I for 3.  Through B = L L^H and one standard problem:
-    Golub & Van Loan, 4th ed., sec. 8.7.2.  lapack.LinAlgError when b is not positive definite.
+    x^H B x = I for kinds 1 and 2, x^H B^-1 x = I for 3. B = L L^H reduces it to a standard problem:
+    Golub & Van Loan, 4th ed., sec. 8.7.2. LinAlgError if b is not positive definite.
     """
     l = cholesky(b, engine)
     if kind == 1:
@@ -106,9 +113,10 @@ def generalized(
 def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of Hermitian a (n, n) from approximate ones x (n, n).
 
-    Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): quadratic, from products only.
-    Two rules are added: clusters are solved as small generalized problems, and nothing rotates on noise.
-    a is float64 or complex128 with a norm near 1. NotConverged, early where most of the spectrum is one cluster.
+    Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): products only, with quadratic convergence.
+    Two rules are added: clusters are solved as small generalized problems, and couplings of the size of rounding
+    errors cause no rotation. a is float64 or complex128 with a norm near 1. NotConverged, soon if most of the
+    spectrum is one cluster.
     """
     n = len(a)
     norm = float(min(usual(np.abs(a).sum(axis=1).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
@@ -149,7 +157,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
 
 
 def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    """X^H A X and X^H X of a kept a, Hermitian to the last bit: divided by a small gap, less would not be."""
+    """X^H A X and X^H X for a handle of A, Hermitian to the last bit: small gaps would magnify a difference."""
     kept = engine.put(x)
     s = engine.get(engine.matmul(kept.H, engine.matmul(a, kept, digits=digits), digits=digits))
     total = s + s.conj().T
@@ -162,15 +170,15 @@ def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.nd
 
 
 def _digits_for(largest: float) -> int:
-    """Of X E with entries of E up to ``largest``: its error is to stay below E^2, and below rounding."""
+    """The digits of the product X E, for entries of E up to ``largest``: its error stays below E^2 or rounding."""
     bits = np.log2(max(largest, 2.0**-56))
     return int(np.clip(np.ceil((min(56.0, 8 - 2 * bits) + bits + 4) / 8), FEWEST_DIGITS, DIGITS))
 
 
 def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
-    """Rayleigh quotients (n,) of the columns of x, from A x and values d that are nearly them.
+    """Rayleigh quotients (n,) of the columns of x, from A x and approximations d of them.
 
-    Through the residual, whose sum rounds relative to itself: x^H (A x) would round relative to |A|.
+    d is corrected by the sum of the residual, which has small rounding errors; those of x^H (A x) are of size u |A|.
     """
     residual = (x.conj() * (ax - x * d)).real.sum(axis=0)
     quotients: np.ndarray = d + residual / (np.abs(x) ** 2).sum(axis=0)
@@ -185,13 +193,13 @@ def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
 
 
 def _norms(c: np.ndarray) -> np.ndarray:
-    """Of the columns."""
+    """Norms of the columns."""
     norms: np.ndarray = np.sqrt(np.einsum("ij,ij->j", c.conj(), c).real)
     return norms
 
 
 def _clusters(d: np.ndarray, c: np.ndarray, noise: float, norm: float) -> list[slice]:
-    """Runs of at least two ascending eigenvalues d that the couplings c above ``noise`` do not tell apart."""
+    """Runs of ascending eigenvalues d whose gaps are small against their couplings c above ``noise``."""
 
     def linked(rho: np.ndarray) -> np.ndarray:
         near: np.ndarray = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), ROUNDING_GAP * norm)
@@ -200,7 +208,7 @@ def _clusters(d: np.ndarray, c: np.ndarray, noise: float, norm: float) -> list[s
     links = linked(_norms(c))
     if usual(links.any(), False):
         links = linked(_norms(np.where(np.abs(c) > noise, c, 0)))
-    links = usual(links, np.zeros(len(d) - 1, bool))  # a separated spectrum
+    links = usual(links, np.zeros(len(d) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], links.astype(np.int8), [0]))))
     return [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -221,11 +229,11 @@ def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, 
 def _correction(
     c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float, full: bool
 ) -> np.ndarray:
-    """E with X (I + E) the better eigenvectors; of couplings that are rounding all through, orthogonality only.
+    """E such that X (I + E) are better eigenvectors; if all couplings are rounding errors, it restores orthogonality.
 
-    ``full``: the products were accurate to rounding, so that couplings of its size are nothing else.
+    ``full``: the products were accurate to rounding, so couplings of that size are rounding errors.
     """
-    half: np.ndarray = g * -0.5  # (I - G) / 2, what makes X orthonormal
+    half: np.ndarray = g * -0.5  # (I - G) / 2, which makes X orthonormal
     diagonal = np.arange(len(d))
     half[diagonal, diagonal] += 0.5
     gaps = d - d[:, np.newaxis]
@@ -250,29 +258,23 @@ _EighResult = type(np.linalg.eigh(np.eye(1)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eigenproblem(Problem):
-    """All or some eigenvalues, with vectors or without, of one Hermitian matrix or of a definite pair."""
+    """All or some eigenvalues, with or without vectors, of one Hermitian matrix or of a definite pair."""
 
     lower: bool
     vectors: bool
-    kind: int = 1  # of a pair: SciPy's ``type``
+    kind: int = 1  # of problem, for a pair: SciPy's ``type``
     selection: tuple[str, tuple[float, float]] | None = None
-    make: Callable[..., Any] = tuple  # of values and vectors
+    make: Callable[..., Any] = tuple  # makes the result of values and vectors
 
     def run(self, engine: Engine) -> Any:
         guards.finite(*self.arrays)
         full = [hermitian(m, self.lower, self.dtype) for m in self.arrays]
-        for m in full:
-            exponent = int(usual(np.frexp(np.abs(m).max())[1], 0))
-            if abs(exponent) > LARGEST_EXPONENT:
-                raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
+        moderate(*full)
         method = self.method or "start"
-        try:
-            if len(full) == 1:
-                w, x = eigh(full[0], engine, method)
-            else:
-                w, x = generalized(full[0], full[1], self.kind, engine, method)
-        except NotConverged as why:
-            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        if len(full) == 1:
+            w, x = eigh(full[0], engine, method)
+        else:
+            w, x = generalized(full[0], full[1], self.kind, engine, method)
         if self.selection is not None:
             by, (low, high) = self.selection
             chosen = slice(int(low), int(high) + 1) if by == "index" else usual((w > low) & (w <= high), slice(None))
@@ -389,7 +391,7 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 
 def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, selection: Any, size: float) -> float:
-    """What eigenvalues alone can be checked for: order, size, and where all are there trace and Frobenius norm."""
+    """The error that eigenvalues without vectors show: in order and size and, if all are there, in trace and norm."""
     if not np.isfinite(w).all() or (np.diff(w) < 0).any():
         return np.inf
     if rest or selection is not None:
@@ -401,7 +403,6 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
 
 
 def eigh_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (
         Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL,
            look=_routes.look_eigh, dry=True),

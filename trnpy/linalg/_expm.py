@@ -1,4 +1,4 @@
-"""The exponential of a matrix: scaling, Taylor's polynomial and squaring, all of them products; its row."""
+"""The exponential of a matrix by scaling, Taylor's polynomial and squaring, all of them products; its row."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg._matrices import SMALL, double, norm, useful
 
 DEGREE = 17  # of Taylor's polynomial
-PRODUCTS = 7  # of it, by Paterson & Stockmeyer
-GROUP = 3  # powers of A that are kept, so that DEGREE + 1 = 6 groups of three coefficients
-# Norm below which the polynomial of degree 17 is the exponential of a matrix within 2^-53 of A: Al-Mohy & Higham,
-# SIAM J. Sci. Comput. 33 (2011), table 3.1.
+PRODUCTS = 7  # in the polynomial, by Paterson & Stockmeyer
+GROUP = 3  # powers of A that are computed: DEGREE + 1 = 6 groups of three coefficients
+# For norms below this the polynomial has a backward error of at most 2^-53: Al-Mohy & Higham, SIAM J. Sci. Comput. 33
+# (2011), table 3.1.
 REACH = 0.927
-LARGEST = 1e100  # entries: the third power does not overflow
-ACTION_DEGREE, ACTION_REACH = 30, 3.54  # the same table: products of A with a vector, where powers are not wanted
-USUAL_SQUARINGS = 3  # of an exponential of norm 5
+LARGEST = 1e100  # entry whose third power is sure not to overflow
+ACTION_DEGREE, ACTION_REACH = 30, 3.54  # from the same table, for e^A V by products of A with V
+USUAL_SQUARINGS = 3  # for a norm of 5
 
 
 @dataclass(frozen=True, slots=True)
 class RootedExponential:
-    """e^A (..., n, n), and roots that its check needs: root^(2^squarings) = e^A, squarings (...)."""
+    """e^A (..., n, n), and for its check a root with root^(2^squarings) = e^A; squarings (...)."""
 
     value: np.ndarray
     root: np.ndarray
@@ -48,15 +48,15 @@ class Exponential(Problem):
             raise Unsupported(Reason.VALUE, f"an entry above {LARGEST:.0e}")
         if _triangular(a):
             raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
-        with np.errstate(all="ignore"):  # overflow shows in the result
+        with np.errstate(all="ignore"):  # an overflow shows in the result
             result = expm(a.astype(self.dtype, copy=False), engine)
         guards.finite(result.value, result.root)
         return result
 
     def error(self, result: Any) -> float:
-        """e^A V against products of A with V; of our own result the root, and then its powers."""
+        """The root's product with V against e^(A/2^s) V, then e^A V against powers of the root; V are probes."""
         (a,) = self.arrays
-        if not isinstance(result, RootedExponential):  # the reference's
+        if not isinstance(result, RootedExponential):  # a result of the reference
             result = RootedExponential(result, result, np.zeros(a.shape[:-2], int))
         v = probe(a.shape[-1], self.dtype)
         width, worst = math.sqrt(v.shape[1]), 0.0
@@ -85,7 +85,7 @@ def prepare_expm(A: Any) -> Problem:
 
 @priced("", lambda a: (a.nbytes, (False,)))
 def _triangular(a: np.ndarray) -> bool:
-    """Whether some matrix of a (..., n, n) is."""
+    """Whether any matrix of a (..., n, n) is triangular."""
     return any(0 in lapack.bandwidth(matrix) for matrix in a.reshape(-1, *a.shape[-2:]))
 
 
@@ -98,11 +98,11 @@ def one_norm(a: np.ndarray) -> np.ndarray:
 def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
     """e^A of a (..., n, n), float64 or complex128, entries below LARGEST.
 
-    Scaling, Taylor's polynomial and squaring; how far to scale comes from |A^2| and |A^3|, not |A|:
+    The norms of A^2 and A^3, not that of A, decide the scaling:
     Al-Mohy & Higham, SIAM J. Matrix Anal. Appl. 31 (2009), thm. 4.2; Paterson & Stockmeyer, SIAM J. Comput. 2 (1973).
     """
     stack = a.reshape(-1, *a.shape[-2:])
-    # So that powers neither overflow nor vanish; norms are not known when a call is priced.
+    # Scaled so that powers neither overflow nor underflow; a dry run does not know the norms.
     first = usual(_halvings(one_norm(stack)), np.full(len(stack), USUAL_SQUARINGS))
     b = stack * np.ldexp(1.0, -first)[:, np.newaxis, np.newaxis]
     b2 = engine.matmul(b, b)
@@ -113,12 +113,12 @@ def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
     x = _taylor(b * scale, b2 * scale**2, b3 * scale**3, engine)
     squarings = first + further
     most = int(squarings.max())
-    # A root of norm about sqrt(|A|): checking it and raising it to its power then take about as many products.
+    # The check takes a root of norm about sqrt(|A|): its own error and its powers then cost about as many products.
     last = min(most, (most + 3) // 2)
     root = x.copy()
     for step in range(most):
         some = squarings > step
-        # Those that need fewer squarings are done, and stay.
+        # Matrices that need fewer squarings are finished and stay as they are.
         x = np.where(some[:, np.newaxis, np.newaxis], engine.matmul(x, x), x) if not some.all() else engine.matmul(x, x)
         if step + 1 == most - last:
             root = x.copy()
@@ -127,7 +127,7 @@ def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
 
 
 def _halvings(norm: np.ndarray, least: np.ndarray | int = 0) -> np.ndarray:
-    """How often each of the norms is halved until it is within REACH; at least ``least``."""
+    """How many halvings take each norm below REACH; at least ``least``."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.ceil(np.log2(norm / REACH)), least).astype(int)
 
@@ -158,5 +158,4 @@ def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def expm_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dry=True),)

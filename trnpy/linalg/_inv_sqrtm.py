@@ -19,17 +19,17 @@ from trnpy.linalg import _eigh, _positive
 from trnpy.linalg._matrices import SMALL, norm, square, useful
 
 METHODS = ("eigh", "newton-schulz")
-EIGH_FLOPS = 11.0  # n^3: eigenvectors, and one symmetric product
-USUAL_STEPS = 20  # of Newton and Schulz, three products each: a condition of 1e4
-MOST_STEPS = 100  # of Newton and Schulz: a condition of 1e14 takes about 60
-SETTLED = 8.0  # sqrt(n) u |Z Y - I|: rounding is all that is left
-CLOSE, HALVED = 0.1, 0.5  # a residual below which it should square itself; what is not halved any more has stopped
-DIVERGED = 2.0  # of a residual: that of a positive-definite matrix begins below 1 and falls
+EIGH_FLOPS = 11.0  # times n^3: eigenvectors and one symmetric product
+USUAL_STEPS = 20  # of three products each: for a condition number of 1e4
+MOST_STEPS = 100  # a condition number of 1e14 takes about 60
+SETTLED = 8.0  # times sqrt(n) u, of |Z Y - I|: a smaller residual is rounding
+CLOSE, HALVED = 0.1, 0.5  # a residual below CLOSE should be squared by a step; if it is not even halved, it has stopped
+DIVERGED = 2.0  # of a residual: for a positive-definite matrix it begins below 1 and falls
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How an iteration ended: steps taken, |X A X - I|_F / sqrt(n) as the iteration knows it, whether it settled."""
+    """How an iteration ended: its steps, its estimate of |X A X - I|_F / sqrt(n), and whether it converged."""
 
     steps: int
     residual: float
@@ -88,7 +88,7 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
     if not np.isfinite(m).all():
         raise ValueError("array must not contain infs or NaNs")
     if method == "eigh":
-        w, x = _numpy_eigh(m)  # ?syevd as SciPy's, by the library whose BLAS HOST multiplies with
+        w, x = _numpy_eigh(m)  # ?syevd as in SciPy, from the library whose BLAS multiplies for HOST
         return _finished(_of_eigenvectors(w, x, HOST), m, full_output, HOST)
     return _settled(*inverse_square_root(m, HOST), full_output)
 
@@ -117,8 +117,8 @@ def _settled(x: np.ndarray, how: Convergence, full_output: bool) -> InverseRoot:
 def inverse_square_root(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, Convergence]:
     """A^(-1/2) of Hermitian positive-definite a (n, n) and how the iteration ended.
 
-    Newton and Schulz, coupled: Y to the square root, Z to its inverse, from products only and quadratically
-    convergent once |I - Z Y| < 1: Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
+    The coupled Newton-Schulz iteration: Y tends to the square root and Z to its inverse, by products only, and
+    quadratically once |I - Z Y| < 1. Higham, Functions of Matrices, 2008, sec. 6.3 and (6.35).
     """
     n = len(a)
     norm = float(min(usual(np.abs(a).sum(axis=0).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
@@ -144,7 +144,7 @@ def _symmetrized(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InverseSquareRoot(Problem):
-    """Of a Hermitian positive-definite matrix."""
+    """A^(-1/2) of a Hermitian positive-definite matrix."""
 
     by: str  # one of METHODS
     full_output: bool
@@ -158,14 +158,11 @@ class InverseSquareRoot(Problem):
             if not how.converged:
                 raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
             return (x, how) if full_output else x
-        try:
-            w, x = _eigh.eigh(a, engine, self.method or "start")
-        except _eigh.NotConverged as why:
-            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        w, x = _eigh.eigh(a, engine, self.method or "start")
         return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
 
     def error(self, result: InverseRoot) -> float:
-        """|X A X - I| on probes, over the condition number that |A| |X|^2 stands for."""
+        """|X A X - I| on probes, over |A| |X|^2, which estimates the condition number."""
         (a,) = self.arrays
         x = result[0] if isinstance(result, tuple) else result
         v = probe(len(a), self.dtype)

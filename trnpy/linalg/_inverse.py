@@ -1,4 +1,4 @@
-"""Inverses: of triangles by halves, of other matrices from their LU or Cholesky factors; their rows."""
+"""Inverses, of triangles by recursion and of other matrices from LU or Cholesky factors; their rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trnpy.linalg._solve import check_triangle, detected, factored_general, fact
 def upper(u: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
     """The inverse of the upper triangle of u (..., n, n), zero below.
 
-    Dividing by U22 on the right, not multiplying with its inverse: X U - I then is LAPACK's (Du Croz & Higham,
-    IMA J. Numer. Anal. 12, 1 (1992)); products of inverses had six times its U X - I.
+    A system with U22 is solved, because then X U - I is as small as LAPACK's (Du Croz & Higham, IMA J. Numer.
+    Anal. 12, 1 (1992)); multiplying by the inverse of U22 made U X - I six times as large.
     """
     n = u.shape[-1]
     if n <= block:
@@ -38,7 +38,7 @@ def upper(u: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
 
 
 def general(lu: np.ndarray, pivots: np.ndarray, engine: Engine) -> np.ndarray:
-    """A^-1 (..., n, n) from ``_lu.factor``: U^-1 first, then X L = U^-1, whose residual X A - I is LAPACK's.
+    """A^-1 (..., n, n) from ``_lu.factor``: X L = U^-1 is solved, and X A - I is as small as LAPACK's.
 
     Higham, Accuracy and Stability, 2nd ed., sec. 14.3, method B.
     """
@@ -59,7 +59,7 @@ def positive(l: np.ndarray, engine: Engine) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inverse(Problem):
-    """Of matrices (..., n, n)."""
+    """A^-1 of matrices a (..., n, n)."""
 
     structure: str
     lower: bool
@@ -81,7 +81,7 @@ class Inverse(Problem):
             if l is not None:
                 return positive(l, engine)
         x = general(*factored_general(full, engine, self.warns), engine)
-        if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly what a is, as SciPy's
+        if structure in ("symmetric", "hermitian", "maybe positive"):  # exactly symmetric or Hermitian, as in SciPy
             x = (x + (x.T if structure == "symmetric" else adjoint(x))) / 2
         return x
 
@@ -99,7 +99,7 @@ def prepare_inv(
         if not (assume_a is None or assume_a in ("gen", "general")):
             raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
         return _routes.stack("inv", (a,), stacks.inv)
-    if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 has the short names only
+    if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 knows only the short names
         raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
     structure = structure_of(assume_a)
     return _inverse_problem(matrices(a, square=True), structure, bool(lower), True)

@@ -1,4 +1,4 @@
-"""Approximate eigenvectors of a real symmetric matrix by block Jacobi: sweeps of rotations until nothing is left."""
+"""Approximate eigenvectors of a real symmetric matrix by sweeps of block Jacobi rotations."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from trnpy._nki.kernels.spectra.jacobi_sweep_reference import TILE
 
 SWEEPS = 12  # generic spectra take 5 to 7, clustered ones 11: docs/numerics.md#block-jacobi
 USUAL_SWEEPS = 7
-CONVERGED = 3e-6  # of the norm: what couplings of float32 are left at
-STALLED = 0.7  # a sweep that leaves more of small couplings is rounding
-SMALL = 1e-3  # of the norm
+CONVERGED = 3e-6  # of the norm: float32 rotations leave couplings of this size
+STALLED = 0.7  # small couplings that a sweep reduces by less than this factor are rounding errors
+SMALL = 1e-3  # of the norm: the couplings for which STALLED holds
 
 
 def eigenvectors(a: np.ndarray, engine: Engine) -> np.ndarray:
     """Eigenvectors (n, n) float32, orthonormal and in no order, of real symmetric a (n, n) to float32 accuracy.
 
-    Brent & Luk, SIAM J. Sci. Stat. Comput. 6 (1985).  A sweep is one launch; where couplings of a graded matrix
-    do not vanish in SWEEPS, the refinement decides whether they are small enough.
+    Brent & Luk, SIAM J. Sci. Stat. Comput. 6 (1985). A sweep is one launch. If couplings of a graded matrix remain
+    after SWEEPS, the refinement decides whether they are small enough.
     """
     n = len(a)
     rows = -(-n // TILE) * TILE
-    # Zero couplings: what is padded is never rotated with the rest.
+    # The padding has zero couplings, so it is never rotated with the rest.
     padded = np.zeros_like(a, np.float32, order="C", shape=(rows, rows))
     padded[:n, :n] = a
     norm = float(usual(np.linalg.norm(padded), 1.0))

@@ -1,4 +1,4 @@
-"""scipy.linalg.khatri_rao, the products of columns, as a contraction: the row."""
+"""scipy.linalg.khatri_rao, the Kronecker products of columns, as a contraction: its row."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
 
 
 def khatri_rao_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports.  The plan has what it costs: no dry run."""
+    """Without a dry run: the plan knows the cost."""
     return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)

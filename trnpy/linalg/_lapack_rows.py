@@ -1,4 +1,4 @@
-"""The rows of LAPACK's drivers as f2py passes their calls, over the algorithms of scipy.linalg's own rows."""
+"""LAPACK's drivers with f2py's arguments, by the algorithms of scipy.linalg's rows; their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def square(a: Any, dtype: np.dtype) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eigen(_eigh.Eigenproblem):
-    """The host's route is scipy.linalg's: it is not for these rows."""
+    """Without the host route of scipy.linalg.eigh."""
 
     overwrite: bool
 
@@ -44,7 +44,7 @@ def prepare_evd(
     dtype: np.dtype, a: Any, compute_v: Any = 1, lower: Any = 0, lwork: Any = None, liwork: Any = None,
     lrwork: Any = None, overwrite_a: Any = 0,
 ) -> Problem:  # fmt: skip
-    """The order of the arguments that only complex routines have is theirs: they are refused, not read."""
+    """Work sizes, which complex routines take in another order, are refused."""
     if not flag("compute_v", compute_v) or not lwork is liwork is lrwork is None:
         raise Unsupported(Reason.PARAM, f"compute_v={compute_v!r} or the size of a work array")
     problem = _eigh.prepare_eigh(square(a, dtype), lower=bool(flag("lower", lower)))
@@ -80,7 +80,7 @@ def prepare_potrf(dtype: np.dtype, a: Any, lower: Any = 0, clean: Any = 1, overw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posv(Problem):
-    """A x = b for positive-definite A, and the factor."""
+    """A x = b and the Cholesky factor of A."""
 
     lower: bool
     overwrite_a: bool
@@ -135,7 +135,7 @@ def _sides(a: np.ndarray, b: Any, dtype: np.dtype) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gesv(Problem):
-    """A x = b, and the factors."""
+    """A x = b and the LU factors of A."""
 
     overwrite_a: bool
     overwrite_b: bool

@@ -1,4 +1,4 @@
-"""Logarithms of positive-definite matrices through eigenvectors (``_positive``): the row."""
+"""Logarithms of positive-definite matrices, by eigenvectors (``_positive``): the row."""
 
 from __future__ import annotations
 
@@ -18,6 +18,5 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 def logm_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     look = _positive.positive("logm")
     return (Op("scipy.linalg.logm", lapack.linalg.logm, prepare_logm, small=SMALL, look=look, dry=True),)

@@ -18,18 +18,18 @@ from trnpy.linalg._matrices import SMALL, norm, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 
-GAP = 2.0  # between a tolerance and the singular values that are beyond doubt above it
+GAP = 2.0  # times the tolerance: the least singular value that counts beyond doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastSquares(Problem):
-    """For a matrix of many rows and of full rank."""
+    """min |A x - b| for a tall matrix of full rank."""
 
     cond: float | None
-    driver: str  # SciPy's; "numpy" is numpy.linalg
+    driver: str  # of SciPy, or "numpy" for numpy.linalg
 
     def run(self, engine: Engine) -> tuple[Any, ...]:
-        """x, residues, rank and singular values, as the drivers of ``driver`` return them."""
+        """x, residues, rank and singular values, as ``driver`` returns them."""
         a, b = self.arrays
         guards.finite(a, b)
         a, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
@@ -51,7 +51,7 @@ class LeastSquares(Problem):
         return x, residues[0] if b.ndim == 1 else residues, rank, s
 
     def error(self, result: Any) -> float:
-        """|A^H (b - A x)| / |A| over the size of the residual and of A x: zero for the exact minimum."""
+        """|A^H (b - A x)| / |A| over the norms of the residual and of A x: zero for the exact minimum."""
         a, b = self.arrays
         x = np.asarray(result[0])
         left = b - a @ x
@@ -63,7 +63,7 @@ def prepare_lstsq(
     a: Any, b: Any, cond: Any = None, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
     lapack_driver: Any = None,
 ) -> Problem:  # fmt: skip
-    # An attribute SciPy documents and its stubs do not know; users may set it.
+    # Users may set this attribute, which SciPy documents and its stubs omit.
     driver = getattr(lapack.linalg.lstsq, "default_lapack_driver") if lapack_driver is None else lapack_driver  # noqa: B009
     if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
         raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")

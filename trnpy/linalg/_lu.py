@@ -1,4 +1,4 @@
-"""LU with partial pivoting by halves: panels on the host, everything else products of the engine; its rows."""
+"""LU with partial pivoting by recursion: the host factors panels, all else is products of the engine; its rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trnpy.linalg._panels import BLOCK, adjoint, split
 def factor(a: np.ndarray, engine: Engine, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
     """Packed LU (..., m, n) of a (..., m, n) and LAPACK's pivots (..., min(m, n)), from 0.
 
-    A pivot that is zero ends nothing, as in LAPACK: U then has it on its diagonal.
+    As in LAPACK a zero pivot does not end the factorization: it is then on the diagonal of U.
     Toledo, SIAM J. Matrix Anal. Appl. 18, 1065 (1997).
     """
     lu = a.copy()
@@ -56,7 +56,7 @@ def _factor(lu: np.ndarray, engine: Engine, block: int) -> np.ndarray:
 
 
 def order(pivots: np.ndarray, m: int) -> np.ndarray:
-    """The order p (..., m) in which swaps leave m rows: A[p] = L U."""
+    """The order p (..., m) of m rows after the swaps: A[p] = L U."""
     p = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
     pivots = usual(pivots, np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape))
     for swaps, rows_of_one in zip(pivots.reshape(-1, pivots.shape[-1]).tolist(), p.reshape(-1, m), strict=True):
@@ -87,7 +87,7 @@ def solve(lu: np.ndarray, pivots: np.ndarray, b: np.ndarray, engine: Engine, tra
 
 @dataclass(frozen=True, slots=True)
 class Factored:
-    """A[p] = L U, before it is what the caller asked for: the backward error is measured here."""
+    """A[p] = L U, whose backward error is measured before the caller's result is made of it."""
 
     lu: np.ndarray
     pivots: np.ndarray
@@ -104,9 +104,9 @@ def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factorization(Problem):
-    """Of matrices a (..., m, n) by partial pivoting."""
+    """LU factors of matrices a (..., m, n)."""
 
-    check: Callable[[Factored], None] | None = None  # raises Unsupported for factors of which the reference complains
+    check: Callable[[Factored], None] | None = None  # raises Unsupported if the reference warns or raises
 
     def run(self, engine: Engine) -> Factored:
         factored = lu_factored(self.arrays[0], self.dtype, engine)
@@ -115,7 +115,7 @@ class Factorization(Problem):
         return factored
 
     def error(self, result: Any) -> float:
-        """Of a Factored; the reference's own results are not measured."""
+        """Of a Factored; 0 for a result of the reference."""
         if not isinstance(result, Factored):
             return 0.0
         (a,) = self.arrays
@@ -125,7 +125,7 @@ class Factorization(Problem):
         luv = np.tril(lu[..., :k], -1) @ uv
         luv[..., :k, :] += uv
         av = rows(a @ v, order(result.pivots, a.shape[-2]))
-        # What partial pivoting does to the size of U is LAPACK's as well.
+        # Relative to U if it is larger than A: LAPACK's partial pivoting lets it grow as much.
         return worst(av - luv, np.maximum(sizes(a), sizes(np.triu(lu))), v)
 
 
@@ -138,7 +138,7 @@ class LuFactor(Factorization):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lu(Factorization):
-    """The factors themselves, and what orders the rows."""
+    """L, U and the permutation, in one of three forms."""
 
     permute_l: bool
     p_indices: bool
@@ -178,7 +178,7 @@ def lu_problem(a: Any, square: bool = False) -> Factorization:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LuSolve(Problem):
-    """A x = b, or with the transpose of A, for its factors."""
+    """A x = b, or with the transpose of A, from LU factors."""
 
     trans: str
 

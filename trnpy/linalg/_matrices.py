@@ -1,4 +1,4 @@
-"""What rows of matrices share: one square operand, one triangle of it, its norm, the form of a result."""
+"""What rows of matrices share: checks of operands and options, triangles, norms, costs, the form of a result."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from trnpy._engine.precision import norms
 from trnpy._engine.stand_ins import operations, usual
 from trnpy.linalg._panels import BLOCK
 
-SMALL = 64 * 64  # elements: a 64 x 64 eigh takes less than a launch
-MIRROR = 128  # rows and columns of a block that is mirrored, in a core's cache
-ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # the diagonal of such a block
+LARGEST_EXPONENT = 500  # of the largest entry
+SMALL = 64 * 64  # elements: eigh of 64 x 64 takes less time than a launch
+MIRROR = 128  # rows and columns of a block that is mirrored in a core's cache
+ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 
 
 def square(a: Any) -> np.ndarray:
     """``a`` as one non-empty square matrix (n, n) of a dtype with a device path."""
     m = guards.array(a)
-    guards.floating(m)  # integers and halves: NumPy and SciPy convert them each in their own way
+    guards.floating(m)  # refuses integers and float16, which NumPy and SciPy convert differently
     if m.ndim != 2 or m.shape[0] != m.shape[1] or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty square matrix")
     return m
 
 
 def given_factor(a: Any) -> np.ndarray:
-    """One square matrix, but no lists: some versions of SciPy take none here."""
+    """``a`` as one square matrix; lists are refused, because some versions of SciPy do not take them here."""
     if type(a) is not np.ndarray:
         raise Unsupported(Reason.SUBCLASS, f"a factor of type {type(a).__name__}")
     return square(a)
@@ -44,7 +45,7 @@ def nonzero(a: np.ndarray) -> None:
 
 
 def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
-    """The matrix whose lower (upper) triangle is that of a; imaginary parts of the diagonal are not read."""
+    """The Hermitian matrix with the lower (upper) triangle of a; imaginary parts of the diagonal are not read."""
     triangle = np.tril(a, -1) if lower else np.triu(a, 1)
     diagonal = np.diag(a.diagonal().real)
     full: np.ndarray = (triangle + triangle.conj().T + diagonal).astype(dtype, copy=False)
@@ -60,18 +61,26 @@ def mirror(x: np.ndarray) -> None:
         x[j:end, end:] = x[end:, j:end].conj().T
 
 
+def moderate(*matrices: np.ndarray) -> None:
+    """Refuse entries so large or so small that scaling by a power of two could overflow."""
+    for a in matrices:
+        exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
+        if abs(exponent) > LARGEST_EXPONENT:
+            raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
+
+
 def norm(a: np.ndarray) -> float:
-    """Frobenius, of any scale."""
+    """Frobenius norm, correct for elements of any size."""
     return float(usual(norms(a), 1.0))
 
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:
-    """``a`` as a matrix (m, n) or a stack of them (..., m, n) large enough for products of their panels."""
+    """``a`` as a matrix (m, n), or a stack (..., m, n) of matrices of more than one panel."""
     m = guards.array(a)
     guards.floating(m)
     if m.ndim < 2 or m.size == 0 or (square and m.shape[-1] != m.shape[-2]):
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty {'square ' * square}matrices")
-    if not m.dtype.isnative:  # SciPy 1.17's own inv, lu and det misread it: theirs to answer
+    if not m.dtype.isnative:  # SciPy 1.17 misreads it in inv, lu and det
         raise Unsupported(Reason.DTYPE, f"byte order of {m.dtype.str}")
     if m.ndim > 2 and min(m.shape[-2:]) <= BLOCK:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape}: the host factors panels of {BLOCK} columns")
@@ -79,24 +88,24 @@ def matrices(a: Any, square: bool = False) -> np.ndarray:
 
 
 def refuse(refused: bool, what: str) -> None:
-    """Unsupported, for the option ``what``, where ``refused``."""
+    """Unsupported for the option ``what`` if ``refused``."""
     if refused:
         raise Unsupported(Reason.PARAM, what)
 
 
 def refuse_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Unsupported where a call has any of its options."""
+    """Unsupported if a call gives any options."""
     refuse(bool(options or named), f"options {', '.join([*map(repr, options), *named])}")
 
 
 def double(dtype: np.dtype, what: str) -> None:
-    """Unsupported where ``dtype`` of ``what`` is not float64 or complex128."""
+    """Unsupported if the ``dtype`` of ``what`` is not float64 or complex128."""
     if dtype.char not in "dD":
         raise Unsupported(Reason.DTYPE, f"{what} of {dtype} on a device")
 
 
 def tolerance(name: str, value: Any) -> float | None:
-    """``value`` of the option ``name``: none, or a finite number that is not negative."""
+    """The ``value`` of the option ``name``, which must be None or finite and not negative."""
     if value is None:
         return None
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
@@ -105,7 +114,7 @@ def tolerance(name: str, value: Any) -> float | None:
 
 
 def useful(kind: str, n: float, flops: float, arrays: tuple[np.ndarray, ...], dtype: np.dtype, results: int) -> Cost:
-    """What SciPy takes for the matrices of ``arrays[0]``: ``flops`` of one, real; ``results`` elements in all."""
+    """The cost in SciPy of ``flops`` real operations for each matrix of ``arrays[0]``; ``results``: elements in all."""
     moved = sum(a.nbytes for a in arrays), dtype.itemsize * results
     return Cost(kind, n, operations(flops, dtype) * stack_size(arrays[0]), *moved, launches=0)
 
@@ -116,7 +125,7 @@ def stack_size(a: np.ndarray) -> int:
 
 
 def right_hand_sides(a: np.ndarray, b: Any) -> np.ndarray:
-    """``b`` (n,) or (n, k) for a matrix a (n, n)."""
+    """``b`` as right-hand sides (n,) or (n, k) of a matrix a (n, n)."""
     sides = guards.array(b)
     guards.floating(sides)
     if sides.ndim not in (1, 2) or len(sides) != len(a) or sides.size == 0:
@@ -131,12 +140,12 @@ def worst(residual: np.ndarray, size: Any, v: np.ndarray) -> float:
 
 
 def sizes(a: np.ndarray) -> Any:
-    """Frobenius norms (...) of a (..., m, n), of any scale."""
+    """Frobenius norms (...) of a (..., m, n), correct for elements of any size."""
     return norms(a, (-2, -1))
 
 
 def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
-    """What makes results of this call like those of the installed SciPy; Unsupported where it cannot be asked."""
+    """The function that gives a result the form of the installed SciPy's; Unsupported if SciPy takes no such call."""
     try:
         pattern = conventions.form(function, args, kwargs)
     except conventions.Refused as why:

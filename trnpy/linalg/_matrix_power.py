@@ -1,4 +1,4 @@
-"""Powers of matrices: integer ones by repeated squaring, fractional ones through eigenvectors; their rows."""
+"""Powers of matrices: integer ones by repeated squaring, fractional ones by eigenvectors; their rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trnpy._engine.precision import probe
 from trnpy.linalg import _positive
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
 
-MOST_FACTORS = 128  # of a power: its check multiplies as often
+MOST_FACTORS = 128  # of a power, because its check takes as many products
 
 
 def power(a: np.ndarray, n: int, engine: Engine) -> np.ndarray:
@@ -68,7 +68,7 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """w^t: equal to another of the same t, as functions of decisions that are remembered must be."""
+    """The function w^t; a dataclass, so that two of the same t are equal and share one remembered dry run."""
 
     t: float
 
@@ -84,7 +84,6 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
 
 
 def fractional_matrix_power_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     function, look = lapack.linalg.fractional_matrix_power, _positive.positive("fractional_matrix_power")
     name = "scipy.linalg.fractional_matrix_power"
     return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, look=look, dry=True),)

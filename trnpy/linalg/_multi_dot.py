@@ -1,4 +1,4 @@
-"""numpy.linalg.multi_dot, a contraction of matrices whose plan finds the order of products: the row."""
+"""numpy.linalg.multi_dot as a contraction, whose plan finds the order of the products: its row."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
     return products._problem(tuple(labels), output, operands, out)
 
 
-# Its plan has what it costs: no dry run.
+# Without a dry run: the plan knows the cost.
 NUMPY_MULTI_DOT_OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)

@@ -35,7 +35,7 @@ from trnpy.linalg._triangular import triangular_ops
 
 @functools.cache
 def _scipys() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
+    """The rows of scipy.linalg, made at first use: each function ``..._ops`` imports scipy.linalg."""
     rows = (
         *eigh_ops(), *cholesky_ops(), *lu_ops(), *det_ops(), *solve_ops(), *triangular_ops(), *inverse_ops(), *qr_ops(),
         *lstsq_ops(), *svd_ops(), *pinv_ops(), *polar_ops(), *orth_ops(), *expm_ops(), *sqrtm_ops(), *logm_ops(),
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> tuple[Op, ...]:
 
 
 def _in_c_order(result: Any) -> Any:
-    """A result in C order, as NumPy's gufuncs give it; SciPy has an order for each function and version."""
+    """A result in C order, as from NumPy's gufuncs."""
     if isinstance(result, tuple):
         ordered = [np.asarray(x, order="C") if isinstance(x, np.ndarray) else x for x in result]
         return tuple(ordered) if type(result) is tuple else type(result)(*ordered)

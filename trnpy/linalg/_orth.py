@@ -1,4 +1,4 @@
-"""Orthonormal bases of ranges and null spaces from singular vectors: the rows of orth and null_space."""
+"""Orthonormal bases of ranges and null spaces, from singular vectors: the rows of orth and null_space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, signi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range(Problem):
-    """An orthonormal basis of the columns."""
+    """An orthonormal basis of the range."""
 
     rcond: float | None
 
@@ -29,7 +29,7 @@ class Range(Problem):
         return u[:, significant(s, a.shape, None, self.rcond)]
 
     def error(self, q: np.ndarray) -> float:
-        """Orthogonality; and what of A is outside the span, where no tolerance was given."""
+        """The loss of orthogonality or, without a tolerance, the part of A outside the span if that is larger."""
         (a,) = self.arrays
         av = a @ probe(a.shape[1], self.dtype)
         outside = norm(av - q @ (q.conj().T @ av)) / (norm(a) * math.sqrt(av.shape[1]))
@@ -42,7 +42,7 @@ def prepare_orth(A: Any, rcond: Any = None) -> Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullSpace(Problem):
-    """An orthonormal basis of what A takes to zero."""
+    """An orthonormal basis of the null space."""
 
     rcond: float | None
 
@@ -67,7 +67,6 @@ def prepare_null_space(
 
 
 def orth_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (
         Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dry=True),
         Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dry=True),

@@ -1,4 +1,4 @@
-"""What blocked algorithms leave to the host: LAPACK on narrow panels, one matrix of a stack after the other."""
+"""The host's part of blocked algorithms: LAPACK for narrow panels and small problems, with prices for dry runs."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from trnpy._settings.host_rates import FLOPS
 
 T = TypeVar("T")
 PIVOT = np.dtype(np.int32)
-BLOCK = 128  # columns of a panel, one PE tile: the host factors it in less than a launch takes
+BLOCK = 128  # columns of a panel, as of a tile: the host factors one in less time than a launch
 
 
 def split(n: int, block: int = BLOCK) -> int:
-    """Where to cut n columns, n > block: whole blocks, about half of them."""
+    """Where to cut n > block columns: after about half of the whole blocks."""
     return block * -(-n // (2 * block))
 
 
 def in_one_launch(ndim: int, dtype: np.dtype) -> bool:
-    """Whether engines have a kernel for triangular systems of such matrices."""
+    """Whether engines have a kernel for such triangular systems."""
     return ndim == 2 and dtype == np.float32
 
 
 def adjoint(a: np.ndarray) -> np.ndarray:
-    """A^H of every matrix (..., m, n); of real ones a view."""
+    """A^H of every matrix (..., m, n); a view of real ones."""
     return (a.conj() if a.dtype.kind == "c" else a).swapaxes(-1, -2)
 
 
 def _price(kind: str, flops: Callable[..., float], results: Callable[..., tuple[Any, ...]]) -> Callable[[T], T]:
-    """``priced`` of stacks: ``flops`` of one matrix (m, n), of ``results`` the shapes."""
+    """``priced`` for stacks: ``flops`` of one matrix (m, n); ``results``: (shape, whether real) of each result."""
 
     def price(a: Any, *rest: Any, **_: Any) -> tuple[float, tuple[Any, ...]]:
         count = math.prod(a.shape[:-2])
@@ -45,7 +45,7 @@ def _price(kind: str, flops: Callable[..., float], results: Callable[..., tuple[
 
 @_price("cholesky", lambda m, n: n**3 / 3, lambda a: ((a.shape, False),))
 def cholesky(a: np.ndarray) -> np.ndarray:
-    """Lower L of (..., n, n), whose upper triangle is not read; lapack.LinAlgError."""
+    """Lower L of (..., n, n), of which the lower triangle is read; LinAlgError if a matrix is not definite."""
     l: np.ndarray
     (l,) = _each(lambda m: (lapack.cholesky(m, lower=True, check_finite=False),), a)
     return l
@@ -124,7 +124,7 @@ def svdvals(a: np.ndarray) -> np.ndarray:
 
 @_price("trsm", lambda m, n, *_: 20.0 * n * n, lambda a, *_: (((), True),))
 def reciprocal_condition(a: np.ndarray, routine: str, *norm: Any, **options: Any) -> float:
-    """LAPACK's estimate from a factor (n, n): ``routine`` pocon, gecon or trcon; five solutions with each factor."""
+    """LAPACK's estimate from a factor (n, n) by ``routine``: pocon, gecon or trcon, of about five solutions."""
     (estimate,) = lapack.lapack.get_lapack_funcs((routine,), (a,))
     return float(estimate(a, *norm, **options)[0])
 
@@ -142,7 +142,7 @@ def _inner(a: Any) -> tuple[int, ...]:
 
 
 def _each(function: Any, *stacks: np.ndarray) -> Any:
-    """``function`` of the matrices of stacks of equal batches, one by one; its results stacked."""
+    """``function`` of one matrix of each stack at a time; its results, stacked."""
     batch = stacks[0].shape[:-2]
     if not batch:
         return function(*stacks)

@@ -1,4 +1,4 @@
-"""Pseudo-inverses from singular values or, of Hermitian matrices, from eigenvectors: their rows."""
+"""Pseudo-inverses, from singular values or, for Hermitian matrices, from eigenvectors; their rows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
+from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _routes, _svd
-from trnpy.linalg._matrices import SMALL, hermitian, norm, refuse, square, tolerance, useful
-from trnpy.linalg._svd_rows import decomposed, matrix, moderate, problem, significant
+from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, refuse, square, tolerance, useful
+from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PseudoInverse(Problem):
-    """X of A = U diag(s) V^H, from the values of s whose size is above a threshold."""
+    """The pseudo-inverse of A = U diag(s) V^H, from the elements of s that exceed a threshold in size."""
 
     atol: float | None
     rtol: float | None
@@ -45,7 +45,7 @@ class _PseudoInverse(Problem):
     def error(self, result: Any) -> float:
         """|A X A - A| on probes, the first of Penrose's conditions; the second, |X A X - X|, if a tolerance cuts A."""
         a, x = self.whole(), result[0] if self.return_rank else result
-        if self.atol is not None or (self.rtol or 0.0) > 1e-15:  # NumPy's default cuts no more than rounding does
+        if self.atol is not None or (self.rtol or 0.0) > 1e-15:  # NumPy's default, 1e-15, cuts only rounding errors
             a, x = x, a
         v = probe(a.shape[1], a.dtype)
         av = a @ v
@@ -66,7 +66,7 @@ class Pinv(_PseudoInverse):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinvh(_PseudoInverse):
-    """Of a Hermitian matrix, of which one triangle is read, from eigenvalues: they have signs."""
+    """Of a Hermitian matrix, of which one triangle is read, from eigenvalues, which have signs."""
 
     lower: bool
 
@@ -74,11 +74,10 @@ class Pinvh(_PseudoInverse):
         return hermitian(self.arrays[0], self.lower, self.dtype)
 
     def factors(self, engine: Engine) -> _svd.Factors:
-        moderate(self.arrays[0])
-        try:
-            w, x = _eigh.eigh(self.whole(), engine, self.method or "start")
-        except _eigh.NotConverged as why:
-            raise Unsupported(Reason.ACCURACY, str(why)) from why
+        guards.finite(*self.arrays)
+        a = self.whole()
+        moderate(a)
+        w, x = _eigh.eigh(a, engine, self.method or "start")
         return x, w, x
 
 
@@ -99,7 +98,7 @@ def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: b
 
 def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
     refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
-    return _pinv_problem(a, None, 1e-15, False)  # NumPy's default, not SciPy's
+    return _pinv_problem(a, None, 1e-15, False)  # NumPy's default
 
 
 def prepare_pinvh(
@@ -119,7 +118,6 @@ def prepare_pinvh(
 
 
 def pinv_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (
         Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, look=_routes.stacked("pinv"), dry=True),
         Op(

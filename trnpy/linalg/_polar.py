@@ -1,4 +1,4 @@
-"""Polar factors, U P or P U, from singular values and vectors: the row."""
+"""Polar factors, from singular values and vectors: the row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trnpy.linalg._svd_rows import decomposed, matrix, orthonormal_error, proble
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polar(Problem):
-    """A = U P, or P U."""
+    """A = U P if ``right``, else A = P U."""
 
     right: bool
 
@@ -42,5 +42,4 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
 
 
 def polar_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dry=True),)

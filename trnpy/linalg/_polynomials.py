@@ -6,20 +6,20 @@ import functools
 
 import numpy as np
 
-HEADROOM = 1.002  # each interval's upper end: rounding beyond it would grow thirteen-fold a step
-NEAR = 0.05  # of 1: from there the fixed quintic of Newton and Schulz is as good as the best one
-NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)  # error e becomes 2.5 e^3: Higham, Functions of Matrices, sec. 8.3
-ENOUGH = 1e-7  # error of the composition: float32
-EXCHANGES = 100  # of Remez: a dozen are taken
-POLISH = np.array([NEWTON_SCHULZ] * 2, np.float32)  # for what is orthonormal to 5 %
+HEADROOM = 1.002  # times the upper end of each interval: rounding errors beyond it would grow thirteenfold in a step
+NEAR = 0.05  # to 1: from there on the fixed quintic of Newton and Schulz is as good as the best one
+NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)  # reduces an error e to 2.5 e^3: Higham, Functions of Matrices, sec. 8.3
+ENOUGH = 1e-7  # for float32: error of the composition
+EXCHANGES = 100  # at most, of Remez's algorithm, which takes a dozen
+POLISH = np.array([NEWTON_SCHULZ] * 2, np.float32)  # makes columns orthonormal that are so to 5 %
 
 
 @functools.lru_cache(maxsize=256)
 def sign_coefficients(octaves: int) -> np.ndarray:
-    """(steps, 3) float32, steps even: p(x) = c0 x + c1 x^3 + c2 x^5, composed, is sign(x) for 2^-octaves <= |x| <= 1.
+    """Coefficients (steps, 3) float32, steps even, of polynomials whose composition is sign(x) for |x| >= 2^-octaves.
 
-    Each is the best on the interval that those before it leave: Amsel et al., "The Polar Express",
-    arXiv 2505.16932, thm 3.1; Nakatsukasa & Freund, SIAM Rev. 58 (2016), for the principle.
+    p(x) = c0 x + c1 x^3 + c2 x^5 for |x| <= 1, each the best for the interval that the steps before it map to: Amsel et
+    al., "The Polar Express", arXiv 2505.16932, thm 3.1; Nakatsukasa & Freund, SIAM Rev. 58 (2016), for the principle.
     """
     low, high = 2.0**-octaves, 1.0
     steps = []
@@ -35,7 +35,7 @@ def sign_coefficients(octaves: int) -> np.ndarray:
 
 
 def best_quintic(low: float, high: float) -> tuple[tuple[float, float, float], float]:
-    """Coefficients of x, x^3, x^5 with the smallest largest error |1 - p| on [low, high], and that error: Remez."""
+    """Coefficients of x, x^3, x^5 that minimise the largest |1 - p| on [low, high], and that error, by Remez."""
     inner = (3 * low + high) / 4, (low + 3 * high) / 4
     error = np.inf
     for _ in range(EXCHANGES):

@@ -1,4 +1,4 @@
-"""QR by Householder reflectors, and for tall matrices by Cholesky factors of A^H A; its rows."""
+"""QR by Householder reflectors or, for tall matrices, by Cholesky factors of A^H A; its rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._matrices import SMALL, matrices, sizes, stack_size, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
 
-# Reflectors of one block: Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's, 2.7 times with one block.
+# Reflectors of one block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; in one block, 2.7 times.
 WIDTH = 4 * BLOCK
-TALL = 4  # rows a column: from here two passes over A^H A are fewer and larger products than reflectors
-PASSES = 4  # of CholeskyQR: two up to condition 1e8, three after a shift, one to spare
+TALL = 4  # rows a column from which two passes over A^H A are fewer and larger products than reflectors
+PASSES = 4  # of CholeskyQR: two for a condition number up to 1e8, three after a shift, and one to spare
 USUAL_PASSES = 2
-NEARLY = 5 / 64  # of |Q^H Q - I|: one more pass then leaves rounding only (Yamamoto et al., ETNA 44, 2015, thm. 3.2)
+NEARLY = 5 / 64  # of |Q^H Q - I|: one more pass then leaves rounding errors (Yamamoto et al., ETNA 44, 2015, thm. 3.2)
 SHIFT = 11.0  # times (m n + n (n + 1)) u |A|^2 (Fukaya et al., SIAM J. Sci. Comput. 42, A477, 2020)
 
 
 class NotOrthogonal(ArithmeticError):
-    """CholeskyQR did not reach orthogonal columns: the matrix is too near to a rank-deficient one."""
+    """CholeskyQR did not reach orthogonal columns: the matrix is nearly rank-deficient."""
 
 
 def householder(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, list[np.ndarray]]:
-    """R above V, packed (..., m, n), and T by its diagonal blocks (..., k, k) of at most WIDTH, k = min(m, n) in all.
+    """R above V, packed (..., m, n), and diagonal blocks T (..., k, k), k <= WIDTH, of min(m, n) rows in all.
 
     A = Q R, Q the product of I - V T V^H over the blocks.  Elmroth & Gustavson, IBM J. Res. Dev. 44, 605 (2000).
     """
@@ -62,7 +62,7 @@ def _factor(a: np.ndarray, engine: Engine) -> list[np.ndarray]:
 
 
 def reflect(packed: np.ndarray, blocks: list[np.ndarray], c: np.ndarray, engine: Engine) -> None:
-    """C (..., m, k) becomes Q^H C, Q from ``householder``."""
+    """Replace C (..., m, k) by Q^H C, with Q from ``householder``."""
     start = 0
     for t in blocks:
         width = t.shape[-1]
@@ -93,11 +93,11 @@ def form_q(packed: np.ndarray, blocks: list[np.ndarray], columns: int, engine: E
 def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """Q (m, n) with orthonormal columns and upper R (n, n), positive on its diagonal, of a (m, n), m >= n.
 
-    Each pass divides by the Cholesky factor of Q^H Q, shifted where that is not positive definite; |Q^H Q - I| before
-    a pass says whether it is the last.  NotOrthogonal when that is not reached.  Sources beside the constants.
+    Each pass divides by the Cholesky factor of Q^H Q, shifted if that is not positive definite; |Q^H Q - I| before a
+    pass decides whether it is the last. NotOrthogonal if no pass is. The sources are beside the constants.
     """
     m, n = a.shape
-    # Powers of two: exact, and no product of columns overflows or loses columns that are merely short.
+    # Columns are scaled by powers of two: exact, and their products neither overflow nor underflow.
     _, exponents = np.frexp(np.abs(a).max(axis=0))
     q, r = np.ldexp(1.0, -exponents).astype(a.real.dtype) * a, np.eye(n, dtype=a.dtype, like=a)
     unit = float(np.finfo(a.dtype).eps) / 2
@@ -122,13 +122,13 @@ def cholesky_qr(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 QrResult = type(np.linalg.qr(np.eye(1)))
-# What NumPy calls SciPy's modes; "q" is the columns of Q: "full" m, "economic" k.
+# NumPy's names of SciPy's modes.
 NUMPY_MODES = {"reduced": "economic", "complete": "full", "r": "r", "raw": "raw"}
 
 
 @dataclass(frozen=True, slots=True)
 class Orthogonal:
-    """A = Q R before it is what the caller asked for; Q by its columns, its reflectors, or neither of them."""
+    """A = Q R, of which the caller's result is made; Q as columns, as reflectors, or neither."""
 
     r: np.ndarray
     q: np.ndarray | None = None
@@ -138,10 +138,10 @@ class Orthogonal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qr(Problem):
-    """Of matrices a (..., m, n) by Householder reflectors, or by Cholesky of A^H A where they are tall."""
+    """QR of matrices a (..., m, n), by Householder reflectors or, if ``tall``, by Cholesky factors of A^H A."""
 
-    mode: str  # SciPy's
-    columns: int  # of Q; 0 without it
+    mode: str  # by SciPy's name
+    columns: int  # of Q; 0 if Q is not wanted
     tall: bool
 
     def run(self, engine: Engine) -> Orthogonal:
@@ -159,7 +159,7 @@ class Qr(Problem):
         return Orthogonal(r, form_q(packed, blocks, columns, engine))
 
     def error(self, result: Any) -> float:
-        """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; the reference's own results are not measured."""
+        """|A - Q R| / |A| and |Q^H Q - I| of an Orthogonal; 0 for a result of the reference."""
         if not isinstance(result, Orthogonal):
             return 0.0
         (a,) = self.arrays
@@ -182,7 +182,7 @@ class ScipyQr(Qr):
 
     def deliver(self, result: Orthogonal) -> Any:
         if self.mode == "raw":
-            return (np.asfortranarray(result.packed), _tau(result)), result.r  # for LAPACK, as it left them
+            return (np.asfortranarray(result.packed), _tau(result)), result.r  # in Fortran order, as from LAPACK
         if self.mode == "r":
             m, n = self.arrays[0].shape[-2:]
             r = np.zeros((*result.r.shape[:-2], m, n), result.r.dtype)

@@ -1,4 +1,4 @@
-"""Linear systems, by the structure of their matrices."""
+"""Linear systems, by the structure of their matrices: the rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def structure_of(assume_a: Any) -> str:
 
 
 def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.ndarray:
-    """The matrices (..., n, n) that ``structure`` makes of the triangle it reads."""
+    """The matrices (..., n, n) of ``structure``, made of the triangle that is read."""
     if structure in ("hermitian", "positive"):
         if a.ndim == 2:
             return hermitian(a, lower, dtype)
@@ -67,9 +67,9 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
 class LinearSystem(Problem):
     """A x = b of matrices (..., n, n)."""
 
-    structure: str  # "detect" finds which as SciPy does
+    structure: str  # "detect": found as by SciPy
     lower: bool
-    warns: bool = True  # the reference, of what is ill-conditioned
+    warns: bool = True  # whether the reference warns of ill-conditioned matrices
 
     def run(self, engine: Engine) -> np.ndarray:
         (a, b), structure = self.arrays, self.structure
@@ -90,7 +90,7 @@ class LinearSystem(Problem):
 
 
 def _system_cost(a: np.ndarray, k: int, structure: str, dtype: np.dtype) -> Cost:
-    """Of k right-hand sides for each matrix a (..., n, n)."""
+    """The cost of k right-hand sides for each matrix a (..., n, n)."""
     n = a.shape[-1]
     kind, flops = "solve", (1 / 3 if structure == "positive" else 2 / 3) * n**3 + 2.0 * n * n * k
     if structure in ("lower", "upper"):
@@ -108,7 +108,7 @@ def prepare_solve(
     dtype, n = guards.floating(a, b), len(a)
     if n == 1 or (transposed and dtype.kind == "c"):
         raise Unsupported(Reason.PARAM, f"{n} unknowns, transposed={transposed!r} of {dtype}")
-    if transposed:  # of a symmetric matrix it is the same
+    if transposed:  # the transpose of a symmetric matrix has the same structure
         a, lower = a.T, not lower
         structure = {"lower": "upper", "upper": "lower"}.get(structure, structure)
     cost = _system_cost(a, b.size // n, structure, dtype)
@@ -147,7 +147,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
 
 @priced("", lambda a: (3 * a.nbytes, ("general",)))
 def detected(a: np.ndarray) -> str:
-    """What SciPy would find in a (..., n, n); Unsupported where that makes the host quick, or what is found differs."""
+    """The structure that SciPy finds in a (..., n, n); Unsupported if it is fast on the host or differs in a stack."""
     if a.ndim == 2:
         below, above = lapack.bandwidth(a)
         if min(below, above) == 0 or max(below, above) == 1:
@@ -164,7 +164,7 @@ def detected(a: np.ndarray) -> str:
 
 
 def _solved(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: Engine) -> np.ndarray:
-    """x (..., n, k) of A x = b; Unsupported where SciPy would warn or raise, so that SciPy does."""
+    """x (..., n, k) of A x = b; Unsupported if SciPy would warn or raise: then SciPy runs."""
     if structure in ("lower", "upper"):
         lower = structure == "lower"
         check_triangle(a, lower)
@@ -178,7 +178,7 @@ def _solved(a: np.ndarray, b: np.ndarray, structure: str, warns: bool, engine: E
 
 
 def factored_positive(a: np.ndarray, engine: Engine, required: bool, warns: bool = True) -> np.ndarray | None:
-    """L of well-conditioned positive-definite a (..., n, n); None where some is indefinite and may be."""
+    """L of well-conditioned positive-definite a (..., n, n); None if one is indefinite, unless ``required``."""
     try:
         l = _cholesky.cholesky(a, engine)
     except lapack.LinAlgError as why:
@@ -203,7 +203,7 @@ def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple
 
 
 def check_triangle(a: np.ndarray, lower: bool, warns: bool = True) -> None:
-    """Refuse a triangle (n, n) that is singular, or so near to it that SciPy warns."""
+    """Refuse triangles (..., n, n) that are singular, or so nearly that SciPy warns."""
     if not usual(np.diagonal(a, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
     for one in a.reshape(-1, *a.shape[-2:]):

@@ -1,4 +1,4 @@
-"""Square roots of positive-definite matrices through eigenvectors (``_positive``): the row."""
+"""Square roots of positive-definite matrices, by eigenvectors (``_positive``): the row."""
 
 from __future__ import annotations
 
@@ -18,6 +18,5 @@ def prepare_sqrtm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 def sqrtm_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     look = _positive.positive("sqrtm")
     return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, look=look, dry=True),)

@@ -1,4 +1,4 @@
-"""Singular value decompositions: a float32 start, refined by products of the engine to float64 accuracy."""
+"""Singular value decompositions: approximate ones in float32, refined to float64 accuracy by products."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ from trnpy.linalg._eigh import (
 )  # fmt: skip
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
-LEAF = 256  # rows of a cluster that the host decomposes in less than a few launches take
-STARTED = 1e-12  # of the norm: the square of the start's errors, which rotating on would not mend
-SPREAD = 2.0  # singular values of a cluster within this factor: their polar factor converges in a few steps
-NORM_SLACK = 1.02  # bounds of norms are sums of float32
-OCTAVES = 16  # below the norm where the polar factor is right: 1.5e-5, a hundred times the rounding of float32
-SMALLEST = 0.02  # over sqrt(r): singular values of random (r, r) blocks (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
-TALL = 2.0  # times as many rows as columns: Cholesky factors of A^H A, which leave the host little, are tried
+LEAF = 256  # rows of a cluster that the host decomposes in the time of a few launches
+STARTED = (
+    1e-12  # of the norm: the square of the errors of float32; rotations by smaller couplings gain nothing at first
+)
+SPREAD = 2.0  # ratio of singular values of a cluster up to which the polar factor converges in a few steps
+NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
+OCTAVES = 16  # below the norm for which the polar factor is right: to 1.5e-5, a hundred times the rounding of float32
+SMALLEST = (
+    0.02  # over sqrt(r): least singular value of a random (r, r) block (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
+)
+TALL = 2.0  # rows a column from which QR by Cholesky factors of A^H A is tried, which leaves little to the host
 USUAL_ITERATIONS = 3  # 1 to 5 on the families of docs/numerics.md#singular-values
 USUAL_POLAR_STEPS = 4  # of a cluster of equal values
-POLAR_STEPS = 12  # of Newton and Schulz from a spread of 2, where 7 are enough
+POLAR_STEPS = 12  # of Newton and Schulz; from a ratio of 2 they take 7
 
 Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
 Couplings = tuple[np.ndarray, np.ndarray]
@@ -44,9 +48,9 @@ Couplings = tuple[np.ndarray, np.ndarray]
 def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0) -> Factors:
     """U (m, k), s (k,) descending and V (n, k) of a (m, n) = U diag(s) V^H, k = min(m, n), float64 or complex128.
 
-    A rectangle is a square after a QR factorization; ``method``: of METHODS, where the refinement starts.
-    Errors are relative to the norm of a, or to ``floor`` where a is part of something of that norm.
-    NotConverged when refinement fails.
+    QR makes a square of a rectangle. ``method``, a name in METHODS, finds the vectors that are refined. Errors are
+    relative to the norm of a or, if a is part of a larger problem, to that problem's norm ``floor``. NotConverged if
+    the refinement fails.
     """
     m, n = a.shape
     if not usual(a.any(), True):
@@ -58,7 +62,7 @@ def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
         q, r = _orthonormal(a, engine)
         u, s, v = svd(r, engine, method)
         return _polished(engine.matmul(q, u), engine), s, v
-    # A power of two: exact, and float32 neither overflows nor flushes.
+    # Scaled by a power of two, which is exact, so that float32 neither overflows nor underflows.
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
     scaled = a * 2.0**-exponent
     u, v = METHODS[method](scaled, engine)
@@ -77,14 +81,14 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 
 
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
-    """Columns that are orthonormal to working precision, by one step of Newton & Schulz: reflectors leave them 5 u."""
+    """Columns orthonormal to rounding, by one step of Newton and Schulz: reflectors leave an error of 5 u."""
     gram = engine.gram(q.conj().T)
     polished: np.ndarray = q + engine.matmul(q, np.eye(q.shape[1], like=gram) - gram) / 2
     return polished
 
 
 def complete(u: np.ndarray, columns: int, engine: Engine) -> np.ndarray:
-    """Orthonormal columns (m, columns) of which the first are u (m, k)."""
+    """Orthonormal columns (m, columns), of which the first k are u (m, k)."""
     if columns == u.shape[1]:
         return u
     packed, blocks = _qr.householder(u, engine)
@@ -100,7 +104,7 @@ def _start(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
 def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """U and V (n, n) of a (n, n), with a norm near 1, to the accuracy of float32 and in no order.
 
-    From the polar decomposition A = Q H, by an odd polynomial of A, and the eigenvectors of H:
+    From the polar decomposition A = Q H, where an odd polynomial of A gives Q, and the eigenvectors of H:
     Nakatsukasa & Higham, SIAM J. Sci. Comput. 35 (2013).
     """
     single = _single(a)
@@ -108,7 +112,7 @@ def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.n
     q = _polar(single / np.float32(norm), engine)
     h = engine.matmul(q.conj().T, single)
     v = _divide.eigenvectors((h + h.conj().T) / 2, engine)
-    # Where A is nearly zero its polynomial is not 1 but rounding errors.
+    # For the smallest singular values the polynomial is not 1: those vectors of U are completed.
     sizes = np.linalg.norm(engine.matmul(single, v), axis=0)
     order = np.argsort(-sizes)
     strong = int(usual((sizes > norm * 2.0 ** (1 - OCTAVES)).sum(), len(a)))
@@ -120,14 +124,14 @@ def _divide_and_conquer(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.n
     return u.astype(a.dtype), v.astype(a.dtype)
 
 
-# (a, engine) -> U and V (n, n), good to float32 accuracy of |a|, about 1
+# (a, engine) -> U and V (n, n) to float32 accuracy, for |a| near 1
 METHODS: Mapping[str, Callable[[np.ndarray, Engine], tuple[np.ndarray, np.ndarray]]] = MappingProxyType(
     {"divide": _divide_and_conquer, "start": _start}
 )
 
 
 def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
-    """Of METHODS those whose kernels take a square of order n."""
+    """The names in METHODS whose kernels take a matrix (n, n)."""
     return tuple(method for method in _eigh.methods(n, dtype) if method in METHODS)
 
 
@@ -136,16 +140,16 @@ def _single(a: np.ndarray) -> np.ndarray:
 
 
 def _bound(a: np.ndarray) -> float:
-    """No less than the largest singular value."""
+    """An upper bound of the largest singular value."""
     size = np.abs(a)
     bounds = np.sqrt(size.sum(axis=0).max() * size.sum(axis=1).max()), np.linalg.norm(a)
     return float(min(usual(bound, 1.0) for bound in bounds))
 
 
 def _polar(a: np.ndarray, engine: Engine) -> np.ndarray:
-    """The unitary polar factor of a (n, n), |a| <= 1, on all but the space where it is nearly zero."""
+    """The unitary polar factor of a (n, n), |a| <= 1, except where a is nearly zero."""
     n, paired = len(a), _paired(a)
-    identity = engine.put(np.eye(len(paired), dtype=np.float32, like=paired))  # a projection that takes nothing away
+    identity = engine.put(np.eye(len(paired), dtype=np.float32, like=paired))  # a projection onto the whole space
     coefficients = sign_coefficients(OCTAVES)
     found = iterations.subspace(identity, identity, paired, coefficients, POLISH, False, engine)
     return _unpaired(engine.get(found.basis), n, n, a.dtype)
@@ -166,7 +170,7 @@ def _complement(u: np.ndarray, engine: Engine) -> np.ndarray:
 
 @priced("random", lambda u: (u.size, (((len(u), len(u) - u.shape[1]), u.dtype),)))
 def _gaussian(u: np.ndarray) -> np.ndarray:
-    """As many random columns as those of u (n, k) lack, in single precision."""
+    """n - k random columns for u (n, k), in single precision."""
     n, k = u.shape
     rng = np.random.default_rng(n)
     omega = rng.standard_normal((n, n - k), np.float32)
@@ -174,20 +178,20 @@ def _gaussian(u: np.ndarray) -> np.ndarray:
 
 
 def _paired(a: np.ndarray) -> np.ndarray:
-    """A real matrix as it is, a complex one as [Re -Im; Im Re]: kernels of iterations take real ones."""
+    """A real matrix as it is, a complex one as [Re -Im; Im Re], because the kernels of iterations are real."""
     if a.dtype.kind != "c":
         return a.astype(a.dtype, order="C", copy=False)
     return np.block([[a.real, -a.imag], [a.imag, a.real]])
 
 
 def _unpaired(a: np.ndarray, rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
-    """What ``_paired`` made (rows, columns) of."""
+    """The inverse of ``_paired``, for a matrix (rows, columns)."""
     return a[:rows, :columns] + 1j * a[rows:, :columns] if dtype.kind == "c" else a
 
 
 @dataclass(slots=True)
 class _State:
-    """Approximate factors and what their products say of them, rotated and ordered together."""
+    """Approximate factors and their products, which are rotated and ordered together."""
 
     u: np.ndarray
     v: np.ndarray
@@ -200,10 +204,10 @@ class _State:
 def refine(
     a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
 ) -> Factors:
-    """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as of ``svd``.
+    """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as for ``svd``.
 
-    Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): quadratic, from products only.  The rules
-    of ``_eigh.refine`` for clusters and for noise are added; in a cluster that reaches zero there are no signs.
+    Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): products only, with quadratic convergence.
+    Clusters and noise are treated as in ``_eigh.refine``; a cluster may be a single value if that is nearly zero.
     """
     n = len(a)
     norm = max(_bound(a), floor)
@@ -234,7 +238,7 @@ def _largest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine) -> _State:
-    """The products of one iteration, the phases of U such that the diagonal of U^H A V is positive, in order."""
+    """The products of one iteration, ordered, with the phases of U that make the diagonal of U^H A V positive."""
     t = engine.matmul(u.conj().T, engine.matmul(a, v))
     gu, gv = engine.gram(u.conj().T), engine.gram(v.conj().T)
     d = t.diagonal() / ((gu.diagonal().real + gv.diagonal().real) / 2)
@@ -258,29 +262,29 @@ def _couplings(state: _State) -> Couplings:
 
 
 def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[slice]:
-    """Runs of descending singular values s that the couplings do not tell apart; one may do, next to zero."""
+    """Runs of descending singular values s whose gaps, or distance from zero, are small against their couplings."""
     above = [np.where(np.abs(c) > NOISE * norm, np.abs(c), 0) for c in (x, y)]
     rho = np.sqrt((above[0] ** 2).sum(axis=0) + (above[1] ** 2).sum(axis=0))
     width = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
     linked = -np.diff(s) < np.maximum(width[:-1], width[1:])
-    linked = usual(linked, np.zeros(len(s) - 1, bool))  # separated values
+    linked = usual(linked, np.zeros(len(s) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
-    # Next to zero x and y have no sign to agree on.
+    # The sign of a value that is nearly zero is not known, so it is a cluster by itself.
     if usual(s[-1] < width[-1], False) and not (found and found[-1].stop == len(s)):
         found.append(slice(len(s) - 1, len(s)))
     return found
 
 
 def _solve_cluster(cluster: slice, state: _State, norm: float, part: bool, method: str, engine: Engine) -> None:
-    """The best factors in the spans of one cluster's columns; state is updated in place.
+    """Solve the problem in the spans of one cluster's columns; state is updated in place.
 
-    ``part``: the state is of a cluster itself.
+    ``part``: the state is that of a cluster of a larger problem.
     """
     wu, wv = (_orthonormalizing(g[cluster, cluster]) for g in (state.gu, state.gv))
     b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, engine), engine)
     quiet = np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * U * norm
-    if usual(quiet, False):  # zero: any basis does
+    if usual(quiet, False):  # zero: any basis will do
         p, s, q = np.eye(len(b), like=b), np.zeros(len(b), like=b), np.eye(len(b), like=b)
     else:
         p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, engine)
@@ -294,7 +298,7 @@ def _solve_cluster(cluster: slice, state: _State, norm: float, part: bool, metho
 
 
 def _product(a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
-    """A B, by the host where one side is a small cluster."""
+    """A B, on the host if the rows or the columns are a small cluster."""
     return engine.matmul(a, b) if min(a.shape[0], b.shape[1]) > LEAF else a @ b
 
 
@@ -305,9 +309,9 @@ def _orthonormalizing(g: np.ndarray) -> np.ndarray:
 
 
 def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: Engine) -> Factors:
-    """P, s descending and Q (k, k) of a cluster's b = P diag(s) Q^H, to what rounding in ``norm`` lets be known.
+    """P, s descending and Q (k, k) of a cluster's b = P diag(s) Q^H, with errors relative to ``norm``.
 
-    ``smaller``: enough so than the problem it is part of for the whole algorithm to go on with it.
+    ``smaller``: whether b is enough smaller than the problem it is part of for the whole algorithm to recur.
     """
     if len(b) > LEAF:
         positive = b.diagonal().real
@@ -322,9 +326,9 @@ def _decomposed(b: np.ndarray, norm: float, smaller: bool, method: str, engine: 
 
 
 def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Factors:
-    """P, s and Q of b (k, k) near a multiple of a unitary matrix: its polar factor, then a Hermitian problem.
+    """P, s and Q of b (k, k) near a multiple of a unitary matrix, by its polar factor and a Hermitian problem.
 
-    Newton and Schulz converge quadratically here: Higham, Functions of Matrices, sec. 8.3.
+    Newton and Schulz's iteration converges quadratically here: Higham, Functions of Matrices, sec. 8.3.
     """
     mean = float(usual(b.diagonal().real.mean(), 1.0))
     x = b / mean
@@ -348,7 +352,7 @@ def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Fa
 def _corrections(
     state: _State, x: np.ndarray, y: np.ndarray, clusters: list[slice], norm: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """F and G with U (I + F) and V (I + G) the better factors."""
+    """F and G such that U (I + F) and V (I + G) are better factors."""
     n, s = len(state.s), state.s
     r, q = np.eye(n, like=s) - state.gu, np.eye(n, like=s) - state.gv
     gaps = s[np.newaxis, :] - s[:, np.newaxis]
@@ -356,7 +360,7 @@ def _corrections(
     apart = [np.where(close, 0, np.abs(c)) for c in (x, y)]
     coupling = np.maximum(*(np.sqrt((c**2).sum(axis=0)).max() for c in apart))
     if usual(coupling <= QUIET * np.sqrt(n) * U * norm, False):
-        return r / 2, q / 2  # only orthogonality is left to mend
+        return r / 2, q / 2  # couplings are rounding errors: restore orthogonality
     size = np.maximum(np.abs(x), np.abs(y))
     still = np.maximum(size, size.T) <= NOISE * norm
     for cluster in clusters:
@@ -370,10 +374,10 @@ def _corrections(
 
 
 def _with_values(s: np.ndarray, u: np.ndarray, v: np.ndarray, av: np.ndarray) -> Factors:
-    """The factors in order, with the values (n,) that U and A V give.
+    """The factors in order, with the values (n,) of U and A V.
 
-    Through the residual A v - s u, whose sum rounds relative to itself, and with the lengths of u and v, which NumPy
-    sums in pairs along the last axis only: along the first one 512 rows would leave 12 u.
+    s is corrected by the residual A v - s u, whose sum has small rounding errors, and by the lengths of u and v. They
+    are summed along the last axis, where NumPy sums pairwise: along the first one 512 rows would leave errors of 12 u.
     """
     uu, vv = ((np.abs(x.T.copy()) ** 2).sum(axis=1) for x in (u, v))
     exact = (s + (u.conj() * (av - u * s)).real.sum(axis=0) / uu) * np.sqrt(uu / vv)

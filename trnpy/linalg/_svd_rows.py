@@ -1,4 +1,4 @@
-"""The rows of svd and svdvals, and what pinv, polar and orth share with them: options, costs and checks."""
+"""The rows of svd and svdvals, and the operands, costs and checks that pinv, polar and orth share with them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _routes, _svd
-from trnpy.linalg._matrices import SMALL, norm, refuse, useful
+from trnpy.linalg import _routes, _svd
+from trnpy.linalg._matrices import SMALL, moderate, norm, refuse, useful
 
-MOST_ELEMENTS = 2**31 - 1  # of a basis: as many as LAPACK's integers of 32 bits count
-LARGEST_EXPONENT = 500  # of the largest entry
+MOST_ELEMENTS = 2**31 - 1  # of a basis: LAPACK's integers have 32 bits
 _SVDResult = type(np.linalg.svd(np.eye(1)))
 
 
@@ -40,7 +39,7 @@ def matrix(a: Any) -> np.ndarray:
 def problem(
     make: Callable[..., Problem], a: Any, kind: str, *, after: float = 0.0, basis: bool = False, **options: Any
 ) -> Problem:
-    """The singular value decomposition of ``a``, and products of ``after`` operations; ``basis``: all of it."""
+    """A problem of the decomposition of ``a`` and ``after`` operations more; ``basis``: whether of complete bases."""
     a = matrix(a)
     dtype = guards.floating(a)
     m, n = max(a.shape), min(a.shape)
@@ -52,29 +51,19 @@ def problem(
     return make((a,), dtype, cost, methods=_svd.methods(n, dtype), **options)
 
 
-def moderate(a: np.ndarray) -> None:
-    """Refuse what is not finite, and what scaling by a power of two could overflow."""
-    guards.finite(a)
-    exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
-    if abs(exponent) > LARGEST_EXPONENT:
-        raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
-
-
 def decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
     (a,) = problem.arrays
+    guards.finite(a)
     moderate(a)
-    try:
-        return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method or "start")
-    except _eigh.NotConverged as why:
-        raise Unsupported(Reason.ACCURACY, str(why)) from why
+    return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method or "start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Svd(Problem):
-    """U diag(s) V^H."""
+    """A = U diag(s) V^H."""
 
-    full: bool  # all of both bases
-    make: Callable[..., Any]  # of the three
+    full: bool  # whether both bases are complete
+    make: Callable[..., Any]  # makes the result of U, s and V^H
 
     def run(self, engine: Engine) -> Any:
         u, s, v = decomposed(self, engine)
@@ -97,7 +86,7 @@ class Svd(Problem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingularValues(Problem):
-    """s alone."""
+    """Singular values alone."""
 
     def run(self, engine: Engine) -> np.ndarray:
         return decomposed(self, engine)[1]
@@ -140,7 +129,7 @@ def prepare_numpy_svdvals(x: Any, /) -> Problem:
 
 
 def _values_error(a: np.ndarray, s: np.ndarray) -> float:
-    """What values alone can be checked for: sign, order, and that the sum of their squares is |A|_F^2."""
+    """The error that values without vectors show: in sign, in order, and in the sum of their squares, |A|_F^2."""
     if not np.isfinite(s).all() or (s < 0).any() or (np.diff(s) > 0).any():
         return math.inf
     size = norm(a)
@@ -154,7 +143,7 @@ def orthonormal_error(x: np.ndarray) -> float:
 
 
 def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol: float | None) -> np.ndarray:
-    """Which of the singular values s (k,) count; Unsupported where none does, or rounding decides."""
+    """Which singular values s (k,) are above the threshold; Unsupported if none is, or if rounding decides."""
     relative = max(shape) * float(np.finfo(s.dtype).eps) if rtol is None else rtol
     threshold = (atol or 0.0) + s.max() * relative
     if usual(((s > threshold / stacks.NEAR) & (s < threshold * stacks.NEAR)).any(), False):
@@ -166,7 +155,6 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
 
 
 def svd_ops() -> tuple[Op, ...]:
-    """Rows of scipy.linalg, which this imports."""
     return (
         Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, look=_routes.stacked("svd"), dry=True),
         Op(

@@ -1,4 +1,4 @@
-"""Triangular systems, of stacks too: small ones and blocks of the diagonal on the host; their row."""
+"""Triangular systems and stacks of them; small ones and diagonal blocks are solved on the host; the row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def solve(
     a: np.ndarray, b: np.ndarray, engine: Engine, *, lower: bool, side: str = "left", trans: str = "N",
     unit: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """X of op(A) X = B, or of X op(A) = B for ``side`` "right"; op by ``trans`` "N", "T" or "C", a and b of one dtype.
+    """X of op(A) X = B, or of X op(A) = B for ``side`` "right"; ``trans``, "N", "T" or "C", gives op.
 
-    A (..., n, n) of which one triangle is read; a zero on its diagonal is for the caller to find.
-    The engine inverts diagonal blocks for products where it has no kernel; here they are nearer to the host.
+    One triangle of A (..., n, n) is read, in the dtype of B. The caller looks for zeros on its diagonal.
+    Without a kernel, diagonal blocks are solved on the host: engines would invert them to use products.
     """
     if a.shape[-1] > BLOCK and in_one_launch(a.ndim, a.dtype):
         return engine.trsm(a, b, side=side, lower=lower, trans=trans, unit=unit)

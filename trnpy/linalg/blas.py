@@ -1,4 +1,4 @@
-"""scipy.linalg.blas, name for name: level 3 accelerated."""
+"""All names of scipy.linalg.blas, level 3 accelerated."""
 
 from __future__ import annotations
 

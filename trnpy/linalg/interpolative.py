@@ -1,4 +1,4 @@
-"""scipy.linalg.interpolative, name for name."""
+"""All names of scipy.linalg.interpolative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scipy.linalg.lapack, name for name: some drivers accelerated."""
+"""All names of scipy.linalg.lapack, some drivers accelerated."""
 
 from __future__ import annotations
 
