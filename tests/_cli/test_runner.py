@@ -174,6 +174,12 @@ def test_a_program_that_fails_is_reported_all_the_same(folder):
     assert "numpy.dot" in err
 
 
+@pytest.mark.parametrize("code", ["raise SystemExit", "import sys; sys.exit(3)", "1 / 0", "1 +"])
+def test_a_program_that_ends_before_it_calls_anything_is_not_judged(folder, code):
+    _, out, err = run(folder, "-m", "trnpy", "-c", code)
+    assert "trnpy:" not in out + err
+
+
 def test_files_are_where_the_command_line_meant_whatever_directory_the_program_goes_to(folder):
     code = "import os; os.chdir('package')"
     assert run(folder, *TRNPY, "--report", "r.json", "--html", "r.html", "-c", code) == (0, "", "")

@@ -17,6 +17,7 @@ class Ended:
     """How the program ended."""
 
     interrupted = False
+    raised = False  # an exception, or SystemExit
 
 
 def run_script(path: str, args: list[str]) -> None:
@@ -59,8 +60,10 @@ def _run(load: Callable[[], tuple[types.CodeType, types.ModuleType]]) -> None:
         sys.modules["__main__"] = main
         exec(program, vars(main))
     except SystemExit:
+        Ended.raised = True
         raise
     except BaseException as why:
+        Ended.raised = True
         Ended.interrupted = isinstance(why, KeyboardInterrupt)
         trace = why.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:

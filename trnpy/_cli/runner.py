@@ -231,7 +231,7 @@ def _say(ledger: _ledger.Ledger, options: argparse.Namespace, failures: Iterable
         print(f"trnpy: {failure}", file=sys.stderr)
     if not options.no_report and ledger.tallies:
         _ledger.print_report(ledger, sys.stderr)
-    elif not options.no_report:
+    elif not (options.no_report or _program.Ended.raised):  # which says nothing of a program that did not start
         print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
     if options.verbose:
         for name, function in patch_status()["escaped"].items():

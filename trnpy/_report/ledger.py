@@ -16,18 +16,18 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
-from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
-from trnpy._report.text import NOTICEABLE, duration, plain, show, uncalibrated
+from trnpy._report.text import plain, show, uncalibrated
+from trnpy._report.what_if import WhatIf
 from trnpy._settings.host_rates import machine_id
-from trnpy._settings.policy import HYSTERESIS, Attention, current_policy
+from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision
@@ -38,60 +38,6 @@ FOLD = 256  # calls are added up in batches of this size
 EVENTS = 1000  # the longest calls, which are kept one by one for the timeline: under 1 MB
 SITES = 10_000  # lines of the program that are counted apart; generated code beyond that shares one entry
 OVERLAPS = 256  # finished calls that are remembered, to find which part of a longer call around them they cover
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """The run without a device, and with one that computes the calls for which it is faster."""
-
-    machine: str
-    calls: int
-    modelled: int
-    won: int
-    taken: int  # calls that a device really computed
-    elapsed_s: float  # measured
-    accelerated_s: float  # measured time in which at least one accelerated function was running
-    host_s: float  # the run on the host alone: measured, or predicted for calls that ran elsewhere
-    device_s: float  # the run with the machine: modelled, or measured if a device took part
-    device_part_s: float  # the part of device_s that the machine computes
-    host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
-
-    @property
-    def speedup(self) -> float:
-        """Time of the run on the host over its time with the machine."""
-        return self.host_s / self.device_s if self.device_s > 0 else 1.0
-
-    @property
-    def worthwhile(self) -> bool:
-        """Whether the device saves a noticeable part of the run."""
-        return self.host_s - self.device_s > NOTICEABLE * self.host_s
-
-    def __str__(self) -> str:
-        slower = f"a {self.machine} would not make this run faster"
-        if not self.calls:
-            return "no accelerated function was called: there is nothing here for a device to do"
-        if self.taken:
-            verdict = "did not make this run faster"
-            if self.worthwhile:
-                verdict = f"made this run {self.speedup:.2g} times faster"
-            return (
-                f"the {self.machine} {verdict}: {duration(self.elapsed_s)} (measured), "
-                f"on the host alone {duration(self.host_s)} ({self.host_basis})"
-            )
-        if not self.modelled:
-            return f"{slower}: none of its {self.calls:,} calls has work for a device (modelled)"
-        if not self.won:
-            return (
-                f"{slower}: of {self.modelled:,} calls that could go there none "
-                f"would beat this host {HYSTERESIS} times, as measured and as predicted (modelled)"
-            )
-        basis = f"modelled, within a factor of {ERROR_FACTOR:g}"
-        basis += "" if self.host_basis == "measured" else f", and the host {self.host_basis}"
-        basis = f"{basis}; {self.won:,} of {self.calls:,} calls"
-        times = f"{duration(self.device_s)} instead of {duration(self.host_s)} ({basis})"
-        if not self.worthwhile:
-            return f"a {self.machine} would not make this run noticeably faster: {times}"
-        return f"a {self.machine} would make this run {self.speedup:.2g} times faster: {times}"
 
 
 class _Site:
@@ -331,7 +277,7 @@ class Ledger:
 
         Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
         with and without the device. A call counts for the device only if that beats both the measured and the
-        predicted time of the host by HYSTERESIS; trnpy decides by the predicted one.
+        predicted time of the host by HYSTERESIS, and gains what it is below the smaller of the two.
         """
         tallies, elapsed_s = self.tallies, self.elapsed_s
         small_s = sum(t.seconds for t in self._small_tallies())
@@ -353,6 +299,9 @@ class Ledger:
             # If a device took part, its measured time stands: nothing is modelled.
             device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
             device_part_s=covered_s * on_device_s / measured_s,
+            least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
+            most_s=covered_s * sum(t.most_s for t in tallies) / measured_s,
+            uncalibrated=any(t.uncalibrated for t in tallies),
             host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
         )
 
@@ -373,7 +322,12 @@ class Ledger:
             "host": machine_id(),
             "began": self.began,
             "elapsed_s": what_if.elapsed_s,
-            "what_if": {**asdict(what_if), "speedup": what_if.speedup, "sentence": str(what_if)},
+            "what_if": {
+                **asdict(what_if),
+                "speedup": what_if.speedup,
+                "verdict": what_if.verdict,
+                "sentence": str(what_if),
+            },
             "by_function": [asdict(t) for t in self.by_function()],
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],

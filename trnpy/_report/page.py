@@ -24,10 +24,11 @@ from trnpy._report.text import (
     took,
     where,
 )
+from trnpy._report.what_if import Verdict, WhatIf
 from trnpy._settings.host_rates import machine_id
 
 if TYPE_CHECKING:
-    from trnpy._report.ledger import Ledger, WhatIf
+    from trnpy._report.ledger import Ledger
 
 ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
 LANE = 40  # height in pixels, the same as in the style sheet
@@ -95,11 +96,16 @@ def headline(w: WhatIf) -> str:
     if not w.calls:
         return "No accelerated function was called"
     if w.taken:
-        faster = f"made this run <em>{w.speedup:.2g}&times;</em>" if w.worthwhile else "did not make this run"
+        made = f"made this run <em>{w.speedup:.3g}&times;</em>"
+        faster = made if w.verdict is Verdict.FASTER else "did not make this run"
         return f"The {w.machine} {faster} faster <small>host {w.host_basis}</small>"
-    if not w.won or not w.worthwhile:
-        return f"A {w.machine} would not make this run {'noticeably ' * bool(w.won)}faster <small>modelled</small>"
-    return f"A {w.machine} would make this run <em>{w.speedup:.2g}&times;</em> faster <small>modelled</small>"
+    core, (least, most) = f"core of a {w.machine}", w.speedups
+    said = {
+        Verdict.FASTER: f"One {core} would make this run <em>{least:.3g} to {most:.3g}&times;</em> faster",
+        Verdict.SAME: f"One {core} would make no difference to this run",
+        Verdict.UNKNOWN: f"Not enough data to say what one {core} would bring",
+    }
+    return f"{said[w.verdict]} <small>modelled</small>"
 
 
 def lead(w: WhatIf) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trnpy._nki.hardware import interval
 from trnpy._settings.policy import HYSTERESIS
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ class Tally:
     flops: float = 0.0
     uncalibrated: int = 0
     won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, as measured and as predicted
-    won_s: float = 0.0  # seconds of these on the host: measured, or predicted if something else computed them
-    won_host_s: float = 0.0  # predicted
+    won_s: float = 0.0  # seconds of these on the host: measured or predicted, whichever is less
     won_device_s: float = 0.0  # modelled
     doubted: int = 0  # calls for which it beats the measured time only: trnpy would leave them on the host
     doubted_s: float = 0.0  # measured
     doubted_host_s: float = 0.0  # predicted
     doubted_device_s: float = 0.0  # modelled
+    least_s: float = 0.0  # saved if modelled times are at the slow end of their interval
+    most_s: float = 0.0  # at the fast end; of a host without calibration the longer time counts
     lost: int = 0  # calls on the device path that were slower than predicted for the host
     lost_s: float = 0.0  # measured
     lost_host_s: float = 0.0  # predicted
@@ -107,12 +109,16 @@ class Tally:
             self.lost += 1
             self.lost_s += seconds
             self.lost_host_s += host_s
+        short_s, long_s = sorted((seconds, host_s)) if self.on_host else (host_s, host_s)
+        fast_s, slow_s = interval(device_s)
+        if self.ran_on not in (DEVICE, RETRIED):
+            self.least_s += saved(short_s, slow_s)
+            self.most_s += saved(short_s if decision.calibrated else long_s, fast_s)
         if not beats_host(self.ran_on, decision, seconds):
             return
         if beats_host(self.ran_on, decision, host_s):
             self.won += 1
-            self.won_s += seconds if self.on_host else host_s
-            self.won_host_s += host_s
+            self.won_s += short_s
             self.won_device_s += device_s
         else:
             self.doubted += 1
@@ -145,6 +151,11 @@ def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:
         common = {name: getattr(t, name) for name in key}
         groups.setdefault(tuple(common.values()), Tally(**common)).absorb(t)
     return sorted(groups.values(), key=lambda t: (-t.seconds, t.op, t.file, t.line))
+
+
+def saved(host_s: float, device_s: float) -> float:
+    """Seconds that a device saves in a call: none unless it is faster by HYSTERESIS, for then the host computes it."""
+    return host_s - device_s if device_s * HYSTERESIS <= host_s else 0.0
 
 
 def is_host(where: str) -> bool:

@@ -1,0 +1,95 @@
+"""What a device would change about a run: the times of both, and a verdict that holds over the model's interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trnpy._nki.hardware import ERROR_FACTOR
+from trnpy._report.text import duration
+
+NOTICEABLE = 0.05  # of the run time: runs of one program on one machine differ by as much
+
+
+class Verdict(StrEnum):
+    """Whether a device makes a run faster."""
+
+    FASTER = "faster"
+    SAME = "no difference"
+    UNKNOWN = "not enough data"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The run without a device, and with one that computes the calls for which it is faster."""
+
+    machine: str
+    calls: int
+    modelled: int
+    won: int
+    taken: int  # calls that a device really computed
+    elapsed_s: float  # measured
+    accelerated_s: float  # measured time in which at least one accelerated function was running
+    host_s: float  # the run on the host alone: measured, or predicted for calls that ran elsewhere
+    device_s: float  # the run with the machine: modelled, or measured if a device took part
+    device_part_s: float  # the part of device_s that the machine computes
+    least_s: float  # that the machine would save at the slow end of the model's interval
+    most_s: float  # at the fast end
+    host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
+    uncalibrated: bool  # whether predictions of the host rest on default rates
+
+    @property
+    def speedup(self) -> float:
+        """Time of the run on the host over its time with the machine."""
+        return self.host_s / self.device_s if self.device_s > 0 else 1.0
+
+    @property
+    def speedups(self) -> tuple[float, float]:
+        """The modelled speed-up at both ends of the model's interval."""
+        least, most = (self.host_s / (self.host_s - saved) if saved else 1.0 for saved in (self.least_s, self.most_s))
+        return least, most
+
+    @property
+    def verdict(self) -> Verdict:
+        """Measured where a device took part, else modelled."""
+        least_s, most_s = (self.host_s - self.device_s,) * 2 if self.taken else (self.least_s, self.most_s)
+        noticeable_s = NOTICEABLE * self.host_s
+        if least_s > noticeable_s:
+            return Verdict.FASTER
+        return Verdict.SAME if most_s <= noticeable_s else Verdict.UNKNOWN
+
+    def __str__(self) -> str:
+        if not self.calls:
+            return (
+                "no accelerated function was called by name: nothing to say of a device. What is written a @ b or "
+                "a.dot(b) is not seen; np.matmul(a, b) is"
+            )
+        if self.taken:
+            faster = self.verdict is Verdict.FASTER
+            said = f"made this run {self.speedup:.3g} times faster" if faster else "did not make this run faster"
+            return (
+                f"the {self.machine} {said}: {duration(self.elapsed_s)} (measured), "
+                f"on the host alone {duration(self.host_s)} ({self.host_basis})"
+            )
+        core, (least, most) = f"one core of a {self.machine}", self.speedups
+        if self.verdict is Verdict.FASTER:
+            times = f"{duration(self.host_s - self.most_s)} to {duration(self.host_s - self.least_s)}"
+            return (
+                f"{core} would make this run {least:.3g} to {most:.3g} times faster: {times} instead of "
+                f"{duration(self.host_s)} (modelled; {self.won:,} of {self.calls:,} calls)"
+            )
+        if self.verdict is Verdict.SAME:
+            if not self.modelled:
+                why = f"none of its {self.calls:,} calls has work for a device"
+            elif not self.most_s:
+                why = f"it would be faster for none of the {self.modelled:,} calls that could go there"
+            else:
+                why = f"it would save at most {duration(self.most_s)} of {duration(self.host_s)}"
+            return f"{core} would make no difference to this run: {why} (modelled)"
+        narrows = f"the model is within a factor of {ERROR_FACTOR:g}, and only a run on the device narrows that"
+        if self.uncalibrated:
+            narrows = "python -m trnpy calibrate measures this host, on whose rates that rests"
+        return (
+            f"not enough data to say whether {core} would make this run faster: {least:.3g} to {most:.3g} times "
+            f"(modelled); {narrows}"
+        )
