@@ -265,6 +265,14 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The site, into docs/_build, with warnings as errors; -- linkcheck: the links that lead out of it."""
+    session.install("-e", ".[docs]")
+    builder = session.posargs[0] if session.posargs else "html"
+    session.run("sphinx-build", "-W", "-b", builder, "docs", "docs/_build")
+
+
+@nox.session
 @nox.parametrize("python,versions", [(TESTED[0], "oldest"), (TESTED[-1], "newest")], ids=VERSIONS)
 def conformance(session: nox.Session, versions: str) -> None:
     """Upstream's own tests; -- suites (scipy.linalg and scipy.sparse, numpy.linalg and numpy.einsum)."""

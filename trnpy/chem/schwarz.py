@@ -44,7 +44,7 @@ SPLITTER = 2.0**27 + 1  # splits a float64 significand into halves (Dekker, Nume
 
 
 def schwarz_bounds(integrals: np.ndarray) -> np.ndarray:
-    """Cauchy-Schwarz bounds Q of integrals: |(mn|rs)| <= Q[m, n] Q[r, s].
+    """Cauchy-Schwarz bounds Q of integrals: ``|(mn|rs)| <= Q[m, n] Q[r, s]``.
 
     Parameters
     ----------
@@ -385,8 +385,8 @@ def screened_spmm(
     threshold : float
         Finite and not negative, in the unit of `a` (Hartree). 0 leaves out only elements whose bound is zero.
     q_left, q_right : (m,) and (k,) array_like, optional
-        Bounds with |a[i, j]| <= q_left[i] q_right[j], such as those of `schwarz_bounds`, ravelled. The default is the
-        root of the largest magnitude of each row and of each column, which is always a bound.
+        Bounds with ``|a[i, j]| <= q_left[i] q_right[j]``, such as those of `schwarz_bounds`, ravelled. The default is
+        the root of the largest magnitude of each row and of each column, which is always a bound.
 
     Returns
     -------

@@ -58,7 +58,8 @@ def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> Inv
         The Hermitian matrix with x a x = I, in the dtype of `a` if that is a floating one, else in float64. Its
         relative error is about the condition number times the unit roundoff.
     convergence : Convergence
-        Only with `full_output`: ``steps`` taken, ``residual`` = |x a x - I|_F / sqrt(n), and whether it ``converged``.
+        Only with `full_output`: ``steps`` taken, ``residual``, the norm ``|x a x - I|_F / sqrt(n)``, and whether it
+        ``converged``.
 
     Raises
     ------

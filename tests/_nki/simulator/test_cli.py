@@ -185,6 +185,9 @@ def test_simulate_takes_arrays_of_files_objects_and_a_reference(tmp_path, capsys
     (tmp_path / "reference.py").write_text("def twin(x, pair):\n    return x\n")
     assert main([*command, "--arg", "pair=Pair(Side.left)"]) == 1
     assert "output 0 DIFFERS" in capsys.readouterr().out
+    beside = HEAD + SCALED + "\n\ndef twin(x, pair):\n    return pair.side.value * x + pair.offset\n"
+    (tmp_path / "scaled.py").write_text(beside)
+    assert main([*command[:-3], f"{tmp_path}/scaled.py:twin", "--arg", "pair=Pair(Side.left)"]) == 0
     for extra, message in (
         (["--expect", "absent.py:twin"], "no such file"), (["--rule", "12=off"], "cannot be relaxed"),
         (["--rule", "x"], "NUMBER=MODE"),
