@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import trnpy
 from conformance._listed import FOLDER, load
 from conformance._plugin import Plugin
 from conformance._redirect import Redirection
-from conformance._suites import SUITES, Suite, broken
+from conformance._suites import SUITES, Suite, broken, hooks
 from trnpy._settings.policy import current_policy, set_process_policy
 
 
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("suite", nargs="?", metavar="SUITE", choices=SUITES)
     mode = p.add_mutually_exclusive_group()
     mode.add_argument("--forced", action="store_true", help="every supported call takes the device path, however small")
+    mode.add_argument("--patched", action="store_true", help="NumPy's and SciPy's own names, under trnpy.patch()")
     mode.add_argument("--baseline", action="store_true", help="without trnpy: what fails anyway")
     p.add_argument("--break", dest="wrong", metavar="NAME=FACTOR", help="multiply results: the suite must notice")
     p.add_argument("--listed", type=Path, metavar="FILE", help="instead of conformance/listed/SUITE.yaml")
@@ -38,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
 def run(suite: Suite, options: argparse.Namespace, arguments: list[str]) -> int:
     """The exit code of pytest on ``suite``."""
     package = suite.name.partition(".")[0]
-    names = [] if options.baseline else suite.names()
+    patch = trnpy.patch() if options.patched else None
+    names = [] if options.baseline else hooks() if options.patched else suite.names()
     if options.wrong:
         name, _, factor = options.wrong.partition("=")
         names = broken(names, name, float(factor))
@@ -47,7 +50,7 @@ def run(suite: Suite, options: argparse.Namespace, arguments: list[str]) -> int:
     rest = [a for a in arguments if a not in files]
     mode = "baseline" if options.baseline else "forced" if options.forced else "unforced"
     entries = load(options.listed or FOLDER / f"{suite.name}.yaml", mode)
-    plugin = Plugin(Redirection(names, package), entries, asked=tuple(files), forced=options.forced)
+    plugin = Plugin(Redirection(names, package), entries, tuple(files), options.forced, options.patched)
     previous = set_process_policy(replace(current_policy(), force=options.forced))
     try:
         # As upstream's own test() runs them: no configuration file of ours, upstream's conftest.py, slow tests too.
@@ -57,6 +60,8 @@ def run(suite: Suite, options: argparse.Namespace, arguments: list[str]) -> int:
         tests = [str(site / test) for test in files or suite.tests]
         return int(pytest.main([*own, *rest, *tests], plugins=[plugin]))
     finally:
+        if patch is not None:
+            patch.undo()
         set_process_policy(previous)
 
 

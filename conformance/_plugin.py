@@ -15,7 +15,9 @@ from conformance._listed import Entry, match
 from conformance._redirect import Redirection
 from trnpy._call.dispatch import Decision, Reason
 from trnpy._engine.engines import current_engine
+from trnpy._patch.hook import Process
 from trnpy._report import ledger
+from trnpy._report.tally import SmallCalls
 from trnpy._settings.policy import current_policy
 
 NOTHING_FORCED = 6  # exit code: a forced run that never took the device path; pytest's own end at 5
@@ -28,6 +30,10 @@ class Recorder:
     """The ledger of one test: decisions in their order, of all threads."""
 
     decisions: list[Decision] = field(default_factory=list)
+    small: list[SmallCalls] = field(default_factory=list)
+
+    def small_calls(self, *line: Any) -> None:
+        """No counter: every call is decided and recorded by itself."""
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         self.decisions.append(decision)
@@ -47,11 +53,15 @@ class Tally:
 
 
 class Plugin:
-    def __init__(self, redirection: Redirection, entries: list[Entry], asked: tuple[str, ...], forced: bool) -> None:
-        self.redirection, self.entries, self.asked, self.forced = redirection, entries, asked, forced
+    def __init__(
+        self, redirection: Redirection, entries: list[Entry], asked: tuple[str, ...], forced: bool, patched: bool
+    ) -> None:
+        self.redirection, self.entries, self.asked = redirection, entries, asked
+        self.forced, self.patched = forced, patched
         self.tallies: dict[str, Tally] = {}
         self.hits = 0  # tests with a call on the device path
         self.listed = 0
+        self.seen = 0  # tests with a call of an accelerated function
         self.known: dict[str, Entry] = {}  # by node id
 
     def pytest_sessionstart(self) -> None:
@@ -61,6 +71,9 @@ class Plugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if outside := {i.module.__name__ for i in items if not self.redirection.covers(i.module)}:  # type: ignore[attr-defined]
             raise pytest.UsageError(f"test modules that still import the reference: {', '.join(sorted(outside))}")
+        if self.patched:  # calls from SciPy's modules stay original, and its test files are among them
+            verdicts = Process.activation.verdicts
+            verdicts.update((item.module.__name__, False) for item in items)  # type: ignore[attr-defined]
         self.known, missing = match(self.entries, [item.nodeid for item in items], self.asked)
         if missing:
             raise pytest.UsageError("listed failures match no test:\n  " + "\n  ".join(missing))
@@ -100,6 +113,7 @@ class Plugin:
     def _count(self, calls: list[Decision], outcome: str, listed: bool) -> None:
         on_device = Counter(c.op for c in calls if c.on_device)
         self.hits += bool(on_device)
+        self.seen += bool(calls)
         self.listed += listed
         for call in calls:
             tally = self.tallies.setdefault(call.op, Tally())
@@ -134,6 +148,9 @@ class Plugin:
             write(f"{op:28}" + "".join(f"{n:>{len(h) + 2}}" for n, h in zip(row, head[1:], strict=True)))
             if self.forced and t.host:
                 write("    on the host: " + ", ".join(f"{n} {reason}" for reason, n in t.host.most_common()))
+        if self.patched:
+            passed = len(terminalreporter.getreports("passed"))
+            write(f"under trnpy.patch(): {passed:,} tests passed, {self.seen:,} of all with a call that the patch saw")
         if self.forced:
             proof = "" if self.hits else ": this run proves nothing of the device path"
             write(f"{self.hits} tests had a call on the device path{proof}")

@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse
 
 from trnpy._call.dispatch import Op, accelerated
+from trnpy._patch.hook import METHODS, resolve
+from trnpy._patch.patch import patch_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ def _numpy(*names: str) -> list[Name]:
     from trnpy._einsum import rows
 
     return [name for name in _rows(rows.OPS) if name.name.rpartition(".")[2] in names]
+
+
+def hooks() -> list[Name]:
+    """What ``trnpy.patch()`` has put in place: test files take functions from SciPy's inner modules too."""
+    functions = {name: resolve(name) for name in patch_status()["installed"] if name not in METHODS}
+    return [Name(name, hook.__wrapped__, hook) for name, hook in functions.items()]
 
 
 # Of 15,000 tests of arrays, the classes that call products.

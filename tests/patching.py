@@ -1,28 +1,21 @@
 """What tests of patches share: the names, their originals, and the demand that nothing stays behind."""
 
 import copyreg
-import sys
 
 import numpy as np
 import pytest
 
 import trnpy
 from trnpy._call.dispatch import Reason
+from trnpy._patch.hook import METHODS
+from trnpy._patch.hook import resolve as standing
 from trnpy._patch.patch import _select
 from trnpy._settings.policy import process_policy
 
 NAMES = sorted(_select(None))
+FUNCTIONS = [name for name in NAMES if name not in METHODS]
 A = np.array([[2.0, 1.0], [1.0, 3.0]])
 LARGE = np.eye(200) + np.arange(200)  # beyond ``small`` of every row
-
-
-def place(name):
-    module, _, attribute = name.rpartition(".")
-    return sys.modules[module], attribute
-
-
-def standing(name):
-    return getattr(*place(name))
 
 
 ORIGINALS = {name: standing(name) for name in NAMES}

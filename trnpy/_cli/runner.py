@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _record(options, _title(rest, options.arguments))
     patch_namespace("numpy")
     patch_namespace("numpy.linalg")
-    after_import("scipy.linalg", lambda: patch_namespace("scipy.linalg"))
+    for namespace in ("scipy.linalg", "scipy.sparse", "scipy.sparse.linalg"):
+        after_import(namespace, functools.partial(patch_namespace, namespace))
     after_import("pyscf", _patch_pyscf)
     if options.verbose:
         _introduce()

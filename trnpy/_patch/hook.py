@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import pkgutil
 import sys
 import time
@@ -17,13 +18,17 @@ from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
 from trnpy._call.decisions import UNSEEN
 from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed
-from trnpy._call.quick import small_decision
+from trnpy._call.quick import small_decision, unattended
 from trnpy._report import ledger as _ledger
 from trnpy._report.tally import SmallCalls
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
+# Rows that stand for a method: ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all end in this one.
+METHODS = {"scipy.sparse.matmul": ("scipy.sparse._base", "_spbase", "_matmul_dispatch")}
+OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # where these operators are
+SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and no row has another route
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,18 @@ class Process:
     activation: Activation = NOTHING
 
 
-def resolve(name: str) -> Any:
-    """The object that a dotted name refers to now; None if the module is not imported or has no such name."""
+def place(name: str) -> tuple[Any, str]:
+    """The module or class, and its attribute, that a dotted name stands for."""
+    if name in METHODS:
+        module, owner, attribute = METHODS[name]
+        return getattr(sys.modules[module], owner), attribute
     module, _, attribute = name.rpartition(".")
-    return getattr(sys.modules[module], attribute, None)
+    return sys.modules[module], attribute
+
+
+def resolve(name: str) -> Any:
+    """The object that a dotted name refers to now; None if there is no such attribute."""
+    return getattr(*place(name), None)
 
 
 def active() -> Activation:
@@ -69,7 +82,8 @@ class Hook:
 
     def __new__(cls, name: str, original: Any, load: Callable[[], Op]) -> Hook:
         # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
-        return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(_call(name, original, load))}))
+        call = (_method if name in METHODS else _call)(name, original, load)
+        return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(call)}))
 
     def __init__(self, name: str, original: Any, load: Callable[[], Op]) -> None:
         functools.update_wrapper(cast(Any, self), original)
@@ -79,6 +93,8 @@ class Hook:
         self._name = name
         self._original = original
         self._load = load
+        # In the place of a method there is a function, which SciPy's classes bind as they bind their own.
+        self.placed: Any = functools.update_wrapper(type(self).__call__, original) if name in METHODS else self
 
     @property
     def __trnpy_op__(self) -> Op:
@@ -166,7 +182,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
                         or calls.activation is not here
                         or calls.policy is not policy
                     ):
-                        calls = _small_calls(name, small, ledger, frame, here, lines)
+                        calls = _small_calls(small_decision(name, small or UNSEEN), ledger, frame, here, lines)
                     if calls is not None:
                         if next(calls.count) % calls.every:
                             return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
@@ -192,20 +208,77 @@ def _untraced_policy() -> _policy.Policy | None:
     return _policy.current_policy() if _trace.get() is None else None
 
 
+def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any]:
+    """The function in the place of a product of SciPy's sparse classes. Its caller is beyond SciPy's operators."""
+    process, report, ndarray, getframe = Process, _ledger.Process, np.ndarray, sys._getframe
+    small = Decision(name, False, Reason.SMALL, f"at most {SMALL_PRODUCT:,} multiply-adds if it were dense")
+    lines: dict[int, SmallCalls] = {}
+    accelerated = None
+
+    @uncounted
+    def inside(run: Callable[..., Any], a: Any, other: Any) -> Any:
+        """The result of ``run``, whose own calls of accelerated functions are neither routed nor recorded again."""
+        token = own.set(NOTHING)
+        try:
+            return run(a, other)
+        finally:
+            own.reset(token)
+
+    @uncounted
+    def call(a: Any, other: Any) -> Any:
+        nonlocal accelerated
+        here = own.get() or process.activation
+        if name not in here.names:
+            return original(a, other)
+        ledger = report.ledger
+        if type(other) is ndarray:
+            brief = other.size * a._shape[0] < SMALL_PRODUCT
+        else:
+            brief = type(other) is type(a) and math.prod(other._shape) * a._shape[0] < SMALL_PRODUCT
+        if brief and ledger is None and unattended():
+            return inside(original, a, other)
+        frame = getframe(1)
+        while frame.f_globals.get("__name__") in OPERATORS and frame.f_back is not None:
+            frame = frame.f_back
+        if brief and ledger is not None:
+            calls = lines.get(id(frame.f_code) + frame.f_lasti)
+            if (
+                calls is None
+                or calls.ledger is not ledger.small
+                or calls.activation is not here
+                or calls.policy is not _untraced_policy()
+            ):
+                calls = _small_calls(small, ledger, frame, here, lines)
+            if calls is not None:
+                if next(calls.count) % calls.every:
+                    return inside(original, a, other)
+                if calls.library and ledger.site(frame) is not calls.site:
+                    lines.pop(id(frame.f_code) + frame.f_lasti, None)
+                return ledger.time(calls, inside, (original, a, other), {})
+        caller = frame.f_globals.get("__name__", "")
+        excluded = here.verdicts.get(caller)
+        if excluded or (excluded is None and here.excludes(caller)):
+            return _excluded(name, original, caller, (a, other), {})
+        if accelerated is None:
+            accelerated = routed(load())
+        return inside(accelerated, a, other)
+
+    return call
+
+
 def _small_calls(
-    name: str,
-    small: int,
+    small: Decision,
     ledger: _ledger.Ledger,
     frame: types.FrameType,
     here: Activation,
     lines: dict[int, SmallCalls],
 ) -> SmallCalls | None:
-    """The counter of small calls of ``name`` from ``frame``; None if they need decisions or are trnpy's own."""
+    """The counter of the calls from ``frame`` that ``small`` decides; None if they need more, or are trnpy's own."""
     policy, caller = _untraced_policy(), frame.f_globals.get("__name__", "")
     excluded = here.verdicts.get(caller, here.excludes(caller))
     if policy is None or policy.force or (excluded and _trnpys(caller)):
         return None
-    decision = _from_excluded(name, caller) if excluded else small_decision(name, small or UNSEEN)
+    decision = _from_excluded(small.op, caller) if excluded else small
     calls = ledger.small_calls(decision, frame, here, policy)
     if calls is not None:
         if len(lines) >= _ledger.SITES:

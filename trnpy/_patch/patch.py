@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from trnpy._base.locks import Lock
 from trnpy._call.dispatch import Op
-from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, resolve
+from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._settings.policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
 # For each namespace the module and table of its rows, and their names. The module is loaded when a row is needed, since
@@ -39,6 +39,8 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
         "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
     ),
+    "scipy.sparse": ("trnpy.sparse._ops", "PATCHED", "matmul"),
+    "scipy.sparse.linalg": ("trnpy.sparse.linalg", "_ROWS", "cg gmres eigsh lobpcg expm_multiply"),
 }  # fmt: skip
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,22 +52,24 @@ def _rows(namespace: str) -> dict[str, Op]:
     return {op.name: op for op in getattr(importlib.import_module(module), table)}
 
 
-def _select(names: str | Iterable[str] | None) -> dict[str, Op]:
-    """The rows of the dotted ``names``, or of all functions; ValueError for a name without a row."""
-    if names is None:
-        return {name: op for namespace in ROWS for name, op in _rows(namespace).items()}
-    chosen = {}
-    for name in [names] if isinstance(names, str) else names:
-        namespace = name.rpartition(".")[0]
-        op = _rows(namespace).get(name) if namespace in ROWS else None
-        if op is None:
+def _select(names: str | Iterable[str] | None) -> list[str]:
+    """The dotted ``names``, or those of all functions; ValueError for one that is not an accelerated function.
+
+    Imports the modules that they are in, but not their rows: the first call that needs a row loads it.
+    """
+    known = [f"{namespace}.{name}" for namespace, (_, _, listed) in ROWS.items() for name in listed.split()]
+    chosen = known if names is None else [names] if isinstance(names, str) else list(names)
+    for name in chosen:
+        if name not in known:
             import difflib
 
-            known = sorted(_select(None))
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"{name!r} is not an accelerated function: {hint}expected one of {', '.join(known)}")
-        chosen[name] = op
+            raise ValueError(
+                f"{name!r} is not an accelerated function: {hint}expected one of {', '.join(sorted(known))}"
+            )
+    for namespace in {name.rpartition(".")[0] for name in chosen}:
+        importlib.import_module(namespace)
     return chosen
 
 
@@ -91,8 +95,7 @@ _here = _Installed()
 
 
 def _place(name: str, value: Any) -> None:
-    module, _, attribute = name.rpartition(".")
-    setattr(sys.modules[module], attribute, value)
+    setattr(*place(name), value)
 
 
 def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str]) -> None:
@@ -100,10 +103,10 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
         for name, op in rows.items():
             if not _here.users[name]:
                 found, hook = resolve(name), _here.hooks.get(name)
-                if hook is None or (found is not hook and found is not hook._original):
+                if hook is None or (found is not hook.placed and found is not hook._original):
                     # Other code may have replaced NumPy's function: then that is the original.
                     hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
-                _place(name, hook)
+                _place(name, hook.placed)
             _here.users[name] += 1
         _pickle_originals()
         for module, attribute, hook in _escaped(exclude) if rebind else ():
@@ -131,7 +134,7 @@ def _uninstall(names: Iterable[str]) -> None:
             if _here.users[name]:
                 continue
             hook = _here.hooks[name]
-            if resolve(name) is hook:
+            if resolve(name) is hook.placed:
                 _place(name, hook._original)
             else:
                 covered.append(name)
@@ -261,7 +264,7 @@ def patched(
     ...     trnpy.is_patched("numpy.einsum"), trnpy.is_patched("numpy.dot")
     (True, False)
     """
-    rows, excluded = _select(names), LIBRARIES | _packages(exclude)
+    rows, excluded = dict.fromkeys(_select(names)), LIBRARIES | _packages(exclude)
     if changes:
         changed(current_policy(), changes, "patched")  # raises here, where the block is made, not where it is entered
     return Block(functools.partial(_patched, rows, rebind, excluded, changes))
@@ -273,7 +276,7 @@ def _packages(exclude: Iterable[str]) -> frozenset[str]:
 
 @contextlib.contextmanager
 def _patched(
-    rows: Mapping[str, Op], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
+    rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str], changes: Mapping[str, Any]
 ) -> Iterator[None]:
     _install(rows, rebind, exclude)
     try:
@@ -374,7 +377,7 @@ def patch(
     >>> np.einsum is einsum
     True
     """
-    return patch_rows(_select(names), rebind, LIBRARIES | _packages(exclude), changes)
+    return patch_rows(dict.fromkeys(_select(names)), rebind, LIBRARIES | _packages(exclude), changes)
 
 
 def patch_namespace(namespace: str) -> None:
@@ -492,5 +495,5 @@ def patch_status() -> dict[str, Any]:
             "installed": sorted(hooks),
             "escaped": {f"{m.__name__}.{attribute}": hook._name for m, attribute, hook in escaped},
             "rebound": {f"{m.__name__}.{attribute}": hook._name for m, attribute, hook in _here.rebound},
-            "covered": {name: repr(resolve(name)) for name, hook in hooks.items() if resolve(name) is not hook},
+            "covered": {name: repr(resolve(name)) for name, hook in hooks.items() if resolve(name) is not hook.placed},
         }

@@ -343,7 +343,7 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
     With ``names`` only these functions are patched, and names that modules imported before stay as they are.
     """
     ops = rows() if _is_tested(pyscf.__version__) else {}
-    everything = {**patch._select(None), **ops}
+    everything = {**dict.fromkeys(patch._select(None)), **ops}
     chosen = {name: op for name, op in everything.items() if names is None or name in names}
     if chosen.keys() <= active().names:
         yield

@@ -72,8 +72,8 @@ class Products:
 
 
 def _scipys_matmul(a: Any, other: Any) -> Any:
-    """a @ other by the method of SciPy's class."""
-    above: Any = super(Products, a)
+    """a @ other by the method of SciPy's class, which ``a`` is of where SciPy's own classes are patched."""
+    above: Any = super(Products, a) if isinstance(a, Products) else a
     return above._matmul_dispatch(other)
 
 
@@ -365,6 +365,7 @@ def _row(
 MATMUL = _row("matmul", _scipys_matmul, prepare_matmul, _may_block, _kind_of_product)
 MULTIPLY = _row("multiply", _scipys_multiply, prepare_multiply)
 OPS = (MATMUL, MULTIPLY)
+PATCHED = (MATMUL,)  # ``multiply`` is a method of its own in each of SciPy's formats, with nothing to gain
 
 matmul, multiply = accelerated(MATMUL), accelerated(MULTIPLY)
 

@@ -20,7 +20,8 @@ _PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_kry
 
 __all__ = _scipy.__all__
 
-_names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _rows(_OPS + _EXPONENTIAL_OPS, __name__)
+_ROWS = _OPS + _EXPONENTIAL_OPS
+_names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _rows(_ROWS, __name__)
 globals().update(_names)
 
 

@@ -1,0 +1,107 @@
+"""SciPy's own sparse classes under a patch: their products, and the solvers of scipy.sparse.linalg."""
+
+import contextlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.sparse.linalg
+from patching import pristine, routed  # noqa: F401
+
+import trnpy
+from trnpy._call.dispatch import Reason
+from trnpy._patch.hook import SMALL_PRODUCT
+
+A = scipy.sparse.csr_array(scipy.sparse.diags_array([-np.ones(9), 4 * np.ones(10), -np.ones(9)], offsets=[-1, 0, 1]))
+B = scipy.sparse.csr_matrix(A)
+X = np.ones(10)
+SMALL = [("scipy.sparse.matmul", Reason.SMALL)]
+WRITTEN = {
+    "a @ x": lambda: A @ X,
+    "a.dot(x)": lambda: A.dot(X),
+    "x @ a": lambda: X @ A,
+    "a @ columns": lambda: A @ np.ones((10, 3)),
+    "a @ a": lambda: A @ A,
+    "matrix * x": lambda: B * X,
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_every_way_to_write_a_product_is_seen_once(written):
+    with trnpy.patched(), trnpy.profile() as ledger:
+        WRITTEN[written]()
+    assert [(t.op, t.reason, t.calls, t.file) for t in ledger.by_line()] == [
+        ("scipy.sparse.matmul", "small", 1, __file__)
+    ]
+
+
+def test_products_and_solvers_are_traced_and_give_scipys_results_and_classes():
+    expected = A @ X, (A @ A).toarray(), scipy.sparse.linalg.cg(A, X)[0]
+    with trnpy.patched(), trnpy.trace() as decisions:
+        found = A @ X, A @ A, scipy.sparse.linalg.cg(A, X)[0]
+    assert [d.op for d in decisions] == ["scipy.sparse.matmul"] * 2 + ["scipy.sparse.linalg.cg"]
+    assert type(found[1]) is scipy.sparse.csr_array
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1].toarray(), expected[1])
+    np.testing.assert_array_equal(found[2], expected[2])
+
+
+def test_blocks_of_scipys_classes_take_the_route_by_blas():
+    blocks = scipy.sparse.kron(scipy.sparse.eye_array(20), np.ones((32, 32)), format="bsr")
+    x = np.random.default_rng(0).standard_normal((640, 200))
+    assert blocks.shape[0] * x.size > SMALL_PRODUCT
+    expected = blocks @ x
+    with trnpy.patched(), trnpy.trace() as decisions:
+        found = blocks @ x
+    assert [d.reason for d in decisions] == [Reason.ROUTE]
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_the_device_path_takes_scipys_classes():
+    a = scipy.sparse.random_array((300, 300), density=0.05, rng=0, format="csr")
+    for other in (np.ones((300, 4)), a):
+        with trnpy.patched(device="null", force=True), trnpy.trace() as decisions:
+            found = a @ other
+        assert [d.on_device for d in decisions] == [True]
+        assert scipy.sparse.issparse(found) == scipy.sparse.issparse(other)
+        dense = [m.toarray() if scipy.sparse.issparse(m) else m for m in (found, a @ other)]
+        np.testing.assert_allclose(*dense, rtol=1e-12, atol=1e-12)
+
+
+def test_what_a_solver_multiplies_is_part_of_it_and_of_an_unlisted_one_an_excluded_caller():
+    with trnpy.patched(), trnpy.profile() as ledger:
+        scipy.sparse.linalg.cg(A, X)
+    assert {t.op for t in ledger.by_line()} == {"scipy.sparse.linalg.cg"}
+    with trnpy.patched(), trnpy.profile() as ledger:
+        scipy.sparse.linalg.bicgstab(A, X)
+    assert {t.op: t.reason for t in ledger.by_line()}["scipy.sparse.matmul"] == "excluded_caller"
+
+
+def test_trnpys_own_classes_are_seen_once():
+    a = trnpy.sparse.csr_array(A)
+    with trnpy.patched():
+        assert [op for op, _ in routed(lambda: a @ np.ones((10, 2)))] == ["scipy.sparse.matmul"]
+        assert [op for op, _ in routed(lambda: a @ a)] == ["scipy.sparse.matmul"]
+
+
+def test_errors_are_scipys():
+    with trnpy.patched(), trnpy.profile(), pytest.raises(ValueError, match="matmul: dimension mismatch"):
+        A @ np.ones(11)
+    with trnpy.patched(), pytest.raises(ValueError, match="Scalar operands are not allowed, use '\\*' instead"):
+        A @ 2
+    with trnpy.patched(), contextlib.suppress(TypeError):
+        A @ object()
+
+
+def test_the_runner_sees_sparse_work_that_is_imported_later(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\nimport scipy.sparse as sp\nfrom scipy.sparse.linalg import cg, spsolve\n"
+        "a = sp.eye_array(100, format='csr')\nb = a @ np.ones(100)\ncg(a, b)\n"
+    )
+    run = subprocess.run([sys.executable, "-m", "trnpy", program], capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0
+    assert "program.py:5  scipy.sparse.matmul" in run.stderr
+    assert "program.py:6  scipy.sparse.linalg.cg" in run.stderr
