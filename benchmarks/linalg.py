@@ -211,7 +211,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--largest", type=int, default=max(SIZES), help="of single matrices")
     parser.add_argument("--rows", nargs="*", default=[], help="only these functions")
     options = parser.parse_args(argv)
-    gate("tests/linalg/test_routes.py")
+    gate("tests/_host/test_stack_routes.py")
     header("trnpy.linalg on the host over SciPy, float64")
     over, short, hungry = rows(options.largest, options.rows)
     print(

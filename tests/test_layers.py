@@ -7,8 +7,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
 # From the bottom to the top; "" stands for trnpy/__init__.py, __main__.py and whatever else lies beside the folders.
 LAYERS = (
-    "_base", "_nki", "_settings", "_engine", "_report", "_call", "_host", "_patch", "_einsum", "linalg", "sparse",
-    "chem", "_cli", "",
+    "_base", "_nki", "_settings", "_engine", "_report", "_call", "_patch", "_einsum", "linalg", "sparse",
+    "_host", "chem", "_cli", "",
 )  # fmt: skip
 MOST_ROOMS = 18  # folders and modules at the top of the package
 ONLY = {
@@ -64,6 +64,12 @@ def test_folders_import_only_folders_below_them():
         if LAYERS.index(folder(other)) > LAYERS.index(folder(module))
     ]
     assert not broken
+
+
+def test_only_the_table_reaches_host_routes():
+    outside = {module for module in MODULES if folder(module) != "_host"}
+    assert not {m for m in outside if any(folder(other) == "_host" for other in imported_modules(MODULES[m]))}
+    assert [m for m in outside if "trnpy._host" in MODULES[m].read_text()] == ["trnpy._call.host_table"]
 
 
 def circle(graph):

@@ -14,7 +14,7 @@ import pytest
 from host_routes import LIBRARIES, takes_stacks
 
 import trnpy
-from trnpy._einsum.pairwise import NAME
+from trnpy._host.pairwise import NAME
 
 HERE = pathlib.Path(__file__).parent
 SHORT = {"OPENBLAS_THREAD_TIMEOUT": "18"}  # 2^18 cycles, 0.1 ms: for which threads spin before they sleep

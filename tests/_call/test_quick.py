@@ -14,13 +14,13 @@ import trnpy.linalg
 import trnpy.sparse
 from trnpy._call import quick as _quick
 from trnpy._call.decisions import Route, kind_of
-from trnpy._einsum import pairwise as _pairwise
 from trnpy._host import integer as _integer
+from trnpy._host import pairwise as _pairwise
+from trnpy._host import positive as _positive
 from trnpy._host import spmm as _spmm
-from trnpy._host import tridiagonal
+from trnpy._host import stack_routes, tridiagonal
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, Process
-from trnpy.linalg import _positive, _routes
 
 REST = Policy(device="none")
 
@@ -168,10 +168,10 @@ def test_stacks_go_one_way(name, monkeypatch):
     def counted(what, seconds, run):
         return Route(what, seconds, lambda: ran.update([name]) or run())
 
-    monkeypatch.setattr(_routes, "Route", counted)
+    monkeypatch.setattr(stack_routes, "Route", counted)
     for a in (definite(1100, 4), definite(3, 4)):
         route = four_ways(f"scipy.linalg.{name}", getattr(trnpy.linalg, name), scipy.linalg, ran, a)
-        assert bool(route) == (_routes.stacked(name)((a,), {}) is True)
+        assert bool(route) == (trnpy.linalg.__dict__[name].__trnpy_op__.look((a,), {}) is True)
 
 
 @pytest.mark.parametrize("name", ["sqrtm", "logm", "fractional_matrix_power"])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy import Reason
-from trnpy._einsum import pairwise, product
 from trnpy._einsum import plan as _plan
-from trnpy._einsum.product import on_host
+from trnpy._einsum import product
 from trnpy._engine.engines import HOST, engine
+from trnpy._host import pairwise
 from trnpy._settings.policy import Attention, Policy, Process
 
 SIZES = dict(zip("abcdefghijklmnopqrstuvwxyzL", itertools.cycle((3, 2, 4)), strict=False)) | {"i": 3, "j": 4, "k": 5}
@@ -387,7 +387,7 @@ def test_two_vectors_are_blas_s_where_they_are_in_cache_or_it_has_threads(monkey
     (step,) = _plan.plan(("ij", "ij"), "", (x.shape, x.shape), "auto").steps
     for a, b in ((x, x), (x.T, x.T), (x, x.T), (x[::-1], x), (x[:, ::-2], x[:, 1::2]), (x + 1j, x - 2j)):
         (step,) = _plan.plan(("ij", "ij"), "", (a.shape, b.shape), "auto").steps
-        assert on_host(step)(a, b) == pytest.approx((a * b).sum(), rel=1e-13)
+        assert product.on_host(step)(a, b) == pytest.approx((a * b).sum(), rel=1e-13)
 
 
 @pytest.mark.parametrize("n", [300, 362, 363])
@@ -419,7 +419,7 @@ def test_two_operands_of_other_orders_are_summed_in_lines_without_a_copy():
             bound = 8 * x.size * np.finfo(dtype).eps
             for a, b in ((x, y), (np.asfortranarray(x), np.asfortranarray(y)), (x[::-1], y), (x, y[:, ::-1])):
                 exact = np.einsum(subscripts, a.astype("D"), b.astype("D"))
-                assert abs(on_host(step)(a, b) - exact) <= bound * np.abs(a).max() * np.abs(b).max()
+                assert abs(product.on_host(step)(a, b) - exact) <= bound * np.abs(a).max() * np.abs(b).max()
     shorter = sizes | {"b": product.LINE - 1, "a": product.LINE - 1}
     assert not product._in_lines("iajb", "ibja", shorter)
 
@@ -431,7 +431,7 @@ def test_few_columns_are_multiplied_a_part_of_the_rows_at_a_time(monkeypatch, ro
     a, b = rng.standard_normal((rows, 31)), rng.standard_normal((31, 17))
     (step,) = _plan.plan(("ij", "jk"), "ik", (a.shape, b.shape), "auto").steps
     for x, y in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:, ::-1], b), (a + 0j, b)):
-        np.testing.assert_allclose(on_host(step)(x, y), x @ y, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(product.on_host(step)(x, y), x @ y, rtol=1e-12, atol=1e-12)
 
 
 def test_operands_that_both_need_copies_are_copied_in_blocks():

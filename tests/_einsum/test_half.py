@@ -47,6 +47,7 @@ def test_the_device_path(name, dtype):
         assert_as_good_as_numpy(ours, name, a, b)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dtype", ["f2", "?"])
 def test_the_host_route(name, dtype):

@@ -187,6 +187,7 @@ def test_any_product_on_the_host_is_numpy_s(data):
     same(trnpy.multi_einsum(calls), expected)
 
 
+@pytest.mark.route
 def test_alike_products_on_the_host_are_computed_without_a_plan_for_each(monkeypatch):
     monkeypatch.setattr("trnpy._einsum.many.einsum", None)
     for calls in (
@@ -266,6 +267,7 @@ def test_what_it_would_do_is_explained():
     assert decision.flops == 2 * 64 * 64 * 100 * 100 * 300 and decision.device_s > 0
 
 
+@pytest.mark.route
 def test_small_results_are_writeable_one_by_one_and_keep_little_alive():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 16))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy._call.dispatch import Reason
-from trnpy._einsum import pairwise
 from trnpy._einsum import plan as _plan
+from trnpy._einsum import rows
 from trnpy._engine.engines import engine
+from trnpy._host import pairwise
 
 FLOATS = ("f4", "f8", "c8", "c16")
 SIZES = (1, 2, 127, 128, 129)
@@ -281,6 +282,7 @@ ROUTED = [
 ]
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", ROUTED, ids=[c[0] for c in ROUTED])
 def test_where_numpy_loops_the_host_multiplies_matrices(case, dtype):
@@ -326,6 +328,7 @@ OVERFLOWING = {
 }
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("case", OVERFLOWING)
 def test_what_overflows_is_numpys_loop_to_give(case):
     """Sums and products in another order, or fused, overflow elsewhere; and NumPy's loop warns of nothing."""
@@ -339,6 +342,7 @@ def test_what_overflows_is_numpys_loop_to_give(case):
     assert log[0].reason is Reason.VALUE or log[0].route
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk->ki", "bij,bjk->bki", "ij,jk,kl->il", "iij,jk->ik"])
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])
 def test_a_single_inf_costs_a_single_row(subscripts, value):
@@ -360,8 +364,8 @@ def test_a_result_on_the_way_that_nobody_expects_is_not_made():
     shapes = (6000, 2), (2, 6000), (6000, 2)
     arrays = tuple(np.broadcast_to(1.0, shape) for shape in shapes)
     for path, taken in ((((0, 1), (0, 1)), False), (((1, 2), (0, 1)), True)):
-        plan = _plan.plan(("ij", "jk", "kl"), "il", shapes, path)
-        assert (pairwise.route(plan, arrays, np.dtype(float)) is not None) == taken
+        problem = rows._problem(("ij", "jk", "kl"), "il", arrays, optimize=path, loops=True)
+        assert (pairwise.route(problem) is not None) == taken
 
 
 PRODUCTS = {  # of one product each, by gemm, gemv, syrk and stacks of gemm
@@ -393,6 +397,7 @@ def test_infs_and_nans_all_over_the_result_of_one_product(subscripts, kind, shar
             np.testing.assert_allclose(mine, theirs, rtol=1e-3 if kind == "f4" else 1e-10, atol=1e-4)
 
 
+@pytest.mark.route
 def test_infs_all_over_one_product_leave_it_its_route():
     a = np.ones((64, 64))
     a[5, 7], a[11, 3] = np.inf, np.nan
@@ -402,6 +407,7 @@ def test_infs_all_over_one_product_leave_it_its_route():
     assert log[0].route
 
 
+@pytest.mark.route
 def test_infs_all_over_where_sums_may_overflow_leave_it_to_numpy():
     a = np.ones((64, 64))
     a[5, 7], a[11, 3], a[19, 19] = np.inf, np.nan, 1e308

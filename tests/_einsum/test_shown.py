@@ -40,6 +40,7 @@ def test_the_steps_are_the_products_that_run():
     assert plan.flops == 2 * (12**4 * 4 + 12**3 * 16 + 12**2 * 64 + 12 * 256) and plan.loop_flops == 5 * 48**4
 
 
+@pytest.mark.route
 def test_the_steps_contract_to_the_result():
     """Carried out by hand, as they are printed."""
     operands = chain(5)
@@ -76,12 +77,14 @@ def test_a_call_without_a_device_step_stays_on_the_host():
     assert not decision.on_device and decision.reason in (Reason.SMALL, Reason.MEMORY_BOUND)
 
 
+@pytest.mark.route
 def test_plans_are_kept():
     assert trnpy.einsum_plan(CHAIN, *chain()) is trnpy.einsum_plan(CHAIN, *chain())
     with trnpy.policy(force=True):
         assert trnpy.einsum_plan(CHAIN, *chain()) is not trnpy.einsum_plan(CHAIN, *chain(13))
 
 
+@pytest.mark.route
 def test_a_plan_is_read_as_a_table():
     text = str(trnpy.einsum_plan(CHAIN, *chain(40)))
     lines = text.splitlines()
@@ -97,6 +100,7 @@ def test_what_numpy_does_itself_has_no_steps(operands):
     assert plan.steps == () and not plan.decision.on_device and "as NumPy does it" in str(plan)
 
 
+@pytest.mark.route
 def test_a_plan_is_of_the_call_s_dtype():
     whole = [np.ones((300, 300), int)] * 2
     (step,) = trnpy.einsum_plan("ij,jk->ik", *whole).steps

@@ -9,10 +9,9 @@ from linalg.matrices import SPECTRA, hermitian
 
 import trnpy.linalg
 from trnpy._engine import lapack
-from trnpy._host import tridiagonal
-from trnpy.linalg import _routes
+from trnpy._host import eigenpairs, tridiagonal
 
-N = _routes.EVD_LEAST
+N = eigenpairs.EVD_LEAST
 DTYPES = ("f4", "f8")
 
 

@@ -282,6 +282,7 @@ def test_a_product_of_less_accuracy_is_not_accepted():
         assert [d.reason for d in log] == [Reason.ACCURACY]
 
 
+@pytest.mark.route
 def test_one_array_twice_is_a_symmetric_update_on_the_host():
     a = np.asfortranarray(np.random.default_rng(0).standard_normal((900, 600)))
     for x, options in itertools.product((a, np.ascontiguousarray(a)), ({"trans_a": 1}, {"trans_b": 1})):

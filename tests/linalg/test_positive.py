@@ -10,6 +10,7 @@ import trnpy.linalg
 from linalg.matrices import positive
 from trnpy._call import quick as _quick
 from trnpy._call.dispatch import FallbackError
+from trnpy._host import positive as route_positive
 from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Attention, Policy, Process
 from trnpy.linalg import _positive
@@ -29,11 +30,12 @@ def norm(a):
     return np.linalg.norm(a.astype(np.result_type(a.dtype, "f8")))
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1, ::-1]])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("by_steps", [N, N + 1])
 def test_square_roots(dtype, layout, by_steps, monkeypatch):
-    monkeypatch.setattr(_positive, "BY_STEPS", by_steps)
+    monkeypatch.setattr(route_positive, "BY_STEPS", by_steps)
     a = layout(positive(N, dtype, 1e2).astype(dtype))
     x, eps = routed("sqrtm", a), np.finfo(dtype).eps
     assert x.dtype == dtype and x.flags.c_contiguous
@@ -42,6 +44,7 @@ def test_square_roots(dtype, layout, by_steps, monkeypatch):
     assert norm(x - theirs) <= 100 * N * eps * norm(theirs)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 @pytest.mark.parametrize("scale", [0.5, 3.0, 7.0])
 def test_logarithms_of_either_sign_and_of_both(scale, dtype):
@@ -62,9 +65,10 @@ def test_products_of_eigenvectors(f, batch):
     q = np.random.default_rng(0).standard_normal((*batch, 3, 3))
     f = np.broadcast_to(f, (*batch, 3))
     expected = (q * f[..., np.newaxis, :]) @ q.swapaxes(-1, -2)
-    np.testing.assert_allclose(_positive._product(q.copy(), f), expected, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(route_positive._product(q.copy(), f), expected, rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.route
 def test_a_matrix_is_looked_at_once_and_again_in_the_next_call(monkeypatch):
     looks = []
     unlike = _positive._unlike
@@ -77,6 +81,7 @@ def test_a_matrix_is_looked_at_once_and_again_in_the_next_call(monkeypatch):
     assert len(looks) == 2
 
 
+@pytest.mark.route
 def test_eigenpairs_that_fail_are_scipys(monkeypatch):
     lapack = _positive._kind("d")
     failing = dataclasses.replace(lapack, syevd=lambda a, lower: (a[0], a, 3))
@@ -89,7 +94,7 @@ def test_eigenpairs_that_fail_are_scipys(monkeypatch):
 
 def test_a_route_that_nobody_looked_for_looks_itself():
     a = positive(N, "f8", 1e13)
-    route = _positive.route("sqrtm", a, np.sqrt)
+    route = route_positive.route("sqrtm", a, np.sqrt)
     with pytest.raises(_positive.Unsupported, match="condition number above 1e\\+10"):
         route.run()
 
@@ -111,6 +116,7 @@ def unevenly_rounded(a, share, seed=0):
     return (a + allowed * angle).astype(a.dtype)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_a_product_need_not_be_hermitian_to_the_last_bit(dtype):
     """X X^H as any BLAS may round it, and as this one does: function and accuracy are those of its Hermitian part."""
@@ -146,7 +152,7 @@ def test_what_differs_by_more_than_rounding_is_not_hermitian(dtype, batch):
     np.testing.assert_equal(ours, theirs)
     assert not any(decision.route for decision in log)
     corner[..., 0, -1] = 1.5e308 * (1 + (1j if dtype == "c16" else 0))  # no overflow of the look's
-    assert not _positive.positive("sqrtm")((corner,), {})
+    assert not route_positive.positive("sqrtm")((corner,), {})
     upper = a.copy()
     upper[..., 3, 200] = np.nan
     with pytest.raises(_positive.Unsupported):
@@ -169,6 +175,7 @@ def decided(monkeypatch):
     return found
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_calls_of_a_kind_are_decided_once_and_have_the_bits_of_the_first(name, dtype, decided):
@@ -196,6 +203,7 @@ def test_what_the_look_refuses_and_other_options_are_scipys(decided):
         trnpy.linalg.sqrtm(a, wrong=1)
 
 
+@pytest.mark.route
 def test_eigenpairs_that_fail_in_a_known_call_are_scipys_at_once(decided, monkeypatch):
     a = positive(132, "f8", 10.0)
     for _ in range(2):
@@ -215,6 +223,7 @@ def test_powers_that_overflow_in_a_known_call_are_scipys(decided):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.route
 def test_other_rates_and_other_policies_are_asked_anew(decided, monkeypatch):
     a = positive(150, "f8", 10.0)
     trnpy.linalg.logm(a), trnpy.linalg.logm(a)

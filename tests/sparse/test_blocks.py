@@ -101,6 +101,7 @@ def test_the_count_is_kept_until_the_pattern_changes(layout):
     assert _tiles.count_blocks(a, 8).count == 0
 
 
+@pytest.mark.route
 def test_the_analysis_prints_density_padding_modelled_seconds_and_the_decision(capsys):
     rng = np.random.default_rng(2)
     blocks = [trnpy.sparse.coo_matrix(rng.standard_normal((300, 300))) for _ in range(8)]

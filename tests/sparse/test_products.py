@@ -294,6 +294,7 @@ def large(layout, rng, dtype="f8"):
     return grouped(rng, layout, dtype, sizes=(100,) * 8, minor=900)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("layout", ("bsr", "csr", "csc"))
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_route_runs_says_so_and_gives_scipys_class_and_layout(layout, dtype):
@@ -312,6 +313,7 @@ def test_the_route_runs_says_so_and_gives_scipys_class_and_layout(layout, dtype)
         assert_within(result, theirs, product_bound(x, y))
 
 
+@pytest.mark.route
 def test_a_product_of_blocks_takes_the_route_and_so_do_powers():
     rng = np.random.default_rng(2)
     a = blocked(rng, 12, 12, (64, 64), 0.3, flavour="matrix")
@@ -324,6 +326,7 @@ def test_a_product_of_blocks_takes_the_route_and_so_do_powers():
     assert_same_structure(ours, a**2)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("layout", ("bsr", "csr", "csc"))
 def test_any_change_of_the_matrix_between_products_is_in_the_next(layout):
     rng = np.random.default_rng(3)
@@ -359,6 +362,7 @@ def test_any_change_of_the_matrix_between_products_is_in_the_next(layout):
         assert change in (swapped, emptied) or not np.allclose(result, before, rtol=1e-13)
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("layout", ("bsr", "csr", "csc"))
 @pytest.mark.parametrize("bad", (np.nan, np.inf))
 def test_infs_and_nans_end_where_scipy_puts_them(layout, bad):
@@ -373,6 +377,7 @@ def test_infs_and_nans_end_where_scipy_puts_them(layout, bad):
         np.testing.assert_array_equal(result, a @ x)
 
 
+@pytest.mark.route
 def test_overflow_in_another_order_is_scipys_to_answer():
     rng = np.random.default_rng(5)
     a = large("bsr", rng)
@@ -490,6 +495,7 @@ def test_duplicates_add_up_and_nans_are_kept():
         assert np.isnan(getattr(trnpy.sparse, f"{layout}_array")(a.toarray()).toarray()[1, 0])
 
 
+@pytest.mark.route
 def test_rectangular_blocks_vectors_mixed_dtypes_and_a_count_of_operations():
     rng = np.random.default_rng(9)
     a = blocked(rng, 40, 41, (24, 32), 0.3)
@@ -511,6 +517,7 @@ def test_pickles_carry_no_block_counts():
     assert set(vars(pickle.loads(pickle.dumps(a)))) == set(vars(scipy.sparse.csr_array(np.eye(300))))
 
 
+@pytest.mark.route
 def test_user_subclasses_take_the_routes_too():
     class Overlap(trnpy.sparse.bsr_array):
         pass

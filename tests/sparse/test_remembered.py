@@ -66,6 +66,7 @@ def remembered(counts):
     return a, x
 
 
+@pytest.mark.route
 def test_the_third_product_of_a_kind_decides_nothing_and_has_the_bits_of_the_first(counts):
     rng = np.random.default_rng(1)
     a, x = blocked(rng, 64), rng.standard_normal((768, 64))
@@ -79,6 +80,7 @@ def test_the_third_product_of_a_kind_decides_nothing_and_has_the_bits_of_the_fir
     assert counts["decide"] == 1 and counts["bsr_dense"] == 5
 
 
+@pytest.mark.route
 def test_arrays_changed_in_place_are_in_the_next_product(remembered, counts):
     a, x = remembered
     a.data[1] *= -3
@@ -91,6 +93,7 @@ def test_arrays_changed_in_place_are_in_the_next_product(remembered, counts):
     assert counts["bsr_dense"] == 3 and counts["decide"] == 1  # of fewer blocks
 
 
+@pytest.mark.route
 def test_blocks_of_another_size_in_the_same_object_are_another_kind(remembered, counts):
     a, x = remembered
     count = len(a.indices)
@@ -104,12 +107,14 @@ def test_blocks_of_another_size_in_the_same_object_are_another_kind(remembered, 
     assert routes() == [True, True]
 
 
+@pytest.mark.route
 def test_few_columns_are_another_kind(remembered, counts):
     a, x = remembered
     np.testing.assert_array_equal(a @ x[:, :4], scipys(a, x[:, :4]))
     assert counts == {"decide": 0, "bsr_dense": 0}  # a look is enough
 
 
+@pytest.mark.route
 @pytest.mark.parametrize(
     ("dtype", "other"), (("f4", "f4"), ("f8", "f4"), ("c16", "f8"), ("f4", "f8"), ("f8", "c16"), ("i8", "f8"))
 )
@@ -123,6 +128,7 @@ def test_dtypes_are_told_apart(remembered, counts, dtype, other):
     assert counts["bsr_dense"] == 2 * (np.result_type(dtype, other) == dtype)
 
 
+@pytest.mark.route
 def test_rates_that_were_measured_anew_decide_anew(remembered, counts, monkeypatch):
     a, x = remembered
     swift = HostRates(dict(DEFAULT_CURVES, bsr=((1, 1e15), (16, 1e15))), DEFAULT_COPY, True, "a swift loop")
@@ -131,6 +137,7 @@ def test_rates_that_were_measured_anew_decide_anew(remembered, counts, monkeypat
     assert counts["bsr_dense"] == 0 and counts["decide"] == 1
 
 
+@pytest.mark.route
 def test_a_policy_of_the_process_that_requires_a_device_is_heard(remembered, monkeypatch):
     a, x = remembered
     monkeypatch.setattr(Process, "policy", Policy(device="none", fallback="raise"))
@@ -142,6 +149,7 @@ def test_a_policy_of_the_process_that_requires_a_device_is_heard(remembered, mon
     np.testing.assert_allclose(a @ x, scipys(a, x), rtol=0, atol=1e-11)
 
 
+@pytest.mark.route
 def test_a_policy_of_a_block_a_trace_and_an_engine_that_appears_are_heard(remembered, counts):
     a, x = remembered
     with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
@@ -153,6 +161,7 @@ def test_a_policy_of_a_block_a_trace_and_an_engine_that_appears_are_heard(rememb
     assert counts == {"decide": 0, "bsr_dense": 1}
 
 
+@pytest.mark.route
 def test_a_report_that_is_asked_for_later_has_the_product(remembered, counts):
     a, x = remembered
     with trnpy.profile() as run:
@@ -160,6 +169,7 @@ def test_a_report_that_is_asked_for_later_has_the_product(remembered, counts):
     assert [c.decision.route for c in run.calls] == ["products of blocks"] and counts["decide"] == 0
 
 
+@pytest.mark.route
 @pytest.mark.parametrize("bad", (np.inf, np.nan, 1e200))
 def test_what_is_not_finite_is_scipys_and_without_a_warning(remembered, counts, bad):
     a, x = remembered
@@ -171,6 +181,7 @@ def test_what_is_not_finite_is_scipys_and_without_a_warning(remembered, counts, 
     assert counts["bsr_dense"] == 1
 
 
+@pytest.mark.route
 def test_kinds_that_are_remembered_are_bounded(remembered, monkeypatch):
     a, x = remembered
     monkeypatch.setattr(_quick, "KINDS", 3)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from trnpy._call.host_table import UNSEEN, HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
@@ -19,8 +20,6 @@ from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
-
-UNSEEN = 63  # no row has another host route for operands of at most this many elements in all
 
 
 class Reason(StrEnum):
@@ -181,16 +180,35 @@ class Op:
     reference: Callable[..., Any]  # NumPy or SciPy: signature, doc, fallback
     prepare: Callable[..., Problem]  # raises Unsupported
     small: int = 0  # up to this many elements of all operands, a launch never pays
-    # A cheap test of the arguments. It returns False: call the reference; True: there may be another host route; or a
-    # function that does what the reference does with such arguments: call it at once.
-    look: Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]] | None = None
     # What a decision depends on, besides whether the look gave True; None if each call is decided anew.
     kind: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = kind_of
     # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
     # Unsupported where it does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
-    unseen: int = UNSEEN  # ``look`` is never true for at most four arguments of at most so many elements in all
     dry: bool = False  # whether the device path has the cost of a dry run of the problem
+    theirs: bool = False  # whether the reference is other code's in place of NumPy's, for which a look has no function
+
+    @property
+    def host(self) -> HostRoute | None:
+        """The row's entry in the table of host routes."""
+        entry: HostRoute | None = host_entry(self.name)
+        return entry
+
+    @property
+    def look(self) -> Look | None:
+        host = self.host
+        if host is None or not self.theirs:
+            return None if host is None else host.look
+        return lambda args, kwargs: host.look(args, kwargs) is True
+
+    @property
+    def unseen(self) -> int:
+        return UNSEEN if self.host is None else self.host.unseen
+
+    def problem(self, routed: bool, *args: Any, **kwargs: Any) -> Problem:
+        """The problem of a call, with the host's route if ``routed``; raises Unsupported."""
+        host = self.host if routed else None
+        return self.prepare(*args, **kwargs) if host is None else host.prepare(self.prepare, *args, **kwargs)
 
 
 class Work(NamedTuple):

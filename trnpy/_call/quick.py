@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,13 +103,13 @@ def _formed(form: Form, again: Callable[..., Any]) -> Callable[..., Any]:
 def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Problem, Form | None] | Decision:
     """The problem of a call and the form of its result, or the decision against it; with a route if ``may_route``."""
     try:
-        problem = op.prepare(*args, **kwargs)
+        problem = op.problem(may_route, *args, **kwargs)
         form = None if op.form is None else op.form(op.reference, args, kwargs)
     except Unsupported as why:
         return Decision(op.name, False, why.reason, str(why))
     except (TypeError, ValueError) as why:  # wrong arguments: the reference raises with the right message
         return Decision(op.name, False, Reason.PARAM, str(why))
-    return (problem if may_route else replace(problem, route=None)), form
+    return problem, form
 
 
 def elements(args: Args) -> float:

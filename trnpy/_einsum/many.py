@@ -12,6 +12,7 @@ import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Op, Problem, Reason, Unsupported, accelerated
+from trnpy._call.host_table import host_entry
 from trnpy._call.names import settled
 from trnpy._einsum import grammar
 from trnpy._einsum.plan import Plan, contract, plan
@@ -20,7 +21,6 @@ from trnpy._einsum.rows import SMALL, einsum
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.precision import eps
 from trnpy._engine.tuning import BLOCK, rung
-from trnpy._host.many_products import products
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy
 
@@ -326,7 +326,8 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
     for n, call in enumerate(calls):
         if not isinstance(call, (list, tuple)):
             raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")
-    results = products(calls) if calls and at_rest(current_policy()) else [None] * len(calls)
+    products = host_entry("many_products") if calls and at_rest(current_policy()) else None
+    results = [None] * len(calls) if products is None else products(calls)
     for n, result in enumerate(results):
         if result is not None:
             continue

@@ -64,6 +64,11 @@ class Plan:
     def subscripts(self) -> str:
         return f"{','.join(self.inputs)}->{self.output}"
 
+    @property
+    def terms(self) -> int:
+        """Products that are summed for an element of the result."""
+        return math.prod(n for label, n in self.sizes.items() if label not in self.output)
+
     def shape(self) -> tuple[int, ...]:
         return tuple(self.sizes[label] for label in self.output)
 

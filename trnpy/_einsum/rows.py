@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,27 +12,22 @@ import numpy as np
 from numpy import einsum_path, ndarray, outer, vdot
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._call.kinds import kind_of
 from trnpy._call.names import rows
-from trnpy._einsum import grammar, pairwise
-from trnpy._einsum.grammar import LETTERS, WITHOUT_BLAS
-from trnpy._einsum.pairwise import ROUTE_S
-from trnpy._einsum.plan import GREEDY, Contraction, Order, Plan, costed, shared
+from trnpy._einsum import grammar
+from trnpy._einsum.grammar import LETTERS
+from trnpy._einsum.plan import GREEDY, Contraction, Order, costed, shared
 from trnpy._engine.engines import current_engine
-from trnpy._host import integer
 from trnpy._nki.hardware import MACHINES
-from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy._settings.policy import HYSTERESIS, current_policy
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import current_policy
 
 # NumPy's own, bound before anything is patched.
-_numpy_matmul, _numpy_dot, _numpy_inner = np.matmul, np.dot, np.inner
-_numpy_tensordot, _numpy_einsum, _numpy_einsum_path = np.tensordot, np.einsum, np.einsum_path
-_c_einsum = guards.c_einsum
+_numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
-INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
-CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
+SINGLE_SIGNIFICAND = 24  # bits of float32: a device counts up to so many pairs exactly
 
 
 def _problem(
@@ -45,14 +39,14 @@ def _problem(
     loops: bool = False,
     scalar: bool = True,
     order: Order = "C",
-    product: integer.Product | None = None,
+    exact: bool = False,
     dtype: np.dtype | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> Contraction:
     """The contraction ``inputs -> output``; ``loops`` when the reference would not plan it.
 
     ``order`` of the result: C as all but einsum promise, F, or K for any.
-    ``product`` is the reference with all but its two operands bound, for integers.
+    ``exact``: whether integers and float16 are multiplied, too, as NumPy's loops do.
     ``dtype`` of the product where it is not that of the operands.
     """
     arrays = tuple([guards.array(a) for a in operands])
@@ -62,7 +56,7 @@ def _problem(
     else:
         dtype = np.result_type(*arrays)
         # What NumPy has no BLAS for; int64 with uint64 is its float64.
-        looped = product is not None and out is None and (dtype.kind in "iub" or dtype.char == "e")
+        looped = exact and out is None and (dtype.kind in "iub" or dtype.char == "e")
         if not looped:
             dtype = guards.floating(*arrays)
     for a in arrays:
@@ -76,74 +70,16 @@ def _problem(
         cost = shared(p, cost, dtype, machine, policy, current_rates())
     if out is not None:
         guards.output(out, p.shape(), dtype, arrays)
-    if looped and product is not None:
-        kind = _half_problem if dtype.char == "e" else _integer_problem
-        return kind(p, arrays, dtype, cost, product, scalar, order)
-    plain = loops and out is None and order != "F"
-    route = pairwise.route(p, arrays, dtype, scalar, order) if plain else None
-    return Contraction(arrays, dtype, cost, route=route, plan=p, out=out, scalar=scalar, order=order, shape=shape)
-
-
-def _integer_problem(
-    p: Plan,
-    arrays: tuple[np.ndarray, ...],
-    dtype: np.dtype,
-    cost: Cost,
-    product: integer.Product,
-    scalar: bool,
-    order: Order,
-) -> Contraction:
-    """Exact products of integers, by digits on a device and by BLAS on the host. For bools, true pairs are counted."""
-    k = math.prod(n for label, n in p.sizes.items() if label not in p.output)
-    if k.bit_length() > integer.SINGLE_SIGNIFICAND or not p.output:
-        raise Unsupported(Reason.LAYOUT, f"sums of {k} integers")
-    count = 1 if dtype.kind == "b" else integer.passes(8 * dtype.itemsize, k)
-    moved = 8.0 * count * (sum(a.size for a in arrays) + math.prod(p.shape()))
-
-    def seconds(rates: HostRates) -> float:
-        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
-        return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
-
-    def run() -> Any:
-        limit = HYSTERESIS * seconds(current_rates())
-        if dtype.kind == "b" and integer.any_s(arrays[0], arrays[1], k, math.prod(p.shape())) < limit:
-            raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
-        return integer.exact(product, arrays[0], arrays[1], k, dtype)
-
-    route = Route("exact float64 products", seconds, run)
-    cost = replace(cost, kind="integer")
-    if dtype.kind == "b":  # counted on the device, as float32
-        cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
-    return Contraction(arrays, dtype, cost, route=route, plan=p, scalar=scalar, order=order)
-
-
-def _half_problem(
-    p: Plan,
-    arrays: tuple[np.ndarray, ...],
-    dtype: np.dtype,
-    cost: Cost,
-    product: integer.Product,
-    scalar: bool,
-    order: Order,
-) -> Contraction:
-    """float16 products. NumPy's loop sums in float32 and rounds once; a device and float32 BLAS do the same."""
-    single = np.dtype(np.float32)
-    moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(p.shape()))
-
-    def seconds(rates: HostRates) -> float:
-        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
-        return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
-
-    def run() -> Any:
-        found = np.asarray(product(*[a.astype(single) for a in arrays]))
-        with np.errstate(over="ignore"):
-            result = found.astype(dtype)
-        guards.finite(result)  # if a sum overflows, NumPy decides the result
-        return result[()] if scalar else result
-
-    # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s, docs/numerics.md#integers.
-    route = Route("float32 products", seconds, run)
-    return Contraction(arrays, dtype, replace(cost, kind="integer"), route=route, plan=p, scalar=scalar, order=order)
+    if looped:
+        if dtype.kind in "iub" and (p.terms.bit_length() > SINGLE_SIGNIFICAND or not p.output):
+            raise Unsupported(Reason.LAYOUT, f"sums of {p.terms} integers")
+        # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s,
+        # docs/numerics.md#integers.
+        cost = replace(cost, kind="integer")
+        if dtype.kind == "b":  # true pairs are counted on the device, in float32
+            cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
+        return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
+    return Contraction(arrays, dtype, cost, plan=p, out=out, scalar=scalar, order=order, shape=shape)
 
 
 def prepare_einsum(
@@ -159,14 +95,14 @@ def prepare_einsum(
         order = "F" if all(a.flags.f_contiguous for a in arrays) else "C"
     search, loops = _search(optimize, len(arrays))
     subscripts = f"{','.join(inputs)}->{output}"
-    product = functools.partial(_numpy_einsum, subscripts, optimize=True) if len(arrays) == 2 and order == "K" else None
+    exact = len(arrays) == 2 and order == "K"
     target = None if dtype is None else np.dtype(dtype)
     kinds = {a.dtype.kind for a in arrays}
     if not loops and len(kinds) > 1 and not kinds.isdisjoint("iub"):
         # NumPy's plan computes each step in the dtype of its operands, while its loop converts all of them first.
         raise Unsupported(Reason.DTYPE, "integers beside other operands of a planned contraction may wrap around")
     scalar = bool(loops or output) or _is_scalar(subscripts, tuple([a.shape for a in arrays]), _hashable(optimize))
-    problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, product, target)
+    problem = _problem(inputs, output, arrays, out, search, loops, scalar, order, exact, target)
     # If a cast may lose digits, NumPy casts or raises its own error.
     if not all(np.can_cast(a.dtype, problem.dtype, rule) for a in arrays for rule in {"safe", casting}):
         raise Unsupported(Reason.PARAM, f"casting={casting!r} to {problem.dtype}")
@@ -225,17 +161,17 @@ def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Probl
     output = batch + ("m" if a.ndim > 1 else "") + ("n" if b.ndim > 1 else "")
     if isinstance(out, tuple):
         (out,) = out
-    return _problem((la, lb), output, (a, b), out, product=_numpy_matmul)
+    return _problem((la, lb), output, (a, b), out, exact=True)
 
 
 def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
     a, b = guards.array(a), guards.array(b)
-    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), _numpy_dot, out)
+    return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
 
 
 def prepare_inner(a: Any, b: Any, /) -> Problem:
     a, b = guards.array(a), guards.array(b)
-    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,), _numpy_inner)
+    return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
 def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
@@ -247,8 +183,7 @@ def prepare_tensordot(a: Any, b: Any, axes: Any = 2) -> Problem:
         axes_a, axes_b = range(a.ndim - count, a.ndim), range(count)
     listed = [[x] if isinstance(x, (int, np.integer)) else list(x) for x in (axes_a, axes_b)]
     pairs = [tuple(operator.index(i) for i in x) for x in listed]
-    product = functools.partial(_numpy_tensordot, axes=(pairs[0], pairs[1]))
-    return _sum_of_products(a, b, pairs[0], pairs[1], product, scalar=False)
+    return _sum_of_products(a, b, pairs[0], pairs[1], scalar=False)
 
 
 def _sum_of_products(
@@ -256,7 +191,6 @@ def _sum_of_products(
     b: np.ndarray,
     axes_a: Sequence[int],
     axes_b: Sequence[int],
-    product: integer.Product,
     out: Any = None,
     scalar: bool = True,
 ) -> Problem:
@@ -274,7 +208,7 @@ def _sum_of_products(
     for i, j in zip(axes_a, axes_b, strict=True):
         lb[j] = la[i]
     output = "".join(c for c in la if c not in lb) + "".join(c for c in lb if c not in la)
-    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, product=product)
+    return _problem((la, "".join(lb)), output, (a, b), out, scalar=scalar, exact=True)
 
 
 def prepare_kron(a: Any, b: Any) -> Problem:
@@ -282,34 +216,6 @@ def prepare_kron(a: Any, b: Any) -> Problem:
     if a.ndim != 2 or b.ndim != 2:
         raise Unsupported(Reason.LAYOUT, f"operands of {a.ndim} and {b.ndim} dimensions")
     return _problem(("ac", "bd"), "abcd", (a, b), shape=(len(a) * len(b), a.shape[1] * b.shape[1]))
-
-
-def _without_blas(a: Any, b: Any) -> bool:
-    """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
-    if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
-        return False
-    return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
-
-
-def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return len(args) > 1 and _without_blas(args[0], args[1])
-
-
-def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
-    """Whether NumPy loops over so many products, at most the product of the sizes, that a route may pay."""
-    plain = not kwargs and type(args[0]) is str if args else False
-    if plain and len(args) == 3:  # without a loop: most calls
-        _, a, b = args
-        if type(a) is ndarray and type(b) is ndarray:
-            if a.size * b.size <= pairwise.SMALL:
-                return _c_einsum
-            return b.dtype.char not in WITHOUT_BLAS or _without_blas(a, b)
-    arrays = [a for a in args if type(a) is ndarray]
-    if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= pairwise.SMALL:
-        return _c_einsum if plain and len(arrays) == len(args) - 1 else False
-    if arrays[-1].dtype.char in WITHOUT_BLAS:
-        return _without_blas(*arrays[-2:])
-    return kwargs.get("optimize", False) is False
 
 
 def _kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -325,10 +231,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
-    look, kind = (_look_einsum, _kind_einsum) if name == "einsum" else (_look, _kind)
-    # With E elements in all, two operands have at most (E/2)^2 products, and three (E/3)^3.
-    unseen = int(3 * pairwise.SMALL ** (1 / 3)) if name == "einsum" else int(2 * INTEGER_SMALL**0.5)
-    return Op(f"numpy.{name}", reference, prepare, small=SMALL, look=look, kind=kind, unseen=min(unseen, SMALL))
+    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=_kind_einsum if name == "einsum" else _kind)
 
 
 OPS = (

@@ -1,0 +1,22 @@
+"""Ways on the host that are faster than NumPy and SciPy without a device; trnpy works without this folder, too.
+
+TABLE names the module of each row, and of each function that is no row's. The entries are in the module's ROUTES. Such
+a module imports no module that makes public functions of rows, because making them reads the table.
+"""
+
+LINALG = "scipy.linalg."
+STACKED = "cholesky", "qr", "eigvalsh", "inv", "svd", "svdvals", "pinv", "pinvh", "lstsq"
+PRODUCTS = "numpy.matmul", "numpy.dot", "numpy.inner", "numpy.tensordot", "numpy.einsum"
+
+TABLE = {
+    **dict.fromkeys((*PRODUCTS, "pyscf.lib.einsum", "pyscf.lib.contract"), "contractions"),
+    **dict.fromkeys([LINALG + name for name in STACKED], "stack_routes"),
+    **dict.fromkeys([LINALG + name for name in ("sqrtm", "logm", "fractional_matrix_power")], "positive"),
+    "scipy.linalg.eigh": "eigenpairs",
+    "scipy.linalg.blas.sgemm": "gram",
+    "scipy.linalg.blas.dgemm": "gram",
+    "numpy.linalg.inv": "inverse",
+    "scipy.sparse.matmul": "blocks",
+    "regular_blocks": "spmm",
+    "many_products": "many_products",
+}

@@ -1,15 +1,67 @@
-"""Exact integer products on the host by float64 BLAS. NumPy has no BLAS for integers and uses slow loops."""
+"""Integer products, exact by float64 BLAS, and float16 products by float32 BLAS: NumPy has loops for both."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from trnpy._call import guards
+from trnpy._call.decisions import Reason, Route, Unsupported
+from trnpy._host.pairwise import ROUTE_S
+from trnpy._settings.host_rates import HostRates, current_rates
+from trnpy._settings.policy import HYSTERESIS
+
+if TYPE_CHECKING:
+    from trnpy._einsum.plan import Contraction
+
+CONVERSIONS = 1  # passes over memory for each digit: split, converted and added up mostly in cache
 
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]  # bilinear; sums of k terms
 
 SIGNIFICAND = 53  # of float64: sums below 2^53 are exact whatever their order
 SINGLE_SIGNIFICAND = 24  # of float32
+
+
+def route(problem: Contraction, product: Product) -> Route:
+    """Exact ``product`` of the operands of ``problem``, which are integers or bools."""
+    p, (a, b), dtype, cost = problem.plan, problem.arrays, problem.dtype, problem.cost
+    k, elements = p.terms, math.prod(p.shape())
+    count = 1 if dtype.kind == "b" else passes(8 * dtype.itemsize, k)
+    moved = 8.0 * count * (a.size + b.size + elements)
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return count * rates.seconds("matmul", cost.n, cost.flops, np.dtype(np.float64)) + converted + ROUTE_S
+
+    def run() -> Any:
+        if dtype.kind == "b" and any_s(a, b, k, elements) < HYSTERESIS * seconds(current_rates()):
+            raise Unsupported(Reason.VALUE, "so many elements are true that NumPy's loop soon meets a pair")
+        return exact(product, a, b, k, dtype)
+
+    return Route("exact float64 products", seconds, run)
+
+
+def half_route(problem: Contraction, product: Product) -> Route:
+    """Float16 products. NumPy's loop sums in float32 and rounds once; float32 BLAS does the same."""
+    arrays, cost, single = problem.arrays, problem.cost, np.dtype(np.float32)
+    moved = single.itemsize * (sum(a.size for a in arrays) + math.prod(problem.plan.shape()))
+
+    def seconds(rates: HostRates) -> float:
+        converted = moved * CONVERSIONS / rates.copy_bytes_per_s
+        return rates.seconds("matmul", cost.n, cost.flops, single) + converted + ROUTE_S
+
+    def run() -> Any:
+        a, b = arrays
+        found = np.asarray(product(a.astype(single), b.astype(single)))
+        with np.errstate(over="ignore"):
+            result = found.astype(problem.dtype)
+        guards.finite(result)  # if a sum overflows, NumPy decides the result
+        return result[()] if problem.scalar else result
+
+    return Route("float32 products", seconds, run)
 
 
 def digit_bits(k: int) -> int:

@@ -112,3 +112,6 @@ def _products(form: Form, lefts: Sequence[ndarray], rights: Sequence[ndarray]) -
 
 def _stacked(matrices: Sequence[ndarray]) -> ndarray:
     return np.concatenate(matrices).reshape(len(matrices), *matrices[0].shape)
+
+
+ROUTES = {"many_products": products}

@@ -138,11 +138,6 @@ def _add(
         beta = 1.0
 
 
-def block_pairs(a: Any, b: Any) -> int:
-    """Products of blocks in A B, both in block compressed rows."""
-    return int(np.diff(b.indptr)[a.indices].sum())
-
-
 def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(blocks, indices, indptr) of A B with SciPy's pattern: the blocks of a row in the order SciPy finds them.
 
@@ -303,3 +298,6 @@ def regular_blocks(a: Any, r: int, c: int) -> tuple[np.ndarray, np.ndarray, np.n
         blocks[s:e] = a.data[stored].reshape(r, e - s, c).transpose(1, 0, 2)
         indices[s:e] = first // c
     return blocks, indices, indptr
+
+
+ROUTES = {"regular_blocks": regular_blocks}

@@ -28,8 +28,10 @@ from numpy.linalg import svd as _svd
 
 from trnpy._base.conventions import uncounted
 from trnpy._call import guards
-from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._call.decisions import Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy.linalg._matrices import NEAR
+from trnpy.linalg._panels import adjoint
 
 # Up to this condition number two backward stable algorithms agree to half the digits, and SciPy does not warn.
 WELL = 1e8
@@ -41,7 +43,6 @@ LEAD = 4
 MOST = 1 / 3  # share of ill-conditioned matrices in a piece above which SciPy computes the rest of the stack
 WHOLE = 0.8  # share that SciPy must compute above which it computes all: picking matrices costs it an eighth more
 FIRST = 64  # matrices of the first piece, enough to tell a third from a half
-NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 
 CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
 PIECE = 2**14  # elements computed between two counts of SciPy's share: a fiftieth of a stack for which that matters
@@ -168,11 +169,6 @@ def _mend(results: list[np.ndarray], theirs: Any, chosen: np.ndarray) -> None:
         if other.shape[1:] != mine.shape[1:]:  # lstsq returns no residues for a rank-deficient matrix
             raise Unsupported(Reason.VALUE, f"results of shapes {mine.shape} and {other.shape}")
         mine[chosen] = other
-
-
-def adjoint(a: np.ndarray) -> np.ndarray:
-    """A^H of every matrix of the stack; a view if the matrices are real."""
-    return (a.conj() if a.dtype.kind == "c" else a).swapaxes(-2, -1)
 
 
 def in_chunks(run: Callable[..., Result], arrays: tuple[np.ndarray, ...], *options: Any) -> Result:

@@ -16,8 +16,8 @@ import numpy as np
 
 from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
-from trnpy._call.decisions import UNSEEN
 from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed
+from trnpy._call.host_table import UNSEEN
 from trnpy._call.quick import small_decision, unattended
 from trnpy._report import ledger as _ledger
 from trnpy._report.tally import SmallCalls

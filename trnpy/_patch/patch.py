@@ -117,13 +117,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
 def _row(name: str, op: Op | None, found: Any) -> Op:
     """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
     op = op or _rows(name.rpartition(".")[0])[name]
-    if op.reference is found:
-        return op
-    look = op.look
-    if look is None:
-        return replace(op, reference=found)
-    # A function that the look gives would be NumPy's, not theirs.
-    return replace(op, reference=found, look=lambda args, kwargs: look(args, kwargs) is True)
+    return op if op.reference is found else replace(op, reference=found, theirs=True)
 
 
 def _uninstall(names: Iterable[str]) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import sys
 import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import pyscf.scf.hf as hf
 
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._call.kinds import kind_of
-from trnpy._einsum import grammar, pairwise
+from trnpy._einsum import grammar
 from trnpy._einsum import rows as _rows
 from trnpy._engine.engines import Engine
 from trnpy._patch import patch
@@ -49,7 +48,10 @@ class Update(Problem):
 
     def run(self, engine: Engine) -> Any:
         """alpha times the product, computed by the engine."""
-        return _scaled(self.product.run(engine), self.alpha)
+        return self.scaled(self.product.run(engine))
+
+    def scaled(self, result: Any) -> Any:
+        return result if self.alpha == 1 else result * self.alpha
 
     def error(self, result: Any) -> float:
         return self.product.error(result / self.alpha)
@@ -80,19 +82,10 @@ def _updated(
         _require_output(target, shape, product)
         if beta != 0 and current_policy().verify:
             raise Unsupported(Reason.POLICY, "a call that adds to its output cannot be repeated to verify it")
-    route = product.route
-    if route is not None:
-        found = route.run
-        route = replace(route, run=lambda: updated.deliver(_scaled(found(), alpha)), again=None)
-    updated = Update(
-        product.arrays, product.dtype, product.cost, route=route, product=product, alpha=alpha, beta=beta,
-        target=target, returned=target if returned is None else returned,
+    return Update(
+        product.arrays, product.dtype, product.cost, product=product, alpha=alpha, beta=beta, target=target,
+        returned=target if returned is None else returned,
     )  # fmt: skip
-    return updated
-
-
-def _scaled(result: Any, alpha: Any) -> Any:
-    return result if alpha == 1 else result * alpha
 
 
 def _require_output(target: Any, shape: tuple[int, ...], product: Problem) -> None:
@@ -232,12 +225,6 @@ def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
     return _contraction(scripts, tensors, **{"optimize": not stretched, **kwargs})
 
 
-def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether operands are large enough for a loop over them to be long."""
-    sizes = [a.size for a in args if type(a) is np.ndarray]
-    return len(sizes) > 1 and math.prod(sizes) > pairwise.SMALL
-
-
 # --- Eigenproblems ----------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +249,7 @@ def _row(name: str, prepare: Callable[..., Problem]) -> Op:
     contracts = name in ("contract", "einsum")  # of which PySCF and NumPy loop over some
     return Op(
         f"pyscf.lib.{name}", getattr(numpy_helper, name), prepare, small=_rows.SMALL,
-        look=_look if contracts else None, kind=kind_of if contracts else None,
+        kind=kind_of if contracts else None,
     )  # fmt: skip
 
 

@@ -12,15 +12,12 @@ import numpy as np
 from scipy.linalg import blas as reference
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
-from trnpy._engine import lapack
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy._settings.host_rates import HostRates
 from trnpy.linalg import _triangular
-from trnpy.linalg._matrices import SMALL, hermitian, norm
+from trnpy.linalg._matrices import SMALL, hermitian, norm, real
 from trnpy.linalg._panels import adjoint
-from trnpy.linalg._routes import ROUTE_S, real
 
 TYPES = {"s": np.dtype("f4"), "d": np.dtype("f8"), "c": np.dtype("c8"), "z": np.dtype("c16")}
 OPS_OF = "NTC"
@@ -128,49 +125,7 @@ def prepare_gemm(
     (m, k), (j, n) = op(a, call.trans).shape, op(b, call.trans_b).shape
     if k != j:
         raise Unsupported(Reason.PARAM, f"shapes {(m, k)} and {(j, n)}")
-    problem = _problem(Product, kind, (a, b), (m, k, n), 1.0, call, (m, n), c, dtype)
-    gram = a is b and {call.trans, call.trans_b} == {"N", "T"} and dtype.kind == "f"
-    return replace(problem, route=_by_syrk(problem, a, call)) if gram and call.beta == 0 and c is None else problem
-
-
-def _by_syrk(problem: Problem, a: np.ndarray, call: Call) -> Route:
-    """A A^T or A^T A: syrk computes one triangle with half the operations, and a copy fills the other."""
-    cost, dtype = problem.cost, problem.dtype
-
-    def seconds(rates: HostRates) -> float:
-        mirror = (
-            2 * cost.bytes_out / rates.copy_bytes_per_s * 2
-        )  # it reads and writes one triangle, in columns and in rows
-        return rates.seconds("matmul", cost.n, cost.flops / 2, dtype) + mirror + ROUTE_S
-
-    def run() -> np.ndarray:
-        (syrk,) = lapack.blas.get_blas_funcs(("syrk",), (a,))
-        # f2py copies an array in C order, but not its transpose, which is in Fortran order.
-        turned = not a.flags.f_contiguous
-        c = syrk(call.alpha, a.T if turned else a, trans=(call.trans != "N") != turned, lower=1)
-        mirror_lower(c)
-        return np.asarray(c)
-
-    return Route("syrk", seconds, run)
-
-
-def mirror_lower(c: np.ndarray, block: int = 256) -> None:
-    """Copy the lower triangle of c (n, n) to the upper one, in blocks that stay in the cache."""
-    n = len(c)
-    for j in range(0, n, block):
-        here = slice(j, min(j + block, n))
-        c[here, here] = np.tril(c[here, here]) + np.tril(c[here, here], -1).T
-        c[:j, here] = c[here, :j].T
-
-
-def look_gemm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether both factors are one array, large enough that copying a triangle takes little of the time."""
-    if len(args) < 3 or args[1] is not args[2] or type(args[1]) is not np.ndarray:
-        return False
-    return args[1].size >= SYRK_LEAST and bool(kwargs.get("trans_a", 0)) != bool(kwargs.get("trans_b", 0))
-
-
-SYRK_LEAST = 512 * 512  # elements, measured (benchmarks/linalg)
+    return _problem(Product, kind, (a, b), (m, k, n), 1.0, call, (m, n), c, dtype)
 
 
 def prepare_symm(
@@ -373,8 +328,7 @@ PREPARE: Mapping[str, Callable[..., Problem]] = MappingProxyType(
 
 def _row(prefix: str, kind: str) -> Op:
     name, prepare = prefix + kind, functools.partial(PREPARE[kind], kind, TYPES[prefix])
-    look = look_gemm if kind == "gemm" and prefix in "sd" else None
-    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL, look=look)
+    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL)
 
 
 HERMITIAN = ("hemm", "herk", "her2k")

@@ -13,8 +13,7 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy._host import stacks
-from trnpy.linalg import _panels, _routes, _triangular
+from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     given_factor,
@@ -115,12 +114,6 @@ def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check
     return Cholesky((a,), dtype, useful("cholesky", n, n**3 / 3, (a,), dtype, a.size), lower=bool(lower))
 
 
-def prepare_scipy_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
-        return _routes.stack("cholesky", (a,), stacks.cholesky, bool(lower))
-    return prepare_cholesky(a, lower)
-
-
 def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
     return prepare_cholesky(a, lower=not upper)
 
@@ -165,8 +158,7 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
 
 def cholesky_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_scipy_cholesky, small=SMALL,
-           look=_routes.stacked("cholesky"), dry=True),
+        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_cholesky, small=SMALL, dry=True),
         Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL, dry=True),
         Op("scipy.linalg.cho_solve", lapack.linalg.cho_solve, prepare_cho_solve, small=SMALL, dry=True),
     )  # fmt: skip

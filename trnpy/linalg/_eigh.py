@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Cost, Op, Problem, Reason, Route, Unsupported
+from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy._host import stacks
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _divide, _jacobi, _panels, _routes, _triangular
+from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, square
+from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, real, square
 
 U = 2.0**-53
 ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
@@ -303,30 +302,24 @@ class Eigenproblem(Problem):
         return float(norm(left - right) / scale)
 
 
-def _eigen_problem(
-    a: Any, b: Any, lower: bool, vectors: bool,
-    route: Callable[[np.ndarray, bool, np.dtype], Route | None] | None = None,
-    **options: Any,
-) -> Eigenproblem:  # fmt: skip
+def _eigen_problem(a: Any, b: Any, lower: bool, vectors: bool, **options: Any) -> Eigenproblem:
     a = square(a)
     arrays = (a,) if b is None else (a, square(b))
     dtype = guards.floating(*arrays)
-    other = None if route is None else route(a, lower, dtype)
-    if dtype.char not in "dD" and other is None:
-        raise Unsupported(Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
     if arrays[-1].shape != a.shape:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {arrays[-1].shape}")
     n = len(a)
-    cube = _routes.real(dtype) * float(n) ** 3
+    cube = real(dtype) * float(n) ** 3
     kind = "eigh" if vectors else "eigvalsh"
     useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
     moved = sum(m.nbytes for m in arrays), dtype.itemsize * (n * n + n if vectors else n)
     cost = Cost(kind, n, useful, *moved, launches=0)
     on_device = dtype.char in "dD"
-    possible = methods(n, dtype) if on_device else ()
+    refusal = None if on_device else (Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
     return Eigenproblem(
-        arrays, dtype, cost, route=other, on_device=on_device, methods=possible, lower=lower, vectors=vectors, **options
-    )
+        arrays, dtype, cost, on_device=on_device, refusal=refusal, methods=methods(n, dtype) if on_device else (),
+        lower=lower, vectors=vectors, **options,
+    )  # fmt: skip
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:
@@ -354,16 +347,11 @@ def prepare_eigh(
     kind = operator.index(type)
     if kind not in (1, 2, 3):
         raise Unsupported(Reason.PARAM, f"type={type!r}")
-    if _routes.is_stack(a) and b is driver is subset_by_index is subset_by_value is None:
-        run = stacks.eigvalsh if eigvals_only else stacks.eigh
-        return _routes.stack("eigvalsh" if eigvals_only else "eigh", (a,), run, bool(lower))
     selection = _selection(np.shape(a)[0] if np.ndim(a) else 0, subset_by_index, subset_by_value)
     drivers = ("ev", "evd", "evr", "evx") if b is None else ("gv", "gvd", "gvx")
     if driver is not None and (driver not in drivers or selection is not None):
         raise Unsupported(Reason.PARAM, f"driver={driver!r}")
-    plain = b is None and selection is None and driver is None and not eigvals_only
-    route = _routes.evd if plain else None
-    return _eigen_problem(a, b, bool(lower), not eigvals_only, route, kind=kind, selection=selection)
+    return _eigen_problem(a, b, bool(lower), not eigvals_only, kind=kind, selection=selection)
 
 
 def prepare_eigvalsh(
@@ -404,10 +392,8 @@ def _spectrum_error(a: np.ndarray, rest: list[np.ndarray], w: np.ndarray, select
 
 def eigh_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL,
-           look=_routes.look_eigh, dry=True),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL,
-           look=_routes.stacked("eigvalsh"), dry=True),
+        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dry=True),
+        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dry=True),
     )  # fmt: skip
 
 

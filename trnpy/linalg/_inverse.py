@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy._host import stacks
-from trnpy.linalg import _lu, _panels, _routes, _triangular
+from trnpy.linalg import _lu, _panels, _triangular
 from trnpy.linalg._matrices import SMALL, matrices, sizes, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
 from trnpy.linalg._solve import check_triangle, detected, factored_general, factored_positive, structure_of, whole
@@ -95,10 +94,6 @@ class Inverse(Problem):
 def prepare_inv(
     a: Any, overwrite_a: Any = False, check_finite: Any = True, *, assume_a: Any = None, lower: Any = False
 ) -> Problem:
-    if _routes.is_stack(a) and a.shape[-1] <= BLOCK:
-        if not (assume_a is None or assume_a in ("gen", "general")):
-            raise Unsupported(Reason.PARAM, f"stacks with assume_a={assume_a!r}")
-        return _routes.stack("inv", (a,), stacks.inv)
     if assume_a in ("symmetric", "hermitian", "positive definite"):  # SciPy 1.17 knows only the short names
         raise Unsupported(Reason.PARAM, f"assume_a={assume_a!r}")
     structure = structure_of(assume_a)
@@ -115,23 +110,11 @@ def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) ->
 
 
 def prepare_numpy_inv(a: Any) -> Problem:
-    problem = _inverse_problem(matrices(a, square=True), "general", False, False)
-    return replace(problem, route=_routes.hermitian_inverse(problem))
+    return _inverse_problem(matrices(a, square=True), "general", False, False)
 
 
 def inverse_ops() -> tuple[Op, ...]:
-    look = _routes.stacked("inv")
-    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, look=look, dry=True),)
+    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, dry=True),)
 
 
-NUMPY_INVERSE_OPS = (
-    Op(
-        "numpy.linalg.inv",
-        np.linalg.inv,
-        prepare_numpy_inv,
-        small=SMALL,
-        look=_routes.look_hermitian_inverse,
-        unseen=SMALL,  # far fewer than INVERSE_LEAST rows have
-        dry=True,
-    ),
-)
+NUMPY_INVERSE_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL, dry=True),)

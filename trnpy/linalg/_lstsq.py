@@ -12,8 +12,7 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import usual
-from trnpy._host import stacks
-from trnpy.linalg import _routes, _triangular
+from trnpy.linalg import _triangular
 from trnpy.linalg._matrices import SMALL, norm, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
@@ -68,15 +67,7 @@ def prepare_lstsq(
     if not isinstance(driver, str) or driver not in ("gelsd", "gelss", "gelsy"):
         raise Unsupported(Reason.PARAM, f"lapack_driver={driver!r}")
     a, b, cond = guards.array(a), guards.array(b), tolerance("cond", cond)
-    if a.ndim == 2:
-        return _least_squares(a, b, cond, driver)
-    if driver != "gelsd":
-        raise Unsupported(Reason.PARAM, f"stacks with lapack_driver={driver!r}")
-    if a.ndim < 3 or b.ndim == 0 or (b.ndim > 2 and b.shape[:-2] != a.shape[:-2]):
-        raise Unsupported(Reason.LAYOUT, f"matrices {a.shape} and right-hand sides {b.shape}")
-    if b.shape[max(b.ndim - 2, 0)] != a.shape[-2]:
-        raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {b.shape} do not match")
-    return _routes.stack("lstsq", (a, b), stacks.lstsq, cond)
+    return _least_squares(a, b, cond, driver)
 
 
 def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:
@@ -99,8 +90,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
 
 
 def lstsq_ops() -> tuple[Op, ...]:
-    look = _routes.stacked("lstsq")
-    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL, look=look, dry=True),)
+    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL, dry=True),)
 
 
 NUMPY_LSTSQ_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL, dry=True),)

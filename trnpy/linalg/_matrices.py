@@ -20,6 +20,7 @@ from trnpy.linalg._panels import BLOCK
 LARGEST_EXPONENT = 500  # of the largest entry
 SMALL = 64 * 64  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = 128  # rows and columns of a block that is mirrored in a core's cache
+NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 
 
@@ -72,6 +73,11 @@ def moderate(*matrices: np.ndarray) -> None:
 def norm(a: np.ndarray) -> float:
     """Frobenius norm, correct for elements of any size."""
     return float(usual(norms(a), 1.0))
+
+
+def real(dtype: np.dtype) -> float:
+    """Real operations behind one operation of ``dtype``."""
+    return 4.0 if dtype.kind == "c" else 1.0
 
 
 def matrices(a: Any, square: bool = False) -> np.ndarray:

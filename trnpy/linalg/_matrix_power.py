@@ -84,9 +84,8 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
 
 
 def fractional_matrix_power_ops() -> tuple[Op, ...]:
-    function, look = lapack.linalg.fractional_matrix_power, _positive.positive("fractional_matrix_power")
-    name = "scipy.linalg.fractional_matrix_power"
-    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, look=look, dry=True),)
+    name, function = "scipy.linalg.fractional_matrix_power", lapack.linalg.fractional_matrix_power
+    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, dry=True),)
 
 
 NUMPY_MATRIX_POWER_OPS = (

@@ -13,9 +13,8 @@ from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
-from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _eigh, _routes, _svd
+from trnpy.linalg import _eigh, _svd
 from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
@@ -84,10 +83,7 @@ class Pinvh(_PseudoInverse):
 def prepare_pinv(
     a: Any, *, atol: Any = None, rtol: Any = None, return_rank: Any = False, check_finite: Any = True
 ) -> Problem:
-    options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
-    if _routes.is_stack(a):
-        return _routes.stack("pinv", (a,), stacks.pinv, *options)
-    return _pinv_problem(a, *options)
+    return _pinv_problem(a, tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank))
 
 
 def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: bool) -> Problem:
@@ -104,30 +100,20 @@ def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rto
 def prepare_pinvh(
     a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False, check_finite: Any = True
 ) -> Problem:
-    options = tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank)
-    if _routes.is_stack(a):
-        return _routes.stack("pinvh", (a,), stacks.pinvh, bool(lower), *options)
+    absolute, relative = tolerance("atol", atol), tolerance("rtol", rtol)
     a = square(matrix(a))
     n, dtype = len(a), guards.floating(a)
     cost = useful("eigh", n, FLOPS["pinvh"] * float(n) ** 3, (a,), dtype, a.size)
-    absolute, relative, ranks = options
     return Pinvh(
         (a,), dtype, cost, methods=_eigh.methods(n, dtype), lower=bool(lower), atol=absolute, rtol=relative,
-        return_rank=ranks,
+        return_rank=bool(return_rank),
     )  # fmt: skip
 
 
 def pinv_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, look=_routes.stacked("pinv"), dry=True),
-        Op(
-            "scipy.linalg.pinvh",
-            lapack.linalg.pinvh,
-            prepare_pinvh,
-            small=SMALL,
-            look=_routes.stacked("pinvh"),
-            dry=True,
-        ),
+        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dry=True),
+        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dry=True),
     )
 
 

@@ -11,25 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.linalg import cholesky as _numpy_cholesky
-from numpy.linalg import eigh as _numpy_eigh
 
 from trnpy._call import guards
-from trnpy._call.dispatch import Problem, Reason, Route, Unsupported
+from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import operations, priced, usual
-from trnpy._host import tridiagonal
-from trnpy._host.stacks import adjoint, in_chunks
-from trnpy._settings.host_rates import FLOPS, HostRates
+from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh
-from trnpy.linalg._matrices import MIRROR, mirror, norm, useful
-from trnpy.linalg._routes import ROUTE_S, Look, real, seconds_of
+from trnpy.linalg._matrices import MIRROR, norm, useful
+from trnpy.linalg._panels import adjoint
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
-LAST, SPREAD = 32, 8  # rows and columns whose factorization is lost in that of as many times more
+LAST = 32  # rows and columns: the last ones' factorization is cheap
 ANY = (0.0, math.inf)  # norm
 
 
@@ -75,30 +71,6 @@ def _kind(char: str) -> _Kind:
     return _Kind(*limits, *lapack, *_lapack.blas.get_blas_funcs(products, dtype=char))
 
 
-def positive(name: str) -> Look:
-    """A look for what may be positive definite."""
-    least, dtypes, norms = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms
-
-    def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        a = args[0] if args else kwargs.get("A")
-        if type(a) is not np.ndarray or a.ndim < 2 or a.shape[-1] < least or a.dtype.char not in dtypes:
-            return False
-        # SciPy 1.17's sqrtm refuses other byte orders.
-        if a.shape[-2] != a.shape[-1] or not a.size or not a.dtype.isnative:
-            return False
-        first = a if a.ndim == 2 else a[(0,) * (a.ndim - 2)]
-        # In Python's numbers: beside a large call each function of NumPy's takes 2 us.
-        diagonal = first.diagonal().real.tolist()
-        ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
-        corner = first.item(0, -1) - first.item(-1, 0).conjugate()
-        apart = math.hypot(corner.real, corner.imag)
-        if not ends or (apart and not apart <= _rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])):
-            return False
-        return first is not a or len(a) < SPREAD * LAST or _promising(a)
-
-    return look
-
-
 def operand(name: str, a: Any) -> np.ndarray:
     """``a`` (..., n, n) of a dtype that SciPy keeps."""
     m = guards.array(a)
@@ -108,92 +80,6 @@ def operand(name: str, a: Any) -> np.ndarray:
     if dtype.char not in FUNCTIONS[name].dtypes:
         raise Unsupported(Reason.DTYPE, f"{dtype}: SciPy's result has a dtype or a warning of its own")
     return m
-
-
-def route(name: str, a: np.ndarray, function: Function) -> Route | None:
-    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None below what it is for."""
-    spec, n, dtype = FUNCTIONS[name], a.shape[-1], guards.floating(a)
-    if n < spec.least:
-        return None
-    cube = real(dtype) * a.size * n  # n^3 a matrix
-    whole = a.ndim == 2
-    kind = ("eigh evd" if dtype.kind == "f" else "eigh") if whole else "gufunc eigh"
-
-    def seconds(rates: HostRates) -> float:
-        # The test of definiteness, the eigenpairs, their product.
-        return (
-            seconds_of(rates, "cholesky", n, cube / 3, dtype)
-            + seconds_of(rates, kind, n, FLOPS["eigh"] * cube, dtype)
-            + seconds_of(rates, "matmul", n, 2 * cube, dtype)
-            + ROUTE_S
-        )
-
-    def again(a: np.ndarray, *options: Any, **named: Any) -> Any:
-        return in_chunks(through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
-
-    return Route("eigenvectors", seconds, functools.partial(again, a), again=again)
-
-
-def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
-    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
-    certify(a, norms)
-    try:
-        w, q = _eigenpairs(a)
-    except (LinAlgError, tridiagonal.OutOfRange) as why:
-        raise Unsupported(Reason.VALUE, str(why)) from why
-    f = guards.QUIET.copy().run(function, w)
-    guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
-    return np.asarray(_product(q, f), a.dtype)
-
-
-def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By the fastest way for Hermitian a (..., n, n), single or of a stack."""
-    if a.ndim > 2:
-        w, q = _numpy_eigh(a)
-    elif a.dtype.kind == "c":
-        # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
-        w, q = _lapack.eigh(a, driver="evd", check_finite=False)
-    elif len(a) >= BY_STEPS:
-        w, q = tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
-    else:
-        w, q, failed = _kind(a.dtype.char).syevd(a.T, lower=1)
-        if failed:
-            raise LinAlgError(f"divide and conquer of {len(a)} rows failed: syevd gave {failed}")
-    return w, q
-
-
-def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
-    """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
-
-    A single matrix, and real stacks of one sign, take half the operations and come out exactly Hermitian.
-    """
-    negative = int(np.count_nonzero(f < 0))
-    mixed = 0 < negative < f.size
-    if mixed and f.ndim > 1:
-        return np.asarray((q * f[..., np.newaxis, :]) @ adjoint(q))
-    if mixed and not (f[:negative] < 0).all():
-        ascending = np.argsort(f)
-        q, f = q[:, ascending], f[ascending]
-    q *= np.sqrt(np.abs(f))[..., np.newaxis, :]
-    if not mixed:
-        result = _gram(q)
-        return np.negative(result, out=result) if negative else result
-    result = _gram(q[:, negative:])
-    result -= _gram(q[:, :negative])
-    return result
-
-
-def _gram(q: np.ndarray) -> np.ndarray:
-    """Q Q^H of q (..., n, k), by the library whose LAPACK made it: of stacks NumPy, of one matrix SciPy.
-
-    NumPy's and SciPy's OpenBLAS have threads of their own, and those of one wait for a processor as long as the other's
-    spin: with two of each, on two processors, 8 to 16 ms.
-    """
-    if q.ndim > 2:
-        return np.asarray(q @ adjoint(q))
-    x = np.asarray(_kind(q.dtype.char).rank_k(1.0, q).T)
-    mirror(x)
-    return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
 
 
 @priced("cholesky", lambda a, *_: (operations(len(a) ** 3 / 3, a.dtype), (None,)))
@@ -227,14 +113,6 @@ def _mirrors(a: np.ndarray, rows: slice) -> bool:
     with np.errstate(all="ignore"):
         allowed = _rounding(a) * sizes[..., rows, np.newaxis] * sizes[..., np.newaxis, rows.start :]
         return bool((np.abs(mine - mirrored) <= allowed).all())
-
-
-def _promising(a: np.ndarray) -> bool:
-    """Whether the first row and column of a (n, n) agree, and its last ones alone are as ``certify`` wants all.
-
-    Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
-    """
-    return _mirrors(a, slice(0, 1)) and _bounded(a[-LAST:, -LAST:])
 
 
 def _unlike(a: np.ndarray, norms: tuple[float, float]) -> str:
@@ -375,12 +253,9 @@ def problem(name: str, a: Any, function: Function) -> Problem:
     """``function`` of the eigenvalues of positive-definite matrices a (..., n, n) for SciPy's ``name``."""
     a = operand(name, a)
     dtype, n = guards.floating(a), a.shape[-1]
-    norms, found = FUNCTIONS[name].norms, route(name, a, function)
-    of = functools.partial(OfPositive, (a,), dtype, function=function, norms=norms, route=found)
+    of = functools.partial(OfPositive, (a,), dtype, function=function, norms=FUNCTIONS[name].norms)
     cost = useful(name, n, FLOPS[name] * float(n) ** 3, (a,), dtype, a.size)
     if a.ndim > 2 or dtype.char not in "dD":
-        if found is None:
-            raise Unsupported(Reason.LAYOUT, f"shape {a.shape}, {dtype}: SciPy is done before a route is chosen")
         refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
         return of(cost, on_device=False, refusal=refusal)
     return of(cost, methods=_eigh.methods(n, dtype))

@@ -13,8 +13,7 @@ from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy._host import stacks
-from trnpy.linalg import _panels, _routes, _triangular
+from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._matrices import SMALL, matrices, sizes, stack_size, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
@@ -210,8 +209,6 @@ def prepare_qr(
         raise Unsupported(Reason.PARAM, f"lwork={lwork!r}, pivoting={pivoting!r}: the host's")
     if not isinstance(mode, str) or mode not in ("full", "qr", "r", "economic", "raw"):
         raise Unsupported(Reason.PARAM, f"mode={mode!r}")
-    if _routes.is_stack(a) and min(a.shape[-2:]) <= BLOCK and mode != "raw":
-        return _routes.stack("qr", (a,), stacks.qr, mode)
     return ScipyQr.of(_qr_problem(a, "full" if mode == "qr" else mode))
 
 
@@ -247,8 +244,7 @@ def _tau(result: Orthogonal) -> np.ndarray:
 
 
 def qr_ops() -> tuple[Op, ...]:
-    look = _routes.stacked("qr")
-    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL, look=look, dry=True),)
+    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL, dry=True),)
 
 
 NUMPY_QR_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL, dry=True),)

@@ -14,7 +14,7 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
-from trnpy.linalg import _cholesky, _lu, _routes, _triangular
+from trnpy.linalg import _cholesky, _lu, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
@@ -115,11 +115,15 @@ def prepare_solve(
     return LinearSystem((a, b), dtype, cost, structure=structure, lower=bool(lower))
 
 
+def _is_stack(a: Any) -> bool:
+    return type(a) is np.ndarray and a.ndim > 2
+
+
 def prepare_scipy_solve(
     a: Any, b: Any, lower: Any = False, overwrite_a: Any = False, overwrite_b: Any = False, check_finite: Any = True,
     assume_a: Any = None, transposed: Any = False,
 ) -> Problem:  # fmt: skip
-    if not _routes.is_stack(a):
+    if not _is_stack(a):
         return prepare_solve(a, b, lower, assume_a=assume_a, transposed=transposed)
     b = guards.array(b)
     return _stack_problem(a, b, structure_of(assume_a), bool(lower), bool(transposed))
@@ -138,7 +142,7 @@ def _stack_problem(a: np.ndarray, b: np.ndarray, structure: str, lower: bool, tr
 
 
 def prepare_numpy_solve(a: Any, b: Any) -> Problem:
-    if _routes.is_stack(a):
+    if _is_stack(a):
         problem = _stack_problem(a, guards.array(b), "general", False, False)
     else:
         problem = prepare_solve(a, b, assume_a="gen")

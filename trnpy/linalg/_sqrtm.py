@@ -18,5 +18,4 @@ def prepare_sqrtm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 def sqrtm_ops() -> tuple[Op, ...]:
-    look = _positive.positive("sqrtm")
-    return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, look=look, dry=True),)
+    return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, dry=True),)

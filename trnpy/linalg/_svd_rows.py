@@ -16,10 +16,9 @@ from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
 from trnpy._engine.stand_ins import usual
-from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg import _routes, _svd
-from trnpy.linalg._matrices import SMALL, moderate, norm, refuse, useful
+from trnpy.linalg import _svd
+from trnpy.linalg._matrices import NEAR, SMALL, moderate, norm, refuse, useful
 
 MOST_ELEMENTS = 2**31 - 1  # of a basis: LAPACK's integers have 32 bits
 _SVDResult = type(np.linalg.svd(np.eye(1)))
@@ -106,14 +105,10 @@ def prepare_svd(
     refuse(not isinstance(lapack_driver, str) or lapack_driver != "gesdd", f"lapack_driver={lapack_driver!r}")
     if not compute_uv:
         return prepare_svdvals(a)
-    if _routes.is_stack(a):
-        return _routes.stack("svd", (a,), stacks.svd, bool(full_matrices))
     return _vectors(a, bool(full_matrices), tuple)
 
 
 def prepare_svdvals(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    if _routes.is_stack(a):
-        return _routes.stack("svdvals", (a,), stacks.svdvals)
     return problem(SingularValues, a, "svdvals")
 
 
@@ -146,7 +141,7 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
     """Which singular values s (k,) are above the threshold; Unsupported if none is, or if rounding decides."""
     relative = max(shape) * float(np.finfo(s.dtype).eps) if rtol is None else rtol
     threshold = (atol or 0.0) + s.max() * relative
-    if usual(((s > threshold / stacks.NEAR) & (s < threshold * stacks.NEAR)).any(), False):
+    if usual(((s > threshold / NEAR) & (s < threshold * NEAR)).any(), False):
         raise Unsupported(Reason.VALUE, "a singular value near the threshold")
     kept: np.ndarray = usual(s > threshold, np.ones(len(s), bool))
     if not kept.any():
@@ -156,15 +151,8 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
 
 def svd_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, look=_routes.stacked("svd"), dry=True),
-        Op(
-            "scipy.linalg.svdvals",
-            lapack.linalg.svdvals,
-            prepare_svdvals,
-            small=SMALL,
-            look=_routes.stacked("svdvals"),
-            dry=True,
-        ),
+        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dry=True),
+        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dry=True),
     )
 
 

@@ -15,7 +15,7 @@ from trnpy._nki.hardware import MACHINES, between
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy.sparse import _picture
-from trnpy.sparse._ops import is_sparse, prepare_matmul
+from trnpy.sparse._ops import MATMUL, is_sparse
 from trnpy.sparse._tiles import BUCKETS, TILE, Blocks, count_blocks
 
 LEAST_MOVING = 64  # a product of fewer columns takes as long as one of these (docs/numerics.md#sparse-products)
@@ -102,7 +102,7 @@ def block_analysis(
     policy, rates = current_policy(), current_rates()
     hardware = MACHINES[policy.machine]
     # Stands in for X: an array of its shape and dtype that takes no memory.
-    problem = prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
+    problem = MATMUL.problem(True, a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
     decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
     resident_s = one_shot_s = None
     if problem.dtype.name in MATCHED:

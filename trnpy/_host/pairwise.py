@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from trnpy._einsum.plan import Plan, contract
 from trnpy._einsum.product import c_einsum, on_host
 from trnpy._engine.engines import HOST
 from trnpy._settings.host_rates import HostRates
+
+if TYPE_CHECKING:
+    from trnpy._einsum.plan import Contraction
 
 NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds that NumPy's loop does in 15 us, the time that a route takes
@@ -28,14 +31,15 @@ REPAIRED = 0.1  # largest share of results that is computed twice: a route is ch
 CAST = 2**17  # elements of two vectors above which BLAS beats NumPy's loop even though it must copy one
 
 
-def route(
-    p: Plan, arrays: tuple[np.ndarray, ...], dtype: np.dtype, scalar: bool = True, order: str = "K"
-) -> Route | None:
+def route(problem: Contraction) -> Route | None:
     """The route by products of matrices (BLAS). Unless told to optimize, NumPy's einsum loops over all labels.
 
     None if there is no product of matrices, or only thin ones, or only sums of so few elements that the copy for BLAS
     costs more; and None if an intermediate result takes more memory than a caller of the loop would expect.
     """
+    p, arrays, dtype = problem.plan, problem.arrays, problem.dtype
+    if problem.cost.kind != "einsum" or problem.out is not None or problem.order == "F":
+        return None
     if all(step.loops for step in p.steps) or p.loop_flops <= 2 * LOOP_SMALL:
         return None
     if len(p.steps) == 1:
@@ -46,7 +50,7 @@ def route(
     largest = max((math.prod(step.shape) for step in p.steps[:-1]), default=0) * dtype.itemsize
     if largest > max(SPARE, sum(a.nbytes for a in arrays)):
         return None
-    products = functools.partial(_products, p, dtype, scalar, order)
+    products = functools.partial(_products, p, dtype, problem.scalar, problem.order)
 
     def again(*operands: Any, **options: Any) -> Any:
         return products([a for a in operands if type(a) is np.ndarray])

@@ -9,14 +9,13 @@ import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linalg.matrices import FAMILIES, hermitian, positive
 
 import trnpy.linalg
-from linalg.matrices import FAMILIES, hermitian, positive
 from trnpy._call.dispatch import Reason, accelerated
 from trnpy._engine import lapack
-from trnpy._host import stacks
+from trnpy._host import eigenpairs, stack_routes, stacks
 from trnpy._settings.host_rates import HostRates, current_rates
-from trnpy.linalg import _routes
 from trnpy.linalg._ops import NUMPY_OPS
 
 DTYPES = ("f4", "f8", "c8", "c16")
@@ -29,7 +28,7 @@ SQUARE = ("cholesky", "eigh", "eigvalsh", "inv", "pinvh")
 @pytest.fixture(autouse=True)
 def every_route_pays(monkeypatch):
     """Also where the installed SciPy's loop over a stack is compiled, and would be left alone."""
-    monkeypatch.setattr(_routes, "pays", lambda name: True)
+    monkeypatch.setattr(stack_routes, "pays", lambda name: True)
 
 
 def untraced(name, *args, **kwargs):
@@ -117,7 +116,7 @@ def identities(name, a, result, options):
 )  # fmt: skip
 def test_stacks_satisfy_the_identities_as_scipys_do(name, options, n, dtype):
     a = definite(n, dtype) if name in ("cholesky", "eigh", "pinvh") else stack(n, n, dtype)
-    ours, theirs = run(name, a, route=dtype in DOUBLE and _routes.STACKED[name].worth_a_look(a), **options)
+    ours, theirs = run(name, a, route=dtype in DOUBLE and stack_routes.STACKED[name].worth_a_look(a), **options)
     for mine, other in zip(identities(name, a, ours, options), identities(name, a, theirs, options), strict=True):
         assert mine.max() <= 3 * other.max() + eps(dtype)
 
@@ -378,7 +377,7 @@ def test_an_inverse_of_hermitian_matrices_is_exactly_hermitian():
 def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
     if family in ("tiny", "huge") and dtype == "f4":
         return
-    n = _routes.EVD_LEAST + 1
+    n = eigenpairs.EVD_LEAST + 1
     a = hermitian(family, n, dtype).astype(dtype)
     half = np.tril(a) if lower else np.triu(a)  # the other triangle is not read
     (w, x), (w0, x0) = run("eigh", half, lower=lower)
@@ -395,17 +394,17 @@ def test_whole_real_spectra_by_divide_and_conquer(family, dtype, lower):
 
 @pytest.mark.parametrize(
     "options", [{"driver": "evr"}, {"driver": "ev"}, {"subset_by_index": [0, 3]}, {"subset_by_value": [0.0, 1.0]},
-                {"eigvals_only": True}, {"b": np.eye(_routes.EVD_LEAST)}]
+                {"eigvals_only": True}, {"b": np.eye(eigenpairs.EVD_LEAST)}]
 )  # fmt: skip
 def test_what_was_asked_for_is_done_as_asked(options):
-    a = hermitian("random", _routes.EVD_LEAST, "f8")
+    a = hermitian("random", eigenpairs.EVD_LEAST, "f8")
     with trnpy.trace() as log:
         trnpy.linalg.eigh(a, **options)
     assert not log[0].route
 
 
 def test_complex_and_small_spectra_stay_with_scipys_driver():
-    for a in (hermitian("random", _routes.EVD_LEAST, "c16"), hermitian("random", _routes.EVD_LEAST - 1, "f8")):
+    for a in (hermitian("random", eigenpairs.EVD_LEAST, "c16"), hermitian("random", eigenpairs.EVD_LEAST - 1, "f8")):
         with trnpy.trace() as log:
             trnpy.linalg.eigh(a)
         assert not log[0].route

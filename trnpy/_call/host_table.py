@@ -1,0 +1,46 @@
+"""The one place that reads the table of ``_host/``. Without that folder, calls are as right and as fast as NumPy's."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trnpy._call.decisions import Problem
+
+UNSEEN = 63  # no row has another host route for operands of at most this many elements in all
+
+Look = Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoute:
+    """How calls of one row find another way to the reference's result on the host."""
+
+    # A cheap test of the arguments. It returns False: call the reference; True: there may be another host route; or a
+    # function that does what the reference does with such arguments: call it at once.
+    look: Look
+    # The problem of a call whose look gave True, with its route: (the row's own ``prepare``, *args, **kwargs).
+    prepare: Callable[..., Problem]
+    unseen: int = UNSEEN  # ``look`` is never true for at most four arguments of at most so many elements in all
+
+
+@functools.cache
+def _table() -> Mapping[str, str]:
+    try:
+        table: Mapping[str, str] = importlib.import_module("trnpy._host").TABLE
+    except ModuleNotFoundError as why:
+        if why.name != "trnpy._host":
+            raise
+        return {}
+    return table
+
+
+@functools.cache
+def host_entry(name: str) -> Any:
+    """What the table has under ``name``: the HostRoute of a row, or a function; None if nothing."""
+    module = _table().get(name)
+    return None if module is None else importlib.import_module(f"trnpy._host.{module}").ROUTES[name]

@@ -1,0 +1,109 @@
+"""Routes of NumPy's products: where NumPy loops over elements, products of matrices by BLAS."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy import ndarray
+
+from trnpy._call.decisions import Problem
+from trnpy._call.guards import c_einsum
+from trnpy._call.host_table import HostRoute
+from trnpy._einsum.grammar import WITHOUT_BLAS
+from trnpy._host import integer, pairwise
+from trnpy._host.pairwise import SMALL
+
+if TYPE_CHECKING:
+    from trnpy._einsum.plan import Contraction
+
+# NumPy's own, bound before anything is patched.
+_einsum, _tensordot = np.einsum, np.tensordot
+_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
+
+INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
+
+
+def _without_blas(a: Any, b: Any) -> bool:
+    """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
+    if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
+        return False
+    return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
+
+
+def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return len(args) > 1 and _without_blas(args[0], args[1])
+
+
+def _look_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | Callable[..., Any]:
+    """Whether NumPy loops over so many products, at most the product of the sizes, that a route may pay."""
+    plain = not kwargs and type(args[0]) is str if args else False
+    if plain and len(args) == 3:  # without a loop: most calls
+        _, a, b = args
+        if type(a) is ndarray and type(b) is ndarray:
+            if a.size * b.size <= SMALL:
+                return c_einsum
+            return b.dtype.char not in WITHOUT_BLAS or _without_blas(a, b)
+    arrays = [a for a in args if type(a) is ndarray]
+    if len(arrays) < 2 or math.prod([a.size for a in arrays]) <= SMALL:
+        return c_einsum if plain and len(arrays) == len(args) - 1 else False
+    if arrays[-1].dtype.char in WITHOUT_BLAS:
+        return _without_blas(*arrays[-2:])
+    return kwargs.get("optimize", False) is False
+
+
+def _look_pyscf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether operands are large enough for a loop over them to be long."""
+    sizes = [a.size for a in args if type(a) is ndarray]
+    return len(sizes) > 1 and math.prod(sizes) > SMALL
+
+
+def _exact(problem: Contraction, product: integer.Product) -> Contraction:
+    """``problem`` with a route for dtypes that NumPy multiplies in loops; others are BLAS's already."""
+    if problem.cost.kind != "integer":
+        return problem
+    route = integer.half_route if problem.dtype.char == "e" else integer.route
+    return replace(problem, route=route(problem, product))
+
+
+def _product(prepare: Callable[..., Contraction], *args: Any, product: integer.Product, **kwargs: Any) -> Contraction:
+    return _exact(prepare(*args, **kwargs), product)
+
+
+def _of_tensordot(prepare: Callable[..., Contraction], a: Any, b: Any, axes: Any = 2) -> Contraction:
+    return _exact(prepare(a, b, axes), functools.partial(_tensordot, axes=axes))
+
+
+def _of_einsum(prepare: Callable[..., Contraction], *operands: Any, **kwargs: Any) -> Contraction:
+    problem = prepare(*operands, **kwargs)
+    if problem.cost.kind == "integer":
+        return _exact(problem, functools.partial(_einsum, problem.plan.subscripts, optimize=True))
+    return replace(problem, route=pairwise.route(problem))
+
+
+def _of_pyscf(prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
+    """A product that updates an array, as in BLAS's gemm."""
+    update = prepare(*args, **kwargs)
+    route = pairwise.route(update.product)
+    if route is not None:
+        found = route.run
+        route = replace(route, run=lambda: update.deliver(update.scaled(found())), again=None)
+    updated: Problem = replace(update, route=route)
+    return updated
+
+
+# With E elements in all, two operands have at most (E/2)^2 products, and three (E/3)^3.
+ROUTES = {
+    **{
+        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), int(2 * INTEGER_SMALL**0.5))
+        for name, product in _PRODUCTS.items()
+    },
+    "numpy.tensordot": HostRoute(_look, _of_tensordot, int(2 * INTEGER_SMALL**0.5)),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, int(3 * SMALL ** (1 / 3))),
+    "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
+    "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
+}

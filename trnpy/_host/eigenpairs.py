@@ -1,0 +1,61 @@
+"""The routes of scipy.linalg.eigh: stacks, and whole real spectra by divide and conquer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from numpy import ndarray
+
+from trnpy._call.decisions import Problem, Reason, Route, Unsupported
+from trnpy._call.host_table import HostRoute
+from trnpy._engine import lapack
+from trnpy._host import stack_routes, tridiagonal
+from trnpy._host.stack_routes import ROUTE_S, seconds_of
+from trnpy._settings.host_rates import FLOPS
+
+# Rows: below, deciding and calling LAPACK step by step, some 25 us, are more than a hundredth of the call.
+EVD_LEAST = 200
+
+
+def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """A stack, or all of a real spectrum by nobody's special driver."""
+    a = args[0] if args else kwargs.get("a")
+    if type(a) is not ndarray:
+        return False
+    if a.ndim == 2:
+        return len(a) >= EVD_LEAST and a.dtype.char in "df" and len(args) < 2 and kwargs.keys() <= PLAIN
+    return _look_stacked_eigh(args, kwargs) is True
+
+
+_look_stacked_eigh = stack_routes.stacked("eigh")
+PLAIN = frozenset(
+    {"a", "lower", "overwrite_a", "check_finite", "type"}
+)  # leave the default driver and the whole spectrum
+
+
+def evd(problem: Any) -> Route | None:
+    """All eigenpairs of a real symmetric (n, n) by divide and conquer; SciPy's default is MRRR, better for complex."""
+    (a,), dtype = problem.arrays, problem.dtype
+    n = len(a)
+    if dtype.kind == "c" or n < EVD_LEAST:
+        return None
+
+    def run() -> Any:
+        try:
+            return tridiagonal.eigh(a, problem.lower, dtype)
+        except (lapack.LinAlgError, tridiagonal.OutOfRange) as why:
+            raise Unsupported(Reason.VALUE, str(why)) from why
+
+    return Route("evd", lambda rates: seconds_of(rates, "eigh evd", n, FLOPS["eigh"] * n**3, dtype) + ROUTE_S, run)
+
+
+def prepare(row: Callable[..., Problem], a: Any, *options: Any, **named: Any) -> Problem:
+    if a.ndim > 2:
+        return stack_routes.eigenpairs(row, a, *options, **named)
+    problem = row(a, *options, **named)
+    return replace(problem, route=evd(problem))
+
+
+ROUTES = {"scipy.linalg.eigh": HostRoute(look_eigh, prepare)}

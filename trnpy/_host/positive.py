@@ -1,0 +1,156 @@
+"""Routes of functions of Hermitian positive-definite matrices, through eigenvectors."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+from numpy.linalg import eigh as _numpy_eigh
+
+from trnpy._call import guards
+from trnpy._call.decisions import Problem, Reason, Route, Unsupported
+from trnpy._call.host_table import HostRoute, Look
+from trnpy._engine import lapack as _lapack
+from trnpy._host import tridiagonal
+from trnpy._host.stack_routes import ROUTE_S, seconds_of
+from trnpy._host.stacks import in_chunks
+from trnpy._settings.host_rates import FLOPS, HostRates
+from trnpy.linalg import _positive
+from trnpy.linalg._matrices import mirror, real
+from trnpy.linalg._panels import adjoint
+from trnpy.linalg._positive import FUNCTIONS, LAST, Function, certify
+
+BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
+SPREAD = 8  # the factorization of LAST rows and columns costs nothing beside that of so many times more
+
+
+def positive(name: str) -> Look:
+    """A look for what may be positive definite."""
+    least, dtypes, norms = FUNCTIONS[name].least, FUNCTIONS[name].dtypes, FUNCTIONS[name].norms
+
+    def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        a = args[0] if args else kwargs.get("A")
+        if type(a) is not np.ndarray or a.ndim < 2 or a.shape[-1] < least or a.dtype.char not in dtypes:
+            return False
+        # SciPy 1.17's sqrtm refuses other byte orders.
+        if a.shape[-2] != a.shape[-1] or not a.size or not a.dtype.isnative:
+            return False
+        first = a if a.ndim == 2 else a[(0,) * (a.ndim - 2)]
+        # In Python's numbers: beside a large call each function of NumPy's takes 2 us.
+        diagonal = first.diagonal().real.tolist()
+        ends = 0 < diagonal[0] <= norms[1] and 0 < diagonal[-1] <= norms[1]
+        corner = first.item(0, -1) - first.item(-1, 0).conjugate()
+        apart = math.hypot(corner.real, corner.imag)
+        if not ends or (apart and not apart <= _positive._rounding(first) * math.sqrt(diagonal[0] * diagonal[-1])):
+            return False
+        return first is not a or len(a) < SPREAD * LAST or _promising(a)
+
+    return look
+
+
+def _promising(a: np.ndarray) -> bool:
+    """Whether the first row and column of a (n, n) agree, and its last ones alone are as ``certify`` wants all.
+
+    Their eigenvalues are no smaller: most graded matrices and kernels of neighbouring points end with them.
+    """
+    return _positive._mirrors(a, slice(0, 1)) and _positive._bounded(a[-LAST:, -LAST:])
+
+
+def route(name: str, a: np.ndarray, function: Function) -> Route | None:
+    """``function`` of the eigenvalues of positive-definite a (..., n, n) on the host; None below what it is for."""
+    spec, n, dtype = FUNCTIONS[name], a.shape[-1], guards.floating(a)
+    if n < spec.least:
+        return None
+    cube = real(dtype) * a.size * n  # n^3 a matrix
+    whole = a.ndim == 2
+    kind = ("eigh evd" if dtype.kind == "f" else "eigh") if whole else "gufunc eigh"
+
+    def seconds(rates: HostRates) -> float:
+        # The test of definiteness, the eigenpairs, their product.
+        return (
+            seconds_of(rates, "cholesky", n, cube / 3, dtype)
+            + seconds_of(rates, kind, n, FLOPS["eigh"] * cube, dtype)
+            + seconds_of(rates, "matmul", n, 2 * cube, dtype)
+            + ROUTE_S
+        )
+
+    def again(a: np.ndarray, *options: Any, **named: Any) -> Any:
+        return in_chunks(through_eigh, (a.astype(dtype, copy=False),), function, spec.norms)
+
+    return Route("eigenvectors", seconds, functools.partial(again, a), again=again)
+
+
+def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) -> np.ndarray:
+    """Q f(w) Q^H for Hermitian positive-definite a (..., n, n) whose condition is below its limit; else Unsupported."""
+    certify(a, norms)
+    try:
+        w, q = _eigenpairs(a)
+    except (LinAlgError, tridiagonal.OutOfRange) as why:
+        raise Unsupported(Reason.VALUE, str(why)) from why
+    f = guards.QUIET.copy().run(function, w)
+    guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
+    return np.asarray(_product(q, f), a.dtype)
+
+
+def _eigenpairs(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the fastest way for Hermitian a (..., n, n), single or of a stack."""
+    if a.ndim > 2:
+        w, q = _numpy_eigh(a)
+    elif a.dtype.kind == "c":
+        # Of evr, as fast below 300 rows and 1.2 times as fast at 500, the vectors are 4 to 25 times less orthogonal.
+        w, q = _lapack.eigh(a, driver="evd", check_finite=False)
+    elif len(a) >= BY_STEPS:
+        w, q = tridiagonal.eigh(a, not a.flags.c_contiguous, a.dtype)  # of a triangle that is copied in order
+    else:
+        w, q, failed = _positive._kind(a.dtype.char).syevd(a.T, lower=1)
+        if failed:
+            raise LinAlgError(f"divide and conquer of {len(a)} rows failed: syevd gave {failed}")
+    return w, q
+
+
+def _product(q: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """Q diag(f) Q^H of q (..., n, n), which is overwritten, and f (..., n).
+
+    A single matrix, and real stacks of one sign, take half the operations and come out exactly Hermitian.
+    """
+    negative = int(np.count_nonzero(f < 0))
+    mixed = 0 < negative < f.size
+    if mixed and f.ndim > 1:
+        return np.asarray((q * f[..., np.newaxis, :]) @ adjoint(q))
+    if mixed and not (f[:negative] < 0).all():
+        ascending = np.argsort(f)
+        q, f = q[:, ascending], f[ascending]
+    q *= np.sqrt(np.abs(f))[..., np.newaxis, :]
+    if not mixed:
+        result = _gram(q)
+        return np.negative(result, out=result) if negative else result
+    result = _gram(q[:, negative:])
+    result -= _gram(q[:, :negative])
+    return result
+
+
+def _gram(q: np.ndarray) -> np.ndarray:
+    """Q Q^H of q (..., n, k), by the library whose LAPACK made it: of stacks NumPy, of one matrix SciPy.
+
+    NumPy's and SciPy's OpenBLAS have threads of their own, and those of one wait for a processor as long as the other's
+    spin: with two of each, on two processors, 8 to 16 ms.
+    """
+    if q.ndim > 2:
+        return np.asarray(q @ adjoint(q))
+    x = np.asarray(_positive._kind(q.dtype.char).rank_k(1.0, q).T)
+    mirror(x)
+    return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
+
+
+def _prepare(name: str, row: Callable[..., Problem], *args: Any, **kwargs: Any) -> Problem:
+    problem: Any = row(*args, **kwargs)
+    routed: Problem = replace(problem, route=route(name, problem.arrays[0], problem.function))
+    return routed
+
+
+ROUTES = {f"scipy.linalg.{name}": HostRoute(positive(name), functools.partial(_prepare, name)) for name in FUNCTIONS}
