@@ -228,11 +228,7 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
 @pytest.mark.parametrize(
     ("calls", "sentence"),
     [
-        (
-            [],
-            "no accelerated function was called by name: nothing to say of a device. What is written a @ b or "
-            "a.dot(b) is not seen; np.matmul(a, b) is",
-        ),
+        ([], "no accelerated function was called by name: nothing to say of a device"),
         (
             [(None, None, 0.1)],
             "one core of a trn2 would make no difference to this run: none of its 1 calls has work for a device "

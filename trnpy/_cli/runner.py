@@ -23,6 +23,7 @@ from trnpy._engine.engines import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
+from trnpy._report.text import past_patch
 from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
 
 Command = Callable[[list[str]], int]
@@ -234,7 +235,8 @@ def _say(ledger: _ledger.Ledger, options: argparse.Namespace, failures: Iterable
     if not options.no_report and ledger.tallies:
         _ledger.print_report(ledger, sys.stderr)
     elif not (options.no_report or _program.Ended.raised):  # which says nothing of a program that did not start
-        print(f"trnpy: {ledger.what_if()}", file=sys.stderr)
+        for said in (str(ledger.what_if()), *past_patch(ledger)):
+            print(f"trnpy: {said}", file=sys.stderr)
     if options.verbose:
         for name, function in patch_status()["escaped"].items():
             print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)

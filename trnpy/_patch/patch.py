@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 from trnpy._base.locks import Lock
 from trnpy._call.dispatch import Op
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
+from trnpy._report.unrouted import Hooked
 from trnpy._settings.policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
 
 # For each namespace the module and table of its rows, and their names. The module is loaded when a row is needed, since
@@ -105,6 +106,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
                 found, hook = resolve(name), _here.hooks.get(name)
                 if hook is None or (found is not hook.placed and found is not hook._original):
                     # Other code may have replaced NumPy's function: then that is the original.
+                    Hooked.originals[id(found)] = found, name
                     hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
                 _place(name, hook.placed)
             _here.users[name] += 1

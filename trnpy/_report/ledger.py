@@ -25,6 +25,7 @@ from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
 from trnpy._report.text import plain, show, uncalibrated
+from trnpy._report.unrouted import Samples, Unrouted, watch
 from trnpy._report.what_if import WhatIf
 from trnpy._settings.host_rates import machine_id
 from trnpy._settings.policy import Attention, current_policy
@@ -65,7 +66,7 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        "small",
+        *("small", "samples"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None) -> None:
@@ -86,6 +87,7 @@ class Ledger:
         self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
         self._until = -math.inf  # the end of the last interval in _recent
         self.small: list[SmallCalls] = []  # of each function, line, activation and policy
+        self.samples = Samples()  # of work that no patch sees
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         """Record one call. It counts for the program's line that made it."""
@@ -224,6 +226,7 @@ class Ledger:
                 if call.seconds > self._shortest_kept_s:
                     self._keep(call)
             self._covered_s += inner._covered_s + sum(t.seconds for t in small)
+            self.samples.absorb(inner.samples)
 
     @property
     def calls(self) -> list[Call]:
@@ -260,6 +263,10 @@ class Ledger:
     def regret(self) -> list[Tally]:
         """Lines whose calls on the device path were slower than the host (predicted), largest loss first."""
         return sorted((t for t in self.by_line() if t.lost), key=lambda t: t.lost_host_s - t.lost_s)
+
+    def unrouted(self) -> list[Unrouted]:
+        """Lines with work that no patch sees, longest time first: what was found by looking now and then."""
+        return self.samples.found()
 
     @property
     def elapsed_s(self) -> float:
@@ -332,6 +339,7 @@ class Ledger:
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],
             "regret": [asdict(t) for t in self.regret()],
+            "unrouted": [asdict(u) for u in self.unrouted()],
             "longest_calls": [{**asdict(c), "started": c.started - self.opened} for c in calls],
             "calls_not_listed": what_if.calls - len(calls),
         }
@@ -418,11 +426,16 @@ def profile(title: str = "") -> Iterator[Ledger]:
     with Process.lock:
         Process.opened += (ledger,)
         Process.ledger = ledger
+    watch(_samples)
     try:
         yield ledger
     finally:
         with Process.lock:
             _close(ledger)
+
+
+def _samples() -> Samples | None:
+    return Process.ledger.samples if Process.ledger is not None else None
 
 
 def _close(ledger: Ledger) -> None:

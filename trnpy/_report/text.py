@@ -10,12 +10,19 @@ from typing import IO, TYPE_CHECKING, Literal
 
 from trnpy._nki.hardware import interval
 from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged
+from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
     from trnpy._report.what_if import WhatIf
 
 LINES = 12  # of the program that the text shows; JSON has all
+PLACES = 5  # of work that no patch sees, in one sentence
+PAST = (
+    (PRODUCT, "of matrix products are written a @ b or a.dot(b), which cannot be routed", "; write np.matmul(a, b)"),
+    (NO_PATH, "in functions that have no path on a device", ""),
+    (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
+)
 NONE = "-"  # stands for an unknown figure
 IN_DOUBT = 0.1  # of the run time: that much is said to be in doubt
 WIDE = 10_000  # columns of a file, which has no edge
@@ -94,7 +101,7 @@ def sentences(ledger: Ledger) -> list[str]:
     what_if, tallies = ledger.what_if(), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     if not what_if.calls:
-        return [
+        return past_patch(ledger) or [
             "nothing was recorded: run python -m trnpy script.py, "
             "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
         ]
@@ -105,6 +112,7 @@ def sentences(ledger: Ledger) -> list[str]:
         str(what_if),
         *doubts(tallies, what_if),
         *device_sentences(tallies),
+        *past_patch(ledger),
     ]
     if any(t.timed < t.calls for t in tallies):
         said.append(estimates(tallies))
@@ -152,6 +160,22 @@ def device_sentences(tallies: list[Tally]) -> list[str]:
     for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
         calls = f"{several(t.calls, 'call')} at {place(t.file, t.line)}"
         said.append(f"{t.op} fell back to the host in {calls}: {t.reason}: {t.detail}")
+    return said
+
+
+def past_patch(ledger: Ledger) -> list[str]:
+    """Work that no patch sees, by kind: what it takes at least, where it is, and what to do."""
+    least_s = max(LEAST_S, LEAST_SHARE * ledger.elapsed_s)
+    said = []
+    for kind, before, after in PAST:
+        ours = [u for u in ledger.unrouted() if u.kind == kind]
+        total_s = sum(u.seconds for u in ours)
+        if total_s < least_s:
+            continue
+        known = "" if kind == PRODUCT else "{0.function} "
+        named = [f"{known.format(u)}{place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
+        more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
+        said.append(f"at least {duration(total_s)} (sampled) {before}: {', '.join(named)}{more}{after}")
     return said
 
 

@@ -60,10 +60,7 @@ class WhatIf:
 
     def __str__(self) -> str:
         if not self.calls:
-            return (
-                "no accelerated function was called by name: nothing to say of a device. What is written a @ b or "
-                "a.dot(b) is not seen; np.matmul(a, b) is"
-            )
+            return "no accelerated function was called by name: nothing to say of a device"
         if self.taken:
             faster = self.verdict is Verdict.FASTER
             said = f"made this run {self.speedup:.3g} times faster" if faster else "did not make this run faster"

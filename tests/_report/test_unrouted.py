@@ -1,0 +1,163 @@
+"""Work that no patch sees: which instructions and frames it is recognised by, and how a report tells of it."""
+
+import os
+import subprocess
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+from ledgers import OPENED, small
+
+import trnpy
+from trnpy._report import unrouted
+from trnpy._report.text import past_patch, sentences
+from trnpy._report.unrouted import Place, Samples
+
+HERE = "unrouted_here"
+
+
+def places(source, module=HERE):
+    """Every instruction of ``source`` that a thread may stand at."""
+    code = compile(source, "script.py", "exec")
+    steps = [s for s in unrouted.dis.get_instructions(code) if s.opcode in (unrouted.BINARY, *unrouted.CALLS)]
+    return [Place(code, code.co_filename, step.offset, module, "") for step in steps]
+
+
+def found(source):
+    samples = Samples()
+    for place in places(source):
+        samples.add(place, 1.0)
+    return {(u.kind, u.function, u.line) for u in samples.found()}
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A module whose globals the sources of this file use."""
+    here = types.ModuleType(HERE)
+    here.np, here.product, here.ndarray = np, np.dot, np.ndarray
+    monkeypatch.setitem(sys.modules, HERE, here)
+    return here
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("c = a @ b", {("product", "a @ b", 1)}),
+        ("a @= b", {("product", "a @ b", 1)}),
+        ("c = a + b * d", set()),
+        ("c = a.dot(b)", {("product", "a.dot(b)", 1)}),
+        ("c = f(a, b)\n\nd = a.T.dot(b[1:], out=c)", {("product", "a.dot(b)", 3)}),
+        ("c = f(a.sum(x, k=y.dot(z)))", {("product", "a.dot(b)", 1)}),
+        ("c = a.sum(b.max(), c.min())", set()),
+        ("c = print(a)", set()),
+        ("c = np.cross(a, b)", set()),
+    ],
+)
+def test_products_that_cannot_be_routed_are_recognised_by_their_instruction(module, source, expected):
+    assert found(source) == expected
+
+
+def test_an_original_that_was_imported_by_name_is_named_after_what_it_is(module):
+    with trnpy.patched():
+        pass
+    assert found("c = product(a, b)") == {("unpatched", "numpy.dot", 1)}
+    assert found("c = np.dot(a, b)") == {("unpatched", "numpy.dot", 1)}
+
+
+def standing_in(*modules):
+    """The innermost of frames in ``modules``, from the outermost on, each of a function ``eig``."""
+    space = {"getframe": sys._getframe}
+    for name in reversed(modules):
+        inner = {"__name__": name, "inner": space.get("eig", sys._getframe)}
+        exec("def eig():\n    return inner()\n", inner)
+        space = inner
+    return space["eig"]()
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        (("script", "scipy.linalg._decomp"), ("no path", "scipy.linalg.eig")),
+        (("script", "scipy._lib._util", "scipy.linalg._decomp"), ("no path", "scipy.linalg.eig")),
+        (("script", "numpy.linalg._linalg"), ("no path", "numpy.linalg.eig")),
+        (("script", "scipy.optimize._minpack", "scipy.linalg._decomp"), None),
+        (("script", "trnpy._patch.hook", "scipy.linalg._decomp"), None),
+        (("script",), None),
+    ],
+)
+def test_a_function_without_a_path_is_named_as_the_program_calls_it(modules, expected):
+    import scipy.linalg  # noqa: F401
+
+    place = unrouted._place(standing_in(*modules))
+    assert (unrouted._named(place) if place is not None else None) == expected
+
+
+def test_a_thread_in_a_product_is_seen_and_one_that_waits_is_not():
+    held = threading.Lock()
+    held.acquire()
+    product = type("Product", (), {"__matmul__": held.acquire})()  # blocks, without a Python frame
+    before = unrouted._seen()
+
+    def multiplies():
+        product @ True
+
+    thread = threading.Thread(target=multiplies)
+    thread.start()
+    try:
+        while not (seen := unrouted._seen() - before):
+            pass
+    finally:
+        held.release()
+        thread.join()
+    (place,) = seen
+    assert (place.code, unrouted._named(place)) == (multiplies.__code__, ("product", "a @ b"))
+    assert unrouted._line(place) == multiplies.__code__.co_firstlineno + 1
+
+
+def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
+    ledger = small()
+    for place in places("c = a @ b\nd = a.dot(b)"):
+        ledger.samples.add(place, 0.4)
+        break
+    assert past_patch(ledger) == [
+        "at least 400 ms (sampled) of matrix products are written a @ b or a.dot(b), which cannot be routed: "
+        "script.py:1 400 ms; write np.matmul(a, b)"
+    ]
+    assert past_patch(ledger)[0] in sentences(ledger)
+    assert ledger.to_dict()["unrouted"] == [
+        {"kind": "product", "function": "a @ b", "file": "script.py", "line": 1, "seconds": 0.4}
+    ]
+    outer = trnpy._report.ledger.Ledger(opened=OPENED)
+    outer.absorb(ledger)
+    assert outer.unrouted() == ledger.unrouted()
+
+
+def test_what_takes_less_than_a_hundredth_of_the_run_is_left_out(module):
+    ledger = small()
+    ledger.samples.add(places("c = a @ b")[0], 0.09)
+    assert past_patch(ledger) == []
+
+
+def test_places_are_bounded(module):
+    samples = Samples()
+    for i in range(unrouted.SITES + 10):
+        samples.add(Place(compile("a @ b", "", "eval"), f"{i}.py", 0, HERE, ""), 1.0)
+    assert len(samples.seconds) == unrouted.SITES
+
+
+def test_programs_see_no_thread_of_trnpys():
+    program = (
+        "import os, threading, trnpy\n"
+        "with trnpy.profile():\n"
+        "    assert threading.active_count() == len(threading.enumerate()) == 1\n"
+        "    child = os.fork()\n"
+        "    if not child: os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "assert not trnpy.report().tallies\n"
+    )
+    if not hasattr(os, "fork"):
+        pytest.skip("this system does not fork")
+    run = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")

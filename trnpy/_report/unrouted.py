@@ -1,0 +1,243 @@
+"""Work that no patch sees, found by looking at the stacks of all threads 25 times a second while calls are recorded.
+
+``a @ b`` and ``a.dot(b)`` of arrays are C code that Python cannot replace; ``fft``, ``eig`` or ``spsolve`` have no path
+on a device; and a function that was imported by name before the patch is NumPy's or SciPy's still. Patched functions
+pay nothing for this: a thread of its own looks, and what it finds is worked out when the report is made.
+"""
+
+from __future__ import annotations
+
+import _thread
+import dis
+import functools
+import os
+import sys
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, ClassVar, NamedTuple
+
+PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
+# A thread that wakes late has waited for the interpreter's lock, which Python code gives away after 5 ms at most. So
+# what a late look finds began after it was due, unless it is later than that: then one call has held the lock.
+PROMPT_S = 0.0005
+HELD_S = 0.008
+AGAIN_S = 0.0002  # a product that is over by then is too short to be worth a path
+LEAST_S, LEAST_SHARE = 3 * PERIOD_S, 0.01  # below, in seconds and of the run, the text does not mention it
+SITES = 10_000
+LIBRARIES = ("numpy", "scipy")
+LINEAR_ALGEBRA = ("numpy.linalg", "numpy.fft", "scipy.linalg", "scipy.fft", "scipy.fftpack", "scipy.sparse")
+CALLS = frozenset(code for name, code in dis.opmap.items() if name in ("CALL", "CALL_KW", "PRECALL"))
+BINARY = dis.opmap["BINARY_OP"]
+MATMUL = ("@", "@=")
+PRODUCT, NO_PATH, UNPATCHED = "product", "no path", "unpatched"
+
+
+class Hooked:
+    """What has been patched in this process: names by the identity of the original function, which is kept alive."""
+
+    originals: ClassVar[dict[int, tuple[Any, str]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Unrouted:
+    """Time that one line of the program spent in work that no patch saw."""
+
+    kind: str  # "product", "no path" or "unpatched"
+    function: str
+    file: str
+    line: int
+    seconds: float  # by samples, at least
+
+
+class Place(NamedTuple):
+    """An instruction of the program, and the public function of NumPy or SciPy that it has called, if any."""
+
+    code: CodeType
+    file: str  # code objects of different files may be equal
+    instruction: int
+    module: str
+    function: str
+
+
+class Samples:
+    """Seconds by place."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Place, float] = {}
+
+    def add(self, place: Place, seconds: float) -> None:
+        """Add time to a place; beyond SITES places new ones are passed over."""
+        if place in self.seconds or len(self.seconds) < SITES:
+            self.seconds[place] = self.seconds.get(place, 0.0) + seconds
+
+    def absorb(self, other: Samples) -> None:
+        """Add the times of ``other``."""
+        for place, seconds in list(other.seconds.items()):
+            self.add(place, seconds)
+
+    def found(self) -> list[Unrouted]:
+        """What can be said of the places, longest time first."""
+        sums: dict[tuple[str, str, str, int], float] = {}
+        for place, seconds in list(self.seconds.items()):
+            if (named := _named(place)) is not None:
+                key = *named, place.file, _line(place)
+                sums[key] = sums.get(key, 0.0) + seconds
+        return sorted((Unrouted(*key, s) for key, s in sums.items()), key=lambda u: -u.seconds)
+
+
+# --- The thread -------------------------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """The thread that looks, if there is one."""
+
+    lock = _thread.allocate_lock()
+    wake: Any = None  # released to end the thread
+    done: Any = None  # released by the thread when it ends
+    native = 0  # the system's number of the thread
+
+
+def watch(samples: Callable[[], Samples | None]) -> None:
+    """Look at all threads for as long as ``samples`` returns where to add what is seen."""
+    with _Watch.lock:
+        if _Watch.wake is not None:
+            return
+        _at_forks(samples)
+        _Watch.wake, _Watch.done = _thread.allocate_lock(), _thread.allocate_lock()
+        _Watch.wake.acquire()
+        _Watch.done.acquire()
+        # No threading.Thread: programs count and list those.
+        _thread.start_new_thread(_look, (_Watch.wake, _Watch.done, samples))
+
+
+@functools.cache
+def _at_forks(samples: Callable[[], Samples | None]) -> None:
+    """Fork without the thread: Python warns of forks with threads, and the child has none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_end, after_in_parent=lambda: watch(samples) if samples() is not None else None)
+
+
+def _end() -> None:
+    wake, done = _Watch.wake, _Watch.done
+    if wake is not None:
+        wake.release()
+        done.acquire()
+        while os.path.exists(f"/proc/self/task/{_Watch.native}"):  # it takes microseconds more to be gone
+            time.sleep(1e-4)
+
+
+def _look(wake: Any, done: Any, target: Callable[[], Samples | None]) -> None:
+    last, _Watch.native = time.perf_counter(), _thread.get_native_id()
+    try:
+        while not wake.acquire(timeout=PERIOD_S):
+            samples, now = target(), time.perf_counter()
+            if samples is None:
+                break
+            late_s = now - last - PERIOD_S
+            if late_s < PROMPT_S:
+                seen = _seen()
+                if seen and not wake.acquire(timeout=AGAIN_S):
+                    again_s = time.perf_counter() - now
+                    if again_s < AGAIN_S + PROMPT_S:
+                        for place in _seen() & seen:
+                            samples.add(place, now - last)
+            elif late_s > HELD_S:
+                for place in _seen():
+                    samples.add(place, now - last)
+            last = time.perf_counter()
+    finally:
+        with _Watch.lock:
+            if _Watch.wake is wake:
+                _Watch.wake = None
+        done.release()
+
+
+def _seen() -> set[Place]:
+    """The places where threads are in work that no patch sees."""
+    own = _thread.get_ident()
+    places = (_place(frame) for thread, frame in sys._current_frames().items() if thread != own)
+    return {place for place in places if place is not None}
+
+
+def _place(frame: FrameType | None) -> Place | None:
+    """The place of a thread whose innermost frame is ``frame``; None for work that is recorded, or none of ours."""
+    innermost, function = frame, ""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        package = module.partition(".")[0]
+        if package == "trnpy":
+            return None
+        if package not in LIBRARIES:
+            break
+        if not module.startswith("scipy._lib"):  # decorators
+            function = f"{module}.{frame.f_code.co_name}" if module.startswith(LINEAR_ALGEBRA) else ""
+        frame = frame.f_back
+    if frame is None:
+        return None
+    at = frame.f_lasti
+    if not function:
+        operation = frame.f_code.co_code[at] if at >= 0 else None
+        if operation not in CALLS and (operation != BINARY or frame is not innermost):
+            return None
+    return Place(frame.f_code, frame.f_code.co_filename, at, module, function)
+
+
+# --- What a place means -----------------------------------------------------------------------------------------------
+
+
+def _named(place: Place) -> tuple[str, str] | None:
+    """The kind and the function of a place; None if it is no work for a device."""
+    if not place.function:
+        return _instruction(place)
+    parts, name = place.function.split(".")[:-1], place.function.rpartition(".")[2]
+    private = next((i for i, part in enumerate(parts) if part.startswith("_")), len(parts))
+    outer = (".".join(parts[:i]) for i in range(private, 0, -1))
+    public = next((module for module in outer if hasattr(sys.modules.get(module), name)), "")
+    if not public or name.startswith("_"):
+        return None
+    hooked = {known for _, known in Hooked.originals.values()}
+    return UNPATCHED if f"{public}.{name}" in hooked else NO_PATH, f"{public}.{name}"
+
+
+def _instruction(place: Place) -> tuple[str, str] | None:
+    """A product by operator or method, or a call of an original function by its own name."""
+    steps = [step for step in dis.get_instructions(place.code) if step.opname != "CACHE"]
+    at = next((i for i, step in enumerate(steps) if step.offset == place.instruction), 0)
+    if steps[at].opcode == BINARY:
+        return (PRODUCT, "a @ b") if steps[at].argrepr in MATMUL else None
+    callee = _callee(steps, at)
+    if callee is None:
+        return None
+    space = vars(sys.modules.get(place.module, types.ModuleType("")))
+    load = steps[callee]
+    if load.opname in ("LOAD_METHOD", "LOAD_ATTR"):
+        owner = space.get(steps[callee - 1].argval) if steps[callee - 1].opname.startswith("LOAD_") else None
+        if isinstance(owner, types.ModuleType):
+            return _hooked(getattr(owner, load.argval, None))
+        return (PRODUCT, "a.dot(b)") if load.argval == "dot" else None
+    return _hooked(space.get(load.argval)) if load.opname in ("LOAD_NAME", "LOAD_GLOBAL") else None
+
+
+def _hooked(value: Any) -> tuple[str, str] | None:
+    known = Hooked.originals.get(id(value))
+    return None if known is None else (UNPATCHED, known[1])
+
+
+def _callee(steps: list[dis.Instruction], call: int) -> int | None:
+    """The index of the instruction that has loaded what ``call`` calls: its arguments lie above it on the stack."""
+    left = (steps[call].arg or 0) + (steps[call].opname == "CALL_KW")
+    start = call - (call > 0 and steps[call - 1].opname == "PRECALL") - 1
+    for i in range(start, -1, -1):
+        if left > 0:
+            left -= dis.stack_effect(steps[i].opcode, steps[i].arg, jump=False)
+        elif steps[i].opname not in ("PUSH_NULL", "KW_NAMES"):
+            return i
+    return None
+
+
+def _line(place: Place) -> int:
+    positions = list(place.code.co_positions())
+    return positions[place.instruction // 2][0] or place.code.co_firstlineno
