@@ -1,4 +1,4 @@
-"""A Neuron device: is there one, with the software to use it; and a Runtime on it, which gives kernels the real nki."""
+"""Finds a Neuron device and the software for it, and launches kernels on it (`NeuronRuntime`) by the real nki."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What was found, and the first thing that is missing ("" when nothing is)."""
+    """The device nodes that were found, and the first thing that is missing, empty if nothing is."""
 
     nodes: tuple[str, ...]  # /dev/neuron*
     missing: str
@@ -52,7 +52,7 @@ class Detection:
 
 def software() -> dict[str, str]:
     """Versions of the packages that compile and run kernels."""
-    import importlib.metadata  # a tenth of importing NumPy, which programs without a device are spared
+    import importlib.metadata  # imported here: it takes a tenth of NumPy's import time
 
     found = {}
     for package in ("nki", "neuronx-cc", "torch", "torch-neuronx", "torch-xla"):
@@ -64,7 +64,7 @@ def software() -> dict[str, str]:
 
 
 def _real_nki() -> str:
-    """ "" when ``nki`` is AWS's compiler of a known dialect, else what is wrong with it."""
+    """What is wrong with the package ``nki``, if it is not AWS's compiler of a known dialect; otherwise ""."""
     import importlib.metadata
 
     if importlib.util.find_spec("nki") is None:
@@ -103,7 +103,7 @@ INF2 = "trn1"  # inf2 instances have the cores of trn1
 
 
 def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
-    """The hardware row of this instance; ``default``'s where its type is not to be read."""
+    """The hardware row of this instance; that of ``default`` if the instance type cannot be read."""
     try:
         family = product.read_text().strip().partition(".")[0]
     except OSError:
@@ -118,37 +118,37 @@ DRIVER = Path("/sys/module/neuron/version")
 
 
 def identity(runtime: str, driver: Path = DRIVER, product: Path = PRODUCT) -> str:
-    """What a finding about ``runtime`` is valid for: on a device its instance type, its driver and its software."""
+    """The key of findings about ``runtime``: on a device, its instance type, its driver and its software."""
     if runtime != "neuron":
         return runtime
     read = {"instance": product, "driver": driver}
     named = {}
     for name, path in read.items():
-        with contextlib.suppress(OSError):  # not on an instance of AWS, or the driver is not a module
+        with contextlib.suppress(OSError):  # this is no AWS instance, or the driver is not a module
             named[name] = path.read_text().strip()
     return ", ".join(f"{name} {version}" for name, version in {"runtime": runtime, **named, **software()}.items())
 
 
 COMPILER_FLAGS = "NEURON_CC_FLAGS"
 CASTS = re.compile(r"--auto-cast(?:-type)?(?:[= ]\S+)?")
-AUTO_CAST = "--auto-cast=none"  # else the compiler may turn float32 products into bfloat16 ones
+AUTO_CAST = "--auto-cast=none"  # without it the compiler may turn float32 products into bfloat16 products
 
 
-# Physical cores behind one that a kernel runs on: kernels are launched on one, neuronx-cc assumes two on trn2.
+# Physical cores per logical core. trnpy launches kernels on one physical core; neuronx-cc assumes two on trn2.
 LOGICAL_CORES, LNC = "NEURON_LOGICAL_NC_CONFIG", "1"
 
 
 def pinned_flags(flags: str) -> str:
-    """NEURON_CC_FLAGS with automatic casts switched off, whatever they said of them."""
+    """NEURON_CC_FLAGS with automatic casts switched off; its own flags for casts are removed."""
     kept = CASTS.sub("", flags).split()
     return " ".join([*kept, AUTO_CAST])
 
 
-COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps what it has compiled
+COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps compiled kernels
 
 
 def compile_cache(environ: Mapping[str, str] = os.environ) -> str:
-    """The compiler's cache: the user's choice, else a folder that outlives /var/tmp, the compiler's default."""
+    """The compiler's cache: the user's choice, else a folder that is kept, unlike /var/tmp, the compiler's default."""
     return environ.get(COMPILE_CACHE) or str(folder() / "neuron-compile-cache")
 
 
@@ -161,7 +161,7 @@ class Route:
 
 
 def neuron_route() -> Route:
-    """torch's own ``neuron`` device where it has one, else torch-xla's; DeviceUnavailable where it has neither."""
+    """torch's own ``neuron`` device, or else torch-xla's; DeviceUnavailable if there is neither."""
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
     os.environ.setdefault(LOGICAL_CORES, LNC)
     os.environ[COMPILE_CACHE] = compile_cache()
@@ -179,13 +179,13 @@ def neuron_route() -> Route:
 
 
 def nki_kernel(name: str) -> Callable[..., Any]:
-    """The kernel ``name``, or ``file.name``, of trnpy/_nki/kernels, compiled by the real nki at its first launch."""
+    """The kernel ``name``, or ``file.name``, of trnpy/_nki/kernels; the real nki compiles it at its first launch."""
     module, function = located(name)
     kernel: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return kernel
 
 
-# What the runtime and the compiler say, in lower case.
+# Parts of the error messages of the runtime and the compiler, in lower case.
 OUT_OF_MEMORY = ("out of memory", "resource_exhausted", "nrt_resource", "failed to allocate")
 REFUSED_BY_COMPILER = (
     "neuronx-cc",
@@ -198,7 +198,7 @@ REFUSED_BY_COMPILER = (
 
 
 def typed(why: Exception, kernel: str) -> DeviceError:
-    """What torch or nki raised in a launch of ``kernel``, as the error that trnpy's callers tell apart."""
+    """The DeviceError for an exception that torch or nki raised in a launch of ``kernel``."""
     text = f"{kernel}: {type(why).__name__}: {why}"
     said = text.lower()
     if isinstance(why, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
@@ -208,7 +208,7 @@ def typed(why: Exception, kernel: str) -> DeviceError:
     return DeviceError(text)
 
 
-LOOK_S = 0.01  # longest a look at a launch takes; one that has ended ends the look at once
+LOOK_S = 0.01  # interval between checks of the time limit; a launch that ends earlier is noticed at once
 
 
 class NeuronRuntime:
@@ -232,12 +232,12 @@ class NeuronRuntime:
         self._route = route
         self._time_limit_s = time_limit_s
         self._kernel = kernel
-        self._hung: threading.Thread | None = None  # waits for a launch that has outlasted its time limit
+        self._hung: threading.Thread | None = None  # the thread of a launch that has exceeded its time limit
 
     def put(self, array: np.ndarray) -> Buffer:
-        """A copy of ``array`` on the device; DeviceMemoryError when it does not fit."""
+        """A copy of ``array`` on the device; DeviceMemoryError if it does not fit."""
         copy = np.array(array, order="C")
-        # torch does not know ml_dtypes' bfloat16: the bits travel as integers.
+        # torch does not know the bfloat16 of ml_dtypes, so the bits are copied as integers.
         bits = copy.view(np.int16) if copy.dtype.name == "bfloat16" else copy
         tensor = self._torch.from_numpy(bits)
         if bits is not copy:
@@ -255,7 +255,7 @@ class NeuronRuntime:
         return np.array(tensor.numpy())
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
+        """A block of a matrix, padded with zeros to ``shape``, and with ones on the padding's diagonal if ``unit``."""
 
         def copy() -> Any:
             block = buffer.value[rows, columns]
@@ -268,9 +268,9 @@ class NeuronRuntime:
         return self._output(self._guarded(copy, "part"), "part")
 
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
-        """Outputs of one launch, a Buffer or a tuple of them, once the device has answered.
+        """Outputs of one launch, a Buffer or a tuple of them, after the device has answered.
 
-        CompileError, DeviceMemoryError, DeviceTimeout after the policy's time_limit, or DeviceError.
+        Raises CompileError, DeviceMemoryError, DeviceError, or DeviceTimeout after the policy's time_limit.
         """
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         tensors = [None if b is None else b.value for b in buffers]
@@ -293,10 +293,10 @@ class NeuronRuntime:
         return self.memory.hold(Buffer(tensor, tuple(tensor.shape), np.dtype(name)), what)
 
     def _guarded(self, work: Callable[[], Any], what: str) -> Any:
-        """``work()`` and all it starts on the device, within the time limit, its errors typed.
+        """Run ``work()`` and wait for what it starts on the device, within the time limit; errors become DeviceErrors.
 
-        The driver blocks: another thread waits for it, which a device that hangs keeps. What comes after would wait
-        behind that launch, and is refused at once until it has ended.
+        Calls of the driver block, so they run in another thread. If the device hangs, that thread never ends, and later
+        work would wait behind its launch: until the thread has ended, further work is refused at once.
         """
         if self._hung is not None and self._hung.is_alive():
             raise DeviceTimeout(f"{what} was not started: {self._hung.name} still hangs")
@@ -307,7 +307,7 @@ class NeuronRuntime:
                 result = work()
                 self._route.synchronise()
                 outcome.append(result)
-            except Exception as why:  # handed over below, whatever it is
+            except Exception as why:  # raised again in the calling thread
                 outcome.append(typed(why, what))
 
         thread = threading.Thread(target=body, name=f"trnpy {what}", daemon=True)

@@ -24,51 +24,51 @@ PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
 class Timing:
     """Fixed costs inside one NeuronCore, for the cost model of trnpy/_nki/simulator/price/cost.py.
 
-    Cycles are those of the engine named; throttle fields are 0 where nothing is documented.
+    Cycles are of the engine that the field names. Throttle fields are 0 if nothing is documented.
     """
 
     matmul_overhead_cycles: int = 9  # 521 cycles for 512 columns on trn2 (skills: matmul profile)
     matmul_latency_cycles: int = 256  # a wavefront crosses 128 rows, then 128 columns
     load_stationary_cycles: int = 32  # 128 rows, four a cycle (perf)
-    tensor_sustained: float = 1.0  # of its clock, in a stream of products
-    narrow_factor: float = 1.0  # of the time, when fewer than half of the array's rows or columns work
+    tensor_sustained: float = 1.0  # part of the clock rate that a stream of products reaches
+    narrow_factor: float = 1.0  # on the time, if fewer than half of the array's rows or columns are used
     float32_passes: float = 4.0  # (arch)
     float32_transpose_passes: float = 2.0  # (arch)
     access_cycles: int = 60  # static SBUF/PSUM access of any compute engine (arch)
-    vector_issue_cycles: int = 60  # of them, those for which the next instruction of the engine waits
+    vector_issue_cycles: int = 60  # the part of access_cycles for which the engine's next instruction waits
     scalar_issue_cycles: int = 60
     vector_latency_cycles: int = 100  # until a dependent instruction starts: 200 ns in all for 64 columns (kiln)
-    selection_cycles: int = 560  # of the eight largest, at 512 and at 16384 columns alike (kiln)
+    selection_cycles: int = 560  # to find the eight largest, at 512 and at 16384 columns alike (kiln)
     scalar_latency_cycles: int = 204  # the same on ScalarEngine: dependent activations start 264 apart (perf)
     accumulator_cycles: int = 64  # reading ScalarEngine's reduction register (arch)
     gpsimd_start_cycles: int = 150  # the GpSimd formulas of the 2.26 isa documentation
     table_load_s: float = 1.3e-6  # switching activation tables (overview)
-    semaphore_s: float = 80e-9  # one engine waiting for another: 60-100 ns, from profiles of the 2.26 era
+    semaphore_s: float = 80e-9  # one engine waits for another: 60 to 100 ns, from profiles of the time of Neuron 2.26
     dma_start_s: float = 0.74e-6  # trigger to first descriptor (overview)
-    dma_wait_s: float = 0.56e-6  # more when a compute engine is waited for: 1.3 us semaphore to start (dma)
+    dma_wait_s: float = 0.56e-6  # and if the transfer waits for an engine: 1.3 us from semaphore to start (dma)
     dma_floor_s: float = 0.8e-6  # first descriptor to consumer: 4 KiB to 128 KiB all take this (overview, figure 1)
     dma_stagger_s: float = 15.5e-9  # from one queue of a transfer to the next: 16 start in 233 ns (overview, figure 3)
     descriptor_generation_s: float = 0.0  # DGE time of one DMA instruction
-    software_dge_s: float = 1e-6  # GpSimd time of one DMA at a run-time address, at least (kiln)
-    software_descriptor_s: float = 12e-9  # and of each of its descriptors: 11 to 15 ns (kiln)
-    pool_trigger_s: float = 0.0  # GpSimd time of any other DMA, where it issues them all; 0: it does not
-    power_of_two_factor: float = 1.0  # of a transfer's time, when rows in HBM are a power of two of bytes apart
-    dma_written_bytes: int = 0  # of a partition, that transfers may have written and be in use; 0: no limit known
-    dma_written_factor: float = 1.0  # of a transfer's time beyond it
-    throttle_window_s: float = 0.0  # TensorEngine runs throttled while busy less than the fraction over this window
+    software_dge_s: float = 1e-6  # GpSimd time of one DMA at a run-time address, without its descriptors (kiln)
+    software_descriptor_s: float = 12e-9  # and of each descriptor: 11 to 15 ns (kiln)
+    pool_trigger_s: float = 0.0  # GpSimd time of any other DMA on a machine where GpSimd issues them all; 0 on others
+    power_of_two_factor: float = 1.0  # on a transfer's time, if rows in HBM are a power of two of bytes apart
+    dma_written_bytes: int = 0  # in use per partition, from which on transfers are slower; 0: none known
+    dma_written_factor: float = 1.0  # on a transfer's time, beyond so many bytes
+    throttle_window_s: float = 0.0  # TensorEngine is throttled if it was busy for less than the fraction below
     throttle_utilisation: float = 0.5
     throttle_factor: float = 2.0
-    turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for each other (kiln)
-    turn_drain_s: float = 3e-6  # more where it moves data, and again for each 16 KiB of instructions (kiln, spectral)
+    turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for one another (kiln)
+    turn_drain_s: float = 3e-6  # and if it moves data, and again per 16 KiB of instructions (kiln, spectral)
     turn_restart_s: float = 25e-6  # at most (kiln)
-    region_s: float = 15e-6  # each time a loop is entered: 10 to 30 us for one of no turns (kiln)
+    region_s: float = 15e-6  # each time a loop is entered: 10 to 30 us, measured with a loop of no turns (kiln)
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
-    group_barrier_s: float = 0.15e-3  # once, in a program with collectives of two ranks (kiln)
-    group_doubling_s: float = 0.6e-3  # and more for each doubling of them (kiln)
+    group_barrier_s: float = 0.15e-3  # once per launch, for a program with collectives of two ranks (kiln)
+    group_doubling_s: float = 0.6e-3  # in addition for each doubling of the ranks (kiln)
     kernel_floor_s: float = 16e-6  # on the device before and after the first and last instruction (deltanet)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: decisions are cached by it
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
 class Hardware:
     """What one NeuronCore can do, and what it costs to reach it from the host."""
 
@@ -92,13 +92,13 @@ class Hardware:
 
     @property
     def float64_flops_per_s(self) -> float:
-        """Products of float64 accuracy: 28 bf16 passes each (Ozaki scheme I, 8-bit digits, 7 slices)."""
+        """Rate of products of float64 accuracy: 28 passes of bfloat16 each (Ozaki scheme I, seven 8-bit digits)."""
         return self.flops_per_s["bfloat16"] / FLOAT64_PASSES
 
 
 FLOAT64_PASSES = 28  # pairs i + j <= 6 of seven 8-bit digits: as accurate as dgemm on scaled data
-# Nine of ten modelled times are within this factor of the measured one, for measurements that the model has not seen
-# (python -m benchmarks nki-model, 2026-11, trn1). Every modelled time is printed with the interval it gives.
+# Nine of ten modelled times are within this factor of the measured time, for measurements that the model was not
+# fitted to (python -m benchmarks nki-model, 2026-11, trn1). Every modelled time is printed with this interval.
 ERROR_FACTOR = 1.45
 EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on trn1 (seed)
 
@@ -106,7 +106,7 @@ GIB = 1024**3
 
 
 def interval(seconds: float) -> tuple[float, float]:
-    """Between what a modelled time may be."""
+    """The least and the greatest of the interval around a modelled time."""
     return seconds / ERROR_FACTOR, seconds * ERROR_FACTOR
 
 
@@ -119,8 +119,8 @@ def between(seconds: float) -> str:
 TIMING_GEN2 = Timing(
     tensor_sustained=0.875,  # 2.45 G columns/s (kiln)
     narrow_factor=1.65,  # one row, or eight columns: 1.4 to 1.9 times (kiln)
-    float32_passes=5.4,  # 1150 ns for 512 columns (kiln); 5.2 ms of Fourier transforms were 4.2 with 4 (spectral)
-    float32_transpose_passes=4.0,  # no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
+    float32_passes=5.4,  # 1150 ns for 512 columns (kiln); 4 passes give 4.2 of 5.2 ms of Fourier transforms (spectral)
+    float32_transpose_passes=4.0,  # there is no transpose mode before trn2 (arch); 208 ns for 128 columns (kiln)
     vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
     scalar_issue_cycles=22,
     pool_trigger_s=46e-9,  # no hardware generator: GpSimd issues every DMA (kiln, spectral); 64 cycles, a guess

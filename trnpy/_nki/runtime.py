@@ -1,4 +1,4 @@
-"""What a device must offer an engine: memory, launches that are counted, time limits, and errors with types."""
+"""What a device offers an engine: memory, counted launches, time limits, and typed errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on th
 
 @dataclass(slots=True)
 class Health:
-    """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
+    """Counts consecutive faults of one engine. After ``FAULTS_BEFORE_REST`` of them calls stay on the host."""
 
     faults: int = 0
 
@@ -52,18 +52,18 @@ class Health:
 
 @dataclass(slots=True)
 class Counters:
-    """What a runtime has done since it was made."""
+    """What a runtime has done since it was created."""
 
     launches: Counter[str] = field(default_factory=Counter)  # by kernel name
     compiles: Counter[str] = field(default_factory=Counter)  # by kernel name
     bytes_in: int = 0
     bytes_out: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)  # by kernel name, measured until a device has answered
-    compile_s: dict[str, float] = field(default_factory=dict)  # by kernel, of the last launch that compiled
+    seconds: dict[str, float] = field(default_factory=dict)  # by kernel name, measured until the device has answered
+    compile_s: dict[str, float] = field(default_factory=dict)  # by kernel name, for the last launch that compiled
     variants: set[Any] = field(default_factory=set)
 
     def count(self, kernel: str, operands: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> bool:
-        """One launch; and one compile, if true, when no launch before had such shapes, dtypes and parameters."""
+        """Count one launch. Returns True if it compiles: no launch before had these shapes, dtypes and parameters."""
         self.launches[kernel] += 1
         shapes = tuple(b and (b.shape, b.dtype.name) for b in operands)
         variant = (kernel, shapes, tuple(sorted(parameters.items())))
@@ -76,7 +76,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Buffer:
-    """An array in a device's memory; what keeps it there is ``value``, the runtime's own."""
+    """An array in a device's memory. ``value`` is the runtime's own object; the memory is free when it dies."""
 
     value: Any
     shape: tuple[int, ...]
@@ -88,12 +88,12 @@ class Buffer:
 
 
 class Memory:
-    """The buffers that a device holds: each takes its bytes until the last reference to it goes."""
+    """The buffers in a device's memory. A buffer takes its bytes until the last reference to it is dropped."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._held = 0
-        self._freed: deque[int] = deque()  # bytes of buffers that died, at any moment and in any thread
+        self._freed: deque[int] = deque()  # bytes of buffers that have died; they may die at any moment, in any thread
         self._lock = Lock()
 
     @property
@@ -107,7 +107,7 @@ class Memory:
         return self._held
 
     def hold(self, buffer: Buffer, what: str) -> Buffer:
-        """``buffer``, new here, counted; DeviceMemoryError when it does not fit."""
+        """Count the new ``buffer`` and return it; DeviceMemoryError if it does not fit."""
         with self._lock:
             used = self._counted()
             if used + buffer.nbytes > self.limit:
@@ -117,15 +117,15 @@ class Memory:
         return buffer
 
 
-Operand = np.ndarray | Buffer | None  # None: an argument of the kernel that is left out
+Operand = np.ndarray | Buffer | None  # None: the kernel's argument is left out
 
 
 class Runtime(Protocol):
-    """Launches kernels by name: on arrays, or on buffers that stay with the device."""
+    """Launches kernels by name, on arrays or on buffers that stay on the device."""
 
     name: str
     hardware: Hardware
-    executes: bool  # False when results come from the host whatever is launched
+    executes: bool  # False if results come from the host, whatever is launched
     compiles: bool  # whether a launch of new shapes takes seconds
     counters: Counters
 
@@ -138,33 +138,33 @@ class Runtime(Protocol):
         ...
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``; it never crosses the link.
+        """A block of a matrix, padded with zeros to ``shape``. It does not cross the link.
 
-        ``unit``: with ones on the diagonal of the padding, so that a square block stays invertible.
+        ``unit``: put ones on the diagonal of the padding, so that a square block stays invertible.
         """
         ...
 
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
-        """Outputs of one launch, a Buffer or a tuple of them; arrays among the operands are put first."""
+        """Outputs of one launch, a Buffer or a tuple of them. Operands that are arrays are put first."""
         ...
 
     def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
-        """The same as arrays on the host: one, or a tuple."""
+        """Outputs of one launch as arrays on the host: one, or a tuple."""
         ...
 
 
 def fetched(runtime: Runtime, outputs: Any) -> Any:
-    """What ``Runtime.run`` returned as arrays on the host."""
+    """What ``Runtime.run`` returned, as arrays on the host."""
     if isinstance(outputs, tuple):
         return tuple(runtime.get(buffer) for buffer in outputs)
     return runtime.get(outputs)
 
 
-POLL_S = 1e-3  # between looks at a launch that has not finished
+POLL_S = 1e-3  # between checks of a launch that has not finished
 
 
 def wait(finished: Callable[[], bool], time_limit_s: float, what: str) -> None:
-    """Return when ``finished()`` is true; DeviceTimeout when it is not within ``time_limit_s``."""
+    """Return when ``finished()`` is true; DeviceTimeout if it is still false after ``time_limit_s``."""
     deadline = time.monotonic() + time_limit_s
     while not finished():
         if time.monotonic() >= deadline:

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 good, 1 an E finding or a refused kernel, 2 a command that makes no sense."""
+    """Exit code: 0 good, 1 a finding of severity E or a refused kernel, 2 a wrong command line."""
     options = parser().parse_args(argv)
     try:
         if options.command == "lint":
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _split(place: str) -> tuple[Path, str | None]:
-    """``file.py:kernel`` -> both parts; the kernel may be missing."""
+    """``file.py:kernel`` -> both parts; None for the kernel if it is not given."""
     file, colon, name = place.rpartition(":")
     return (Path(file), name) if colon and name.isidentifier() else (Path(place), None)
 
@@ -117,7 +117,7 @@ def _values(options: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
 
 
 def _rules(options: argparse.Namespace) -> dict[int, Any]:
-    """``--rule 16=propagate`` as simulate takes it."""
+    """The options ``--rule 16=propagate`` as a dictionary for simulate."""
     rules = {}
     for text in options.rule:
         number, equals, mode = text.partition("=")
@@ -128,7 +128,7 @@ def _rules(options: argparse.Namespace) -> dict[int, Any]:
 
 
 def _arrays(options: argparse.Namespace) -> tuple[Any, ...]:
-    """Random arrays, integers counting up; specifications in trace mode."""
+    """Random floats and integers that count up; in trace mode, specifications."""
     wanted = _shapes(options)
     if getattr(options, "mode", "run") == "trace":
         return tuple(Specification(shape, dtype) for shape, dtype in wanted)
@@ -144,7 +144,7 @@ def _array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def _load(file: Path, name: str | None, lnc: int) -> Kernel:
-    """The kernel on ``lnc`` cores; whatever the file itself raises becomes one line."""
+    """The kernel on ``lnc`` cores; an exception of the file becomes a ValueError of one line."""
     try:
         return load_kernel(file, name)[lnc]
     except SimulatorError:
@@ -173,7 +173,7 @@ def _lint(options: argparse.Namespace) -> int:
     found += lint_file(file, name, dialects)
     if options.shape:
         kernel = _load(file, name, options.lnc)
-        # What a parser refuses in the source is found already: a launch shows the rest, once for each way of running.
+        # A parser's refusals are found in the source already; run once for each other front end.
         for nki in dict.fromkeys(TRACER if d == PARSER else d for d in dialects):
             launched = lint_launch(kernel, _arrays(options), _values(options, kernel), options.target, nki=nki)
             same = str(file.resolve())

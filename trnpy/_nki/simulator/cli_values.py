@@ -1,4 +1,4 @@
-"""What the command line gives a kernel and does with what it returns: arrays of files, values, a reference."""
+"""Arguments and results of a kernel on the command line: .npy files, values, and a reference to compare with."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trnpy._nki.simulator.price.cost import Cost, duration
 from trnpy._nki.simulator.run.launch import Result
 from trnpy._nki.simulator.run.loader import load
 
-BUSY = 0.6  # share of the time from which an engine bounds a kernel; measured kernels keep none busier than 62-85 %
-RTOL = 1e-2  # of --expect for outputs in few bits; float32 is compared to 1e-4
+BUSY = 0.6  # an engine busy for more of the time bounds the kernel; in measured kernels the busiest is busy 62 to 85 %
+RTOL = 1e-2  # default of --expect for outputs in fewer bits than float32, which is compared to 1e-4
 RTOL_FLOAT32 = 1e-4
 
 
 def value(text: str, names: dict[str, Any]) -> Any:
-    """A literal, a name of the kernel's file (``Side.left``), a call of one (``Pair(first=1)``), or the text itself."""
+    """A literal, a name of the kernel's file (``Side.left``), a call of one (``Pair(first=1)``), or else the text."""
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -59,7 +59,7 @@ def read(path: Path) -> Array:
 
 
 def write(path: Path, result: Result) -> list[Path]:
-    """Outputs as .npy files: ``path`` for one, ``path`` with -0, -1 before the suffix for several."""
+    """Write the outputs as .npy files: ``path`` for one; for several, with -0, -1, ... before the suffix."""
     outputs = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
     kept = [a for a in outputs if a is not None]
     paths = [path if len(kept) == 1 else path.with_name(f"{path.stem}-{n}{path.suffix}") for n in range(len(kept))]
@@ -76,7 +76,7 @@ def reference(place: str, arguments: Sequence[Array], words: dict[str, Any]) -> 
         raise ValueError(f"--expect {place!r}: expected FILE.py:FUNCTION")
     if not Path(file).is_file():
         raise ValueError(f"--expect {place!r}: there is no such file")
-    module = load(file)  # the reference may stand beside the kernel, in a file that imports nki
+    module = load(file)  # the reference may be in the kernel's own file, which imports nki
     if not callable(getattr(module, name, None)):
         raise ValueError(f"--expect {place!r}: {file} has no function {name}")
     found = getattr(module, name)(*arguments, **words)
@@ -84,7 +84,7 @@ def reference(place: str, arguments: Sequence[Array], words: dict[str, Any]) -> 
 
 
 def differences(result: Result, expected: tuple[Any, ...], rtol: float | None) -> list[tuple[bool, str]]:
-    """For each output whether it is the reference's, and a line that says how far it is."""
+    """For each output, whether it agrees with the reference, and a line with the largest difference."""
     outputs = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
     if len(outputs) != len(expected):
         return [(False, f"{len(outputs)} outputs, the reference returns {len(expected)}")]
@@ -104,7 +104,7 @@ def differences(result: Result, expected: tuple[Any, ...], rtol: float | None) -
 
 
 def bound(cost: Cost) -> str:
-    """What takes a kernel's time, in one line."""
+    """What determines a kernel's time, in one line."""
     engine = max(cost.busy_s, key=lambda e: cost.busy_s[e], default="")
     if not engine or cost.launch_s > cost.device_s:
         return f"the launch: {duration(cost.launch_s)} against {duration(cost.device_s)} on the device"

@@ -1,8 +1,8 @@
-"""nki.collectives: data exchange between the ranks of a replica group, from inside a kernel.
+"""nki.collectives: kernels exchange data between the ranks of a replica group.
 
-Every rank of a group issues the same collective; the instruction completes when all have. Ranks are
+Every rank of a group issues the same collective, which completes when all have issued it. Ranks are
 those of ``replicas.run_ranks``. With two cores per rank (LNC 2), core c meets core c of the other ranks
-and moves its own data: what both cores do with one shared tensor is undocumented.
+and moves its own data; what both cores do with one shared tensor is undocumented.
 Source: nki/api/nki/collectives/__init__.py.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 
 REDUCTIONS = ("add", "maximum", "minimum")
 PRIORITIES = (0, 3)
-MAX_CHANNELS = 4  # for groups of all devices of a node, 2 for others
+MAX_CHANNELS = 4  # for groups of all devices of a node; 2 for other groups
 CHIP_RANKS = 4  # ranks of all_gather_v: one chip under LNC 2
 Tensors = Sequence[NkiTensor]
 
@@ -52,7 +52,7 @@ class ReplicaGroup:
             check.refuse("ReplicaGroup", f"{self.groups!r} names a rank twice; sub-groups do not overlap")
 
     def members(self, this: str) -> tuple[int, ...]:
-        """The list that this rank is in."""
+        """The list that contains this rank."""
         here = world()
         mine = next((tuple(ranks) for ranks in self.groups if here.rank in ranks), ())
         if not mine:
@@ -63,7 +63,7 @@ class ReplicaGroup:
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
-    """The rank of this core, in a register: address with it, it is no Python number."""
+    """The rank of this core, in a register: usable in addresses, but not as a Python number."""
     return VirtualRegister(world().rank)
 
 
@@ -383,7 +383,7 @@ def _variable(
 
 
 def _metadata(this: str, metadata: NkiTensor, shape: tuple[int, int]) -> dict[int, NkiTensor]:
-    """The rows of the metadata tensor, by number; each may be initialised without the others."""
+    """The rows of the metadata tensor, by number; a row may be initialised without the others."""
     if not isinstance(metadata, NkiTensor) or metadata.dtype != "uint32" or metadata.storage.buffer == "psum":
         check.refuse(this, f"metadata_tensor is {metadata!r}; a uint32 tensor in HBM or SBUF is needed")
     needed = (1, *shape) if metadata.on_chip else shape
@@ -400,7 +400,7 @@ def _metadata(this: str, metadata: NkiTensor, shape: tuple[int, int]) -> dict[in
 def _check(
     this: str, srcs: Tensors, dsts: Tensors, replica_group: ReplicaGroup, priority: int | None, coalesced: bool = True
 ) -> tuple[tuple[int, ...], str]:
-    """Members of this rank's group, and the buffer that all tensors are in."""
+    """Members of this rank's group, and the buffer in which all tensors are."""
     buffer = _check_tensors(this, srcs, dsts, priority, coalesced)
     if not isinstance(replica_group, ReplicaGroup):
         check.refuse(this, f"replica_group={replica_group!r}; a ReplicaGroup is needed")
@@ -408,7 +408,7 @@ def _check(
 
 
 def _check_tensors(this: str, srcs: Tensors, dsts: Tensors, priority: int | None, coalesced: bool = True) -> str:
-    """Lists of equal length, of tensors all in HBM or all in SBUF; their buffer."""
+    """Check lists of equal length, of tensors all in HBM or all in SBUF; returns their buffer."""
     for role, tensors in (("srcs", srcs), ("dsts", dsts)):
         if not isinstance(tensors, (list, tuple)) or not tensors or not all(isinstance(t, NkiTensor) for t in tensors):
             check.refuse(this, f"{role} is {tensors!r}; a list of tensors is needed")
@@ -460,9 +460,9 @@ def _issue(
     others: Tensors = (),
     bring: Callable[[int], Array] | None = None,
 ) -> Any:
-    """Issue a collective: dst i = combine(what all members brought as their tensor i).
+    """Issue a collective: dst i = combine(the i-th arrays of all members).
 
-    ``bring`` gives what this rank brings, its src i by default; ``others`` are what else it reads.
+    ``bring(i)`` gives this rank's i-th array, by default src i; ``others`` are further tensors that it reads.
     """
     here = world()
     signature = (this, options.get("op"), tuple(src.shape for src in srcs), tuple(src.dtype for src in srcs))

@@ -17,12 +17,12 @@ from trnpy._nki.simulator.run.loader import load_kernel
 
 @functools.cache
 def kernel(name: str) -> Kernel:
-    """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` of one with several; KeyError when there is none."""
+    """The kernel ``name`` of trnpy/_nki/kernels, or ``file.name`` if a file has several; KeyError if there is none."""
     return load_kernel(source(name), located(name)[1])
 
 
 class SimulatorRuntime:
-    """Launches kernels on the simulator of one machine, and counts what a device would compile and move."""
+    """Launches kernels on the simulator of one machine, and counts compiles and bytes as a device would."""
 
     name = "simulator"
     executes = True
@@ -35,7 +35,7 @@ class SimulatorRuntime:
         self.memory = Memory(hardware.hbm_bytes)
 
     def put(self, array: np.ndarray) -> Buffer:
-        """A copy of ``array`` in the simulator's HBM; DeviceMemoryError when it does not fit."""
+        """A copy of ``array`` in the simulator's HBM; DeviceMemoryError if it does not fit."""
         copy = np.array(array, order="C")
         self.counters.bytes_in += copy.nbytes
         return self.memory.hold(Buffer(copy, copy.shape, copy.dtype), "put")
@@ -46,7 +46,7 @@ class SimulatorRuntime:
         return np.array(buffer.value)
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
-        """A block of a matrix, padded with zeros to ``shape``; with ones on the padding's diagonal if ``unit``."""
+        """A block of a matrix, padded with zeros to ``shape``, and with ones on the padding's diagonal if ``unit``."""
         block = buffer.value[rows, columns]
         padded = np.zeros(shape, buffer.dtype)
         padded[: block.shape[0], : block.shape[1]] = block
@@ -56,9 +56,9 @@ class SimulatorRuntime:
         return self._output(padded, "part")
 
     def run(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:
-        """Outputs of one launch of ``name``: a Buffer or a tuple of them; operands that are None are left out.
+        """Outputs of one launch of ``name``: a Buffer or a tuple of them. Operands that are None are left out.
 
-        DeviceMemoryError when operands and outputs do not fit the machine's HBM, CompileError when the
+        Raises DeviceMemoryError if operands and outputs do not fit the machine's HBM, and CompileError if the
         simulator refuses the kernel.
         """
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]

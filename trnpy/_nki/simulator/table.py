@@ -1,4 +1,4 @@
-"""Tables on the terminal: by rich where it is installed, in plain columns otherwise."""
+"""Tables on the terminal: by rich if it is installed, otherwise in plain columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-WIDE = 200  # characters of a file or pipe, which have no width of their own
+WIDE = 200  # characters per line of a file or pipe
 
 
 def print_table(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]], file: TextIO | None = None) -> None:
-    """Print rows of strings under their heads; numbers-like columns are the caller's to format."""
+    """Print rows of strings under their heads; the caller formats numbers."""
     file = file or sys.stdout
     if importlib.util.find_spec("rich") is None:
         print(plain(title, heads, lines), file=file)
@@ -30,7 +30,7 @@ def print_table(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]
 
 
 def plain(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """The same as text, columns padded to their longest entry."""
+    """The same table as text, its columns padded to their longest entry."""
     shown = [tuple(heads), *map(tuple, lines)] if any(heads) else list(map(tuple, lines))
     widths = [max((len(line[i]) for line in shown), default=0) for i in range(len(heads))]
     body = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in shown)

@@ -1,7 +1,7 @@
-"""What the compiler's backend refuses, or gets silently wrong on trn1, of programs that every front end takes.
+"""Programs that every front end accepts and that the compiler's backend refuses, or computes wrongly on trn1.
 
-Each rule was met on real NeuronCores by users of NKI 0.6 (neuronx-cc 2.27); rules.py names the source. Checks see an
-instruction once, in the iteration of a device loop that is recorded: they are about the program, not its values.
+Users of NKI 0.6 (neuronx-cc 2.27) met each rule on real NeuronCores; rules.py names the source. A check sees an
+instruction once, in the recorded iteration of a device loop, because these rules concern the program, not its values.
 A run may relax them (strictness.py).
 """
 
@@ -28,7 +28,7 @@ Operands = list[tuple[str, NkiTensor]]
 def check_instruction(
     run: Run, opcode: str, engine: str, sources: Operands, targets: Operands, options: Mapping[str, Any]
 ) -> None:
-    """The rules on one instruction that is being recorded."""
+    """Check the rules for one instruction that is being recorded."""
     if run.hardware.generation < GEN3:
         _check_encoding(run, opcode, sources, targets, options)
     for role, tensor in (*sources, *targets):
@@ -48,7 +48,7 @@ def check_instruction(
 
 
 def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]) -> None:
-    """Instructions that trn1's code generator has no encoding for."""
+    """Refuse instructions that trn1's code generator cannot encode."""
     if opcode == "activation_reduce" and options.get("op") == "square":
         message = "NCC_IXCG863: activation_reduce: no encoding squares and adds on trn1: square, then reduce"
         refuse(run, 50, message)
@@ -63,7 +63,7 @@ def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands,
 
 
 def check_program(run: Run, trace: Trace) -> None:
-    """The rules on all of a core's program."""
+    """Check the rules for the whole program of a core."""
     scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
     functions = sorted({str(i.options["op"]) for i in scalar})
     if len(functions) > MOST_FUNCTIONS:
@@ -80,7 +80,7 @@ def check_program(run: Run, trace: Trace) -> None:
 
 
 def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor, written: bool) -> None:
-    """PSUM that TensorE writes in a device loop is made in that loop's body, and lives in one loop only."""
+    """PSUM that TensorEngine writes in a device loop must be allocated in its body and used by no other loop."""
     if not run.loop_stack:
         return
     storage, loop = tensor.storage, run.loop_stack[-1]
@@ -101,7 +101,7 @@ def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor
 
 
 def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
-    """On trn1 only addresses in HBM are dynamic; later a register, or in 0.7 a tile, may move an SBUF operand."""
+    """On trn1 only HBM addresses are dynamic; from trn2 on a register, or in NKI 0.7 a tile, moves an SBUF operand."""
     assert tensor.index is not None
     by_tile = isinstance(tensor.index.source, NkiTensor)
     if run.hardware.generation < GEN3:
@@ -116,14 +116,14 @@ def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) 
 
 
 def _read(tensor: NkiTensor) -> None:
-    """Take the sums that an instruction reads from those that wait in their PSUM tensor."""
+    """Drop the sums that this instruction reads from the unread sums of their PSUM tensor."""
     storage, region = tensor.storage, tensor.region
     storage.reused = storage.reused or bool(storage.chains)
     storage.chains = {r: n for r, n in storage.chains.items() if r.stop <= region.start or region.stop <= r.start}
 
 
 def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool) -> None:
-    """One chain of products at a time in a PSUM tensor, and no inferred flag where a chain was read before."""
+    """One unread chain of products per PSUM tensor; accumulate must be given once a chain of the tensor was read."""
     storage = dst.storage
     if accumulate is None and storage.reused:
         refuse(
@@ -145,7 +145,7 @@ def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool
 
 
 def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
-    """What a DMA inside a device loop may be."""
+    """The rules for a DMA inside a device loop."""
     if not run.loop_stack:
         return
     if skip:
@@ -167,12 +167,12 @@ def check_size(run: Run, shape: tuple[int, ...], nbytes: int, what: str, **place
 
 
 def check_nesting(run: Run) -> None:
-    """A device loop around a device loop compiled for some and not for others (NCC_ICFG018)."""
+    """Note a device loop inside a device loop: for some users it compiled, for others not (NCC_ICFG018)."""
     if run.loop_stack:
         doubt(run, 46, "NCC_ICFG018: a device loop inside a device loop is unproven: unroll one of them")
 
 
 def check_bound(bound: Any, what: str) -> None:
-    """Trip counts are compared in 32 bits."""
+    """Refuse a bound beyond 32 bits, in which trips are counted."""
     if isinstance(bound, int) and not -(2**31) <= bound < 2**31:
         raise SimulatorError(f"{what}: the bound {bound} does not fit 32 bits, in which trips are counted", rule=47)

@@ -1,7 +1,7 @@
 """The run in progress on this core, and ``issue``, the one funnel that every instruction goes through.
 
-An instruction is a function of the documented signature that checks what is particular to it, then
-hands everything to ``issue``:
+An instruction is a function with the documented signature. It checks its own constraints and hands the
+rest to ``issue``:
 
     def negate(dst, src, name=None):                      # an imaginary instruction
         check.on_chip("negate", dst=dst, src=src)         # documented constraints -> SimulatorError
@@ -12,13 +12,13 @@ hands everything to ``issue``:
 
         return issue("negate", "vector", {"src": src}, {"dst": dst}, compute, {"op": "negate"}, name)
 
-``reads`` and ``writes`` map the parameter's name to its tensor; other values in them are dropped, so a
-scalar-or-tile operand can be passed as it is. List dst in both when it is read as well. ``issue``
+``reads`` and ``writes`` map a parameter's name to its tensor. Other values in them are ignored, so an
+operand that is a scalar or a tile can be passed as it is. List dst in both if it is also read. ``issue``
 refuses uninitialised reads, bad start partitions and dead tensors, records the instruction, runs
-``compute`` (trace mode: never; reorder mode: later), and marks the writes initialised. Touch values
-only inside compute. ``keeps`` names written tensors of which compute may leave elements as they were;
-it then calls ``tensor.mark(mask)`` itself. ``state`` names hidden state of an engine (an accumulator
-register) so that instructions sharing it stay in order. ``hardware()``, ``note(rule, message)`` and
+``compute`` (never in trace mode; later in reorder mode), and marks the writes initialised. Use values
+only inside compute. ``keeps`` names written tensors of which compute may leave elements unchanged;
+compute then calls ``tensor.mark(mask)`` itself. ``state`` names hidden state of an engine (an accumulator
+register), so that instructions that share it stay in order. ``hardware()``, ``note(rule, message)`` and
 ``current()`` give the target, the lint's notes, and the run.
 """
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Mode = Literal["run", "trace", "reorder"]
 Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
-TURNS = 1_000_000  # of one while_loop: one that ends takes fewer, at 20 µs of the device a turn
+TURNS = 1_000_000  # most of one while_loop: at 20 µs of device time a turn, a million take 20 s
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
 MAX_STRIDE = 2**15 - 1  # elements: int16
 
@@ -73,7 +73,7 @@ class Life:
     address: tuple[int, int] | None
     first: int
     last: int
-    loop: LoopRecord | None = None  # the innermost one in whose body it was made
+    loop: LoopRecord | None = None  # the innermost loop in whose body it was allocated
 
     def allocation(self, ident: int) -> Allocation:
         return Allocation(
@@ -84,7 +84,7 @@ class Life:
 
 @dataclass(slots=True)
 class Scope:
-    """One iteration of a device loop: what is allocated in it cannot be used after it."""
+    """One iteration of a device loop: tensors allocated in it cannot be used after it."""
 
     loop: LoopRecord
     open: bool = True
@@ -100,7 +100,7 @@ class LoopRecord:
     file: str
     line: int
     children: list[LoopRecord] = field(default_factory=list)
-    cursor: int = 0  # next child, in iterations after the first
+    cursor: int = 0  # the next child, in iterations after the first
 
 
 @dataclass(slots=True)
@@ -116,27 +116,27 @@ class Run:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     instructions: list[Instruction] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)
-    notes: dict[Note, None] = field(default_factory=dict)  # a set in order of discovery
+    notes: dict[Note, None] = field(default_factory=dict)  # an ordered set
     dependencies: list[tuple[int, int]] = field(default_factory=list)
     loops: list[LoopRecord] = field(default_factory=list)
     loop_stack: list[LoopRecord] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
-    repetitions: int | None = 1  # device executions that one run of the current code stands for (trace mode)
-    recording: bool = True  # False in the iterations of a device loop after its first
+    repetitions: int | None = 1  # device executions of the code that is running now (trace mode); None: unknown
+    recording: bool = True  # False from the second iteration of a device loop on
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of Kernel.with_schedule
     named: dict[str, NkiInstruction] = field(default_factory=dict)
-    meetings: int = 0  # with the other core, so far
-    shared_allocations: int = 0  # so far: matches nl.shared_hbm tensors of several cores
+    meetings: int = 0  # so far, with the other core
+    shared_allocations: int = 0  # so far; by this number the cores' nl.shared_hbm tensors are matched
     ordered: int = 0  # depth of nl.no_reorder blocks
     engine_state: dict[str, Any] = field(default_factory=dict)  # accumulator registers, random generators
-    domains: Domains = "refuse"  # what an activation outside its documented range does
+    domains: Domains = "refuse"  # what to do with an activation's input outside the documented range
     nki: Dialect = DEFAULT  # the front end that the kernel is for
-    turns: int = TURNS  # of one while_loop at most
-    rules: Mapping[int, Strictness] = field(default_factory=dict)  # those that are not strict
+    turns: int = TURNS  # most turns of one while_loop
+    rules: Mapping[int, Strictness] = field(default_factory=dict)  # rules that are relaxed
     scheduler: Scheduler | None = None
 
     def trace(self) -> Trace:
-        """What this run recorded, without its peaks."""
+        """What this run recorded; the peaks of memory are not set."""
         allocations = tuple(life.allocation(i) for i, life in self.lives.items())
         loops = tuple(Loop(r.first, r.stop, r.executions, r.file, r.line) for r in self.loops)
         return Trace(
@@ -163,13 +163,13 @@ def hardware() -> Hardware:
 
 
 def note(rule: int, message: str) -> None:
-    """Add a doubt about the kernel's current line to the trace."""
+    """Add a note at the kernel's current line to the trace, for the lint."""
     file, line = source_location()
     current().notes[Note(file, line, rule, message)] = None
 
 
 class NkiInstruction:
-    """Handle to an issued instruction."""
+    """An instruction that has been issued."""
 
     __slots__ = ("_pending", "_position", "_run")
 
@@ -204,7 +204,7 @@ def issue(
 ) -> NkiInstruction:
     """Check, record and execute one instruction; see the head of this file.
 
-    ``skip``: run-time indices out of bounds are left out instead of refused (oob_mode.skip).
+    ``skip``: omit elements whose run-time index is out of bounds, instead of refusing (oob_mode.skip).
     """
     run = CURRENT.get()
     if run is None:
@@ -223,7 +223,7 @@ def issue(
     if run.scheduler is not None and (keeps or _needs_values(run, sources, targets)):
         run.scheduler.flush()
     unsure = [(role, tensor) for role, tensor in sources if not tensor.storage.written.full]
-    # Indices before what they index: an uninitialised one would be reported as out of bounds.
+    # Check indices first: an uninitialised index would be reported as out of bounds.
     for role, tensor in sorted(unsure, key=lambda operand: operand[1].index is not None):
         _check_initialised(run, opcode, role, tensor, skip)
     if run.launch.cores.size > 1 and run.mode != "trace":
@@ -245,7 +245,7 @@ def issue(
             regions = [t.region for _, t in sources], [t.region for _, t in targets]
             deferred = partial(_execute, opcode, compute, source_location())
             pending = run.scheduler.add(deferred, *regions, state, bool(run.ordered))
-    # Without values nobody knows what is kept: a trace takes all of it as written.
+    # A trace has no values, so it cannot know which elements compute keeps: all count as written.
     kept = keeps if run.mode != "trace" else ()
     for role, tensor in targets:
         _mark(run, role, tensor, kept, skip)
@@ -266,7 +266,7 @@ def _check_sharing(
     skip: bool,
     compute: Callable[[], None] | None,
 ) -> Callable[[], None] | None:
-    """Refuse what two cores do to shared HBM without an order between them; bytes written twice may be equal."""
+    """Refuse accesses of two cores to shared HBM that nothing orders; two writes of equal bytes are allowed."""
     ownership = run.launch.ownership
     for role, tensor in sources:
         if tensor.storage.shared:
@@ -296,9 +296,9 @@ def _operands(tensors: Mapping[str, Any]) -> list[tuple[str, NkiTensor]]:
 
 
 def _execute(opcode: str, compute: Callable[[], None], location: tuple[str, int] | None = None) -> None:
-    """Run an instruction's arithmetic; an error inside NumPy becomes ours, with the kernel's line.
+    """Run an instruction's arithmetic; an error inside NumPy becomes a SimulatorError with the kernel's line.
 
-    ``location`` is where the instruction was issued, when that is not on the stack any more.
+    ``location`` is where the instruction was issued, if its frame is no longer on the stack.
     """
     try:
         compute()
@@ -320,7 +320,7 @@ def _record(
     options: Mapping[str, Any] | None,
     name: str | None,
 ) -> int:
-    """Append the instruction to the trace and extend the lives of what it touches; its position."""
+    """Append the instruction to the trace and extend the lives of its operands. Returns its position."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
@@ -348,7 +348,7 @@ def _record(
 
 
 def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
-    """Start partition and pattern limits of the compute engines (trainium_inferentia2_arch.rst)."""
+    """Check start partition and pattern limits of the compute engines (trainium_inferentia2_arch.rst)."""
     first, stop = tensor.partitions
     count = stop - first
     if count > PARTITIONS:
@@ -377,7 +377,7 @@ def _check_access(opcode: str, role: str, tensor: NkiTensor) -> None:
 
 
 def _needs_values(run: Run, sources: list[tuple[str, NkiTensor]], targets: list[tuple[str, NkiTensor]]) -> bool:
-    """True when a check depends on run-time indices, which must have been computed by then."""
+    """Whether a check depends on run-time indices, which must then have been computed."""
     indirect = [t for _, t in (*sources, *targets) if t.index is not None]
     return any(run.launch.cores.size > 1 or not t.storage.written.full for t in indirect)
 
@@ -412,7 +412,7 @@ def _refuse_uninitialised(run: Run, opcode: str, role: str, tensor: NkiTensor, w
 
 
 def _mark(run: Run, role: str, tensor: NkiTensor, keeps: tuple[str, ...], skip: bool) -> None:
-    """Note what a write has initialised, and that it was not a matrix product."""
+    """Mark the elements of a write as initialised and as not written by a matrix product."""
     storage = tensor.storage
     if storage.products is not None:
         storage.products.discard(tensor)

@@ -1,7 +1,7 @@
-"""Several simulated cores that run one program each and meet in barriers, exchanges and collectives.
+"""Several simulated cores, each with a program, that meet in barriers, exchanges and collectives.
 
-Cores are threads that pass one baton: a core runs until it has to wait for another, so a run is
-reproducible, and a wait that nobody can end is found at once instead of hanging.
+Cores are threads of which one runs at a time, until it waits for another. A run is therefore
+reproducible, and a wait that no core can end is detected at once instead of hanging.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Meeting:
 
 
 class CoreGroup:
-    """``size`` cores, numbered from 0; ``seed`` makes the core that runs next a random one."""
+    """``size`` cores, numbered from 0; ``seed`` makes the choice of the next core to run random."""
 
     def __init__(self, size: int, seed: int | None = None) -> None:
         self.size = size
@@ -71,7 +71,7 @@ class CoreGroup:
         for thread in threads:
             thread.join()
         if errors:
-            # A core that fails leaves the others waiting: their errors are consequences, and come later.
+            # When a core fails, the cores that wait for it fail too: report the cause, not these consequences.
             causes = [error for error in errors.values() if not isinstance(error, CoreDeadlock)]
             raise (causes or list(errors.values()))[0]
         return results
@@ -79,7 +79,7 @@ class CoreGroup:
     def exchange(
         self, rank: int, members: tuple[int, ...], signature: Hashable, payload: T, pipe: Hashable = 0
     ) -> list[T]:
-        """Wait until every member has brought its payload; all payloads, in the order of members.
+        """Wait until every member has brought its payload; returns all payloads, in the order of members.
 
         Calls on one ``pipe`` between the same members are matched in program order, and must agree
         on ``signature`` (the instruction and whatever has to be equal on all cores).
@@ -112,7 +112,7 @@ class CoreGroup:
             return [meeting.payloads[member] for member in members]
 
     def _pass_turn(self) -> None:
-        """Let another core run; with none ready, wake the waiting ones one by one to fail."""
+        """Let another core run; if none is ready, wake the waiting cores one by one to fail."""
         if self._ready:
             ready = sorted(self._ready)
             self._turn = self._random.choice(ready) if self._random else ready[0]

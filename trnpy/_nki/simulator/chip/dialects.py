@@ -1,4 +1,4 @@
-"""The three front ends a kernel may meet, and what each calls what it refuses.
+"""The three front ends that may compile a kernel; they differ in what they refuse.
 
 NKI 0.6 parses the kernel's source by default and traces it on request (NKI_COMPILER_FRONTEND=tracer); NKI 0.7 traces
 by default and parses on request (=custom). Tracing runs the kernel as ordinary Python.
@@ -16,12 +16,12 @@ TRACER: Dialect = "0.6-tracer"
 SEVEN: Dialect = "0.7"
 DIALECTS: tuple[Dialect, ...] = (PARSER, TRACER, SEVEN)
 TRACERS: tuple[Dialect, ...] = (TRACER, SEVEN)
-DEFAULT: Dialect = TRACER  # of a run: the simulator executes Python, as a tracer does
+DEFAULT: Dialect = TRACER  # of a run: the simulator executes Python, like a tracer
 ALL = "all"
 
 
 def chosen(text: str) -> tuple[Dialect, ...]:
-    """The dialects that ``--nki TEXT`` names: one, several separated by commas, or all; ValueError for another."""
+    """The dialects that ``--nki TEXT`` names: one, several separated by commas, or all; ValueError for other text."""
     names = DIALECTS if text == ALL else tuple(text.split(","))
     for name in names:
         if name not in DIALECTS:
@@ -30,6 +30,6 @@ def chosen(text: str) -> tuple[Dialect, ...]:
 
 
 def shown(dialects: Iterable[Dialect]) -> str:
-    """The dialects as a remark in brackets, empty for all of them."""
+    """The dialects in brackets, for a message; empty if it holds for all of them."""
     found = tuple(d for d in DIALECTS if d in set(dialects))
     return "" if found == DIALECTS else f"({', '.join(found)}) "

@@ -45,14 +45,14 @@ STORAGE: Mapping[str, np.dtype[Any]] = MappingProxyType(
 
 PACKED = frozenset(name for name in STORAGE if name.endswith("_x4"))
 PACKED_NUMPY: Mapping[str, np.dtype[Any]] = MappingProxyType({n: np.dtype([(n, STORAGE[n])]) for n in sorted(PACKED)})
-"""What tells packed arrays from integers outside of the device: a dtype of one field with the type's name."""
+"""NumPy dtypes of packed arrays outside the device: one field with the type's name tells them from integers."""
 INTEGERS = frozenset({"bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32"})
 FLOATS = frozenset(STORAGE) - INTEGERS - PACKED
 FP32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 TF32_DROPPED_BITS = 13  # float32 keeps 23 bits of mantissa, tfloat32 10
 
-# Names that NumPy dtypes go by, where several share one: integers and float32, never packed or tf32.
+# Device dtypes of NumPy dtypes that several device dtypes share: integers and float32, never packed or tf32.
 _NAMES: dict[np.dtype[Any], str] = {
     **{dtype: name for name, dtype in STORAGE.items() if name not in PACKED and name not in ("tfloat32", "bool_")},
     np.dtype(np.bool_): "bool_",
@@ -63,7 +63,7 @@ _NAMES: dict[np.dtype[Any], str] = {
 def dtype_name(dtype: Any) -> str:
     """Name of a device dtype given by name or by NumPy dtype.
 
-    Raises SimulatorError for what the device does not have (float64, int64, complex).
+    Raises SimulatorError for dtypes that the device does not have (float64, int64, complex).
     """
     if isinstance(dtype, str) and dtype in STORAGE:
         return str(dtype)
@@ -85,7 +85,7 @@ def is_integer(dtype: str) -> bool:
 
 
 def to_float32(values: Array) -> Array:
-    """Values as the engines see them: float32, exactly, except integers beyond 2^24."""
+    """Values as the engines see them: float32; exact, except for integers beyond 2^24."""
     if values.dtype == FP32:
         return values
     if values.dtype == BF16:
@@ -96,7 +96,7 @@ def to_float32(values: Array) -> Array:
 
 
 def convert(values: Array, dtype: str) -> Array:
-    """Values cast to a device dtype: unchanged when they already have it, else through float32."""
+    """Values cast to a device dtype: unchanged if they have it already, otherwise through float32."""
     storage = STORAGE[dtype]
     if dtype == "tfloat32":
         return _round_tfloat32(to_float32(values))
@@ -111,7 +111,7 @@ def convert(values: Array, dtype: str) -> Array:
 
 
 def _saturate(values: Array, storage: np.dtype[Any]) -> Array:
-    """Nearest-even integers, clipped to the range of the type; NaN, whose result is undocumented, gives 0."""
+    """Values rounded to nearest-even integers and clipped to the type's range; NaN, undocumented, becomes 0."""
     limits = np.iinfo(storage)
     rounded = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
     integers: Array = np.nan_to_num(rounded, nan=0.0).astype(storage)

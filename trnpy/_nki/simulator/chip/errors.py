@@ -15,10 +15,10 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class SimulatorError(Exception):
-    """A kernel did what the documentation forbids, or was given arguments it cannot take.
+    """A kernel broke a documented rule, or was given arguments it cannot take.
 
     ``kernel``, ``file`` and ``line`` are found from the stack: the innermost frame outside the
-    simulator is the kernel's statement. ``rule`` is a number of rules.RULES, None where no rule fits.
+    simulator is the kernel's statement. ``rule`` is a number of rules.RULES, or None if no rule fits.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class SimulatorError(Exception):
 
 
 class MissingName(SimulatorError, AttributeError):
-    """A name that a module of nki does not have: ``hasattr`` is False."""
+    """A name that a module of nki does not have; it is an AttributeError so that ``hasattr`` returns False."""
 
 
 def source_location() -> tuple[str, int]:
-    """File and line of the innermost frame that is not the simulator's own, nor of its context managers."""
+    """File and line of the innermost frame outside the simulator and the context managers it uses."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((HERE, contextlib.__file__)):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Views addressed through run-time values: scalar and vector offsets, gather and scatter."""
+"""Views at run-time addresses: scalar and vector offsets, gather and scatter."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Index:
 
 
 def index_rows(source: NkiTensor) -> int:
-    """Number of indices in a vector offset, after its checks."""
+    """Number of indices in a vector offset; checks it first."""
     if source.storage.buffer != "sbuf" or source.dtype not in ("int32", "uint32") or source.ndim != 2:
         raise SimulatorError(f"vector_offset {source!r}: need a 2-d int32 or uint32 tile in SBUF", rule=19)
     return source.size
 
 
 def index_source(index: Any, what: str) -> Any:
-    """A scalar index after its checks: a register, or a (1, 1) integer tile in SBUF."""
+    """A scalar index, checked: a register, or a (1, 1) integer tile in SBUF."""
     if isinstance(index, VirtualRegister):
         return index
     if index.storage.buffer != "sbuf" or index.size != 1 or index.dtype not in ("int32", "uint32"):
@@ -58,7 +58,7 @@ def access_pattern(
     indirect_dim: int,
     dtype: Any,
 ) -> NkiTensor:
-    """``tensor.ap(...)``: the pattern addresses the storage, whatever view it is called on."""
+    """``tensor.ap(...)``: a pattern over the storage, not over the view it is called on."""
     from trnpy._nki.simulator.chip.tensor import NkiTensor
 
     name = tensor.dtype if dtype is None else dtype_name(dtype)
@@ -69,7 +69,7 @@ def access_pattern(
     if not pairs or any(step < 0 or count < 1 for step, count in pairs):
         raise SimulatorError(f"ap pattern {pattern!r}: strides must not be negative, counts must be positive", rule=14)
     size = STORAGE[name].itemsize
-    # The offset of the view is inherited, in bytes, when none is given (nki-aps.rst, "offset").
+    # If no offset is given, the view's own is used, converted by bytes (nki-aps.rst, "offset").
     start = tensor.offset * tensor.itemsize // size if offset is None else offset
     if not isinstance(start, (int, np.integer)) or start < 0:
         raise SimulatorError(f"ap offset {offset!r}: need a compile-time integer >= 0", rule=14)
@@ -89,7 +89,7 @@ def access_pattern(
                 raise SimulatorError(
                     f"ap: {pairs[0][1]} rows from {vector_offset.size} indices of shape {vector_offset.shape}", rule=19
                 )
-            # The leading stride of the pattern is ignored for that of the base tensor (nki-aps.rst).
+            # The pattern's leading stride is ignored; the base tensor's is used (nki-aps.rst).
             index = Index("vector", vector_offset, stride, extent, 0)
         else:
             if tensor.on_chip and indirect_dim == 0:
@@ -102,7 +102,7 @@ def access_pattern(
 
 
 def _out_of_bounds(view: NkiTensor) -> str | None:
-    """Whether the static part of a pattern leaves the storage, or on chip its partitions."""
+    """Why the static part of a pattern leaves the storage or, on chip, its partitions; None if it does not."""
     row = view.row_elements
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
     if view.on_chip:
@@ -140,7 +140,7 @@ def vector_values(view: NkiTensor) -> Array:
 
 
 def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
-    """The static view that a scalar index selects now; None when it is out of bounds and skipped."""
+    """The static view that a scalar index selects now; None if it is out of bounds and skipped."""
     from trnpy._nki.simulator.chip.tensor import NkiTensor
 
     assert view.index is not None
@@ -164,7 +164,7 @@ def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
 
 
 def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
-    """The table that a vector index selects rows of, the row numbers, and which of them are in bounds."""
+    """The table whose rows a vector index selects, the row numbers, and which of them are in bounds."""
     from trnpy._nki.simulator.chip.tensor import NkiTensor
 
     assert view.index is not None
@@ -186,7 +186,7 @@ def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
 
 
 def gather(view: NkiTensor, skip: bool) -> Array:
-    """Elements of an indirect view as a new array; zeros where an index is skipped."""
+    """Elements of an indirect view as a new array; zeros for skipped indices."""
     assert view.index is not None
     if view.index.kind == "scalar":
         at = resolve_scalar(view, skip)
@@ -201,7 +201,7 @@ def gather(view: NkiTensor, skip: bool) -> Array:
 
 
 def scatter(view: NkiTensor, values: Array, skip: bool) -> None:
-    """Store values into an indirect view; rows that repeat with different values have no defined result."""
+    """Store values into an indirect view. Rows that repeat with different values have no defined result."""
     assert view.index is not None
     if view.index.kind == "scalar":
         at = resolve_scalar(view, skip)
@@ -215,7 +215,7 @@ def scatter(view: NkiTensor, values: Array, skip: bool) -> None:
 
 
 def refuse_conflicts(rows: Array, values: Array | None) -> None:
-    """Raise where a row is named twice, with different values when ``values`` are given."""
+    """Refuse a row that is named twice; if ``values`` are given, only one that gets different values."""
     order = np.argsort(rows, kind="stable")
     repeated = np.flatnonzero(rows[order][1:] == rows[order][:-1])
     for place in repeated:

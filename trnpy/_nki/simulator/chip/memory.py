@@ -1,4 +1,4 @@
-"""Storage on the device: its bytes, which of them were written, and how much of the chip is in use."""
+"""Storage on the device: its bytes, which of them are written, and how much of the chip is in use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from trnpy._nki.simulator.chip.tensor import NkiTensor
 
 Mask = npt.NDArray[np.bool_]
-CACHE_RATIO = 4  # float32 copies of an 8-bit tile
-HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory; read only when the shadow mask allows it
-OTHER_FLOAT, OTHER_INTEGER = 32.0, 0x31  # of a second run, whose outputs must not tell; 32 is in every float type
+CACHE_RATIO = 4  # bytes of float32 copies per byte of a tile: one copy of an 8-bit tile
+HOSTILE_INTEGER = 0x5A  # every byte of fresh integer memory; the shadow mask refuses reads of it
+OTHER_FLOAT, OTHER_INTEGER = 32.0, 0x31  # fresh memory of a second run, to compare outputs; every float type has 32
 
 
 class Marks:
-    """A set of elements of one storage: none, all, or those of a shadow mask.
+    """A set of elements of one storage: none, all, or those in a shadow mask.
 
     The mask exists only while the set is partial, so that whole-tile writes cost nothing.
     """
@@ -41,7 +41,7 @@ class Marks:
         return self._missing == 0
 
     def add(self, tensor: NkiTensor, where: Mask | None = None) -> None:
-        """Put the tensor's elements into the set, or those of them where ``where`` is true."""
+        """Add the tensor's elements to the set, or only those where ``where`` is true."""
         if not self._missing:
             return
         if where is None and tensor.index is None and tensor.covers_storage:
@@ -71,7 +71,7 @@ class Marks:
         self._recount(tensor, -before)
 
     def _recount(self, tensor: NkiTensor, gained: int) -> None:
-        """Update the number of missing entries; a view that repeats elements needs the whole mask."""
+        """Update the number of missing entries; for a view that repeats elements, count the whole mask."""
         assert self._mask is not None
         if tensor.distinct:
             self._missing -= gained
@@ -79,7 +79,7 @@ class Marks:
             self._missing = self._mask.size - int(np.count_nonzero(self._mask))
 
     def covers(self, tensor: NkiTensor) -> bool:
-        """True when every element of the tensor is in the set."""
+        """Whether every element of the tensor is in the set."""
         if not self._missing:
             return True
         if self._mask is None:
@@ -87,7 +87,7 @@ class Marks:
         return bool(self._view(tensor).all())
 
     def touches(self, tensor: NkiTensor) -> bool:
-        """True when some element of the tensor is in the set."""
+        """Whether some element of the tensor is in the set."""
         if not self._missing:
             return True
         if self._mask is None:
@@ -95,16 +95,16 @@ class Marks:
         return bool(self._view(tensor).any())
 
     def within(self, other: Marks, tensor: NkiTensor) -> bool:
-        """True when every element of the tensor that is in this set is in the other, too."""
+        """Whether every element of the tensor that is in this set is also in ``other``."""
         mine, its = (m._view(tensor).reshape(*tensor.shape, -1) for m in (self, other))
         return not bool((mine.any(-1) & ~its.all(-1)).any())
 
     def mask(self, tensor: NkiTensor) -> Mask:
-        """Which elements of the tensor are in the set, shaped like it."""
+        """Which elements of the tensor are in the set, in the tensor's shape."""
         return self._view(tensor).copy()
 
     def rows(self, table: NkiTensor, rows: Array) -> Mask:
-        """For each of the given rows of a table: whether all its elements are in the set."""
+        """For each of the given rows of a table, whether all its elements are in the set."""
         entries = self._view(table)[rows]
         complete: Mask = np.logical_and.reduce(entries.reshape(len(rows), -1), axis=1)
         return complete
@@ -116,7 +116,7 @@ class Marks:
         self._missing = self._mask.size - int(np.count_nonzero(self._mask))
 
     def first_missing(self, tensor: NkiTensor) -> tuple[int, ...]:
-        """Coordinates in the tensor of its first element outside the set."""
+        """Coordinates in the tensor of its first element that is not in the set."""
         if self._mask is None:
             return (0,) * len(tensor.shape)
         outside = ~self._view(tensor)
@@ -124,7 +124,7 @@ class Marks:
         return tuple(int(i) for i in place[: len(tensor.shape)])
 
     def _view(self, tensor: NkiTensor) -> Mask:
-        """The mask entries of a tensor, shaped like it (with a last axis when an element has several)."""
+        """The mask entries of a tensor, in its shape, with a further axis if an element has several entries."""
         itemsize = tensor.itemsize
         if self._mask is None:
             unit = min(self._unit, itemsize)
@@ -182,29 +182,29 @@ class Storage:
         self.row_bytes = _product(shape) * itemsize // self.partitions
         self.data = data
         self.readonly = False
-        self.argument = False  # whether the launch was given it
-        self.scope: Any = None  # the iteration of a device loop that it was made in
-        self.loop: Any = None  # the device loop that uses it, of PSUM
-        self.chains: dict[Any, int] = {}  # PSUM regions that hold sums nobody has read, and of how many products
-        self.reused = False  # whether sums of products were read from it
+        self.argument = False  # whether it is an argument of the launch
+        self.scope: Any = None  # the iteration of a device loop in which it was allocated
+        self.loop: Any = None  # the device loop that uses it, if it is PSUM
+        self.chains: dict[Any, int] = {}  # PSUM regions of unread sums, and the products in each
+        self.reused = False  # whether an instruction has read sums of products from it
         nbytes = self.partitions * self.row_bytes
         self.written = Marks(nbytes, itemsize, written)
         self.products = Marks(nbytes, itemsize, False) if buffer == "psum" else None
-        self.cache: dict[Any, Array] = {}  # float32 copies of tiles; emptied by every write
+        self.cache: dict[Any, Array] = {}  # float32 copies of tiles; every write empties it
 
     @property
     def nbytes(self) -> int:
         return self.partitions * self.row_bytes
 
     def remember(self, key: Any, copy: Array) -> None:
-        """Keep a float32 copy of a view, as long as all copies together stay near the size of the tile."""
+        """Keep a float32 copy of a view, while all copies together stay near the size of the tile."""
         if sum(c.nbytes for c in self.cache.values()) + copy.nbytes > CACHE_RATIO * self.nbytes:
             self.cache.clear()
         self.cache[key] = copy
 
 
 def fresh(shape: tuple[int, ...], dtype: str, other: bool = False) -> Array:
-    """Bytes of a new allocation: NaN for floats, a recognisable pattern for integers; or ``other`` ones."""
+    """Bytes of a new allocation: NaN for floats and a pattern for integers, or the values of a second run."""
     storage = STORAGE[dtype]
     size = _product(shape)
     if is_float(dtype) and dtype not in PACKED:
@@ -224,10 +224,10 @@ def check_capacity(
 ) -> tuple[int, int]:
     """Peak SBUF bytes per partition and peak PSUM banks over the instructions' order.
 
-    An allocation is live from the first instruction that touches it to the last. Every tensor takes
+    An allocation is live from the first instruction that uses it to the last. Every tensor takes
     its bytes in all partitions (the compiler does not pack narrow tensors side by side) and whole
-    PSUM banks. Raises SimulatorError beyond the target's limits; SBUF that the compiler places itself is given to
-    ``beyond`` with a message and a place: a compiler may spill it.
+    PSUM banks. Raises SimulatorError beyond the target's limits. For SBUF without addresses given by hand it calls
+    ``beyond`` with a message and a place instead, because the compiler may spill it.
     """
     _refuse_overlaps([a for a in allocations if a.address is not None and a.first >= 0])
     sbuf, where = _peak([a for a in allocations if a.buffer == "sbuf"], lambda a: a.bytes_per_partition)
@@ -252,7 +252,7 @@ def check_capacity(
 
 
 def _refuse_overlaps(placed: Sequence[Allocation]) -> None:
-    """Two tensors placed by hand on the same bytes must not be live at the same time."""
+    """Refuse two tensors placed by hand on the same bytes and live at the same time."""
     order = sorted(placed, key=lambda a: a.first)
     for position, a in enumerate(order):
         for b in order[position + 1 :]:
@@ -281,7 +281,7 @@ def psum_banks(nbytes: int) -> int:
 
 
 def _peak(allocations: Sequence[Allocation], need: Any) -> tuple[int, list[Allocation]]:
-    """Largest sum of needs over time, and the allocations live then, in order of allocation."""
+    """Largest sum of needs over time, and the allocations live at that time, in order of allocation."""
     events: dict[int, int] = {}
     for a in allocations:
         if a.first >= 0:
@@ -297,6 +297,6 @@ def _peak(allocations: Sequence[Allocation], need: Any) -> tuple[int, list[Alloc
 
 
 def _largest(allocations: Sequence[Allocation]) -> str:
-    shown = 3  # enough to point at the culprit
+    shown = 3  # enough to find the cause
     largest = sorted(allocations, key=lambda a: -a.bytes_per_partition)[:shown]
     return ", ".join(f"{a.name or 'unnamed'} {a.shape} {a.dtype} of line {a.line}" for a in largest)

@@ -1,4 +1,4 @@
-"""nl.NKIObject: the base of classes that kernels may use."""
+"""nl.NKIObject: the base class of classes that kernels use."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 class NKIObject:
     """Fields are the annotations and plain attributes of the class.
 
-    Without an ``__init__`` of its own a class takes its fields in order or by name, decorated with
-    ``dataclass`` or not; one that is not given has the class's value, or None
+    Without an ``__init__`` of its own, a class takes its fields in order or by name, decorated with
+    ``dataclass`` or not. A field that is not given has the class's value, or None
     (nki-language-guide.rst, "Class Support"). Then ``__post_init__`` runs.
     """
 
     def __init_subclass__(cls) -> None:
-        # In the class's own dictionary, where dataclass leaves it alone.
+        # In the class's own dictionary, so that dataclass does not replace it.
         if "__init__" not in vars(cls):
             cls.__init__ = _initialise  # type: ignore[method-assign,assignment]
 

@@ -1,4 +1,4 @@
-"""The operators of NKI instructions: what each computes, on which values, and where it is legal.
+"""The operators of NKI instructions: what each computes, for which values, and on which engines.
 
 Two tables, both from nki/api/nki.api.shared.rst (Neuron 2.32): ``ALU`` for the arithmetic and bit
 operators of Vector and GpSimd instructions, ``ACTIVATIONS`` for the functions of ScalarEngine.
@@ -28,7 +28,7 @@ class AluOp:
 
     ``compute`` takes and returns float32 for arithmetic operators, unsigned bit patterns for bitvec
     ones; unary operators ignore their second argument. ``identity`` is what an accumulator
-    register is reset to before a reduction, None where the operator does not reduce.
+    register is reset to before a reduction, or None if the operator does not reduce.
     """
 
     name: str
@@ -44,11 +44,11 @@ class AluOp:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """One function of ScalarEngine: float32 in and out, with the magnitude range it is fitted on.
+    """One function of ScalarEngine: float32 in and out, and the range of magnitudes it is fitted on.
 
     ``low`` and ``high`` bound the valid input (its absolute value when ``symmetric``); outside,
-    the hardware returns garbage without an exception. ``table`` names the function table that
-    must be loaded first, None for those every table contains.
+    the hardware returns garbage without an exception. ``table`` names the function table that must be
+    loaded first; None if every table contains the function.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Activation:
     high: float = math.inf
     symmetric: bool = False
     table: str | None = None
-    extrapolate: Callable[[Array], Array] | None = None  # what the hardware does outside, where documented
+    extrapolate: Callable[[Array], Array] | None = None  # what the hardware returns outside the range, if documented
 
     @property
     def bounded(self) -> bool:
-        """True where part of the float32 line is outside the valid range."""
+        """Whether part of the float32 line is outside the valid range."""
         return self.high < math.inf
 
     def covers(self, x: Array) -> bool:
-        """True when every element of x is inside the valid range; NaN is outside."""
+        """Whether every element of x is inside the valid range; NaN is outside."""
         if not x.size:
             return True
         magnitude = np.abs(x) if self.symmetric else x
@@ -101,7 +101,7 @@ def _relu(x: Array, _: Any = None) -> Array:
 
 
 def _shift(ufunc: np.ufunc) -> Callable[[Array, Any], Array]:
-    """Shifts by the width or more have no documented result; callers refuse them first."""
+    """Shifts; callers first refuse shifts by the width or more, which have no documented result."""
 
     def shift(a: Array, b: Any) -> Array:
         result: Array = ufunc(a, np.asarray(b).astype(a.dtype))
@@ -172,7 +172,7 @@ NO_SUCH_INSTRUCTION: Mapping[str, str] = MappingProxyType(
         "fmod": "compute it with multiply, subtract and a cast",
     }
 )
-"""Operators that nki.language names and no engine has (release notes of 0.3, known issues)."""
+"""Operators that nki.language names and no engine has, and what to use (release notes of 0.3, known issues)."""
 
 
 # --- activation functions -------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ INV_SQRT_2PI = np.float32(1 / math.sqrt(2 * math.pi))
 TANH_SCALE = np.float32(math.sqrt(2 / math.pi))
 TANH_CUBIC = np.float32(0.044715)  # the usual tanh form of GELU (Hendrycks & Gimpel 2016, eq. 2)
 SIGMOID_SCALE = np.float32(1.702)  # the usual sigmoid form (ibid.)
-UNDERFLOW = np.float32(-200)  # below it the sigmoid is 0 in float32, so x·sigmoid(x) is 0 rather than inf·0
+UNDERFLOW = np.float32(-200)  # below it sigmoid(x) is 0 in float32, and x·sigmoid(x) must be 0, not inf·0
 HALF, ONE = np.float32(0.5), np.float32(1)
 
 
@@ -261,7 +261,7 @@ def _erf_dx(x: Array) -> Array:
 
 
 def _sin_outside(x: Array) -> Array:
-    """What ScalarEngine computes for the sine outside [-pi, pi]: the cubic of its last segment.
+    """ScalarEngine's sine outside [-pi, pi]: it continues the cubic of its last segment.
 
     The documentation says "extrapolates a cubic" and gives sin(9.0) = 27.65, which is the Taylor
     cubic about the nearer end of the range.
@@ -272,7 +272,7 @@ def _sin_outside(x: Array) -> Array:
 
 
 def _table(name: str, compute: Callable[[Array], Array], **options: Any) -> Activation:
-    """A function with its own table: AWS does not publish which functions share one."""
+    """A function with its own table: AWS does not say which functions share a table."""
     return Activation(name, compute, table=name, **options)
 
 
@@ -283,7 +283,7 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
             Activation("copy", lambda x: x),
             Activation("square", np.square),
             Activation("relu", _relu),
-            Activation("prelu", lambda x: x),  # needs relu_param: computed by activate2
+            Activation("prelu", lambda x: x),  # activate2 computes it, with relu_param
             Activation("sign", np.sign),
             Activation("abs", np.abs),
             _table("sigmoid", _sigmoid),

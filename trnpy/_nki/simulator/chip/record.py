@@ -1,4 +1,4 @@
-"""What the simulator writes down of every instruction: the one record that cost, lint and timeline read."""
+"""The record of an instruction, which cost model, lint and timeline read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Buffer = Literal["sbuf", "psum", "hbm"]
 class Region:
     """The part of one allocation that an operand touches: a box of partitions by a range of bytes.
 
-    ``start`` and ``stop`` bound the bytes touched inside one partition (for HBM: inside the whole
-    allocation); strided operands give their hull, which is what dependencies are computed from.
+    ``start`` and ``stop`` bound the bytes used inside one partition (for HBM: inside the whole
+    allocation). For a strided operand they are its hull; dependencies are computed from it.
     """
 
-    storage: int  # identity of the allocation within one run
+    storage: int  # number of the allocation within one run
     buffer: Buffer
     partitions: tuple[int, int]  # first and one past the last; (0, 1) for HBM
     start: int
@@ -28,7 +28,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One tensor argument of an instruction, as it was passed."""
+    """One tensor argument of an instruction, as passed."""
 
     role: str  # the parameter's name: "dst", "stationary", "data1"
     dtype: str
@@ -39,7 +39,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction as issued, with everything that its cost and its legality depend on."""
+    """One instruction as issued, with all that its cost and its legality depend on."""
 
     opcode: str  # the nisa name: "nc_matmul"
     engine: Engine
@@ -54,7 +54,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One tensor storage and the span of instructions over which it is live."""
+    """One tensor's storage and the span of instructions in which it is live."""
 
     storage: int
     name: str
@@ -64,7 +64,7 @@ class Allocation:
     bytes_per_partition: int  # for HBM: the whole size
     file: str
     line: int
-    first: int  # index of the first instruction that touches it
+    first: int  # index of the first instruction that uses it
     last: int  # index of the last one
     address: tuple[int, int] | None = None  # (partition, byte) where the kernel placed it by hand
 
@@ -73,10 +73,10 @@ class Allocation:
 class Loop:
     """A device loop (nl.fori_loop, nl.while_loop): its body is recorded once.
 
-    Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in all, over every iteration of
-    the loops around this one; None when the trip count is only known on the device. An instruction
-    inside several loops follows the innermost. The instruction count of a program is
-    ``len(instructions)``: device loops are not unrolled.
+    Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in all, counting every iteration of
+    the loops around this one; None if only the device knows the trip count. An instruction inside several
+    loops counts with the innermost. The instruction count of a program is ``len(instructions)``: device
+    loops are not unrolled.
     """
 
     first: int
@@ -88,7 +88,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something doubtful that was seen while executing, for the lint's report."""
+    """A doubt that arose during execution, for the lint's report."""
 
     file: str
     line: int

@@ -1,4 +1,4 @@
-"""Run-time scalars: registers, to load, store and address with, and NKI 0.7's scalars, which compute as well."""
+"""Run-time scalars: registers for loads, stores and addresses, and NKI 0.7's scalars, which also compute."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HALF = 2**31  # values of a scalar lie in [-HALF, HALF)
 
 
 class VirtualRegister:
-    """A 32-bit scalar of the device; None while its value is not known (trace-only mode).
+    """A 32-bit scalar of the device; None while its value is unknown (trace-only mode).
 
     Python sees no value: ``if``, ``while``, ``range``, ``int`` and arithmetic raise, as they do when
-    the kernel is traced for hardware. Use it through ``ap(scalar_offset=...)``, ``select``, ``nl.ds``,
+    a kernel is traced for hardware. Use it in ``ap(scalar_offset=...)``, ``select``, ``nl.ds``,
     ``nl.fori_loop`` bounds and the register instructions.
     """
 
@@ -47,10 +47,10 @@ class VirtualRegister:
 
 
 class NkiScalar(VirtualRegister):
-    """A 32-bit integer of the device that computes (NKI 0.7, tracing front end): + - * and no more; it wraps.
+    """A 32-bit integer that the device computes with (NKI 0.7, tracing front end): only + - *, modulo 2^32.
 
-    A comparison is recorded, but nothing takes its result. Scalars of 64 bits are not simulated: no tensor here has
-    their dtype. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
+    The front end records a comparison, but nothing takes its result. 64-bit scalars are not simulated, because no
+    tensor here has their dtype. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
     """
 
     __slots__ = ()

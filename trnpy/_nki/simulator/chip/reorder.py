@@ -1,4 +1,4 @@
-"""Reorder mode: instructions wait in a window and execute in a random order that keeps every dependency."""
+"""Reorder mode: instructions wait in a window and execute in a random order that respects every dependency."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from trnpy._nki.simulator.chip.record import Region
 
-WINDOW = 256  # instructions that may overtake each other; also bounds the tiles kept alive
+WINDOW = 256  # instructions that may overtake each other; it also bounds the tiles that are kept
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An instruction that has been issued and not executed, and those that must come before it."""
+    """An instruction that is issued but not executed, and the instructions that must precede it."""
 
     execute: Callable[[], None]
     after: list[Pending] = field(default_factory=list)
@@ -23,8 +23,8 @@ class Pending:
 
 
 class Scheduler:
-    """Dependencies are overlaps of the recorded regions, as in the cost model: a result that changes
-    with the order means that an instruction touches memory outside its operands' regions."""
+    """Executes instructions in a random order. Dependencies are overlaps of the recorded regions, as in the cost
+    model: if a result changes with the order, an instruction uses memory outside its operands' regions."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -41,7 +41,7 @@ class Scheduler:
         state: str | None,
         ordered: bool,
     ) -> Pending:
-        """Queue an instruction behind those it depends on."""
+        """Queue an instruction behind the instructions it depends on."""
         pending = Pending(execute)
         for regions, writing in ((reads, False), (writes, True)):
             for region in regions:
@@ -65,7 +65,7 @@ class Scheduler:
         return pending
 
     def flush(self) -> None:
-        """Execute everything that waits."""
+        """Execute all queued instructions."""
         window, self._window = self._window, []
         self._touched.clear()
         self._state.clear()
@@ -79,7 +79,7 @@ class Scheduler:
 
 
 def overlap(a: Region, b: Region) -> bool:
-    """True when two regions of one storage share a byte of their hulls."""
+    """Whether the hulls of two regions of one storage share a byte."""
     return (
         a.start < b.stop
         and b.start < a.stop

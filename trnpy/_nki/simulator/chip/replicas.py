@@ -1,4 +1,4 @@
-"""One kernel on several ranks, each with its own memory: what nki.collectives communicates between."""
+"""Runs one kernel on several ranks, each with its own memory, between which nki.collectives moves data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trnpy._nki.simulator.run.launch import Result, run
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All ranks, and which of them this thread is."""
+    """All ranks, and the rank of this thread."""
 
     ranks: CoreGroup
     rank: int
@@ -30,7 +30,7 @@ _WORLD: ContextVar[World | None] = ContextVar("world", default=None)
 
 
 def world() -> World:
-    """The ranks of the run in progress; a kernel launched on its own is rank 0 of 1."""
+    """The ranks of the current run; a kernel launched alone is rank 0 of 1."""
     return _WORLD.get() or World(CoreGroup(1), 0)
 
 
@@ -43,10 +43,10 @@ def run_ranks(
     seed: int = 0,
     rules: Mapping[int, Strictness] | None = None,
 ) -> list[Result]:
-    """Run a kernel once per element of ``arguments``, its positional arguments there, as ranks 0, 1, ...
+    """Run a kernel as ranks 0, 1, ...: once for each element of ``arguments``, which holds its positional arguments.
 
-    Ranks share nothing but what collectives move. Raises the first SimulatorError of any rank, a
-    deadlock (ranks waiting for each other) among them.
+    Ranks share only what collectives move. Raises the first SimulatorError of any rank, including a
+    deadlock (ranks that wait for each other).
     """
     ranks = CoreGroup(len(arguments), seed if mode == "reorder" else None)
 

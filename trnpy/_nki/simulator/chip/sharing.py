@@ -1,7 +1,7 @@
-"""Shared HBM under two cores: accesses of both to the same bytes need a meeting between them.
+"""Shared HBM of two cores: two accesses to the same bytes need a meeting of the cores between them.
 
-Cores meet in sendrecv and core_barrier; each counts its meetings. Bytes that one core has written are off limits to
-the other while both counts agree, and those that it has read may not be written: nothing then orders the two.
+Cores meet in sendrecv and core_barrier, and each counts its meetings. While the counts of both cores agree, nothing
+orders their accesses: the other core may neither use bytes that one has written nor write bytes that it has read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MEETINGS = frozenset({"sendrecv", "core_barrier"})
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """A write to what another core has touched: no race if it leaves every byte as it is."""
+    """A write to bytes that the other core has used: no race if it leaves every byte unchanged."""
 
     message: str
     views: tuple[NkiTensor, ...]
 
 
-Touched = dict[tuple[int, int], tuple[int, Marks]]  # by storage and core: meetings so far, elements since the last
+Touched = dict[tuple[int, int], tuple[int, Marks]]  # by storage and core: its meetings, the elements used since
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Ownership:
     written: Touched = field(default_factory=dict)
 
     def check(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> str | None:
-        """Remember a read; what is wrong with it, if anything.
+        """Record a read. Returns what is wrong with it, or None.
 
-        What both cores have written is equal (see ``claim``): a core may read what it wrote itself.
+        A core may read what it wrote itself: if the other core also wrote it, both wrote equal bytes (see ``claim``).
         """
         count, own = self.written.get((tensor.storage.ident, core), (-1, None))
         mine = own if count == meetings else None
@@ -46,7 +46,7 @@ class Ownership:
         return why
 
     def claim(self, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool) -> list[Contested]:
-        """Remember a write; what of it must leave the bytes as they are."""
+        """Record a write. Returns the parts of it that must leave the bytes unchanged."""
         found = [
             _conflict(touched, verb, tensor, role, core, meetings, skip)
             for touched, verb in ((self.written, "writes"), (self.read, "reads"))
@@ -60,7 +60,7 @@ def _conflict(
     touched: Touched, verb: str, tensor: NkiTensor, role: str, core: int, meetings: int, skip: bool,
     own: Marks | None = None,
 ) -> str | None:  # fmt: skip
-    """The refusal of an access to what another core, and not this one, has touched since the last meeting."""
+    """The message for an access to bytes that the other core, and not this one, has used since the last meeting."""
     for (storage, owner), (count, marks) in touched.items():
         if storage != tensor.storage.ident or owner == core or count != meetings:
             continue
@@ -84,7 +84,7 @@ def _remember(touched: Touched, tensor: NkiTensor, core: int, meetings: int, ski
 
 
 def _static(tensor: NkiTensor, skip: bool) -> Iterator[NkiTensor]:
-    """The views without run-time indices that make up a view."""
+    """The views without run-time indices that together make up ``tensor``."""
     if tensor.index is None:
         yield tensor
     elif tensor.index.kind == "scalar":

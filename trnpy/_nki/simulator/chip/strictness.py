@@ -1,4 +1,4 @@
-"""How strictly a run keeps a rule: refused, noted or not looked at; garbage may be followed to the outputs."""
+"""How strictly a run keeps each rule: "strict" refuses, "warn" notes, "off" ignores, "propagate" follows garbage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
 UNINITIALISED = 16
-# Rules after whose breach a run can go on: what happens then is known, or the finding is about the program alone.
+# Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",
     11: "tensors beyond SBUF are spilled",
@@ -23,11 +23,11 @@ OPTIONAL: Mapping[int, str] = {
     37: "cores run one after the other",
     **dict.fromkeys(range(40, 51), "the program runs as Python reads it"),
 }
-"""Rules that can be relaxed, and what a run does then."""
+"""Rules that can be relaxed, and what a run then does."""
 
 
 def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
-    """The rules a run relaxes; SimulatorError for a rule that cannot be, or a mode that is none."""
+    """The rules that a run relaxes; SimulatorError for a rule that cannot be relaxed or an unknown mode."""
     found = dict(rules or {})
     for rule, mode in found.items():
         modes = ("strict", "warn", "off", "propagate") if rule == UNINITIALISED else ("strict", "warn", "off")
@@ -40,7 +40,7 @@ def checked(rules: Mapping[int, Strictness] | None) -> dict[int, Strictness]:
 
 
 def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
-    """Raise, note or pass over a breach, as the run wants it."""
+    """Raise, note or ignore a breach of ``rule``, as the run is set."""
     mode = run.rules.get(rule, "strict")
     if mode == "strict":
         raise SimulatorError(message, rule=rule, file=file, line=line)
@@ -49,6 +49,6 @@ def refuse(run: Run, rule: int, message: str, file: str | None = None, line: int
 
 
 def doubt(run: Run, rule: int, message: str, file: str | None = None, line: int | None = None) -> None:
-    """Note what is unproven, or relaxed; at the kernel's current line unless another is given."""
+    """Note a doubt or a relaxed breach, at the kernel's current line unless another is given."""
     place = source_location() if file is None or line is None else (file, line)
     run.notes[Note(*place, rule, message)] = None

@@ -1,4 +1,4 @@
-"""nki.isa: every instruction of NKI 0.6 that the simulator executes, gathered from the files beside it."""
+"""nki.isa: every instruction of NKI 0.6 that the simulator executes, collected from the files of this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ constants = _enums
 
 
 def _gather() -> dict[str, Any]:
-    """Public names of the files of this package: those in their ``__all__``."""
+    """The public names of the files of this package, from their ``__all__``."""
     names: dict[str, Any] = {}
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
@@ -26,7 +26,7 @@ def _gather() -> dict[str, Any]:
 
 
 def _numbered(instruction: Any) -> Any:
-    """The instruction with members of enumerations taken by their numbers, too, as the compiler takes them."""
+    """The instruction, made to accept numbers for members of enumerations, as the compiler does."""
     if not inspect.isfunction(instruction):
         return instruction
     parameters = inspect.signature(instruction).parameters.values()

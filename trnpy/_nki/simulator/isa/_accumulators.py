@@ -1,7 +1,7 @@
 """The 128 reduction registers of VectorEngine and of ScalarEngine, and the rules of chains over them.
 
-One float32 register per lane outlives the instruction that filled it. A chain starts with a reset
-or a load and is continued by ``reduce_cmd.reduce`` with the same operator on the same lanes; any
+One float32 register per lane keeps its value after the instruction that filled it. A chain starts with a
+reset or a load and continues with ``reduce_cmd.reduce``, the same operator and the same lanes; any
 other use of the registers ends it (nki.isa.exponential, nki.isa.activation).
 """
 
@@ -25,18 +25,18 @@ Lanes = tuple[int, int]  # first partition, one past the last
 
 
 class Accumulators:
-    """Registers of one engine of one core: ``values`` at run time, the open chain while issuing."""
+    """Registers of one engine of one core: their ``values`` at run time, and the open chain while issuing."""
 
     __slots__ = ("idle_clobbers", "lanes", "op", "values")
 
     def __init__(self, idle_clobbers: bool) -> None:
-        self.idle_clobbers = idle_clobbers  # VectorEngine: an idle instruction may still change them
+        self.idle_clobbers = idle_clobbers  # on VectorEngine an idle instruction may still change them
         self.values = np.full((PARTITIONS, 1), np.nan, np.float32)
         self.op: str | None = None  # operator of the open chain; None while the contents are unknown
         self.lanes: Lanes = (0, 0)
 
     def begin(self, instruction: str, cmd: Command, op: AluOp | None, tile: NkiTensor) -> None:
-        """Follow the chain through one instruction; refuse to continue what was not begun."""
+        """Update the chain for one instruction; refuse to continue a chain that is not open."""
         if cmd is Command.idle:
             if self.idle_clobbers:
                 self.op = None
@@ -60,12 +60,12 @@ class Accumulators:
             )
 
     def check_read(self, instruction: str, tile: NkiTensor) -> None:
-        """reduce_res may be read from an open chain of the same lanes only."""
+        """Refuse to read reduce_res unless a chain of the same lanes is open."""
         if self.op is None or self.lanes != tile.partitions:
             refuse(instruction, "reduce_res reads registers that no chain on these partitions has filled", 29)
 
     def accumulate(self, cmd: Command, op: AluOp, values: Array, start: Any = 0.0, lanes: Lanes = (0, 0)) -> None:
-        """Reduce float32 rows (P, N) into the registers; ``start`` is what load_reduce loads."""
+        """Reduce float32 rows (P, N) into the registers; ``start`` is the value that load_reduce loads."""
         assert op.identity is not None
         held = self.values[slice(*lanes)]
         before = held if cmd is Command.reduce else start if cmd is Command.load_reduce else op.identity
@@ -82,14 +82,14 @@ def accumulators(engine: Literal["vector", "scalar"]) -> Accumulators:
 
 
 def check_command(instruction: str, cmd: Any, allowed: Collection[Command]) -> None:
-    """The commands that an instruction documents."""
+    """Refuse a command that the instruction does not document."""
     if cmd not in allowed:
         shown = getattr(cmd, "name", cmd)
         refuse(instruction, f"reduce_cmd={shown!r}; {choose([each.name for each in allowed])} is needed", 29)
 
 
 def reduce_rows(op: AluOp, values: Array) -> Array:
-    """Rows (P, N) reduced to float32 (P, 1); which of NaN and numbers is larger is undocumented."""
+    """Rows (P, N) reduced to float32 (P, 1); whether NaN or a number is larger is undocumented."""
     if op.name in ("abs_max", "abs_min"):
         magnitude = np.abs(values)
         pick = magnitude.argmax(1) if op.name == "abs_max" else magnitude.argmin(1)
@@ -117,7 +117,7 @@ def issue_running(
     init: Any = None,
     negate: bool = False,
 ) -> Any:
-    """Issue ``dst = evaluate()``, float32 rows, and its reduction into the registers of the engine.
+    """Issue ``dst = evaluate()``, float32 rows, and reduce it into the registers of the engine.
 
     init is what load_reduce loads; reduce_res receives the registers, negated if asked.
     """

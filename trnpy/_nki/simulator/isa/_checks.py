@@ -1,4 +1,4 @@
-"""The constraints that instructions of Vector, Scalar and GpSimd Engine share, each one refusal."""
+"""Constraints that instructions of Vector, Scalar and GpSimd Engine share; each function refuses one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOAT32 = frozenset({"float32"})
 
 
 def refuse(instruction: str, problem: str, rule: int | None = None) -> NoReturn:
-    """Raise for a documented constraint: what came, what is needed, and its number in rules.RULES."""
+    """Raise for a broken constraint: what came, what is needed, and the number of the rule in rules.RULES."""
     raise SimulatorError(f"{instruction}: {problem}", rule=rule)
 
 
@@ -34,13 +34,13 @@ def choose(names: Collection[str]) -> str:
 
 
 def needs_generation(instruction: str, needed: int, what: str = "the instruction") -> None:
-    """Refuse on a NeuronCore older than ``needed``."""
+    """Refuse a NeuronCore older than generation ``needed``."""
     if hardware().generation < needed:
         refuse(instruction, f"{what} needs NeuronCore-v{needed} (trn{needed - 1}); the target is {hardware().name}", 30)
 
 
 def member(instruction: str, role: str, value: Any, kind: type[E]) -> E:
-    """A member of an enumeration; its number is taken, too, as the compiler takes it."""
+    """A member of an enumeration, given as such or by its number, as the compiler accepts it."""
     if isinstance(value, kind):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value in {m.value for m in kind}:
@@ -50,7 +50,7 @@ def member(instruction: str, role: str, value: Any, kind: type[E]) -> E:
 
 
 def one_engine(instruction: str, engine: Any, allowed: Collection[str], default: EngineName) -> EngineName:
-    """The engine asked for, if the instruction runs there; ``default`` for unknown."""
+    """The engine asked for, if the instruction runs there; ``default`` if the caller leaves it unknown."""
     engine = member(instruction, "engine", engine, Engine)
     if engine is Engine.unknown:
         return default
@@ -63,7 +63,7 @@ def one_engine(instruction: str, engine: Any, allowed: Collection[str], default:
 
 
 def on_chip(instruction: str, **operands: Any) -> None:
-    """Compute engines reach tiles in SBUF and PSUM only."""
+    """Compute engines reach only tiles in SBUF and PSUM."""
     for role, tensor in operands.items():
         if not isinstance(tensor, NkiTensor):
             refuse(instruction, f"{role} is {tensor!r}; a tile in SBUF or PSUM is needed")
@@ -72,7 +72,7 @@ def on_chip(instruction: str, **operands: Any) -> None:
 
 
 def same_size(instruction: str, dst: NkiTensor, **sources: NkiTensor) -> None:
-    """No broadcasting anywhere: the partitions and the elements per partition of dst."""
+    """Each source has the partitions and the elements per partition of dst: nothing broadcasts."""
     shape = dst.shape
     for role, source in sources.items():
         if source.shape == shape:
@@ -87,7 +87,7 @@ def same_size(instruction: str, dst: NkiTensor, **sources: NkiTensor) -> None:
 
 
 def same_start(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTensor) -> None:
-    """Two SBUF inputs of one instruction are read by the same lanes."""
+    """Two SBUF inputs of one instruction start at the same partition: the same lanes read both."""
     if first.storage.buffer == second.storage.buffer == "sbuf" and first.partitions[0] != second.partitions[0]:
         refuse(
             instruction,
@@ -98,7 +98,7 @@ def same_start(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTe
 
 
 def not_both_psum(instruction: str, a: str, first: NkiTensor, b: str, second: NkiTensor) -> None:
-    """VectorEngine reads PSUM through one port."""
+    """At most one of two inputs is in PSUM: VectorEngine reads it through one port."""
     if first.storage.buffer == second.storage.buffer == "psum":
         refuse(instruction, f"{a} and {b} are both in PSUM; at most one may be, copy the other to SBUF", 27)
 
@@ -159,7 +159,7 @@ LANGUAGE = "trnpy._nki.simulator.language"
 
 
 def operator_name(instruction: str, role: str, op: Any) -> str:
-    """The name of an operator given as ``nl.add`` and its like; np.add and strings are none."""
+    """The name of an operator given as a function of nki.language (``nl.add``); np.add and strings are refused."""
     name = getattr(op, "__name__", None)
     if not isinstance(name, str) or not (getattr(op, "__module__", None) or "").startswith(LANGUAGE):
         shown = name or op
@@ -168,7 +168,7 @@ def operator_name(instruction: str, role: str, op: Any) -> str:
 
 
 def alu_op(instruction: str, role: str, op: Any, kind: Kind | None = None) -> AluOp:
-    """The operator that ``nl.add`` and its like name, if this target has it."""
+    """The operator that a function such as ``nl.add`` names, if this target has it."""
     name = operator_name(instruction, role, op)
     name = ALIASES.get(name, name)
     if name in NO_SUCH_INSTRUCTION:
@@ -184,7 +184,7 @@ def alu_op(instruction: str, role: str, op: Any, kind: Kind | None = None) -> Al
 
 
 def vector_op(instruction: str, role: str, op: Any, kind: Kind | None = "arithmetic", unary: bool = False) -> AluOp:
-    """An operator that VectorEngine executes; unary ones only where allowed."""
+    """An operator that VectorEngine executes; unary ones only if allowed."""
     found = alu_op(instruction, role, op, kind)
     if found.gpsimd_only:
         refuse(instruction, f"{role}=nl.{found.name} runs on GpSimd Engine only", 28)
@@ -202,7 +202,7 @@ def reduce_op(instruction: str, role: str, op: Any, kind: Kind | None = None) ->
 
 
 def one_of(instruction: str, role: str, op: Any, allowed: Collection[str], rule: int | None = 28) -> AluOp:
-    """One of the few operators an instruction knows."""
+    """One of the few operators that an instruction accepts."""
     found = alu_op(instruction, role, op)
     if found.name not in allowed:
         refuse(instruction, f"{role}=nl.{found.name}; nl.{' or nl.'.join(sorted(allowed))} is needed", rule)
@@ -210,7 +210,7 @@ def one_of(instruction: str, role: str, op: Any, allowed: Collection[str], rule:
 
 
 def activation_function(instruction: str, op: Any) -> Activation:
-    """The function that ``nl.exp`` and its like name."""
+    """The function that an operator such as ``nl.exp`` names."""
     name = operator_name(instruction, "op", op)
     found = ACTIVATIONS.get(name)
     if found is None:
@@ -219,7 +219,7 @@ def activation_function(instruction: str, op: Any) -> Activation:
 
 
 def bit_patterns(instruction: str, **operands: NkiTensor) -> None:
-    """Bitvec operators take integers of one width and cast nothing."""
+    """Bitvec operators take integers of one width and do not cast."""
     dtype_in(instruction, INTEGERS, 28, **operands)
     if len({tensor.itemsize for tensor in operands.values()}) > 1:
         found = ", ".join(f"{role} {tensor.dtype}" for role, tensor in operands.items())

@@ -18,11 +18,11 @@ __all__ = ["memset", "nc_stream_shuffle", "tensor_copy", "tensor_copy_predicated
 
 PREDICATES = frozenset({"uint8", "uint16", "uint32", "bool_"})  # a bool_ is stored as uint8
 QUADRANT = 32  # partitions among which nc_stream_shuffle moves data
-UNMODIFIED = 255  # in a shuffle mask: leave the output partition as it is
+UNMODIFIED = 255  # in a shuffle mask: leave the output partition unchanged
 
 
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Any:
-    """``dst = src``: bit for bit when the dtypes agree, through float32 when not."""
+    """``dst = src``: bit for bit if the dtypes agree, otherwise through float32."""
     this = "tensor_copy"
     check.on_chip(this, dst=dst, src=src)
     check.same_size(this, dst, src=src)
@@ -71,7 +71,7 @@ def tensor_copy_predicated(
 
 
 def partly_written(*roles: str) -> tuple[str, ...]:
-    """What ``issue`` is to leave to compute; a trace has no values, so there everything counts as written."""
+    """The roles whose elements compute marks itself; none in a trace, where every write counts as complete."""
     return () if current().mode == "trace" else roles
 
 
@@ -91,7 +91,7 @@ def memset(dst: NkiTensor, value: Any, engine: Engine = Engine.unknown, name: st
 
 
 def _fill(this: str, value: Any, dtype: str) -> Any:
-    """The literal as one element of dtype; refused when its type or its size does not fit."""
+    """The literal as one element of dtype; refused if its type or its size does not fit."""
     if isinstance(value, (bool, np.bool_)) and dtype != "bool_":
         check.refuse(this, f"value={value!r} for a dst of {dtype}; a number is needed", 31)
     if not isinstance(value, (int, float, np.integer, np.floating)):
@@ -115,7 +115,7 @@ def _fill(this: str, value: Any, dtype: str) -> Any:
 
 
 def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: str | None = None) -> Any:
-    """``dst[32q + i] = src[32q + shuffle_mask[i]]`` for every quadrant q; 255 leaves a partition as it is."""
+    """``dst[32q + i] = src[32q + shuffle_mask[i]]`` for every quadrant q; 255 leaves a partition unchanged."""
     this = "nc_stream_shuffle"
     check.on_chip(this, dst=dst, src=src)
     check.same_dtype(this, dst, None, src=src)
@@ -138,7 +138,7 @@ def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Any, name: s
 
 
 def _shuffle_pairs(this: str, shuffle_mask: Any, written: int, read: int) -> tuple[list[int], list[int]]:
-    """Partitions of dst that change, and the partitions of src that they are copied from."""
+    """The partitions of dst that change, and the partitions of src that are copied to them."""
     mask = list(shuffle_mask) if isinstance(shuffle_mask, (list, tuple)) else []
     if len(mask) != QUADRANT:
         check.refuse(this, f"shuffle_mask={shuffle_mask!r}; a list of {QUADRANT} integers is needed")
@@ -157,7 +157,7 @@ def _shuffle_pairs(this: str, shuffle_mask: Any, written: int, read: int) -> tup
 
 
 def _check_shuffle_start(this: str, dst: NkiTensor, src: NkiTensor) -> None:
-    """Start partitions by the number of active ones, counted in whole quadrants over both tensors."""
+    """Check start partitions, which depend on the number of active partitions in whole quadrants of both tensors."""
     active = -(-max(dst.shape[0], src.shape[0]) // QUADRANT) * QUADRANT
     allowed = (0, 32, 64, 96) if active == 32 else (0, 64) if active == 64 else (0,)
     for role, tile in (("src", src), ("dst", dst)):

@@ -29,9 +29,9 @@ def meet(
     keeps: tuple[str, ...] = (),
     protocol: Callable[[], Any] | None = None,
 ) -> Any:
-    """Issue an instruction that waits for other cores: all before it has run, nothing after it overtakes.
+    """Issue an instruction that waits for other cores: all earlier ones execute before it, all later ones after it.
 
-    ``protocol`` is the wait without data, for a trace.
+    ``protocol`` is the wait alone, without data; a trace runs it.
     """
     run = current()
     if run.scheduler is not None:
@@ -91,7 +91,7 @@ def sendrecv(
 
 
 def core_barrier(data: NkiTensor, cores: Any, engine: Engine = Engine.gpsimd, name: str | None = None) -> Any:
-    """Wait until both cores have come here; afterwards each may read what the other wrote to data (shared HBM)."""
+    """Wait until both cores are here. Afterwards each may read what the other wrote to data (shared HBM)."""
     this = "core_barrier"
     _check_pair(this)
     if not isinstance(data, NkiTensor) or data.on_chip or not data.storage.shared:
@@ -104,7 +104,7 @@ def core_barrier(data: NkiTensor, cores: Any, engine: Engine = Engine.gpsimd, na
     def wait() -> None:
         run.launch.cores.exchange(run.core, PAIR, this, None, this)
 
-    # Recorded as a write, which orders it after this core's writes to data and before its reads.
+    # Recorded as a write to data, so that it comes after this core's writes to data and before its reads.
     return meet(this, where, {}, {"data": data}, wait, {}, name, keeps=("data",), protocol=wait)
 
 

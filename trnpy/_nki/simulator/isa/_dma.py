@@ -1,6 +1,6 @@
-"""DMA instructions: copy with gather and scatter, transpose, and addition on the way.
+"""DMA instructions: copy with gather and scatter, transpose, and addition during the transfer.
 
-A DMA moves bits when both sides have one dtype; otherwise every element passes through float32.
+A DMA moves bits if both sides have one dtype; otherwise every element passes through float32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GEN3, GEN4 = 3, 4
 MAX_SOURCES = 16  # of dma_compute
 PRIORITIES = range(4)
 TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-TRANSPOSE_COLUMNS = 128  # most of the last dimension of a descriptor-generated transpose
+TRANSPOSE_COLUMNS = 128  # limit of the last dimension of a transpose that the descriptors do
 TRANSPOSE_STRIDE = 32  # bytes
 TRANSPOSE_ROWS = 16  # granularity of its first dimension
 
@@ -87,7 +87,7 @@ def _check_places(opcode: str, **operands: NkiTensor) -> None:
 
 
 def _check_partitions(src: NkiTensor, dst: NkiTensor) -> None:
-    """A tile's partitions are the first dimension of what it is copied from or to."""
+    """The partitions of a tile equal the first dimension of the tensor it is copied from or to."""
     if (src.on_chip or dst.on_chip) and src.ndim > 1 and dst.ndim > 1 and src.shape[0] != dst.shape[0]:
         raise SimulatorError(f"dma_copy: src {src.shape} and dst {dst.shape} differ in their partitions", rule=18)
 
@@ -98,7 +98,7 @@ def _check_priority(opcode: str, priority: int | None) -> None:
 
 
 def _dge(opcode: str, src: NkiTensor, dst: NkiTensor, mode: DgeMode) -> str:
-    """Who generates the descriptors, after the checks of the mode that was asked for."""
+    """Which unit generates the descriptors; checks the mode that was asked for."""
     kinds = {t.index.kind for t in (src, dst) if t.index is not None}
     if mode == DgeMode.hwdge and hardware().generation < GEN3:
         raise SimulatorError(f"{opcode}: hwdge needs trn2 or later, the target is {hardware().name}", rule=18)
@@ -112,7 +112,7 @@ def _dge(opcode: str, src: NkiTensor, dst: NkiTensor, mode: DgeMode) -> str:
 
 
 def _copy_valid(dst: NkiTensor, src: NkiTensor) -> None:
-    """Copy what in-bounds indices select; the rest of dst keeps its contents."""
+    """Copy the elements that in-bounds indices select; the rest of dst keeps its contents."""
     assert src.index is not None
     if src.index.kind == "scalar":
         at = resolve_scalar(src, True)
@@ -240,7 +240,7 @@ def dma_compute(
     oob_mode: OobMode = OobMode.error,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = the sum of srcs, in float32; with a vector_offset, one side is read, changed and written.
+    """dst = the sum of srcs, in float32; with a vector_offset, dst = dst + a source, in place.
 
     Source: nki.isa.dma_compute.
     """

@@ -102,14 +102,14 @@ def _pattern(this: str, pattern: Any, dst: NkiTensor) -> list[tuple[int, int]]:
 
 
 def _offset(this: str, offset: Any) -> int | None:
-    """A compile-time integer, or what a register holds now (None where a trace does not know it)."""
+    """A compile-time integer, or the present value of a register (None if a trace does not know it)."""
     if isinstance(offset, VirtualRegister):
         return register_value(offset, this)
     return check.whole_number(this, "offset", offset)
 
 
 def _check_int32(this: str, steps: list[tuple[int, int]], offset: int, multiplier: int, partitions: int) -> None:
-    """The arithmetic is int32, whose overflow has no documented result."""
+    """Refuse values outside int32, in which the arithmetic is done: overflow has no documented result."""
     spans = [step * (count - 1) for step, count in steps] + [multiplier * (partitions - 1)]
     low, high = offset + sum(s for s in spans if s < 0), offset + sum(s for s in spans if s > 0)
     if low < INT32_LIMITS.min or high > INT32_LIMITS.max:
@@ -167,7 +167,7 @@ def local_gather(
     """Gather, in each group of 16 partitions, the same elements of every partition.
 
     The uint16 indices of a group, partition first, are element offsets into the partitions of
-    src_buffer; each brings num_elem_per_idx elements. dst holds
+    src_buffer; each index copies num_elem_per_idx elements. dst holds
     num_valid_indices x num_elem_per_idx elements per partition.
     """
     this = "local_gather"
@@ -212,9 +212,9 @@ def local_gather(
 def nonzero_with_count(
     dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> Any:
-    """In partitions 0, 16, ..., 112: indices of the nonzero elements, padding, and last their number.
+    """In partitions 0, 16, ..., 112: the indices of the nonzero elements, padding, and last their number.
 
-    src (P, T) float32 or int32, dst (P, T + 1) int32, both in SBUF; other partitions of dst stay as they are.
+    src (P, T) float32 or int32, dst (P, T + 1) int32, both in SBUF; other partitions of dst are unchanged.
     """
     this = "nonzero_with_count"
     check.needs_generation(this, 3)
@@ -239,7 +239,7 @@ def nonzero_with_count(
         written[::CORE_PARTITIONS] = True
         dst.mark(written)
 
-    # Each core reads its first partition only, so the others may be uninitialised. One access reads
+    # Each core reads only its first partition, so the others may be uninitialised. One access reads
     # all of them, so the rule for start partitions applies to the first.
     heads = {f"src[{p}]": src[p : p + 1] for p in range(0, src.shape[0], CORE_PARTITIONS)}
     for head in list(heads.values())[1:]:

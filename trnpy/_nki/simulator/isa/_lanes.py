@@ -1,4 +1,4 @@
-"""What the lanes of an engine see of a tile: one row per partition, as float32 or as bit patterns."""
+"""The elements of a tile as an engine's lanes read them: one row per partition, as float32 or as bit patterns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trnpy._nki.simulator.chip.dtypes import STORAGE, Array, is_integer
 from trnpy._nki.simulator.chip.tensor import NkiTensor
 from trnpy._nki.simulator.isa._checks import INT32, refuse
 
-FLOAT32_EXACT = 2**24  # integers up to here survive the float32 arithmetic inside the engines
+FLOAT32_EXACT = 2**24  # the engines compute in float32, which holds all integers up to here
 UNSIGNED_OF: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
 
 def values(tensor: NkiTensor) -> Array:
-    """Float32 values in the shape of the tile; read only. 32-bit integers that lose digits leave a note."""
+    """Float32 values in the shape of the tile; read only. Notes 32-bit integers that lose digits."""
     if tensor.dtype in INT32 and inexact(tensor.read()):
         note(32, f"{tensor.dtype} values beyond 2^24 pass through float32 and lose their low digits")
     return tensor.float32()
@@ -54,7 +54,7 @@ def scalar(value: Any) -> Any:
 
 
 def write_integers(instruction: str, dst: NkiTensor, values: Array) -> None:
-    """Store int64 results of GpSimd arithmetic exactly; outside the dtype's range nothing is documented."""
+    """Store int64 results of GpSimd arithmetic exactly; refuse results outside the range of the dtype."""
     if is_integer(dst.dtype):
         limits = np.iinfo(STORAGE[dst.dtype])
         low, high = int(values.min(initial=0)), int(values.max(initial=0))
@@ -73,5 +73,5 @@ def write_integers(instruction: str, dst: NkiTensor, values: Array) -> None:
 
 
 def inexact(integers: Array) -> bool:
-    """True when some integer is beyond what float32 holds exactly."""
+    """Whether some integer is too large for float32 to hold exactly."""
     return bool(integers.size) and (int(integers.max()) > FLOAT32_EXACT or int(integers.min()) < -FLOAT32_EXACT)

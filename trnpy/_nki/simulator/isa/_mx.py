@@ -163,7 +163,7 @@ def _check_operands(
 
 
 def _scale_parts(opcode: str, role: str, scale: NkiTensor, rows: int, columns: int) -> dict[str, NkiTensor]:
-    """The four partitions of every quadrant that hold scales, as operands of their own."""
+    """The four partitions of every quadrant that hold scales, as separate operands."""
     quadrants = rows // QUADRANT
     needed = (quadrants - 1) * QUADRANT + SCALE_ROWS
     start = scale.partitions[0]
@@ -188,7 +188,7 @@ def _scale_parts(opcode: str, role: str, scale: NkiTensor, rows: int, columns: i
 
 
 def _dequantised(packed: NkiTensor, scales: dict[str, NkiTensor]) -> Array:
-    """Values (4 K, columns) as float32: the four of an element one below the other."""
+    """Values (4 K, columns) as float32: the four values of an element one below the other."""
     words = np.ascontiguousarray(packed.read()).reshape(packed.shape[0], -1)
     rows, columns = words.shape
     element = ELEMENTS[packed.dtype]

@@ -1,4 +1,4 @@
-"""What products do with PSUM: where operands must lie, when a product is added, and how it is stored."""
+"""Products in PSUM: which memory operands need, when a product is added, and how it is stored."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trnpy._nki.simulator.chip.memory import Mask
 from trnpy._nki.simulator.chip.strictness import refuse
 from trnpy._nki.simulator.chip.tensor import NkiTensor
 
-ONE_THREAD_PRODUCTS = 2**19  # multiplications; OpenBLAS uses threads beyond (measured with 0.3.31)
-GEN4 = 4  # from trn3 on a product may be added to what another instruction wrote
+ONE_THREAD_PRODUCTS = 2**19  # multiplications; for larger products OpenBLAS uses threads (measured with 0.3.31)
+GEN4 = 4  # from trn3 on a product may be added to values that another instruction wrote
 
 
 def check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
@@ -29,9 +29,9 @@ def check_places(opcode: str, dst: NkiTensor, **sources: NkiTensor) -> None:
 
 
 def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool) -> bool | Mask:
-    """Whether the product is added to dst or overwrites it, or a mask of where it is added.
+    """Whether the product is added to dst or overwrites it, or a mask of the elements where it is added.
 
-    accumulate=None overwrites what no product has written and adds to what one has.
+    accumulate=None overwrites elements that no product has written and adds to the others.
     """
     if transpose and accumulate:
         raise SimulatorError(f"{opcode}: a transpose does not accumulate", rule=24)
@@ -41,7 +41,7 @@ def added(opcode: str, dst: NkiTensor, accumulate: bool | None, transpose: bool)
 
 
 def _inferred(opcode: str, dst: NkiTensor, accumulate: bool | None) -> bool | Mask:
-    """The flag for what dst holds now; accumulate=True must be right everywhere."""
+    """The flag for the present contents of dst; accumulate=True must be valid for every element."""
     products, written = dst.storage.products, dst.storage.written
     assert products is not None
     if products.covers(dst):
@@ -78,16 +78,16 @@ def store_product(dst: NkiTensor, a: Array, b: Array, addition: bool | Mask) -> 
 
 
 def _product(a: Array, b: Array, out: Array) -> Array:
-    """a^T b into out, in column blocks that BLAS computes with one thread.
+    """a^T b into out, in blocks of columns that BLAS computes with one thread.
 
-    Waking threads for a tile of 128 x 128 x 512 costs more than the product, and many times more when
-    other processes want the cores.
+    Waking threads for a tile of 128 x 128 x 512 costs more than the product, and many times more if
+    other processes use the cores.
     """
     (k, m), n = a.shape, b.shape[1]
     width = max(1, ONE_THREAD_PRODUCTS // (k * m))
     count = n // width
     if count:
-        # Splitting the last dimension of any strided array is a view, so the products land in out.
+        # Splitting the last dimension of a strided array gives a view, so the products are written into out.
         blocks = b[:, : count * width].reshape(k, count, width).transpose(1, 0, 2)
         np.matmul(a.T, blocks, out=out[:, : count * width].reshape(m, count, width).transpose(1, 0, 2))
     if n > count * width:

@@ -1,6 +1,6 @@
-"""Random numbers: the generators inside Vector and GpSimd Engine, their state, and dropout.
+"""Random numbers: the generators of Vector and GpSimd Engine, their state, and dropout.
 
-The bits are not the hardware's: what is kept is the documented contract. Equal states give equal
+The bits differ from the hardware's, but the documented contract holds: equal states give equal
 sequences, every lane has its own, and a state that is read and restored continues its sequence.
 Lanes are counter-based (the finaliser of SplitMix64, Steele, Lea & Flood 2014) so that a tile is
 one array expression.
@@ -23,7 +23,7 @@ from trnpy._nki.simulator.isa._lanes import raw_rows, scalar
 
 __all__ = ["dropout", "rand2", "rand_get_state", "rand_set_state", "rng", "set_rng_seed"]
 
-STATE_WORDS = {"gpsimd": 6, "vector": 24}  # of XORWOW (nki.isa.rand_set_state); ours uses the last as counter
+STATE_WORDS = {"gpsimd": 6, "vector": 24}  # of XORWOW (nki.isa.rand_set_state); here the last is a counter
 RNG_DTYPES = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 RAND2_DTYPES = RNG_DTYPES | {"float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "tfloat32"}
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # increment and multipliers of SplitMix64
@@ -45,18 +45,18 @@ class Generator:
 
     def __init__(self, engine: str, seed: int) -> None:
         self.words = np.empty((PARTITIONS, STATE_WORDS[engine]), np.uint32)
-        self.keys = np.empty((PARTITIONS, 1), np.uint64)  # of the lanes, a hash of all words but the counter
+        self.keys = np.empty((PARTITIONS, 1), np.uint64)  # one per lane: a hash of all words but the counter
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """All lanes from one 32-bit seed, each differently."""
+        """Seed all lanes from one 32-bit seed, each differently."""
         lane = np.arange(self.words.size, dtype=np.uint64).reshape(self.words.shape)
         words = (_mix(np.uint64(seed & 0xFFFFFFFF) * GOLDEN + lane) >> np.uint64(32)).astype(np.uint32)
         words[:, -1] = 0
         self.restore((0, PARTITIONS), words)
 
     def restore(self, lanes: tuple[int, int], words: Array) -> None:
-        """Continue the lanes from a state."""
+        """Set the state of the lanes, which then continue its sequence."""
         keys = np.zeros((len(words), 1), np.uint64)
         for word in words[:, :-1].T:
             keys = _mix(keys * GOLDEN + word[:, None])
@@ -77,7 +77,7 @@ class Generator:
 
 
 def _generator(engine: str) -> tuple[Generator, str]:
-    """The generator of an engine of this core, and the name of its state; unseeded it starts from the core's number."""
+    """This core's generator of an engine, and the name of its state; the default seed is the core's number."""
     run = current()
     name = f"{engine} random"
     if name not in run.engine_state:
@@ -87,7 +87,7 @@ def _generator(engine: str) -> tuple[Generator, str]:
 
 
 def rng(dst: NkiTensor, engine: Engine = Engine.vector, name: str | None = None) -> Any:
-    """32 random bits per element of dst, an integer tile, of which it keeps the lowest."""
+    """32 random bits for each element of dst, an integer tile that keeps the lowest ones."""
     this = "rng"
     check.on_chip(this, dst=dst)
     check.dtype_in(this, RNG_DTYPES, None, dst=dst)
@@ -197,7 +197,7 @@ def rand_get_state(dst: NkiTensor, engine: Engine = Engine.gpsimd, name: str | N
 
 
 def _check_state(this: str, role: str, tile: NkiTensor, engine: Engine) -> EngineName:
-    """The engine whose state is meant, with a tile of its size."""
+    """The engine whose state is meant; checks that the tile has the size of its state."""
     check.needs_generation(this, 3)
     allowed = ("gpsimd",) if hardware().generation < 4 else ("gpsimd", "vector")
     where = check.one_engine(this, engine, allowed, "gpsimd")

@@ -1,4 +1,4 @@
-"""Register instructions, and what a kernel can ask about its target."""
+"""Register instructions, and the queries of a kernel about its target."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _writable(register: Any, what: str) -> VirtualRegister:
 
 
 def _flush() -> None:
-    """A register changes at once, so what reads it or feeds it must have run."""
+    """Execute all queued instructions: a register changes at once, and they may read it or feed it."""
     scheduler = current().scheduler
     if scheduler is not None:
         scheduler.flush()
@@ -104,7 +104,7 @@ def _needs_scalars(what: str) -> None:
 
 
 def scalar_load(src: NkiTensor) -> NkiScalar:
-    """The one element of src, an int32 tensor in SBUF or HBM, as a scalar that computes.
+    """The one element of src, an int32 tensor in SBUF or HBM, as a scalar to compute with.
 
     Source: nki.isa.scalar_load (Neuron 2.33).
     """
@@ -123,7 +123,7 @@ def scalar_load(src: NkiTensor) -> NkiScalar:
 
 
 def scalar_store(dst: NkiTensor, value: NkiScalar) -> None:
-    """The one element of dst, an int32 tensor in SBUF or HBM, = value.
+    """Store value in the one element of dst, an int32 tensor in SBUF or HBM.
 
     Source: nki.isa.scalar_store (Neuron 2.33).
     """

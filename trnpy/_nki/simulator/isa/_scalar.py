@@ -126,7 +126,7 @@ def _check_bias(this: str, function: Activation, bias: Any, data: NkiTensor) -> 
 
 
 def apply(this: str, function: Activation, x: Array, compute: Callable[[Array], Array], warn: bool) -> Array:
-    """``compute(x)``, where the function is fitted; outside what the hardware documents, if only a note is wanted."""
+    """``compute(x)``; if ``warn``, outside the fitted range the function's documented extrapolation."""
     outside = check_domain(this, function, x, warn) if function.bounded else None
     y = compute(x)
     if outside is None or function.extrapolate is None:
@@ -135,7 +135,7 @@ def apply(this: str, function: Activation, x: Array, compute: Callable[[Array], 
 
 
 def check_domain(this: str, function: Activation, x: Array, warn: bool = False) -> Array | None:
-    """Refuse or note input outside the range a function is fitted on; the mask of it when only noted."""
+    """Refuse input outside the range a function is fitted on or, if ``warn``, note it and return its mask."""
     if function.covers(x):
         return None
     outside = function.outside(x)

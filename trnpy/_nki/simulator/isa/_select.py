@@ -1,4 +1,4 @@
-"""VectorEngine instructions that choose between two values and keep a running maximum of the choice."""
+"""VectorEngine instructions that select one of two values and keep a running maximum of the selection."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def range_select(
 
 
 def _check_maximum(this: str, reduce_op: Any, cmd: Command) -> None:
-    """The one reduction that these instructions know."""
+    """Refuse every reduction but the maximum, the only one of these instructions."""
     if reduce_op is not None:
         check.one_of(this, "reduce_op", reduce_op, ("maximum",), 29)
     check_command(this, cmd, COMMANDS)

@@ -1,4 +1,4 @@
-"""Largest elements and where they are: max8, nc_find_index8, nc_match_replace8, topk."""
+"""Largest elements and their positions: max8, nc_find_index8, nc_match_replace8, topk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> Any:
 def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None) -> Any:
     """Positions in data of the 8 vals of each partition, dst (P, 8) uint16 or uint32; all ones where absent.
 
-    Equal vals get successive occurrences, in ascending order.
+    Equal vals get successive positions, in ascending order.
     """
     this = "nc_find_index8"
     check.on_chip(this, dst=dst, data=data, vals=vals)
@@ -66,7 +66,7 @@ def nc_match_replace8(
 ) -> Any:
     """dst = data with one occurrence of each of the 8 vals replaced by imm; their positions in dst_idx (P, 8).
 
-    Vals are taken from the last to the first, so equal ones get successive occurrences in descending order.
+    Vals are taken from the last to the first, so equal ones get successive positions in descending order.
     """
     this = "nc_match_replace8"
     check.on_chip(this, dst=dst, data=data, vals=vals)

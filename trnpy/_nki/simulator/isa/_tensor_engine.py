@@ -4,8 +4,8 @@ Arithmetic: operands are widened to float32, exactly; one pass over the contract
 128 rows, 256 with double_row) is a float32 product whose order of additions inside the array is not
 documented (here it is BLAS's); passes accumulate in PSUM in program order, one float32 addition per
 element and pass. Products of bfloat16, float16 and fp8 are exact in float32. Products of float32 are
-taken as exact to rounding, and perturbed at 2^-16 when the run asks for it: the published hardware
-tests bound them by about 13 (trn2) and 15 (trn1) bits only, so no algorithm may rely on more.
+exact up to rounding here, or perturbed at 2^-16 if the run asks for it: the published hardware
+tests bound their error only by about 13 bits (trn2) and 15 (trn1), so no algorithm may rely on more.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _check_shapes(
 
 
 def _check_aligned(opcode: str, dst: NkiTensor) -> None:
-    """Words of PSUM have 4 bytes, and TensorEngine writes whole ones."""
+    """PSUM has words of 4 bytes, and TensorEngine writes whole words."""
     if dst.region.start % PSUM_WORD:
         raise SimulatorError(
             f"{opcode}: dst starts at byte {dst.region.start} of PSUM; a multiple of {PSUM_WORD} is needed",
@@ -221,7 +221,7 @@ def _rows(tensor: NkiTensor) -> Array:
 
 
 def _perturbed(a: Array, b: Array, position: int) -> tuple[Array, Array]:
-    """Operands moved by random relative errors: what products of 16 bits can do to an algorithm."""
+    """Operands with random relative errors, to see what products of 16 bits do to an algorithm."""
     noise = np.random.default_rng([current().core, position])
     low, high = 1 - PERTURBATION, 1 + PERTURBATION
     return (
@@ -270,7 +270,7 @@ def nc_transpose(
 
 
 def _transpose_engine(dst: NkiTensor, data: NkiTensor, engine: Engine) -> Any:
-    """TensorEngine for what lies SBUF to PSUM, VectorEngine for small tiles elsewhere."""
+    """TensorEngine for a transpose from SBUF to PSUM, VectorEngine for other small tiles."""
     rows, columns = data.shape[0], data.free_size
     small = rows <= VECTOR_TRANSPOSE and columns <= VECTOR_TRANSPOSE
     placed = data.storage.buffer == "sbuf" and dst.storage.buffer == "psum"

@@ -1,4 +1,4 @@
-"""Elementwise instructions of VectorEngine and their GpSimd and Scalar variants."""
+"""Elementwise instructions of VectorEngine, some of which also run on GpSimd and Scalar Engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trnpy._nki.simulator.isa._lanes import bit_rows, raw_rows, rows, scalar, va
 __all__ = ["reciprocal", "scalar_tensor_tensor", "tensor_scalar", "tensor_tensor"]
 
 SCALAR_ENGINE_PAIRS = frozenset({("multiply", "add"), ("multiply", None), ("add", None)})
-"""What ScalarEngine of trn2 can do in tensor_scalar (nki.isa.tensor_scalar)."""
+"""The operators that ScalarEngine of trn2 executes in tensor_scalar (nki.isa.tensor_scalar)."""
 
 
 def tensor_tensor(
@@ -72,7 +72,7 @@ def tensor_tensor(
 def _tensor_tensor_engine(
     this: str, alu: AluOp, engine: Engine, integers: bool, tiles: dict[str, NkiTensor]
 ) -> EngineName:
-    """Where the instruction runs: power and 32-bit integers on GpSimd Engine, all else on VectorEngine."""
+    """The engine that executes it: GpSimd for power and 32-bit integers, VectorEngine for all else."""
     if alu.kind == "bitvec":
         return check.one_engine(this, engine, ("vector",), "vector")
     if alu.gpsimd_only:
@@ -86,7 +86,7 @@ def _tensor_tensor_engine(
 
 
 def _bitwise(this: str, alu: AluOp, a: Array, b: Array) -> Array:
-    """A bit operator on unsigned patterns; shifting by the width or more has no documented result."""
+    """A bit operator on unsigned patterns; refuses shifts by the width or more, which have no documented result."""
     if alu.name in ("left_shift", "right_shift"):
         width = 8 * a.dtype.itemsize
         amount = np.asarray(b)
@@ -154,7 +154,7 @@ def tensor_scalar(
 
 
 def _tensor_scalar_engine(this: str, first: AluOp, second: AluOp | None, engine: Engine) -> EngineName:
-    """Where tensor_scalar may run with these operators on this target."""
+    """The engine on which tensor_scalar runs with these operators on this target."""
     names = (first.name, None if second is None else second.name)
     if "power" in names:
         check.refuse(this, "nl.power runs on GpSimd Engine, where only nl.rsqrt has a constant; use tensor_tensor", 28)
@@ -171,7 +171,7 @@ def _tensor_scalar_engine(this: str, first: AluOp, second: AluOp | None, engine:
 def _operand(
     this: str, role: str, alu: AluOp, value: Any, data: NkiTensor, dtypes: frozenset[str], reads: dict[str, NkiTensor]
 ) -> Any:
-    """Check one operand and list it among the reads if it is a tile; what compute uses."""
+    """Check one operand, add it to the reads if it is a tile, and return what compute uses."""
     if alu.unary:
         if value is not None and (isinstance(value, NkiTensor) or value != 0):
             check.refuse(this, f"{role} is {value!r} for the unary nl.{alu.name}; None or 0 is needed", 28)
@@ -205,7 +205,7 @@ def scalar_tensor_tensor(
 ) -> Any:
     """``dst = (data op0 operand0) op1 operand1``, operand0 a number or (P, 1) tile, operand1 a tile like data.
 
-    Float32 throughout; whether the hardware rounds the intermediate is undocumented, here it does.
+    All in float32. Whether the hardware rounds the intermediate result is undocumented; here it is rounded.
     """
     this = "scalar_tensor_tensor"
     check.on_chip(this, dst=dst, data=data, operand1=operand1)

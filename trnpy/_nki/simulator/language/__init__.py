@@ -14,7 +14,7 @@ from trnpy._nki.simulator.language._tile_size import TileSize
 
 
 class Operator:
-    """A named operation without a function of its own."""
+    """A named operation that is not a function: for ``op=`` only."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.nki_operator = name
@@ -49,12 +49,12 @@ REMOVED = {
     "par_dim": "the first dimension is the partition dimension",
     "gather": "use .ap(vector_offset=...)",
 }
-"""Names of older dialects, and what replaces them."""
+"""Names of older dialects, and their replacements."""
 
 
 globals().update(_NAMES)
 for _name in (*_elementwise.__all__, "max", "min"):
-    _NAMES[_name].nki_operator = _name  # how instructions know ``op=nl.add`` from any other function
+    _NAMES[_name].nki_operator = _name  # by this attribute instructions recognise ``op=nl.add``
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Loops, launch grid, buffers' predicates and ordering: what a kernel's control flow is made of."""
+"""A kernel's control flow: loops, launch grid, predicates of buffers, and ordering."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def ds(start: Any, size: int) -> DynamicSlice:
-    """A slice of ``size`` elements from an integer or a register on."""
+    """A slice of ``size`` elements that starts at an integer or a register."""
     return DynamicSlice(start, size)
 
 
@@ -38,7 +38,7 @@ static_range = affine_range
 
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
-    """A device loop in the syntax that 0.6 deprecates; its variable is a register."""
+    """A device loop in the syntax that 0.6 deprecates; the loop variable is a register."""
     run = current()
     if run.nki == SEVEN:
         raise SimulatorError("nl.dynamic_range was removed in NKI 0.7: use nl.fori_loop", rule=6)
@@ -54,7 +54,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
     """Device loop over range(lower, upper, step), bounds integers or registers.
 
-    The body runs once per iteration with a new read-only register (in 0.7 a scalar, where no bound is a register),
+    The body runs once per iteration with a new read-only register (in 0.7 a scalar, if no bound is a register)
     and is recorded once. Tensors made in it cannot be used outside. In trace-only mode it runs once.
     """
     run = current()
@@ -72,7 +72,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
-    """Device loop while a register is not zero; the body gets its value and returns the next one."""
+    """Device loop while a register is not zero; the body takes its value and returns the next one."""
     run = current()
     if not isinstance(init, VirtualRegister):
         raise SimulatorError(f"while_loop: init is {type(init).__name__}; a register is needed", rule=6)
@@ -95,7 +95,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
 
 
 def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iterable[int | None], int | None]:
-    """Values of the loop variable to run with, and executions of the body that each stands for."""
+    """Values of the loop variable to run with, and the number of executions that each of them represents."""
     if isinstance(step, bool) or not isinstance(step, int) or step < 1:
         raise SimulatorError(f"{what}: step {step!r} must be a positive compile-time integer", rule=6)
     bounds = []
@@ -118,7 +118,7 @@ def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iter
 
 @contextmanager
 def _device_loop(run: Run) -> Iterator[LoopRecord]:
-    """Open the record of a loop: a new one, or that of the same loop in an earlier outer iteration."""
+    """Open the record of a loop: a new one, or its record from an earlier iteration of the loop around it."""
     if run.recording:
         backend.check_nesting(run)
     if run.ordered:
@@ -150,7 +150,7 @@ def _device_loop(run: Run) -> Iterator[LoopRecord]:
 
 @contextmanager
 def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator[None]:
-    """One run of a loop's body, standing for ``executions`` of it on the device."""
+    """One run of a loop's body, which represents ``executions`` of it on the device."""
     scope = Scope(record)
     run.scopes.append(scope)
     outer = run.repetitions
@@ -170,9 +170,9 @@ def _iteration(run: Run, record: LoopRecord, executions: int | None) -> Iterator
 
 
 def _keep_alive(run: Run, record: LoopRecord) -> None:
-    """What a loop touches is live during all of it (nki-dynamic-loops.rst, "Register Allocation").
+    """Extend the lives of what a loop uses to all of the loop (nki-dynamic-loops.rst, "Register Allocation").
 
-    What was made in the body of a loop inside it is live during that one only.
+    Tensors that were made in the body of an inner loop are live only during that loop.
     """
     if record.stop == record.first:
         return

@@ -1,4 +1,4 @@
-"""Tensors from nothing, from constants and from HBM; copies back to HBM."""
+"""New tensors, constants, and copies from and to HBM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUFFERS: dict[MemoryRegion, Buffer] = {
     MemoryRegion.private_hbm: "hbm",
     MemoryRegion.shared_hbm: "hbm",
 }
-RANDOM_BITS = 24  # of a float32 in [0, 1)
+RANDOM_BITS = 24  # random bits of a float32 in [0, 1)
 
 
 def ndarray(
@@ -68,7 +68,7 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_on_chip(run: Run, shape: tuple[int, ...], dtype: str, kind: Buffer, address: tuple[int, int] | None) -> None:
-    """Limits of one on-chip allocation."""
+    """Check the limits of one on-chip allocation."""
     if shape[0] > PARTITIONS:
         raise SimulatorError(f"{kind} tensor {shape}: dimension 0 is that of partitions, at most {PARTITIONS}", rule=12)
     row = math.prod(shape[1:]) * STORAGE[dtype].itemsize
@@ -95,7 +95,7 @@ def _storage(
     name: str,
     address: tuple[int, int] | None,
 ) -> Storage:
-    """Fresh storage; nl.shared_hbm is one allocation for all cores, matched by order."""
+    """New storage; nl.shared_hbm is one allocation of all cores, matched by the order of allocation."""
     if kind == "hbm":
         check_size(run, shape, math.prod(shape) * STORAGE[dtype].itemsize, name or "tensor")
     location = source_location()
@@ -193,7 +193,7 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """Elements of an SBUF tile to an HBM tensor."""
+    """Copy the elements of an SBUF tile to an HBM tensor."""
     if dst.on_chip:
         raise SimulatorError(f"nl.store: dst {dst!r} is on chip; it must be in HBM")
     if not isinstance(value, NkiTensor) or value.storage.buffer != "sbuf":
@@ -237,7 +237,7 @@ def rand(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.s
 
 
 def assign(dst: NkiTensor, value: Any) -> None:
-    """``tensor[key] = value``: a copy by the engine that reaches both sides, or a memset."""
+    """``tensor[key] = value``: a copy by an engine that reaches both memories, or a memset."""
     if not isinstance(value, NkiTensor):
         isa.memset(dst=dst, value=value)
     elif dst.storage is value.storage and dst.region == value.region:

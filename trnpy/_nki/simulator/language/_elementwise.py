@@ -1,6 +1,6 @@
-"""The elementwise functions of nki.language: each one or a few instructions into a new SBUF tile.
+"""The elementwise functions of nki.language: each is one or a few instructions into a new SBUF tile.
 
-The functions double as the operators of instructions (``op=nl.add``), which know them by __name__.
+The functions are also the operators of instructions (``op=nl.add``), which recognise them by __name__.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_HARDWARE = {
     "mod": "no engine computes it",
     "fmod": "no engine computes it",
 }
-MATMUL_COLUMNS = PSUM_BANK_BYTES // 4  # of one product: a bank of float32
+MATMUL_COLUMNS = PSUM_BANK_BYTES // 4  # of one product: a PSUM bank of float32
 
 __all__ = [
     *BINARY, *ACTIVATION, *NO_HARDWARE, "broadcast_to", "ceil", "cos", "dropout", "expand_dims", "floor",
@@ -121,46 +121,46 @@ def negative(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def invert(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Bitwise not: exclusive or with all ones."""
+    """Bitwise not, computed as exclusive or with all ones."""
     dst = ndarray(x.shape, dtype or x.dtype)
     isa.tensor_scalar(dst=dst, data=x, op0=OPERATORS["bitwise_xor"], operand0=2 ** (8 * x.itemsize) - 1)
     return dst
 
 
 def logical_not(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Exclusive or with 1: for zeros and ones."""
+    """Exclusive or with 1, for tiles of zeros and ones."""
     return _apply(OPERATORS["logical_xor"], x, 1.0, dtype)
 
 
 def _nearest(x: NkiTensor) -> NkiTensor:
-    """x rounded to the nearest integer, through the cast to int32."""
+    """x rounded to the nearest integer by the cast to int32."""
     whole = ndarray(x.shape, "int32")
     isa.tensor_copy(dst=whole, src=x)
     return copy(whole, "float32")
 
 
 def floor(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Largest integer below, for |x| < 2^31: the nearest one, less 1 where that is above."""
+    """Largest integer not above x, for |x| < 2^31: the nearest one, less 1 if that is above x."""
     nearest = _nearest(x)
     wide = copy(x, "float32")
     return _apply(OPERATORS["subtract"], nearest, _apply(OPERATORS["greater"], nearest, wide, None), dtype or x.dtype)
 
 
 def ceil(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Smallest integer above, for |x| < 2^31."""
+    """Smallest integer not below x, for |x| < 2^31."""
     nearest = _nearest(x)
     wide = copy(x, "float32")
     return _apply(OPERATORS["add"], nearest, _apply(OPERATORS["less"], nearest, wide, None), dtype or x.dtype)
 
 
 def trunc(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """The integer next to x towards zero, for |x| < 2^31."""
+    """x rounded towards zero, for |x| < 2^31."""
     wide = copy(x, "float32")
     return _apply(OPERATORS["multiply"], floor(OPERATORS["abs"](wide)), OPERATORS["sign"](wide), dtype or x.dtype)
 
 
 def _reduced_sine(x: NkiTensor, shift: float, dtype: Any) -> NkiTensor:
-    """sin(x + shift) after subtracting the nearest multiple of 2 pi: the table covers [-pi, pi] only."""
+    """sin(x + shift), after subtracting the nearest multiple of 2 pi: the table covers only [-pi, pi]."""
     wide = ndarray(x.shape, "float32")
     isa.tensor_scalar(dst=wide, data=x, op0=OPERATORS["add"], operand0=shift)
     turns = ndarray(x.shape, "float32")
@@ -195,7 +195,7 @@ def tan(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def where(condition: NkiTensor, x: NkiTensor, y: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """x where the condition is not zero, else y."""
+    """x where the condition is not zero, otherwise y."""
     predicate = _apply(OPERATORS["not_equal"], condition, 0.0, "uint8")
     dst = copy(y, dtype or x.dtype)
     isa.tensor_copy_predicated(dst=dst, src=copy(x, dst.dtype), predicate=predicate)
@@ -214,9 +214,9 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
 
 
 def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: Any = None) -> NkiTensor:
-    """x repeated to a shape of the same rank: a view on free dimensions, a product with ones on partitions.
+    """x repeated to a shape of the same rank: a view for free dimensions, a product with ones for partitions.
 
-    From one partition to many the result is in PSUM when it fits a bank, else in SBUF.
+    From one partition to many the result is in PSUM if it fits a bank, otherwise in SBUF.
     """
     if len(shape) != x.ndim or any(n not in (m, 1) for n, m in zip(x.shape, shape, strict=False)):
         raise SimulatorError(f"nl.broadcast_to: {x.shape} to {tuple(shape)}: same rank, sizes equal or 1 before")

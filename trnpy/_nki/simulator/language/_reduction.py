@@ -27,7 +27,7 @@ def _axes(x: NkiTensor, axis: Axis, what: str) -> tuple[int, ...]:
 
 
 def _result(x: NkiTensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    """Shape after the reduction, on chip at least two-dimensional."""
+    """Shape after the reduction; on chip it keeps at least two dimensions."""
     if keepdims:
         return tuple(1 if dim in axes else n for dim, n in enumerate(x.shape))
     kept = x.shape[: axes[0]]
@@ -60,7 +60,7 @@ def _count(x: NkiTensor, axes: tuple[int, ...]) -> int:
 
 
 def mean(x: NkiTensor, axis: Axis, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Average, with float32 in between."""
+    """Average; the sum is in float32."""
     axes = _axes(x, axis, "mean")
     total = sum(x, axes, "float32", keepdims)
     dst = ndarray(total.shape, dtype or x.dtype)

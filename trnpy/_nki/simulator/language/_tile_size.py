@@ -8,11 +8,11 @@ from trnpy._nki.simulator.chip.context import hardware
 FLOAT32_BYTES = 4
 STATIONARY_MAX = 128  # columns of the array
 BN_STATS_MAX = 512  # elements per partition (nki.isa.bn_stats)
-ALIGNMENT = 4  # bytes; the documentation names the attributes without their values
+ALIGNMENT = 4  # bytes; the documentation names these attributes without values
 
 
 class TileSize:
-    """Constants of the target in use; of trn2 outside a kernel."""
+    """Limits of the target in use; outside a kernel, of trn2."""
 
     pmax = PARTITIONS
     psum_bank_fmax_bytes = PSUM_BANK_BYTES

@@ -77,7 +77,7 @@ def _registers(function: Function, module: Module) -> frozenset[str]:
 
 
 def _names(function: Function, module: Module) -> Iterator[Violation]:
-    """Rules 10 and 34: names that are gone, deprecated or have no hardware behind them."""
+    """Rules 10 and 34: names that were removed, are deprecated, or that no hardware implements."""
     for node in body_nodes(function.node):
         if isinstance(node, ast.Attribute | ast.Name):
             name = dotted(node, module)
@@ -109,7 +109,7 @@ def _names(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _arithmetic(node: ast.expr, register: str, counter: bool) -> Iterator[Violation]:
-    """Rule 6: Python computes with no register, but for the NkiScalar that counts a loop of 0.7."""
+    """Rule 6: Python cannot compute with a register, except the NkiScalar that counts a loop of 0.7."""
     advice = "compute in SBUF and register_load it"
     yield node, 6, "E", f"'add' expected (int, int), got (int, object): arithmetic on {register!r}; {advice}", (PARSER,)
     if counter:
@@ -119,7 +119,7 @@ def _arithmetic(node: ast.expr, register: str, counter: bool) -> Iterator[Violat
 
 
 def _loops(function: Function, module: Module, registers: frozenset[str]) -> Iterator[Violation]:
-    """Rule 6: one kind of compile-time loop, no register where Python needs a value."""
+    """Rule 6: one kind of compile-time loop, and no register where Python needs a value."""
     scalars = {a.arg for body in function.loop_bodies.values() for a in body.args.args[:1]}
 
     def holds_register(node: ast.AST) -> str | None:
@@ -160,7 +160,7 @@ def _loops(function: Function, module: Module, registers: frozenset[str]) -> Ite
 
 
 def _loop_bodies(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 7: tensors of a device loop stay inside it, its counter is read-only, no_reorder excludes it."""
+    """Rule 7: tensors of a device loop stay in it, its counter is read-only, and it is not inside no_reorder."""
     counted = {
         argument.id
         for node in body_nodes(function.node)
@@ -219,7 +219,7 @@ def _escapes(node: ast.Call, local: set[str], tensors: set[str]) -> Iterator[Vio
 
 
 def _views(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 14: .ap() describes the storage, so a view it is called on is silently ignored."""
+    """Rule 14: .ap() describes the storage: the view it is called on is silently ignored."""
     for node in body_nodes(function.node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "ap":
             base = node.func.value
@@ -230,7 +230,7 @@ def _views(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _scalars(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 9: a Python number given at launch and used as an operand compiles once per value."""
+    """Rule 9: a kernel is compiled again for each value of a Python number given at launch and used as an operand."""
     if not function.kernel:
         return
     unreported = {a.arg for a in function.node.args.args}
@@ -276,7 +276,7 @@ def _two_cores(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def host_findings(tree: ast.Module, module: Module, kernels: tuple[str, ...]) -> Iterator[Violation]:
-    """Rules 37 to 39 on the host code of the same file: grids, targets, framework routes."""
+    """Rules 37 to 39, for the host code of the same file: grids, targets, routes through frameworks."""
     inside = {id(n) for name in kernels for n in ast.walk(module.functions[name])}
     text = ast.unparse(tree)
     frameworks = [f for f in FRAMEWORKS if any(a.split(".")[0] == f for a in module.aliases.values())]

@@ -1,4 +1,4 @@
-"""Lint of NKI kernels: the documented rules on the source, and on a traced run when shapes are given."""
+"""Lint of NKI kernels: documented rules, applied to the source and, if shapes are given, to a simulated launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trnpy._nki.simulator.lint.source import lint_source
 from trnpy._nki.simulator.lint.trace import BANK_TAKER, from_error, lint_trace
 from trnpy._nki.simulator.run.launch import machine, run
 
-DEFAULT_LNC = 2  # of neuronx-cc from trn2 on (NKI 0.7 migration guide)
+DEFAULT_LNC = 2  # default of neuronx-cc from trn2 on (NKI 0.7 migration guide)
 
 __all__ = [
     "DECIDED_ELSEWHERE",
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def lint_file(path: Path, kernel: str | None = None, nki: tuple[Dialect, ...] = DIALECTS) -> tuple[Finding, ...]:
-    """Findings that the text of ``path`` decides; see lint_source."""
+    """Findings from the text of ``path`` alone; see lint_source."""
     return lint_source(path.read_text(), str(path), kernel, nki)
 
 
@@ -44,9 +44,9 @@ def lint_launch(
     mode: Mode = "run",
     nki: Dialect = DEFAULT,
 ) -> tuple[Finding, ...]:
-    """Findings of one simulated launch: what the simulator refused, or the rules on its trace.
+    """Findings of one simulated launch: what the simulator refused, or findings on its trace.
 
-    A refusal ends the run, so it is the only finding; correct it and look again.
+    A refusal ends the run and is then the only finding. Correct it and run the lint again.
     """
     try:
         result = run(kernel, args, kwargs, target=target, mode=mode, nki=nki)
@@ -55,7 +55,7 @@ def lint_launch(
         seen = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
         if found.line and (found.file in seen or error.__cause__):
             return (found,)
-        # Refused before or after the kernel's own statements ran: name the kernel.
+        # Refused before or after the kernel's own statements: use the kernel's first line.
         own = getattr(kernel, "function", kernel).__code__
         return (dataclasses.replace(found, file=own.co_filename, line=own.co_firstlineno),)
     return lint_trace(result.traces)
@@ -85,5 +85,5 @@ def environment(
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those that keep a kernel from running on the device."""
+    """The findings that keep a kernel from running on the device."""
     return tuple(f for f in findings if f.severity == "E")

@@ -1,7 +1,7 @@
-"""What the parsing front end of NKI 0.6 refuses, found by walking the kernel's source, in the compiler's own words.
+"""What NKI 0.6's parsing front end refuses, found in the kernel's source and told in the compiler's own words.
 
-The words are those of the open front end (leanprover/KLR: interop/klr/gather.cpp, KLR/NKI/Simplify.lean, KLR/Trace) and
-of error messages that users of NKI 0.5 and 0.6 have published. A tracing front end takes all of this.
+The words are from the open source of the front end (leanprover/KLR: interop/klr/gather.cpp, KLR/NKI/Simplify.lean,
+KLR/Trace) and from error messages that users of NKI 0.5 and 0.6 published. A tracing front end accepts all of this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUPPORTED_STATEMENT = "unsupported statement"
 EXPRESSION = "unsupported expression"
 INNER = "NKI does not support inner function definitions. Move function definition outside this function."
 NO_SUCH_BUILTIN = "failed to resolve name"
-TWO_ARGUMENTS = ("min", "max")  # the front end's own versions take two integers
+TWO_ARGUMENTS = ("min", "max")  # the front end's own versions take exactly two integers
 BUILTINS = (
     "enumerate", "zip", "sum", "sorted", "reversed", "map", "filter", "any", "all", "set", "frozenset", "iter", "next",
     "getattr", "setattr", "hasattr", "vars", "dir", "id", "hash", "callable", "open", "super",
@@ -51,7 +51,7 @@ NODES: Mapping[type[ast.AST], str] = MappingProxyType(
 
 
 def parser_findings(function: Function, module: Module) -> Iterator[Violation]:
-    """Everything in one function of the call tree that the parser refuses."""
+    """All that the parser refuses in one function of the call tree."""
     for node, message in _refusals(function, module):
         yield node, 1, "E", message, (PARSER,)
 
@@ -148,7 +148,7 @@ def _format(node: ast.FormattedValue) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _operator(node: ast.Compare | ast.BinOp, module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Membership in a frozenset, products of arrays, and division that rounds otherwise than Python's."""
+    """Membership in a frozenset, products of arrays, and division that rounds differently from Python's."""
     if isinstance(node, ast.Compare):
         for op, right in zip(node.ops, node.comparators, strict=True):
             if isinstance(op, ast.In | ast.NotIn) and _is_frozen(right, module):
@@ -172,7 +172,7 @@ def _is_frozen(node: ast.expr, module: Module) -> bool:
 
 
 def _targets(node: ast.Assign) -> Iterator[tuple[ast.AST, str]]:
-    """A tuple target is a pattern of plain names, or of such patterns."""
+    """A target that is a tuple holds only plain names, or such tuples."""
     for target in node.targets:
         if isinstance(target, ast.Tuple | ast.List):
             for part in ast.walk(target):

@@ -1,4 +1,4 @@
-"""The lint rules: what each forbids, where that is said, which pass decides it, and for which front ends it holds."""
+"""The lint rules: what each forbids, its source, the passes that decide it, and the front ends it holds for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ISA = "nki/api/nki/isa/__init__.py"
 LANGUAGE = "nki/api/nki/language/__init__.py"
 NOTES = "release-notes/components/nki.rst"
 FLAGS = "compiler/neuronx-cc/faq.rst"
-# The parsing front end, in the open.
+# The open source of the parsing front end.
 PARSING = "leanprover/KLR: KLR/NKI/Simplify.lean"
 # Notes of users who ran kernels on trn1 and trn2 with NKI 0.6.
 KILN = "foxl-ai/kiln: docs/neuron-notes.md"
@@ -38,18 +38,18 @@ DNS = "aws-samples/sample-spectral-dns-on-aws-neuron: docs/neuron-rules.md"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One documented way for a kernel to pass a permissive simulator and fail on the device."""
+    """One documented way in which a kernel passes a permissive simulator and fails on the device."""
 
     number: int
     subject: str
     source: str  # path in aws-neuron-sdk
-    passes: tuple[Pass, ...]  # which of ours decide it; "run": the simulator refuses while executing
+    passes: tuple[Pass, ...]  # which of our passes decide it; "run": the simulator refuses during execution
     dialects: tuple[Dialect, ...] = DIALECTS  # that refuse it; some findings of a rule hold for fewer
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One violation: where, how bad, in one sentence, and the document that says so."""
+    """One violation: its place, its severity, one sentence, and the source of the rule."""
 
     file: str
     line: int
@@ -140,4 +140,4 @@ DECIDED_ELSEWHERE: Mapping[int, str] = MappingProxyType(
         "on the instance `trnpy lint --environment` looks for --auto-cast=none in NEURON_CC_FLAGS",
     }
 )
-"""What of a rule no static pass can know, in one line each, and who answers instead."""
+"""What no static pass can know about a rule, and where it is decided instead."""

@@ -1,4 +1,4 @@
-"""What the source rules know of a file: its imports, functions, and which names stand for what."""
+"""What the source rules know about a file: its imports, its functions, and what its names stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 from trnpy._nki.simulator.chip.dialects import Dialect
 from trnpy._nki.simulator.lint.rules import Severity
 
-# Where, rule, severity, sentence, and for which dialects where these are not all that the rule holds for.
+# Node, rule, severity, sentence, and the dialects if the finding does not hold for all dialects of the rule.
 Violation: TypeAlias = tuple[ast.AST, int, Severity, str] | tuple[ast.AST, int, Severity, str, tuple[Dialect, ...]]
 
 JIT = ("nki.jit", "nki.compiler.jit", "torch_neuronx.nki_jit", "neuronxcc.nki.jit")
@@ -25,8 +25,8 @@ class Module:
     aliases: Mapping[str, str]  # local name -> dotted import
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, ast.ClassDef]
-    assigned: Mapping[str, list[ast.expr]]  # every value a global is given
-    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it unless it is the module
+    assigned: Mapping[str, list[ast.expr]]  # all values assigned to a global
+    links: Mapping[str, tuple[Path, str | None]]  # imported name -> file, and the name in it; None if it is the module
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Function:
 
     name: str
     node: ast.FunctionDef
-    kernel: bool  # the outermost one, whose parameters are the launch's
+    kernel: bool  # whether it is the outermost one, whose parameters are the launch's
     loop_bodies: Mapping[str, ast.FunctionDef]  # nested functions given to fori_loop or while_loop
 
 
 def dotted(node: ast.expr, module: Module) -> str | None:
-    """``nisa.dma_copy`` -> ``nki.isa.dma_copy`` by the file's imports; None for what is not a plain name."""
+    """``nisa.dma_copy`` -> ``nki.isa.dma_copy`` by the file's imports; None if it is not a plain name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -57,13 +57,13 @@ def is_jit(decorator: ast.expr, module: Module) -> bool:
 
 
 def body_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Every node of the body; decorators, defaults and annotations of the signature are host code."""
+    """Every node of the body; the decorators, defaults and annotations of the signature are host code."""
     for statement in function.body:
         yield from ast.walk(statement)
 
 
 def local_names(function: ast.FunctionDef) -> set[str]:
-    """Parameters and names assigned anywhere in the function, nested ones included."""
+    """Parameters and names assigned anywhere in the function, including nested functions."""
     parameters = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
     return parameters | {n.id for n in body_nodes(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 

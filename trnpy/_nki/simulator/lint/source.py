@@ -1,4 +1,4 @@
-"""Lint rules that the text of a kernel decides: the Python subset (lint_parser), purity, values, names called."""
+"""Lint rules that the source of a kernel decides: the Python subset (parser.py), purity, values, called names."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from trnpy._nki.simulator.lint.tree import call_tree
 
 INT32 = (-(2**31), 2**31 - 1)
 FLOAT32_MAX = 3.4028234663852886e38
-FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal; below it the documentation promises nothing
+FLOAT32_TINY = 1.1754943508222875e-38  # smallest normal number; below it the documentation guarantees nothing
 FLOAT32_DIGITS = 9  # decimal digits that identify every float32
 HOST_LIBRARIES = ("numpy", "cmath", "torch", "jax", "scipy", "torch_neuronx", "torch_xla")
 IMPURE = ("os.environ", "os.getenv", "time", "random", "datetime", "secrets", "uuid", "builtins.open")
 CONVERSIONS = ("int", "float", "str", "bool", "tuple", "min", "max")
 BASES = ("NKIObject", "Enum")
-LARGEST_POWER = 1024  # beyond, a literal power or shift is out of every range and not worth computing
+LARGEST_POWER = 1024  # a literal power or shift beyond it is out of every range and is not computed
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType(
     {
         ast.Add: operator.add,
@@ -49,11 +49,11 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProx
 def lint_source(
     text: str, file: str, kernel: str | None = None, nki: tuple[Dialect, ...] = DIALECTS
 ) -> tuple[Finding, ...]:
-    """All findings that the text alone decides, ordered by line.
+    """All findings from the text alone, ordered by line.
 
     ``kernel`` limits the check to one function and what it calls, here and in files that ``file``
-    imports from; without it, every function decorated with nki.jit is a kernel. Raises ValueError when
-    there is none. Only findings that hold for one of the dialects ``nki`` are given.
+    imports from; without it, every function decorated with nki.jit is a kernel. Raises ValueError if
+    there is none. Findings that hold for none of the dialects ``nki`` are left out.
     """
     try:
         tree = ast.parse(text)
@@ -84,7 +84,7 @@ def _finding(file: str, violation: Violation) -> Finding:
 
 
 def _signature(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 2: identity tests, list defaults."""
+    """Rule 2: identity tests, and defaults that are lists."""
     for node in body_nodes(function.node):
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             sentence = "'is' tests identity, which the compiler does not have; compare with == or !="
@@ -100,7 +100,7 @@ def _signature(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _host_library(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 3: NumPy, math and framework names are not specialised by the compiler."""
+    """Rule 3: names of NumPy, math and frameworks, which the compiler does not know."""
     inner: set[int] = set()
     for node in body_nodes(function.node):
         if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner:
@@ -119,7 +119,7 @@ def _host_library(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _outputs(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 15: every returned tensor is one buffer of the launch, so none can be returned twice."""
+    """Rule 15: every returned tensor is a buffer of the launch, so no tensor can be returned twice."""
     for node in body_nodes(function.node):
         if function.kernel and isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
             names = [n.id for n in node.value.elts if isinstance(n, ast.Name)]
@@ -142,7 +142,7 @@ def _imports(tree: ast.Module) -> Iterator[Violation]:
 
 
 def _purity(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 4: compiled kernels are cached by their arguments, so anything else they read goes stale."""
+    """Rule 4: compiled kernels are cached by their arguments; other values that they read become stale."""
     local = local_names(function.node)
     for node in body_nodes(function.node):
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
@@ -170,14 +170,14 @@ def _is_constant(value: ast.expr, module: Module) -> bool:
     if isinstance(value, ast.Name):
         known = module.assigned.get(value.id, [])
         return value.id in module.aliases or (len(known) == 1 and _is_constant(known[0], module))
-    if isinstance(value, ast.Call):  # int(...), float(np.finfo(...).max): a number once the module is loaded
+    if isinstance(value, ast.Call):  # a number after the module is loaded
         return isinstance(value.func, ast.Name) and value.func.id in CONVERSIONS
     name = dotted(value, module) if isinstance(value, ast.Attribute) else None
     return name is not None and name.split(".")[0] in ("nki", "math")
 
 
 def _nested_kernels(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 5: only the outermost function is compiled; instructions read best by keyword."""
+    """Rule 5: only the outermost function is compiled. Also: instructions should be called with keywords."""
     for node in body_nodes(function.node):
         if not isinstance(node, ast.Call):
             continue
@@ -191,7 +191,7 @@ def _nested_kernels(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _values(function: Function, module: Module) -> Iterator[Violation]:
-    """Rule 8: integers are int32, floats float32, classes NKIObjects."""
+    """Rule 8: integers are int32, floats are float32, and classes are NKIObjects."""
     inner: set[int] = set()
     for node in body_nodes(function.node):
         if isinstance(node, ast.Name) and node.id in module.classes and isinstance(node.ctx, ast.Load):
@@ -206,7 +206,7 @@ def _values(function: Function, module: Module) -> Iterator[Violation]:
 
 
 def _number(node: ast.expr) -> int | float | None:
-    """The value of an arithmetic expression of literals, None for anything else."""
+    """The value of an arithmetic expression of literals; None for other expressions."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return node.value  # type: ignore[return-value]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -1,4 +1,4 @@
-"""Lint rules on a traced run: what the simulator lets pass but the device pays for, or may get wrong."""
+"""Lint rules on a recorded run: what the simulator accepts but is slow on the device, or may be wrong there."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from trnpy._nki.simulator.lint.rules import Finding, Severity
 from trnpy._nki.simulator.price.durations import free_size, itemsize, transfer
 from trnpy._nki.simulator.price.loops import executions
 
-MANY_INSTRUCTIONS = 20_000  # a compile of minutes, by the post-mortem in cost.py
-TOO_MANY_INSTRUCTIONS = 200_000  # of hours and of the memory of a large host
-SMALL_DESCRIPTOR = 512  # bytes; below, HBM writes become read-modify-write (dma overview)
+MANY_INSTRUCTIONS = 20_000  # from here on compiling takes minutes (docs/hardware.md#compile-cost)
+TOO_MANY_INSTRUCTIONS = 200_000  # from here on it takes hours and the memory of a large host
+SMALL_DESCRIPTOR = 512  # bytes; HBM writes below it become read-modify-write (dma overview)
 TINY_DESCRIPTOR = 64
-FEW_PARTITIONS = 16  # fewer leave DMA engines idle
-SMALL_TRANSFER = 16 * 1024  # bytes; what is smaller in all costs its latency, whatever its layout
-BANK_TAKER = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"  # of the compiler, not a setting of trnpy
-TABLE_SWITCHES = 8  # loads of an activation table from one line before it counts as a loop that switches
+FEW_PARTITIONS = 16  # below it DMA engines are idle
+SMALL_TRANSFER = 16 * 1024  # bytes; for a smaller transfer the latency counts, whatever its layout
+BANK_TAKER = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"  # a variable of the compiler, not of trnpy
+TABLE_SWITCHES = 8  # loads of an activation table from one line that count as a loop that switches tables
 
 
 def lint_trace(traces: Sequence[Trace]) -> tuple[Finding, ...]:
-    """Findings of one launch, ordered by line, each line and rule once; one trace per core."""
+    """Findings of one launch, ordered by line, at most one for each line and rule; one trace per core."""
     found: dict[tuple[str, int, int], Finding] = {}
     for trace in traces:
         for check in (_size, _banks, _overlaps, _descriptors, _accumulation, _tables, _notes):
@@ -36,7 +36,7 @@ def lint_trace(traces: Sequence[Trace]) -> tuple[Finding, ...]:
 
 
 def from_error(error: SimulatorError) -> Finding:
-    """What the simulator refused, as a finding; rule 0 where no lint rule names it."""
+    """The simulator's refusal as a finding; its rule is 0 if no lint rule applies."""
     return Finding(error.file, error.line, error.rule or 0, "E", error.message)
 
 
@@ -50,7 +50,7 @@ def _notes(trace: Trace) -> Iterator[Finding]:
 
 
 def _size(trace: Trace) -> Iterator[Finding]:
-    """Rule 9: what the compiler must unroll."""
+    """Rule 9: the number of instructions that the compiler unrolls."""
     count = len(trace.instructions)
     if count > MANY_INSTRUCTIONS:
         severity: Severity = "E" if count > TOO_MANY_INSTRUCTIONS else "W"
@@ -60,7 +60,7 @@ def _size(trace: Trace) -> Iterator[Finding]:
 
 
 def _banks(trace: Trace) -> Iterator[Finding]:
-    """Rule 11: with this variable set, DMA transposes run on TensorEngine and take a bank for themselves."""
+    """Rule 11: with this variable set, DMA transposes run on TensorEngine and take one bank."""
     if BANK_TAKER in os.environ and trace.psum_peak_banks == PSUM_BANKS:
         where = next(a for a in trace.allocations if a.buffer == "psum")
         message = f"{PSUM_BANKS} PSUM banks are live at once and {BANK_TAKER} takes one of them"
@@ -68,7 +68,7 @@ def _banks(trace: Trace) -> Iterator[Finding]:
 
 
 def _overlaps(trace: Trace) -> Iterator[Finding]:
-    """Rule 17: an instruction that reads what it is overwriting, at another place or pace."""
+    """Rule 17: an instruction that overwrites its input at another place or pace."""
     for instruction in trace.instructions:
         for written in instruction.writes:
             for read in instruction.reads:
@@ -91,7 +91,7 @@ def _share(a: Operand, b: Operand) -> bool:
 
 
 def _interleaved(a: Operand, b: Operand) -> bool:
-    """Equal strides whose common factor keeps the two on different elements, as even and odd columns."""
+    """Whether equal strides with a common factor keep the two on different elements, such as even and odd columns."""
     if a.strides != b.strides or len(a.strides) != 2 or a.strides[1] < 2:
         return False
     return (a.region.start - b.region.start) % (a.strides[1] * itemsize(a)) != 0
@@ -102,7 +102,7 @@ def _same(a: Operand, b: Operand) -> bool:
 
 
 def _descriptors(trace: Trace) -> Iterator[Finding]:
-    """Rule 22: transfers that pay for descriptors instead of bytes."""
+    """Rule 22: transfers that spend their time on descriptors instead of bytes."""
     machine = MACHINES[trace.target]
     times = executions(trace)
     seen: set[tuple[object, ...]] = set()
@@ -132,7 +132,7 @@ def _bytes(operand: Operand) -> int:
 
 
 def _accumulation(trace: Trace) -> Iterator[Finding]:
-    """Rule 24: a bank that is read between two products which add to it."""
+    """Rule 24: a bank that is read between two products that add to it."""
     state: dict[tuple[int, int, int], str] = {}
     for instruction in trace.instructions:
         for operand in instruction.reads:
@@ -151,7 +151,7 @@ def _accumulation(trace: Trace) -> Iterator[Finding]:
 
 
 def _tables(trace: Trace) -> Iterator[Finding]:
-    """Rule 35: activation functions of different tables in turn."""
+    """Rule 35: activation functions of different tables in alternation."""
     loaded: str | None = None
     switches: Counter[tuple[str, int]] = Counter()
     last: dict[tuple[str, int], Instruction] = {}

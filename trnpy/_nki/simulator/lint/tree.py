@@ -1,4 +1,4 @@
-"""The call tree of a kernel: every function it reaches, in its own file and in the files beside it."""
+"""The call tree of a kernel: every function that it reaches, in its own file and in other files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TypeAlias
 from trnpy._nki.simulator.lint.scope import Module, body_nodes, is_jit, local_names
 
 Place: TypeAlias = tuple[str, str]  # file and function
-NKI = "nki"  # the language itself is never part of the tree
-HIGHEST = 6  # folders above a file in which an absolute import is looked for
+NKI = "nki"  # modules of the language itself are not in the tree
+HIGHEST = 6  # folders above a file that are searched for an absolute import
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One function of the tree and the file it stands in."""
+    """One function of the tree, and its file."""
 
     place: Place
     module: Module
@@ -27,7 +27,7 @@ class Reached:
 
 @dataclass(slots=True)
 class CallTree:
-    """Functions reached from the kernels of one file, and who refers to whom."""
+    """The functions that the kernels of one file reach, and which refer to which."""
 
     kernels: tuple[str, ...]
     reached: dict[Place, Reached] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def call_tree(tree: ast.Module, file: str, kernel: str | None) -> CallTree:
 
 
 def module_of(tree: ast.Module, path: Path) -> Module:
-    """Names a file binds at its top level, with the files that its imports stand for."""
+    """The names that a file binds at its top level, and the files of its imports."""
     aliases: dict[str, str] = {}
     links: dict[str, tuple[Path, str | None]] = {}
     assigned: dict[str, list[ast.expr]] = {}
@@ -127,7 +127,7 @@ def _linked(path: Path, name: str, modules: dict[str, Module]) -> Iterator[Place
         try:
             modules[file] = module_of(ast.parse(path.read_text()), path)
         except (SyntaxError, UnicodeDecodeError):
-            modules[file] = Module({}, {}, {}, {}, {})  # whoever imports it will be told by Python
+            modules[file] = Module({}, {}, {}, {}, {})  # when this file is imported, Python reports the error
     if name in modules[file].functions:
         yield file, name
 

@@ -1,4 +1,4 @@
-"""The modelled price of a traced kernel: time, busy engines, bytes, utilisation, compile effort."""
+"""The modelled cost of a traced kernel: time, busy engines, bytes, utilisation, and time to compile."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from trnpy._nki.simulator.price.durations import product_columns
 from trnpy._nki.simulator.price.loops import Piece, loops_s, pieces
 from trnpy._nki.simulator.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
 
-FLOAT32_PASSES = 4  # of the documented peak, that utilisation is a share of
+FLOAT32_PASSES = 4  # of the documented peak rate, to which utilisation is relative
 ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
-# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost); a fit to all of them, within a factor of 1.4.
+# Compile times of NKI 0.6 on trn1 (docs/hardware.md#compile-cost): a fit, within a factor of 1.4 of all of them.
 COMPILE_S = 2.0
-COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line: 9,000 in 4.7 s, 51,600 in 15 s
+COMPILE_S_PER_INSTRUCTION = 0.28e-3  # straight-line code: 9,000 in 4.7 s, 51,600 in 15 s
 COMPILE_S_PER_REGION = 10.0  # 41 small ones 455 to 494 s
-COMPILE_S_PER_LOOPED = 0.9e-3  # more for an instruction inside one
-COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # of a graph of half a million
+COMPILE_S_PER_LOOPED = 0.9e-3  # in addition, for an instruction inside a region
+COMPILE_BYTES_PER_INSTRUCTION = 11.4e9 / 0.5e6  # for a graph of half a million
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one launch costs on the device, by docs/hardware.md#cost-model, held against published measurements."""
+    """What one launch costs on the device, by docs/hardware.md#cost-model, compared there with measurements."""
 
     kernel: str
     target: str
-    device_s: float  # first instruction to last result, with the fixed cost around a kernel
+    device_s: float  # first instruction to last result, including the fixed cost around a kernel
     launch_s: float  # host side of the launch
-    busy_s: Mapping[str, float]  # by engine: time in which at least one of its instructions runs
+    busy_s: Mapping[str, float]  # by engine: time during which at least one of its instructions runs
     instructions: int  # executed
-    compiled: int  # device loops count once
+    compiled: int  # instructions in the program; a device loop counts once
     engine_instructions: Mapping[str, int]
     hbm_bytes: int
     dma_descriptors: int
-    dma_queue_s: float  # summed over the 16 queues
+    dma_queue_s: float  # total of the 16 queues
     flops: float
-    tensor_utilisation: float  # of the peak for the types used, over device_s
+    tensor_utilisation: float  # relative to the peak of the types used, over device_s
     throttled_s: float
     table_loads: int
-    compile_s: float  # order of magnitude
+    compile_s: float  # right in its order of magnitude
     compile_bytes: float
 
     def busy(self, engine: str) -> float:
-        """Fraction of device_s."""
+        """The fraction of device_s during which an engine is busy."""
         return self.busy_s.get(engine, 0.0) / self.device_s if self.device_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, with the word that says what these numbers are."""
+        """The fields as plain numbers, marked as modelled."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
         return {"modelled": True, "device_interval_s": list(interval(self.device_s)), **plain}
@@ -87,12 +87,12 @@ def price(trace: Trace, machine: Hardware | None = None) -> Cost:
 
 
 def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule]]:
-    """The pieces of a program between its loops' edges, in order, each with the schedule of one execution."""
+    """The pieces of a program between the edges of loops, in order, each with the schedule of one execution."""
     written = written_by_transfers(trace)
     table: str | None = None
     for piece in pieces(trace):
         full = crowded(piece.trace.allocations, written, machine)
-        if piece.loop is not None:  # a later turn begins with the table that the body ends with
+        if piece.loop is not None:  # later turns begin with the table with which the body ends
             tables = [x.options.get("table") for x in piece.trace.instructions if x.engine == "scalar"]
             table = next((t for t in reversed(tables) if t is not None), table)
         plan = schedule(piece.trace, machine, table, full)
@@ -101,7 +101,7 @@ def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule
 
 
 def barrier_s(trace: Trace, machine: Hardware) -> float:
-    """Seconds that the ranks of a program with collectives wait for each other, once a launch."""
+    """Seconds per launch for which the ranks of a program with collectives wait for each other."""
     ranks = max((int(x.options.get("ranks", 1)) for x in trace.instructions if "ranks" in x.options), default=1)
     return group_barrier_s(ranks, machine) if ranks > 1 else 0.0
 
@@ -112,19 +112,19 @@ def group_barrier_s(ranks: int, machine: Hardware) -> float:
 
 
 def compile_s(trace: Trace) -> float:
-    """Seconds of the compiler: they grow with the loops, not only with the instructions."""
+    """Seconds to compile: they depend on the loops, not only on the instructions."""
     looped = len({place for x in trace.loops for place in range(x.first, x.stop)})
     return compiling_s(len(trace.instructions), len(trace.loops), looped)
 
 
 def compiling_s(instructions: int, regions: int, looped: int) -> float:
-    """Seconds for so many instructions, of which ``looped`` are inside so many device loops."""
+    """Seconds to compile so many instructions, of which ``looped`` are inside so many device loops (``regions``)."""
     straight_s = COMPILE_S + instructions * COMPILE_S_PER_INSTRUCTION
     return straight_s + regions * COMPILE_S_PER_REGION + looped * COMPILE_S_PER_LOOPED
 
 
 class _Total:
-    """What the pieces of a program cost together."""
+    """The sum of the costs of a program's pieces."""
 
     def __init__(self, machine: Hardware) -> None:
         self.machine = machine
@@ -134,7 +134,7 @@ class _Total:
         self.hbm_bytes = self.descriptors = self.table_loads = 0
 
     def add(self, trace: Trace, plan: Schedule, times: int) -> None:
-        """``times`` executions of one piece."""
+        """Add ``times`` executions of one piece."""
         spans: dict[str, list[tuple[float, float]]] = {}
         for instruction, start, end in zip(trace.instructions, plan.start, plan.end, strict=True):
             engine: str = instruction.engine
@@ -162,7 +162,7 @@ class _Total:
 
 
 def rows(cost: Cost) -> list[tuple[str, str]]:
-    """The table a user sees: label and value."""
+    """The table for a user: labels and values."""
     lines = [
         ("device time, modelled", spread(cost.device_s)),
         ("host launch, modelled", spread(cost.launch_s)),
@@ -183,13 +183,13 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
 
 
 def spread(seconds: float) -> str:
-    """The interval of a modelled time."""
+    """The interval of a modelled time in words."""
     low, high = interval(seconds)
     return f"{duration(low)} to {duration(high)}"
 
 
 def duration(seconds: float) -> str:
-    """Three digits and a unit."""
+    """A time with four digits and a unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""Which earlier instructions each instruction must wait for: data hazards and reuse of on-chip memory."""
+"""The earlier instructions that each instruction waits for: data hazards, and reuse of on-chip memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trnpy._nki.hardware import PSUM_BANK_BYTES, PSUM_BANKS, Hardware
 from trnpy._nki.simulator.chip.record import Operand, Region, Trace
 from trnpy._nki.simulator.price.durations import itemsize
 
-OVERTAKING = frozenset({"dma", "tensor"})  # their instructions need not end in program order
+OVERTAKING = frozenset({"dma", "tensor"})  # engines whose instructions may end in another order than the program's
 
 
 @dataclass(slots=True)
 class _Access:
-    """Last writer and the readers since, of one region of one storage, and the regions it overlaps."""
+    """Last writer of a region of one storage, its readers since then, and the regions it overlaps."""
 
     region: Region
-    row: tuple[int, int, int] | None  # row pitch, first and past-last byte within a row, of an HBM box
+    row: tuple[int, int, int] | None  # of a box in HBM: row pitch, and the first and past-last byte within a row
     writer: int = -1
     readers: dict[str | int, int] = field(default_factory=dict)
     overlaps: list[_Access] = field(default_factory=list)
@@ -30,18 +30,18 @@ class _Access:
 
 @dataclass(slots=True)
 class _Tensor:
-    """Who wrote and who read one tile on the chip: engines wait for each other by tensor, whatever part they touch."""
+    """Writers and readers of one tile on the chip. Engines wait for each other by tensor, whatever part they use."""
 
-    writers: dict[str | int, tuple[str, int]] = field(default_factory=dict)  # engine and place, the last of an engine
+    writers: dict[str | int, tuple[str, int]] = field(default_factory=dict)  # each engine's last: engine and place
     readers: dict[str | int, tuple[str, int]] = field(default_factory=dict)
 
     def read(self, engine: str, key: str | int, index: int) -> set[int]:
-        """What an instruction that reads the tile waits for."""
+        """The instructions that an instruction which reads the tile waits for."""
         self.readers[key] = engine, index
         return {i for e, i in self.writers.values() if e != engine}
 
     def write(self, engine: str, key: str | int, index: int, done: set[int]) -> set[int]:
-        """What one that writes it waits for, beside those in ``done``; all of them are behind it from now on."""
+        """Those that an instruction which writes it waits for, except those in ``done``; it then replaces them all."""
         others = {i for e, i in (*self.writers.values(), *self.readers.values()) if e != engine}
         done = done | others
         self.writers = {k: v for k, v in self.writers.items() if v[1] not in done}
@@ -52,7 +52,7 @@ class _Tensor:
 
 @dataclass(slots=True)
 class _Storage:
-    """The regions of one storage that were touched so far, with their hulls in arrays to search."""
+    """The regions of one storage that were used so far, with their hulls in arrays for searching."""
 
     accesses: dict[object, _Access] = field(default_factory=dict)
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -85,10 +85,10 @@ class _Storage:
 def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     """For each instruction the indices of those it waits for: read after write, write after read or write.
 
-    Within an engine, and between transfers, it is the part of a tile that counts; between engines the whole tile,
-    for which there is one semaphore (docs/hardware.md#memory). Storages of HBM that are only read, or only written,
-    order nothing. Tiles that no longer fit beside the live ones take the memory of tiles whose last use lies earlier
-    in the program, and wait for that use, as with a static allocation that goes round the whole memory.
+    Within an engine, and between transfers, only the parts of a tile that overlap count. Between engines the whole tile
+    counts, since it has one semaphore (docs/hardware.md#memory). Storages of HBM that are only read, or only written,
+    cause no waits. Tiles that do not fit beside the live ones take the memory of tiles that were last used earlier in
+    the program, and wait for that use, as with a static allocation that goes round the whole memory.
     """
     read, written = _storages(trace, "reads"), _storages(trace, "writes")
     tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
@@ -138,7 +138,7 @@ def _storages(trace: Trace, side: str) -> set[int]:
 
 
 def _row(operand: Operand) -> tuple[int, int, int] | None:
-    """A 2-D box of HBM, whose hull would cover its neighbours: pitch of a row and the bytes used of it."""
+    """Pitch of a row and the bytes used of it, for a 2-D box in HBM: its hull would also cover its neighbours."""
     if operand.region.buffer != "hbm" or len(operand.shape) != 2 or operand.strides[1] != 1:
         return None
     pitch = operand.strides[0] * itemsize(operand)
@@ -159,7 +159,7 @@ def _overlap(one: _Access, other: _Access) -> bool:
 
 
 def _inside(inner: _Access, outer: _Access) -> bool:
-    """Whether a write to ``outer`` leaves nothing of ``inner`` as it was."""
+    """Whether a write to ``outer`` overwrites all of ``inner``."""
     if outer.row and (not inner.row or inner.row[0] != outer.row[0]):
         return False
     if outer.row and inner.row and not (outer.row[1] <= inner.row[1] and inner.row[2] <= outer.row[2]):
@@ -174,18 +174,18 @@ def _inside(inner: _Access, outer: _Access) -> bool:
 
 
 class _Reuse:
-    """Gives every tile memory in program order, and remembers whose memory it was."""
+    """Allocates memory to every tile in program order, and remembers the previous owners."""
 
     def __init__(self, trace: Trace, machine: Hardware) -> None:
         self.unused = {"sbuf": machine.sbuf_bytes_per_partition, "psum": PSUM_BANKS * PSUM_BANK_BYTES}
         self.allocations = {a.storage: a for a in trace.allocations if a.buffer != "hbm"}
         self.dead: dict[str, list[tuple[int, int, int]]] = {"sbuf": [], "psum": []}  # last use, bytes, storage
         for a in self.allocations.values():
-            if a.first < 0:  # taken before, and for as long as this piece of a program runs
+            if a.first < 0:  # live before this piece of a program begins, and throughout it
                 self.unused[a.buffer] -= _bytes(a.buffer, a.bytes_per_partition)
                 continue
             heapq.heappush(self.dead[a.buffer], (a.last, _bytes(a.buffer, a.bytes_per_partition), a.storage))
-        self.rest: dict[str, tuple[int, ...]] = {"sbuf": (), "psum": ()}  # last uses of a part not yet taken
+        self.rest: dict[str, tuple[int, ...]] = {"sbuf": (), "psum": ()}  # last uses of freed memory that is left
         self.users: dict[int, dict[str | int, int]] = {}
         self.before: dict[int, tuple[int, ...]] = {s: () for s, a in self.allocations.items() if a.first < 0}
 

@@ -1,7 +1,7 @@
 """Modelled time of one instruction on its own engine, from shapes and types alone.
 
-Formulas are those of the NKI 2.26 isa documentation (the last that printed costs) with the
-corrections that published profiles force; each is in cycles of the executing engine.
+The formulas are from the NKI 2.26 isa documentation (the last that printed costs), with corrections
+from published profiles. Each is in cycles of the executing engine.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from types import MappingProxyType
 from trnpy._nki.hardware import PARTITIONS, Hardware
 from trnpy._nki.simulator.chip.record import Instruction, Operand
 
-MIN_INTERVAL = 64  # cycles between two instructions of one engine, however small (arch)
+MIN_INTERVAL = 64  # cycles from one instruction of an engine to the next, at least (arch)
 PARTITIONS_PER_DMA_ENGINE = 8  # 128 SBUF partitions over 16 engines (dma overview)
 DMA_ENGINES = 16
-GPSIMD_SLOWDOWN = 2  # its ALU against VectorEngine's: documented as 2-4 times slower
-GPSIMD_GROUP = 16  # partitions one of its eight cores serves
+GPSIMD_SLOWDOWN = 2  # relative to VectorEngine: documented as 2 to 4 times slower
+GPSIMD_GROUP = 16  # partitions that one of its eight cores serves
 NARROW = frozenset({"bfloat16", "float16", "int16", "uint16"})
 BYTES: Mapping[str, int] = MappingProxyType(
     {"float32": 4, "tfloat32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int16": 2, "uint16": 2}
 )  # all others are one byte
 
-# Cycles per element of a partition; where both inputs stream from SBUF they share one port (arch).
+# Cycles per element of a partition; two inputs from SBUF share one port (arch).
 PER_ELEMENT: Mapping[str, float] = MappingProxyType(
     {
         "reciprocal": 8.0,  # documented up to 0.6; one public trn1 profile implies at most 2.7
@@ -32,10 +32,10 @@ PER_ELEMENT: Mapping[str, float] = MappingProxyType(
         "scalar_tensor_tensor": 2.0,
         "tensor_copy_predicated": 2.0,
         "bn_aggr": 13 / 3,
-        "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core walks its partitions
+        "tensor_partition_reduce": float(GPSIMD_GROUP),  # undocumented: each core goes through its partitions
     }
 )
-# Times that a collective goes round the ring of its ranks; permutations make one hop.
+# How often a collective goes round the ring of its ranks; permutations take one hop.
 RING_ROUNDS: Mapping[str, int] = MappingProxyType(
     {"all_reduce": 2, "all_gather": 1, "all_gather_v": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
 )
@@ -47,7 +47,7 @@ REGISTER_READERS = frozenset({"activation_reduce", "tensor_scalar_reduce", "tens
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """Seconds an engine is taken, and seconds more until others may read the result."""
+    """Seconds for which an engine is busy, and further seconds until others may read the result."""
 
     busy_s: float
     latency_s: float
@@ -55,18 +55,18 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One DMA instruction: which of the 16 engines move how much, in which pieces."""
+    """One DMA instruction: which of the 16 engines move how many bytes, in which pieces."""
 
     engines: tuple[int, ...]
-    engine_s: float  # each of them, once started
+    engine_s: float  # time of each of these engines, after the start
     hbm_bytes: int
     descriptors: int
     descriptor_bytes: int
-    software: bool  # GpSimd writes the descriptors
+    software: bool  # whether GpSimd writes the descriptors
 
 
 def hops_s(instruction: Instruction, machine: Hardware) -> float:
-    """Seconds a collective spends on links between cores, beyond its own transfers."""
+    """Seconds that a collective spends on links between cores, in addition to its own transfers."""
     ranks = int(instruction.options.get("ranks", 1))
     if ranks < 2:
         return 0.0
@@ -84,7 +84,7 @@ def free_size(operand: Operand) -> int:
 
 
 def product_columns(instruction: Instruction, machine: Hardware) -> tuple[int, int, int, float]:
-    """K, M, columns streamed and passes of one nc_matmul or TensorEngine transpose."""
+    """K, M, streamed columns and passes of one nc_matmul or TensorEngine transpose."""
     if instruction.opcode == "nc_transpose":
         source = instruction.reads[0]
         return source.shape[0], free_size(source), source.shape[0], 1
@@ -100,14 +100,14 @@ def product_columns(instruction: Instruction, machine: Hardware) -> tuple[int, i
 
 
 def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
-    """TensorEngine: one column a cycle and pass; loading the stationary operand hides behind the stream."""
+    """TensorEngine: one column per cycle and pass; the stationary operand is loaded during the stream before."""
     timing = machine.timing
     rows, depth, columns, passes = product_columns(instruction, machine)
     hz = machine.tensor_hz * timing.tensor_sustained
     if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
         passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
     elif min(rows, depth) < PARTITIONS // 2:
-        hz /= timing.narrow_factor  # slower below half of the array (docs/hardware.md#tensor-engine)
+        hz /= timing.narrow_factor  # slower if less than half of the array works (docs/hardware.md#tensor-engine)
     stream = max(min(MIN_INTERVAL, depth), columns) * passes
     exposed = timing.load_stationary_cycles if stream < MIN_INTERVAL else 0
     cycles = timing.matmul_overhead_cycles + stream + exposed
@@ -115,7 +115,7 @@ def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
 
 
 def compute_duration(instruction: Instruction, machine: Hardware) -> Duration:
-    """Vector, Scalar and GpSimd engines: a fixed access time, then the elements of a partition in a row."""
+    """Vector, Scalar and GpSimd engines: a fixed access time, then the elements of a partition one by one."""
     timing = machine.timing
     operands = (*instruction.writes, *instruction.reads)
     count = max((free_size(o) for o in operands), default=1)
@@ -145,7 +145,7 @@ def _per_element(instruction: Instruction, machine: Hardware) -> float:
     narrow = bool(tiles) and all(o.dtype in NARROW for o in tiles)
     on_psum = any(o.region.buffer == "psum" for o in tiles)
     if opcode == "scalar_tensor_tensor" and on_psum:
-        return 1.5  # 687 ns for 512 columns, 1004 where each waits for the one before (kiln)
+        return 1.5  # 687 ns for 512 columns; 1004 ns if each instruction waits for the one before (kiln)
     if opcode in TWO_INPUTS:
         if on_psum or (narrow and machine.generation >= 3):
             return 1.0
@@ -162,10 +162,10 @@ def _contiguous(operand: Operand) -> bool:
 
 
 def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
-    """How a DMA instruction spreads over the 16 engines and into descriptors.
+    """How a DMA instruction is distributed over the 16 engines and into descriptors.
 
-    An engine serves eight SBUF partitions; a descriptor is what is contiguous on both sides. Rows
-    that also follow each other in HBM make one descriptor for all eight partitions.
+    An engine serves eight SBUF partitions. A descriptor covers bytes that are contiguous on both sides. Rows
+    that are also consecutive in HBM make one descriptor for all eight partitions.
     """
     operands = [o for o in (*instruction.writes, *instruction.reads) if not o.role.endswith(".index")]
     hbm = [o for o in operands if o.region.buffer == "hbm"]
@@ -198,7 +198,7 @@ def transfer(instruction: Instruction, machine: Hardware) -> Transfer:
 
 
 def stride_factor(hbm: list[Operand], rows: int, machine: Hardware) -> float:
-    """How much slower a transfer is when the rows of its partitions are a power of two of bytes apart in HBM."""
+    """Factor on a transfer's time if the rows of its partitions are a power of two of bytes apart in HBM."""
     for operand in hbm:
         step = operand.strides[0] * itemsize(operand) if operand.strides and operand.shape[0] == rows > 1 else 0
         width = math.prod(operand.shape[1:]) * itemsize(operand)
@@ -208,7 +208,7 @@ def stride_factor(hbm: list[Operand], rows: int, machine: Hardware) -> float:
 
 
 def _run_bytes(operand: Operand, partitioned: bool = False) -> int:
-    """Bytes that lie next to each other: of one partition on chip, of the whole operand in HBM."""
+    """Bytes of one contiguous run: within one partition on chip, within the whole operand in HBM."""
     run = 1
     for size, stride in zip(reversed(operand.shape[1:] if partitioned else operand.shape), reversed(
         operand.strides[1:] if partitioned else operand.strides), strict=False):  # fmt: skip

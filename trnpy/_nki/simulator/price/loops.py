@@ -1,7 +1,7 @@
-"""Device loops cut a program into pieces: every turn ends with a drain of all queues and a barrier of all engines.
+"""Device loops cut a program into pieces: each turn ends with a drain of all queues and a barrier of all engines.
 
-Nothing of a turn starts before the turn before it has ended (docs/hardware.md#device-loops), so that a body is
-scheduled once, alone, and costs its time for each of its turns.
+A turn starts only after the previous turn has ended (docs/hardware.md#device-loops). So a body is scheduled once,
+by itself, and its time counts once for each turn.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.simulator.chip.record import Allocation, Loop, Trace
 
-REFETCHED = 256  # instructions of 64 bytes in one of the 16 KiB transfers that a turn begins with
+REFETCHED = 256  # instructions of 64 bytes in one of the 16 KiB transfers with which a turn begins
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Instructions that run without a loop's edge between them, and how often they do."""
+    """Instructions without an edge of a loop between them, and how often they run."""
 
     trace: Trace
-    first: int  # place of its first instruction in the program
+    first: int  # index of its first instruction in the program
     executions: int
-    loop: Loop | None  # the innermost around it
+    loop: Loop | None  # the innermost loop around it
 
 
 def pieces(trace: Trace) -> list[Piece]:
-    """The program in order, cut at both ends of every loop; a trip count known only on the device counts as one."""
+    """The program in order, cut at both ends of every loop; a trip count that only the device knows counts as one."""
     count = len(trace.instructions)
     edges = sorted({0, count, *(x.first for x in trace.loops), *(x.stop for x in trace.loops)})
     found = []
@@ -50,7 +50,7 @@ def entries(loop: Loop, loops: tuple[Loop, ...]) -> int:
 
 
 def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
-    """Seconds that a turn of this loop takes beside its body: barrier, drain, and the refetch of its instructions."""
+    """Seconds of a turn of this loop in addition to its body: barrier, drain, and refetch of its instructions."""
     timing = machine.timing
     inside = trace.instructions[loop.first : loop.stop]
     if not any(x.engine == "dma" for x in inside):
@@ -60,7 +60,7 @@ def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
 
 
 def loops_s(trace: Trace, machine: Hardware) -> float:
-    """Seconds that the loops of a program take beside their bodies."""
+    """Seconds that the loops of a program take in addition to their bodies."""
     region_s = machine.timing.region_s
     return sum(
         turns(x, trace.loops) * turn_s(x, trace, machine) + entries(x, trace.loops) * region_s for x in trace.loops
@@ -68,15 +68,15 @@ def loops_s(trace: Trace, machine: Hardware) -> float:
 
 
 def executions(trace: Trace) -> list[int]:
-    """How often each recorded instruction executes; a loop of unknown length as often as what is around it."""
+    """How often each recorded instruction executes; in a loop of unknown length, as often as outside it."""
     times = [1] * len(trace.instructions)
-    for loop in trace.loops:  # inner loops come later and win
+    for loop in trace.loops:  # inner loops come later and overwrite
         times[loop.first : loop.stop] = [turns(loop, trace.loops)] * (loop.stop - loop.first)
     return times
 
 
 def _cut(trace: Trace, first: int, stop: int) -> Trace:
-    """Instructions [first, stop) as a program of their own, beside the memory that is taken throughout."""
+    """Instructions [first, stop) as a program of its own; memory that is live throughout stays taken."""
     if not trace.loops:
         return trace
     edges = [(a - first, b - first) for a, b in trace.dependencies if first <= b and a < stop]
@@ -91,5 +91,5 @@ def _cut(trace: Trace, first: int, stop: int) -> Trace:
 
 
 def _moved(allocation: Allocation, first: int) -> Allocation:
-    """Life of a tile by places within a piece; negative where it began before."""
+    """The life of a tile as indices into a piece; negative if it began before."""
     return replace(allocation, first=allocation.first - first, last=allocation.last - first)

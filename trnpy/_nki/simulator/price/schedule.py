@@ -23,20 +23,20 @@ from trnpy._nki.simulator.price.durations import (
 )
 
 RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
-REORDERED = RINGS | {"tensor"}  # where the compiler's order is not the program's
+REORDERED = RINGS | {"tensor"}  # the compiler may change their order
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of every instruction in modelled seconds, and what was moved and lost on the way."""
+    """Start and end of every instruction in modelled seconds, and the bytes moved and the time lost."""
 
     start: tuple[float, ...]
     end: tuple[float, ...]
     transfers: tuple[Transfer | None, ...]
-    queue_s: float  # summed over the 16 DMA queues
+    queue_s: float  # total of the 16 DMA queues
     throttled_s: float  # TensorEngine time lost to the dI/dt limit
     table_loads: int
-    table: str | None  # of ScalarEngine's functions, at the end
+    table: str | None  # ScalarEngine's function table at the end
 
     @property
     def total_s(self) -> float:
@@ -44,20 +44,20 @@ class Schedule:
 
 
 def schedule(trace: Trace, machine: Hardware, table: str | None = None, crowded: bool = False) -> Schedule:
-    """Run the trace on the model of one NeuronCore; time grows linearly with its length.
+    """Run the trace on the model of one NeuronCore; this takes time proportional to its length.
 
-    ``table`` is loaded when it starts; ``crowded``: transfers have filled what they may write of SBUF.
+    ``table`` is ScalarEngine's function table at the start. ``crowded``: transfers have filled the part of SBUF that
+    they write at full speed.
 
-    Vector, Scalar and GpSimd engines take their instructions in program order. Of the transfers whose
-    operands are ready, which the compiler spreads over rings, and of the matrix products, which it
-    interleaves over banks (published profiles show TensorEngine busy while one bank still waits for
-    its operands), the earliest in the program starts first.
+    Vector, Scalar and GpSimd engines execute in program order. The compiler spreads transfers over rings and
+    interleaves matrix products over banks (in published profiles TensorEngine is busy while one bank waits for its
+    operands). Of each, the earliest in the program whose operands are ready starts first.
     """
     return _Run(trace, machine, table, crowded).run()
 
 
 class _Throttle:
-    """The dI/dt limit: half speed until the engine has been half busy for the documented window."""
+    """The dI/dt limit: half speed until the engine was busy half of the documented window."""
 
     def __init__(self, machine: Hardware) -> None:
         timing = machine.timing
@@ -69,7 +69,7 @@ class _Throttle:
         self.lost = 0.0
 
     def stretch(self, start: float, busy: float) -> float:
-        """Seconds the product takes when it starts at ``start`` and would take ``busy`` unthrottled."""
+        """Seconds that a product takes from ``start`` if it takes ``busy`` without throttling."""
         if not self.window:
             return busy
         recent, opens = self.recent, start - self.window
@@ -79,7 +79,7 @@ class _Throttle:
         if recent and recent[0][0] < opens:
             first = recent[0]
             useful -= first[2] * (opens - first[0]) / (first[1] - first[0])
-        # An engine held at half speed is exactly half busy: rounding must not keep it there.
+        # An engine at half speed is busy exactly half of the time: rounding must not keep it there.
         taken = busy if useful >= self.needed * (1 - 1e-6) else busy * self.factor
         recent.append((start, start + taken, busy))
         self.useful += busy
@@ -88,7 +88,7 @@ class _Throttle:
 
 
 class _Run:
-    """State of one scheduling pass: what is free when, and what still waits for what."""
+    """State of one scheduling pass: when each unit is free, and which instructions wait for which."""
 
     def __init__(self, trace: Trace, machine: Hardware, table: str | None, crowded: bool) -> None:
         self.instructions = trace.instructions
@@ -108,7 +108,7 @@ class _Run:
         self.lanes = _lanes(trace, machine)
         lanes = set(self.lanes)
         self.queued: dict[str, deque[int]] = {lane: deque() for lane in lanes - REORDERED}
-        self.coming: dict[str, list[tuple[float, int]]] = {lane: [] for lane in lanes & REORDERED}  # by when ready
+        self.coming: dict[str, list[tuple[float, int]]] = {lane: [] for lane in lanes & REORDERED}  # by ready time
         self.startable: dict[str, list[int]] = {lane: [] for lane in lanes & REORDERED}  # by place in the program
         self.queues = [0.0] * DMA_ENGINES
         self.queue_s = 0.0
@@ -240,11 +240,11 @@ class _Run:
 
 
 def _lanes(trace: Trace, machine: Hardware) -> list[str]:
-    """What takes each instruction in turn: its engine, or the ring of a transfer.
+    """What executes each instruction: its engine, or the ring of its transfer.
 
-    On trn1 GpSimd issues every DMA (docs/hardware.md#dma). Later a NeuronCore has two descriptor generators,
-    behind SyncE and ScalarE (trainium2_arch.rst). Which one the compiler picks is not documented: here transfers that
-    are left to it take turns, and of others loads get one and stores the other.
+    On trn1 GpSimd issues every DMA (docs/hardware.md#dma). Later NeuronCores have two descriptor generators,
+    behind SyncE and ScalarE (trainium2_arch.rst). Which one the compiler chooses is not documented. Here transfers
+    whose generator is left to it alternate; of the others, loads take one and stores the other.
     """
     lanes: list[str] = []
     turns = itertools.cycle(("sync ring", "scalar ring"))
@@ -264,14 +264,14 @@ def _lanes(trace: Trace, machine: Hardware) -> list[str]:
 
 
 def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) -> float:
-    """Seconds for which one transfer's descriptors take their generator, at least.
+    """Seconds for which one transfer's descriptors occupy their generator, at least.
 
     A hardware generator stores no descriptors (trainium2_arch.rst), so _move also holds it until the
-    last one is done: three published profiles show the transfers of such a ring one after another, at
-    152.8, 151.9 and 245.8 GB/s. What GpSimd writes for plain copies is ready within dma_start_s, as
-    measured on such a transfer (overview, figure 6). Left to the compiler, published transfers are
-    static (overview, example 1), of GpSimd (example 2, matmul tutorial) or of SyncE (skills): they are
-    charged the hardware's time to start, but keep the queues full.
+    last one is done: in three published profiles the transfers of such a ring follow one another, at
+    152.8, 151.9 and 245.8 GB/s. The descriptors that GpSimd writes for plain copies are ready within
+    dma_start_s, as measured for such a transfer (overview, figure 6). If the choice is left to the compiler,
+    published transfers are static (overview, example 1), by GpSimd (example 2, matmul tutorial) or by SyncE
+    (skills): they are charged the hardware's time to start, but keep the queues full.
     """
     timing = machine.timing
     if moved.software or timing.pool_trigger_s:
@@ -289,7 +289,7 @@ def _duration(instruction: Instruction, machine: Hardware) -> Duration:
 
 
 def _signature(instruction: Instruction) -> object:
-    """All that the duration depends on: shapes, types, layout and buffers, not where the data lies."""
+    """All that the duration depends on: shapes, types, layout and buffers, but not the place of the data."""
     options = instruction.options
     return (
         instruction.opcode,
@@ -307,7 +307,7 @@ def _signature(instruction: Instruction) -> object:
 
 
 def crowded(lives: Sequence[Allocation], written: Container[int], machine: Hardware) -> bool:
-    """Whether more tiles that transfers have ``written`` are live at once than transfers reach at full speed."""
+    """Whether the live tiles that transfers have ``written`` exceed what transfers reach at full speed."""
     limit = machine.timing.dma_written_bytes
     events: defaultdict[int, int] = defaultdict(int)
     for a in lives:
@@ -318,7 +318,7 @@ def crowded(lives: Sequence[Allocation], written: Container[int], machine: Hardw
 
 
 def written_by_transfers(trace: Trace) -> frozenset[int]:
-    """Tiles of SBUF that a DMA writes once: to stay. Rings that are written again and again hold the full rate."""
+    """Tiles of SBUF that a DMA writes only once. Tiles that it writes again and again keep the full rate."""
     moves = (x for x in trace.instructions if x.engine == "dma")
     times = Counter(o.region for x in moves for o in x.writes if o.region.buffer == "sbuf")
     return frozenset(r.storage for r, n in times.items() if n == 1)

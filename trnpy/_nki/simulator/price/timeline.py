@@ -1,4 +1,4 @@
-"""A traced kernel as a Chrome-trace file that Perfetto and chrome://tracing open."""
+"""A traced kernel as a Chrome-trace file for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trnpy._nki.simulator.price.loops import Piece, turn_s
 from trnpy._nki.simulator.price.schedule import Schedule
 
 FIRST_DMA_LANE = len(ENGINES)
-DMA_QUEUES = 16  # of a core; a transfer is drawn on the one that is free first
+DMA_QUEUES = 16  # per core; a transfer is drawn on the queue that is free first
 
 
 def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
     """The trace-event object: one process per core, one thread per engine, times in microseconds.
 
-    Of a device loop the first turn is shown; the others are the gap before what follows.
+    Of a device loop only the first turn is drawn; the time of the others is a gap after it.
     """
     machine = machine or MACHINES[trace.target]
     events: list[dict[str, Any]] = [
@@ -41,8 +41,8 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
 
 
 def _events(piece: Piece, plan: Schedule, begins: float) -> Iterator[dict[str, Any]]:
-    """The instructions of one execution, by when they start."""
-    lanes: list[tuple[float, int]] = []  # when each DMA lane falls free
+    """The instructions of one execution, in order of their start."""
+    lanes: list[tuple[float, int]] = []  # when each DMA lane becomes free
     instructions = piece.trace.instructions
     for index in sorted(range(len(instructions)), key=lambda i: plan.start[i]):
         instruction = instructions[index]
@@ -82,6 +82,6 @@ def _arguments(instruction: Instruction, index: int) -> dict[str, Any]:
 
 
 def write_timeline(path: Path, traces: Sequence[Trace]) -> None:
-    """One file for all cores of a launch."""
+    """Write one file for all cores of a launch."""
     parts = [timeline(trace) for trace in traces]
     path.write_text(json.dumps({**parts[0], "traceEvents": [e for part in parts for e in part["traceEvents"]]}))

@@ -1,4 +1,4 @@
-"""Launching a kernel on the simulator: arguments in, one run per core, outputs and traces out."""
+"""Launches a kernel on the simulator: arguments in, one run per core, outputs and traces out."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class Kernel:
 
     function: Callable[..., Any]
     lnc: int = 1
-    grid: bool = False  # whether it was indexed
-    target: str = DEFAULT_TARGET  # when called directly
-    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction: those it runs after
-    listed: Mapping[int, str] = field(default_factory=dict)  # rules of backend.py it is known to break, and why
+    grid: bool = False  # whether it was indexed, as kernel[lnc]
+    target: str = DEFAULT_TARGET  # for a direct call
+    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction -> those it runs after
+    listed: Mapping[int, str] = field(default_factory=dict)  # rules of backend.py that it is known to break, and why
 
     @property
     def __name__(self) -> str:
@@ -74,7 +74,7 @@ class Kernel:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function, where ``inspect`` looks for a signature and a source."""
+        """The function, which ``inspect`` asks for its signature and source."""
         return self.function
 
     def __getitem__(self, lnc: Any) -> Kernel:
@@ -84,9 +84,9 @@ class Kernel:
         return replace(self, lnc=degree, grid=True)
 
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
-        """The kernel with dependencies added: pairs of an instruction's name and the names it runs after.
+        """The kernel with further dependencies: pairs of an instruction's name and the names of those it runs after.
 
-        Source: how-to-scheduling-apis.rst. Names are those passed as ``name=``; the first of a pair must
+        Source: how-to-scheduling-apis.rst. Names are those passed as ``name=``. The first of a pair must
         be issued after the second, because this simulator schedules in program order.
         """
         schedule = dict(self.schedule)
@@ -105,16 +105,16 @@ class Kernel:
 
 @dataclass(slots=True)
 class Launch:
-    """What the cores of one launch share: identities of storage, and memory visible to all of them."""
+    """What the cores of one launch share: numbers of storages, and the memory that all of them see."""
 
     hardware: Hardware
     mode: Mode
     cores: CoreGroup
     grid: bool = False
-    torch: bool = False  # whether an argument is a torch tensor: outputs are, too
-    widened: frozenset[tuple[str, int]] = frozenset()  # places whose tiles are made in float32 (precision.py)
+    torch: bool = False  # whether an argument is a torch tensor; the outputs then are, too
+    widened: frozenset[tuple[str, int]] = frozenset()  # file and line of tiles that are made in float32 (precision.py)
     garbage: bool = False  # whether uninitialised data was read
-    other: bool = False  # whether fresh memory holds the second kind of garbage
+    other: bool = False  # whether fresh memory holds the values of a second run
     ownership: Ownership = field(default_factory=Ownership)
     idents: Any = field(default_factory=itertools.count)
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
@@ -131,12 +131,12 @@ class Launch:
         self, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, shared: bool = False, name: str = "",
         location: tuple[str, int] = ("", 0), address: tuple[int, int] | None = None,
     ) -> Storage:  # fmt: skip
-        """Fresh, hostile memory; none at all in trace-only mode."""
+        """Fresh memory with hostile values; in trace-only mode, no memory."""
         tracing = self.mode == "trace"
         if location in self.widened:
             dtype = "float32"
         data = None if tracing else fresh(shape, dtype, self.other)
-        # Without data there is nothing to protect in HBM, and its shadow masks would be large.
+        # Without data in HBM no read needs a check, and the shadow masks would be large.
         return Storage(
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
             written=tracing and buffer == "hbm", location=location, address=address,
@@ -158,7 +158,7 @@ class Launch:
         if isinstance(value, dict):
             return {key: self.argument(v, f"{name}[{key!r}]") for key, v in value.items()}
         if isinstance(value, NKIObject):
-            # The device gets a copy of the object's dictionary (nki-language-guide.rst, "Class Support").
+            # The device gets a copy of the object's attributes (nki-language-guide.rst, "Class Support").
             twin = copy.copy(value)
             vars(twin).update({key: self.argument(v, f"{name}.{key}") for key, v in vars(value).items()})
             return twin
@@ -201,7 +201,7 @@ class Launch:
         return whole(storage)
 
     def output(self, value: Any) -> Any:
-        """A returned tensor as an array; the array of an input is copied."""
+        """A returned tensor as an array; if it is an input, its array is copied."""
         if isinstance(value, (tuple, list)):
             return tuple(self.output(v) for v in value)
         if value is None:
@@ -333,7 +333,7 @@ class Simulation:
 
 
 def _same_memory(result: Result, launch: Launch, other: Result, others: Launch) -> None:
-    """Refuse results that differ with what uninitialised memory holds."""
+    """Refuse results that depend on the values of uninitialised memory."""
     pairs = list(zip(_flat(result.outputs), _flat(other.outputs), strict=True))
     named = [(f"output {at}", a, b) for at, (a, b) in enumerate(pairs)]
     named += [
@@ -369,7 +369,7 @@ def _parse(kernel: Kernel) -> None:
 
 
 def _execute(run: Run, kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """One core's program."""
+    """Run the program of one core."""
     token = CURRENT.set(run)
     try:
         with np.errstate(all="ignore"):  # engines raise no floating-point exceptions
@@ -394,7 +394,7 @@ def _finished(run: Run) -> Trace:
 
 
 def _check_schedule(run: Run) -> None:
-    """Every name of the schedule was issued, and producers before what depends on them."""
+    """Check that every name of the schedule was issued, and producers before their consumers."""
     order = {name: position for position, name in enumerate(run.named)}
     for consumer, producers in run.schedule.items():
         for name in (consumer, *producers):
@@ -409,7 +409,7 @@ def _check_schedule(run: Run) -> None:
 
 
 def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Run the kernel's Python; whatever it raises becomes one line that names its own statement."""
+    """Run the kernel's Python; any exception becomes one line that names the kernel's statement."""
     try:
         return kernel.function(*tensors, **named)
     except SimulatorError:
@@ -438,13 +438,13 @@ def simulate(
     """``simulate(kernel)(*arrays)``.
 
     target: trn1, trn2, trn3 or another documented name. mode "trace" records without computing and takes
-    no memory for HBM, "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
+    no memory for HBM; "reorder" executes in a random legal order drawn from ``seed``. ``perturb_fp32``
     perturbs float32 matrix products at 2^-16. ``domains="warn"`` notes activation input outside the
-    documented range in the trace instead of refusing it. ``nki``: the front end whose refusals hold. ``rules``:
-    numbers of rules and "strict", "warn" or "off"; rule 16 also "propagate": uninitialised data may be read as long as
-    no output depends on it, which a second run with other garbage decides. ``turns``: of one while_loop at most.
+    documented range instead of refusing it. ``nki``: the front end whose refusals hold. ``rules``: numbers of rules and
+    "strict", "warn" or "off"; rule 16 also "propagate": uninitialised data may be read if no output depends on it,
+    which is checked by a second run with other values in fresh memory. ``turns``: most turns of one while_loop.
 
-    Arguments may be torch tensors, which the kernel writes in place, too; outputs then are.
+    Arguments may be torch tensors. The kernel writes them in place, too, and outputs then are torch tensors.
     """
     machine(target)
     if nki not in DIALECTS:

@@ -1,8 +1,8 @@
 """Loads a kernel file unmodified, with ``nki`` and its modules bound to the simulator.
 
 The file is compiled under its own name, so tracebacks show its lines, and runs in a module of its own
-whose ``__import__`` gives out the simulator for ``nki``. Nothing is left in sys.modules, and two threads
-may load at once. Files that it imports and that import ``nki`` themselves are loaded the same way.
+whose ``__import__`` returns the simulator for ``nki``. Nothing stays in sys.modules, and two threads may
+load at once. Imported files that import ``nki`` themselves are loaded in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trnpy._nki.simulator.run import neuron_dtypes
 from trnpy._nki.simulator.run.launch import Kernel, simulate
 
 NKI_VERSION = "0.6.0"
-JIT_MODES = ("auto", "trace", "jax", "torchxla")  # what kernels written before 0.4 still say; nothing depends on it
+JIT_MODES = ("auto", "trace", "jax", "torchxla")  # values in kernels written before 0.4; they have no effect
 INIT = "__init__.py"
 _SERIAL = itertools.count()
 IMPORTS_NKI = re.compile(r"^\s*(?:import|from)\s+(?:nki|neuronxcc|neuron_dtypes)\b", re.MULTILINE)
@@ -51,7 +51,7 @@ def jit(function: Any = None, **options: Any) -> Any:
 
 @cache
 def nki_modules() -> dict[str, ModuleType]:
-    """The simulator under the names of the nki package; built once, registered nowhere."""
+    """The simulator under the names of the nki package; made once, and not in sys.modules."""
     nki, typing, dtype = ModuleType("nki"), ModuleType("nki.typing"), ModuleType("nki.dtype")
     modules: dict[str, ModuleType] = {
         "nki": nki,
@@ -62,7 +62,7 @@ def nki_modules() -> dict[str, ModuleType]:
         "nki.typing": typing,
         "nki.dtype": dtype,
         "neuron_dtypes": neuron_dtypes,
-        "neuronxcc.nki.typing": typing,  # of the dialect before 0.4, which kernels import for annotations
+        "neuronxcc.nki.typing": typing,  # of the dialect before 0.4; kernels import it for annotations
     }
     typing.tensor = typing.mutable_tensor = language.NkiTensor  # type: ignore[attr-defined]
     vars(dtype).update({name: name for name in STORAGE})
@@ -75,7 +75,7 @@ def nki_modules() -> dict[str, ModuleType]:
 
 @dataclass(slots=True)
 class Loader:
-    """One load: the private modules of a kernel file and of the kernel files it imports."""
+    """One load: the private modules of a kernel file and of the kernel files that it imports."""
 
     folder: Path
     loaded: dict[Path, ModuleType] = field(default_factory=dict)
@@ -101,19 +101,19 @@ class Loader:
         if path.name == INIT:
             module.__path__ = [str(path.parent)]
         self.loaded[path] = module
-        # dataclasses looks its class's module up while it decorates; the name is this load's own.
+        # dataclasses looks up the module of a class while it decorates; the name belongs to this load alone.
         sys.modules[module.__name__] = module
         try:
             exec(code, vars(module))
         finally:
             del sys.modules[module.__name__]
-            inspect.modulesbyfile.pop(str(path), None)  # or the next load gets this name
+            inspect.modulesbyfile.pop(str(path), None)  # otherwise inspect gives the next load this module's name
         return module
 
     def _import(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
-        """``__import__`` as the loaded files see it."""
+        """``__import__`` for the loaded files."""
         top = name.partition(".")[0]
         if level == 0 and top == "nki":
             return self._nki(name, fromlist)
@@ -145,7 +145,7 @@ class Loader:
     def _beside(self, name: str) -> Path | None:
         """The file of a module below the folder of this load."""
         top, *below = name.split(".")
-        # A folder above that has the name itself: a package without an __init__.py.
+        # A folder above with this name is a package without an __init__.py.
         above = next((folder.parent for folder in (self.folder, *self.folder.parents) if folder.name == top), None)
         for root in filter(None, (self.folder, above)):
             place = root.joinpath(top, *below)
@@ -157,8 +157,8 @@ class Loader:
     def _kernel_file(self, name: str, relative: bool) -> Path | None:
         """The file to load privately for an import, None for an ordinary module.
 
-        Relative imports stay in the kernel's package. Others are private when their file imports nki,
-        or when only this load knows where they are.
+        Relative imports stay in the kernel's package. Other files are private if they import nki, or if they are found
+        only in the folder of this load.
         """
         beside = self._beside(name)
         if relative or (beside is not None and _imports_nki(beside)):
@@ -197,13 +197,13 @@ def _imports_nki(path: Path) -> bool:
 def load(path: str | Path) -> ModuleType:
     """The module of a kernel file; its ``nki.jit`` functions run on the simulator when called.
 
-    Raises SimulatorError when the file cannot be read or is not Python.
+    Raises SimulatorError if the file cannot be read or is not Python.
     """
     file = Path(path).resolve()
     folder, name = file.parent, file.stem
     if file.name == INIT:
         folder, name = folder.parent, folder.name
-    while (folder / INIT).is_file():  # a file of a package keeps its place in it, for relative imports
+    while (folder / INIT).is_file():  # a file keeps its place in its package, for relative imports
         folder, name = folder.parent, f"{folder.name}.{name}"
     return Loader(folder).file(file, name)
 

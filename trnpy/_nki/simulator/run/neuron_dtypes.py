@@ -1,7 +1,7 @@
-"""neuron_dtypes, the package of NumPy data types that comes with nki: what reference code of kernels uses of it.
+"""The part of neuron_dtypes, the package of NumPy data types that comes with nki, that reference code uses.
 
-A packed type holds four elements. Its NumPy dtype has one field of the type's name, so that it is told from the
-integer that stores it.
+A packed type holds four elements. Its NumPy dtype has one field with the type's name, which distinguishes it from
+the integer that stores it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ globals().update({name: dtype for name, dtype in STORAGE.items() if name not in 
 
 
 def static_cast(array: Array, dtype: Any) -> Array:
-    """Values in another dtype; packed types take and give four elements along the last dimension."""
+    """Values in another dtype; a packed type stands for four elements along the last dimension."""
     values = np.asarray(array)
     if values.dtype.names:
         values = _unpacked(values)

@@ -1,7 +1,7 @@
-"""Which sums of a kernel are kept in fewer bits than float32, and what that costs its outputs.
+"""Which sums of a kernel are kept in fewer bits than float32, and how that changes its outputs.
 
-A tile on the chip that one instruction reads and adds to, again and again, rounds at every step. The kernel runs a
-second time with those tiles in float32; how far its outputs move is what their data type costs.
+An on-chip tile that one instruction repeatedly reads and adds to is rounded at every step. The kernel runs a second
+time with such tiles in float32; the change of its outputs is the effect of their data type.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from trnpy._nki.simulator.chip.record import Trace
 from trnpy._nki.simulator.price.loops import executions
 from trnpy._nki.simulator.run.launch import Simulation, simulate
 
-FEWEST = 3  # additions of one instruction to one tile that make it an accumulator
+FEWEST = 3  # additions by one instruction to one tile from which on it counts as an accumulator
 FULL = 4  # bytes of a float32
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A tile in few bits that sums are kept in: where it is made, how often it is added to, what that costs."""
+    """A tile of few bits that holds sums: where it is allocated, how often it is added to, and what its dtype costs."""
 
     file: str
     line: int
     name: str
     dtype: str
     additions: int
-    change: float | None  # largest change of any output with it in float32, of the largest element; None: unknown
-    why: str = ""  # why it is unknown
+    change: float | None  # largest change of an output with it in float32, relative to the largest element
+    why: str = ""  # why ``change`` is None, unknown
 
     def __str__(self) -> str:
         cost = f"unknown ({self.why})" if self.change is None else f"{self.change:.2g} of the largest element"
@@ -45,7 +45,7 @@ class Accumulator:
 
 
 def accumulators(trace: Trace) -> dict[int, tuple[int, str]]:
-    """Storage -> additions and dtype, of tiles that instructions read and write in fewer bits than float32."""
+    """Storage -> additions and dtype, for tiles of fewer bits than float32 that instructions read and write."""
     times = executions(trace)
     added: Counter[int] = Counter()
     dtypes: dict[int, str] = {}
@@ -69,7 +69,7 @@ def _adds(options: Mapping[str, Any]) -> bool:
 def precision(
     kernel: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **settings: Any
 ) -> list[Accumulator]:
-    """The accumulators of one launch in few bits, and what each place costs; ``settings`` are those of simulate."""
+    """The accumulators of few bits in one launch, one for each line; ``settings`` are those of simulate."""
     given = (args, kwargs or {})
     simulation: Simulation = simulate(kernel, **settings)
     first, words = copy.deepcopy(given)

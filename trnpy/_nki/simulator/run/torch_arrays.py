@@ -1,4 +1,4 @@
-"""torch tensors as arguments and outputs of a launch: arrays on the same memory. torch is never imported here."""
+"""torch tensors as arguments and outputs of a launch: arrays in the same memory. torch is never imported here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(tensor: Any, name: str) -> Array:
-    """The tensor's own memory as an array; its data types without a NumPy name go through integers."""
+    """An array in the tensor's own memory; data types that NumPy has no name for go through integers."""
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise SimulatorError(f"argument {name} is a tensor on {tensor.device}: the simulator takes those of the CPU")
@@ -36,7 +36,7 @@ def as_array(tensor: Any, name: str) -> Array:
 
 
 def as_tensor(array: Any) -> Any:
-    """An output, or the outputs of a tuple, as torch has them."""
+    """An output, or a tuple of outputs, as torch tensors."""
     if isinstance(array, tuple):
         return tuple(as_tensor(one) for one in array)
     if array is None:
