@@ -53,10 +53,11 @@ def run(suite: Suite, options: argparse.Namespace, arguments: list[str]) -> int:
     plugin = Plugin(Redirection(names, package), entries, tuple(files), options.forced, options.patched)
     previous = set_process_policy(replace(current_policy(), force=options.forced))
     try:
-        # As upstream's own test() runs them: no configuration file of ours, upstream's conftest.py, slow tests too.
+        # As upstream's own test() runs them: without our configuration file, with upstream's conftest.py and slow tests
+        # included.
         own = ["-c", os.devnull, "--rootdir", str(site), "-p", "no:cacheprovider"]
         own += ["-q", "-rN", "--tb=short", "--disable-warnings"]
-        # Paths, not --pyargs: for those pytest would load the conftest.py of wherever it was started.
+        # Paths, not --pyargs, for which pytest would load the conftest.py of the directory where it was started.
         tests = [str(site / test) for test in files or suite.tests]
         return int(pytest.main([*own, *rest, *tests], plugins=[plugin]))
     finally:

@@ -1,4 +1,4 @@
-"""The failures we know of: tests, why they fail, under which versions and in which mode."""
+"""Known failures: which tests fail, why, under which versions and in which mode."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MODES = ("baseline", "unforced", "forced")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Tests that fail for one reason; an id without its ``[parameters]`` stands for all of them."""
+    """Tests that fail for one reason. An id without its ``[parameters]`` stands for all of them."""
 
     reason: str
-    error: re.Pattern[str]  # found in the report of the failure: another failure is not this one
-    modes: tuple[str, ...]  # of MODES: baseline is without trnpy
+    error: re.Pattern[str]  # found in the failure's report; a failure without it is another failure
+    modes: tuple[str, ...]  # of MODES; baseline: without trnpy
     versions: tuple[tuple[str, str], ...]  # distribution, specifier: ("scipy", ">=1.17,<1.18")
     tests: tuple[str, ...]
-    rounding: bool  # the last bit decides, another processor's BLAS may pass: the one case that is not strict
+    rounding: bool  # the last bit decides: a pass, with another processor's BLAS, is allowed
 
     def applies(self, mode: str, installed: Callable[[str], str] = version) -> bool:
         return mode in self.modes and all(
@@ -34,10 +34,10 @@ class Entry:
 
 
 def load(path: Path, mode: str) -> list[Entry]:
-    """Entries of ``path`` that apply to ``mode`` and the installed versions; none when there is no such file."""
+    """Entries of ``path`` that apply to ``mode`` and the installed versions; none if there is no such file."""
     if not path.exists():
         return []
-    import yaml  # conformance nki and neuronx run where it is not installed
+    import yaml  # imported here: conformance nki and neuronx also run without it
 
     entries = [_entry(path, raw) for raw in yaml.safe_load(path.read_text()) or []]
     return [entry for entry in entries if entry.applies(mode)]
@@ -65,9 +65,9 @@ def _entry(path: Path, raw: dict[str, Any]) -> Entry:
 def match(
     entries: Iterable[Entry], nodeids: Sequence[str], asked: tuple[str, ...]
 ) -> tuple[dict[str, Entry], list[str]]:
-    """The entry of each listed id of ``nodeids``, and listed tests that are not there.
+    """The entry for each of ``nodeids`` that is listed, and listed tests that do not exist.
 
-    Where only the files, classes or tests ``asked`` for were collected, others are passed over.
+    If only the files, classes or tests in ``asked`` were collected, listed tests outside them are ignored.
     """
     ids: dict[str, list[str]] = {}
     for nodeid in nodeids:

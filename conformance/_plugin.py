@@ -1,4 +1,4 @@
-"""The pytest plugin: redirects test files, knows the listed failures, and counts calls per function."""
+"""The pytest plugin: redirects test files, expects the listed failures, and counts calls per function."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trnpy._report import ledger
 from trnpy._report.tally import SmallCalls
 from trnpy._settings.policy import current_policy
 
-NOTHING_FORCED = 6  # exit code: a forced run that never took the device path; pytest's own end at 5
-FAULTS = (Reason.ERROR, Reason.OOM)  # of an engine that has none: a bug in an algorithm
+NOTHING_FORCED = 6  # exit code of a forced run that never took the device path; pytest's own end at 5
+FAULTS = (Reason.ERROR, Reason.OOM)  # the engine of these runs has no faults, so they are bugs in an algorithm
 CALLS = pytest.StashKey[list[Decision]]()
 
 
 @dataclass(slots=True)
 class Recorder:
-    """The ledger of one test: decisions in their order, of all threads."""
+    """The ledger of one test: its decisions in order, from all threads."""
 
     decisions: list[Decision] = field(default_factory=list)
     small: list[SmallCalls] = field(default_factory=list)
@@ -41,12 +41,12 @@ class Recorder:
 
 @dataclass(slots=True)
 class Tally:
-    """One function, over all tests; calls are those that returned."""
+    """The counts of one function over all tests; calls are those that returned."""
 
     calls: int = 0
-    device: int = 0  # of the calls
-    passed: int = 0  # tests
-    passed_device: int = 0  # of them, those with a call on the device path
+    device: int = 0  # calls on the device path
+    passed: int = 0  # tests that passed
+    passed_device: int = 0  # and had a call on the device path
     listed: int = 0
     failed: int = 0
     host: Counter[str] = field(default_factory=Counter)  # why the other calls stayed on the host
@@ -59,7 +59,7 @@ class Plugin:
         self.redirection, self.entries, self.asked = redirection, entries, asked
         self.forced, self.patched = forced, patched
         self.tallies: dict[str, Tally] = {}
-        self.hits = 0  # tests with a call on the device path
+        self.hits = 0  # tests that had a call on the device path
         self.listed = 0
         self.seen = 0  # tests with a call of an accelerated function
         self.known: dict[str, Entry] = {}  # by node id
@@ -67,7 +67,7 @@ class Plugin:
     def pytest_sessionstart(self) -> None:
         sys.meta_path.insert(0, self.redirection)
 
-    @pytest.hookimpl(tryfirst=True)  # before -k takes tests away: a listed one that is not run is not stale
+    @pytest.hookimpl(tryfirst=True)  # before -k deselects tests: a listed test that is not run is not stale
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if outside := {i.module.__name__ for i in items if not self.redirection.covers(i.module)}:  # type: ignore[attr-defined]
             raise pytest.UsageError(f"test modules that still import the reference: {', '.join(sorted(outside))}")
@@ -106,7 +106,7 @@ class Plugin:
         entry = self.known.get(item.nodeid)
         if entry is not None and report.skipped and not entry.error.search(str(report.longrepr)):
             report.outcome, report.longrepr = "failed", f"not the listed {entry.error.pattern!r}:\n{report.longrepr}"
-            del report.wasxfail  # or pytest still takes it for the expected failure
+            del report.wasxfail  # otherwise pytest still counts it as the expected failure
         self._count(calls, report.outcome, entry is not None)
         return report
 

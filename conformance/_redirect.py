@@ -1,4 +1,4 @@
-"""Gives test files, and nobody else, trnpy's objects wherever they import or look up the reference's."""
+"""Gives test files, and only them, trnpy's objects wherever they import or look up the reference's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from conformance._suites import Name
 
 
 class Redirection(importlib.abc.MetaPathFinder):
-    """While installed, modules in folders ``<package>/…/tests`` are created with an ``import`` of their own.
+    """While installed, modules in folders ``<package>/…/tests`` get an ``import`` of their own.
 
-    It returns proxies of the package's modules, on which every attribute that *is* the reference's
-    object (also ``scipy.linalg._basic.solve``) is trnpy's; the modules themselves stay as they are.
+    It returns proxies of the package's modules. An attribute of a proxy that is the reference's object (also
+    ``scipy.linalg._basic.solve``) is replaced by trnpy's; the modules themselves stay unchanged.
     """
 
     def __init__(self, names: Iterable[Name], package: str) -> None:
         self.package = package
         self.fetched: Counter[str] = Counter()  # how often test files got each name
-        self._names = {id(n.reference): n for n in names}  # the Name keeps its reference, and so the id, alive
+        self._names = {id(n.reference): n for n in names}  # the Name keeps its reference alive, and with it the id
         _enter(self._names.values())
         self.replaced = {n.name for n in self._names.values()}
         self._proxies: dict[str, Proxy] = {}
@@ -35,7 +35,7 @@ class Redirection(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        # Some folders of tests are no packages: pytest imports their files as top-level modules.
+        # Some folders of tests are not packages: pytest imports their files as top-level modules.
         if "." in fullname and not fullname.startswith(f"{self.package}."):
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
@@ -55,7 +55,7 @@ class Redirection(importlib.abc.MetaPathFinder):
         return vars(module).get("__builtins__") is self.builtins
 
     def redirect(self, value: Any) -> Any:
-        """What a test file gets where the reference has ``value``."""
+        """The object that a test file gets where the reference has ``value``."""
         if isinstance(value, ModuleType):
             if value.__name__.partition(".")[0] != self.package:
                 return value
@@ -71,7 +71,7 @@ class Redirection(importlib.abc.MetaPathFinder):
 
 
 def _enter(names: Iterable[Name]) -> None:
-    """Enter trnpy's functions beside SciPy's in the table that tests look functions up in, where there is one."""
+    """Add trnpy's functions beside SciPy's to the table in which tests look functions up, if there is one."""
     table = getattr(sys.modules.get("scipy._lib._array_api"), "xp_capabilities_table", {})
     table.update({name.ours: table[name.reference] for name in names if name.reference in table})
 
@@ -100,7 +100,7 @@ class Proxy(ModuleType):
 
 
 class _Loader(importlib.abc.Loader):
-    """Another loader, with builtins of our choice for the module."""
+    """Wraps a loader: gives the module other builtins."""
 
     def __init__(self, loader: Any, builtin: dict[str, Any]) -> None:
         self._loader, self._builtin = loader, builtin

@@ -1,4 +1,4 @@
-"""Which installed tests there are to run, and which names they get from trnpy instead."""
+"""The installed tests to run, and the names that they get from trnpy instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trnpy._patch.patch import patch_status
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A public name of the reference: its own object, and trnpy's."""
+    """A public name, with the reference's object and trnpy's."""
 
     name: str  # "scipy.linalg.eigh"
     reference: Any
@@ -31,11 +31,11 @@ class Suite:
 
     name: str
     tests: tuple[str, ...]  # what pytest collects, relative to site-packages
-    names: Callable[[], list[Name]]  # lazy: a suite loads its own part of trnpy only
+    names: Callable[[], list[Name]]  # called late: a suite loads only its own part of trnpy
 
 
 def _namespace(reference: str, ours: str) -> list[Name]:
-    """The public functions and classes of module ``reference`` that module ``ours`` does not take over as they are."""
+    """The public functions and classes of module ``reference`` that differ in module ``ours``."""
     theirs, mine = importlib.import_module(reference), importlib.import_module(ours)
     found = []
     for name in dir(theirs):
@@ -72,12 +72,12 @@ def _numpy(*names: str) -> list[Name]:
 
 
 def hooks() -> list[Name]:
-    """What ``trnpy.patch()`` has put in place: test files take functions from SciPy's inner modules too."""
+    """The functions that ``trnpy.patch()`` replaced: test files also import functions from SciPy's inner modules."""
     functions = {name: resolve(name) for name in patch_status()["installed"] if name not in METHODS}
     return [Name(name, hook.__wrapped__, hook) for name, hook in functions.items()]
 
 
-# Of 15,000 tests of arrays, the classes that call products.
+# The classes that call products, among 15,000 tests of arrays.
 PRODUCTS = ("Methods", "Binop", "Vdot", "Dot", "MatmulOperator", "MatmulInplace", "Matmul", "Inner")
 
 SUITES = {
@@ -112,7 +112,7 @@ def scaled(result: Any, factor: float) -> Any:
 
 
 def broken(names: list[Name], name: str, factor: float) -> list[Name]:
-    """``names`` with function ``name``, or method of a class, off by ``factor``: what a suite must notice."""
+    """``names`` with one function or method wrong by ``factor``, which the suite must notice."""
 
     def wrong(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -1,8 +1,8 @@
-"""python -m conformance neuronx: trnpy's kernels through AWS's own compiler, where that is installed.
+"""python -m conformance neuronx: trnpy's kernels through AWS's own compiler, if it is installed.
 
 No Trainium is needed: the compiler writes NEFF files on any x86 Linux. Every kernel is compiled for trn1, trn2 and trn3
-with each front end, each in a process and a folder of its own. Where the compiler offers its simulator of compiled
-programs (BIRSim), results are compared with those of trnpy's simulator. One page says how it went: send it to us.
+with each front end, each in a process and a folder of its own. If the compiler has its simulator of compiled
+programs (BIRSim), results are compared with those of trnpy's simulator. One page holds the outcome: send it to us.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ HOW = (
     "pip install trnpy-nki pytest\n"
     "pip install neuronx-cc nki --extra-index-url https://pip.repos.neuron.amazonaws.com"
 )
-CACHE = Path("/var/tmp/nki-intermediate-cache")  # NCC_EVRF059 where it is missing; keeps failed compiles, too
-SECONDS = 900  # for one kernel; the slowest known takes 15
+CACHE = Path("/var/tmp/nki-intermediate-cache")  # else NCC_EVRF059; it also keeps failed compiles
+SECONDS = 900  # for one kernel; the slowest known one takes 15
 RTOL = 1e-4
 
 
@@ -63,7 +63,7 @@ class Cell:
 
 
 def missing() -> list[str]:
-    """What of the compiler is not here, one sentence each."""
+    """What the compiler needs and this machine does not have, one sentence each."""
     found = []
     if importlib.util.find_spec("nki") is None:
         found.append("the package nki is not installed in this Python")
@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
 
 
 def operands(case: Case) -> list[Any]:
-    """Arrays of the case's shapes; integers are small, so that they index whatever they index."""
+    """Arrays of the case's shapes. Integers are small, so that they are valid indices."""
     rng = np.random.default_rng(0)
     return [None if s is None else _operand(s, rng) for s in case.operands]
 
@@ -108,7 +108,7 @@ def cell(name: str, target: str, front_end: str) -> Cell:
         for path, array in zip(paths, arrays, strict=True):
             if path is not None:
                 np.save(path, array)
-        floats = all(a is None or a.dtype == np.float32 for a in arrays)  # others lose their type in .npy files
+        floats = all(a is None or a.dtype == np.float32 for a in arrays)  # .npy files lose other dtypes
         request = {
             "module": module, "function": function, "operands": paths,
             "settings": dict(case.settings), "target": target, "front_end": front_end, "folder": scratch,
@@ -147,7 +147,7 @@ def _child(folder: Path, target: str, front_end: str) -> dict[str, Any]:
 
 
 def _compared(kernel: Kernel, arrays: list[Any], case: Case, target: str, folder: Path) -> str:
-    """How far BIRSim's outputs are from those of trnpy's simulator."""
+    """The largest difference of BIRSim's outputs from those of trnpy's simulator."""
     outputs = simulate(kernel, target)(*arrays, **case.settings)
     worst = 0.0
     for n, expected in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
@@ -167,7 +167,7 @@ def cells(names: Iterable[str], targets: Iterable[str], front_ends: Iterable[str
 
 
 def page(found: list[Cell]) -> str:
-    """One Markdown page: versions, the table, and the compiler's words for what it refused."""
+    """One Markdown page: versions, the table, and the compiler's words where it refused."""
     columns = list(dict.fromkeys((c.target, c.front_end) for c in found))
     lines = ["# trnpy's kernels through AWS's compiler", ""]
     lines += [f"- {name} {version}" for name, version in versions().items()]
@@ -186,7 +186,7 @@ def page(found: list[Cell]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """0 when every kernel compiles and agrees, 1 when one does not, 2 without the compiler."""
+    """0 if every kernel compiles and agrees, 1 if one does not, 2 without the compiler."""
     parser = argparse.ArgumentParser(prog="python -m conformance neuronx", description=__doc__)
     parser.add_argument("--kernel", action="append", choices=sorted(CASES), help="one of trnpy's; default all")
     parser.add_argument("--target", action="append", choices=MACHINES)

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 FRONT_ENDS = {"parser": "ParserFrontend", "tracer": "TracerFrontend"}
-STANDALONE = ("nki.framework.standalone", "nki.framework", "nki.compiler", "nki")  # where StandaloneKernel has been
+STANDALONE = ("nki.framework.standalone", "nki.framework", "nki.compiler", "nki")  # where StandaloneKernel is or was
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Seconds and size of the NEFF, and what BIRSim computed, or which step failed with which words."""
+    """Seconds to compile, size of the NEFF and BIRSim's results; or the step that failed, with the compiler's words."""
     found: dict[str, Any] = {"ok": False, "step": "import", "error": ""}
     try:
         kernel = getattr(importlib.import_module(request["module"]), request["function"])
@@ -34,13 +34,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         found["seconds"] = round(time.perf_counter() - began, 1)
         found["step"] = "BIRSim"
         found["birsim"] = _birsim(kernel, operands, front_end, request) if request["simulate"] else "not asked for"
-    except Exception as error:  # the compiler raises what it likes: its words are the answer
+    except Exception as error:  # any exception of the compiler is part of the answer
         return {**found, "error": f"{type(error).__name__}: {error}"}
     return {**found, "ok": True}
 
 
 def _neff(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, Any]) -> int:
-    """Compile to a NEFF file without a device; its size."""
+    """Compile to a NEFF file without a device. Returns its size."""
     context = importlib.import_module("nki._backends.context").nki_ir_context
     driver = importlib.import_module("nki.compiler.ncc_driver")
     artifacts, neff = Path(request["folder"]) / "artifacts", Path(request["folder"]) / "kernel.neff"
@@ -57,7 +57,7 @@ def _neff(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, A
 
 
 def _birsim(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, Any]) -> str:
-    """Outputs of the compiled program on the CPU, written beside the NEFF; or that this version does not offer it."""
+    """Outputs of the compiled program on the CPU, written beside the NEFF; or that this version has no BIRSim."""
     for place in STANDALONE:
         try:
             standalone = getattr(importlib.import_module(place), "StandaloneKernel", None)

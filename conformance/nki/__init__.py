@@ -1,16 +1,16 @@
 """python -m conformance nki FOLDER: NKI kernels written by others, unmodified, on the simulator.
 
 FOLDER is a checkout of the public documentation repository aws-neuron/aws-neuron-sdk, or its ``nki``
-folder; none of its code is in this repository. Every runnable kernel of ``nki/examples``, every docstring
-example of ``nki.isa`` and ``nki.language``, the kernels that guides print, and their statements on views
-and strides are run and compared with NumPy references that are ours. Kernels that the documentation
-shows as wrong must be refused.
+folder; this repository holds none of its code. Every runnable kernel of ``nki/examples``, every docstring
+example of ``nki.isa`` and ``nki.language``, the kernels printed in guides, and the guides' statements on views
+and strides are run and compared with our NumPy references. Kernels that the documentation shows as
+wrong must be refused.
 
 --library FOLDER: a checkout of aws-neuron/nki-library instead. Its kernel files are loaded, and its fast tests run
-against their own references. The exit code is 1 when one is wrong, or refused without a reason that holds.
+against their own references. The exit code is 1 if a result is wrong, or a refusal has no valid reason.
 
 --kernels ours: trnpy's own kernels instead, traced for each front end of --nki (default: all) on each machine. The
-exit code is 1 when a compiler would refuse one and trnpy/_nki/kernels/listed.py does not say why.
+exit code is 1 if a compiler would refuse one and trnpy/_nki/kernels/listed.py gives no reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trnpy._nki.simulator.table import print_table
 
 @dataclass(frozen=True)
 class Summary:
-    """What the last line and the exit code are made of."""
+    """The counts in the last line, which determine the exit code."""
 
     good: int
     bad: int
@@ -44,7 +44,7 @@ class Summary:
 
 
 def outcomes(folder: Path) -> Iterator[Outcome]:
-    """Run everything below ``folder``; it is only read."""
+    """Run everything below ``folder``, which is only read."""
     root = folder / "nki" if (folder / "nki").is_dir() else folder
     if not (root / "examples").is_dir():
         raise FileNotFoundError(f"{folder} has no nki/examples: a checkout of aws-neuron/aws-neuron-sdk is needed")
@@ -92,7 +92,7 @@ def summary(found: Sequence[Outcome]) -> Summary:
 
 
 def main(argv: list[str]) -> int:
-    """Print the table; 0 when everything that can run runs and matches, 1 otherwise, 2 without a checkout."""
+    """Print the table; 0 if everything that can run runs and matches, 1 otherwise, 2 without a checkout."""
     parser = argparse.ArgumentParser(prog="python -m conformance nki", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
     parser.add_argument("--kernels", choices=("ours",), help="trnpy's own instead of a folder's")

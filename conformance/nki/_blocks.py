@@ -17,7 +17,7 @@ HEADER = (
 KNOWN = {"np", "nki", "nisa", "nl", "documented_equal", "documented_shape", *dir(builtins)}
 BLOCK = re.compile(r"^(\s*)\.\. code-block:: python\s*$")
 OWNER = re.compile(r"^\s*(?:def|class) (\w+)")
-# "t.permute((0, 2, 1))  # shape becomes (128, 8, 4)": a statement and what its shape is said to be.
+# A statement and the shape that a comment claims: "t.permute((0, 2, 1))  # shape becomes (128, 8, 4)".
 SHAPE = re.compile(r"^(\s*(?:\w+ = )?)(\S.*?)\s+# shape (?:becomes|stays) (\([\d, ]+\)).*$", re.MULTILINE)
 RESULT_SHAPE = re.compile(r"^(\s*)(\S.*?)\n\s*# Result shape: (\([\d, ]+\))", re.MULTILINE)
 HAS_SHAPE = re.compile(r"^(\s*)# (\w+) has shape (\([\d, ]+\)).*$", re.MULTILINE)
@@ -25,7 +25,7 @@ HAS_SHAPE = re.compile(r"^(\s*)# (\w+) has shape (\([\d, ]+\)).*$", re.MULTILINE
 
 @dataclass(frozen=True)
 class Block:
-    """One code block: the definition whose docstring it is in, and the line it starts on."""
+    """One code block: the definition whose docstring contains it, and its first line."""
 
     file: Path
     line: int
@@ -34,7 +34,7 @@ class Block:
 
     @property
     def defines(self) -> str | None:
-        """The kernel function the block consists of, if it is one."""
+        """The name of the kernel function, if the block is one."""
         match = re.search(r"^def (\w+)\(", self.text, re.MULTILINE)
         return match.group(1) if match else None
 
@@ -65,7 +65,7 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def free_names(text: str) -> list[str]:
-    """Names a block uses without giving them a value: its inputs."""
+    """Names that a block uses without assigning them: its inputs."""
     tree = ast.parse(text)
     bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     bound |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
@@ -77,12 +77,12 @@ def free_names(text: str) -> list[str]:
 
 
 def claims(text: str) -> int:
-    """Assertions and shapes that the block states of itself."""
+    """The number of assertions and shapes that the block claims."""
     return text.count("assert ") + sum(len(p.findall(text)) for p in (SHAPE, RESULT_SHAPE, HAS_SHAPE))
 
 
 def as_kernel(text: str, parameters: Sequence[str]) -> str:
-    """A file whose kernel ``snippet`` is the block; what it claims of values and shapes is checked."""
+    """A file whose kernel ``snippet`` is the block; its claims on values and shapes are checked."""
     text = RESULT_SHAPE.sub(r"\1documented_shape(\2, \3)", text)
     text = SHAPE.sub(r"\1documented_shape(\2, \3)", text)
     text = HAS_SHAPE.sub(r"\1documented_shape(\2, \3)", text)
@@ -93,7 +93,7 @@ def as_kernel(text: str, parameters: Sequence[str]) -> str:
 
 
 class _Equal(ast.NodeTransformer):
-    """``assert nl.equal(a, b)`` compares values, which the device cannot tell Python: our check reads them."""
+    """``assert nl.equal(a, b)`` compares values on the device, where Python cannot see them: our check reads them."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         test = node.test

@@ -10,7 +10,7 @@ TOLERANCE = 2e-6  # float32 rounding of a few operations; the documented example
 
 
 def documented_equal(got: Any, expected: Any) -> None:
-    """Values of two tensors, which nl.equal would compare on the device."""
+    """Check that two tensors have equal values, as nl.equal would on the device."""
     a, b = got.read().astype(np.float64), expected.read().astype(np.float64)
     if a.shape != b.shape:
         raise AssertionError(f"shape {a.shape}, documented {b.shape}")
@@ -19,7 +19,7 @@ def documented_equal(got: Any, expected: Any) -> None:
 
 
 def documented_shape(tensor: Any, shape: tuple[int, ...]) -> Any:
-    """The shape that a comment beside the statement gives; returns the tensor."""
+    """Check the shape that a comment beside the statement gives; returns the tensor."""
     if tuple(tensor.shape) != tuple(shape):
         raise AssertionError(f"shape {tuple(tensor.shape)}, documented {tuple(shape)}")
     return tensor

@@ -1,4 +1,4 @@
-"""The kernels of nki/examples: what to launch each on, and what NumPy says it computes."""
+"""The kernels of nki/examples: the inputs of each, and a NumPy reference of its result."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ LEFT_OUT = {
 
 
 def examples(root: Path) -> Iterator[Outcome]:
-    """Run every example; a file that the table does not know is reported, not passed over."""
+    """Run every example; a file that is not in the table is reported."""
     folder = root / "examples"
     for example in EXAMPLES:
         yield _run(folder, example)

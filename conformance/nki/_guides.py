@@ -1,4 +1,4 @@
-"""Whole kernels printed in the guides: what to launch each on, and what NumPy says it computes."""
+"""Whole kernels printed in the guides: the inputs of each, and a NumPy reference of its result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXP = Whole(THREE, exponentials, tolerance=1e-4)
 EVEN_ROWS = Whole((normal(128, 512),), lambda a: a[::2])
 PRODUCT = Whole(SQUARE, product, tolerance=1e-4)
 
-# By page; a kernel that a page prints several times takes its entries in order of appearance.
+# By page; if a page prints a kernel several times, the entries are in order of appearance.
 KERNELS: dict[str, dict[str, tuple[Whole, ...]]] = {
     "get-started/nki-language-guide.rst": {
         "nki_tensor_add_kernel": (ADD,),

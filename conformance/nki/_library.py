@@ -1,7 +1,7 @@
 """AWS's nki-library on the simulator: which of its kernel files load, and which of its fast tests pass.
 
-The tests run as they are, against their own references and tolerances, in a process of their own with the plugin
-``_library_plugin``. They need pytest, torch and allpairspy, which trnpy does not.
+The tests run unmodified, against their own references and tolerances, in a process of their own with the plugin
+``_library_plugin``. They need pytest, torch and allpairspy, which trnpy does not need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trnpy._nki.simulator.table import print_table
 NEEDED = ("pytest", "torch", "allpairspy")
 ROOT = Path(__file__).parents[2]
 VERDICTS = ("passed", "refused", "wrong", "slow", "error", "skipped")
-# Refusals that are right: the test breaks the rule, and the hardware has no order that saves it.
+# Correct refusals: the test breaks the rule, and no order on the hardware makes its result defined.
 RIGHT = {
     "test_rmsnorm_mx_quantize_tkg": "of the scales it returns, 28 of 32 partitions are never written",
     "test_rmsnorm_mx_quantize_tkg_residual": "of the scales it returns, 28 of 32 partitions are never written",
@@ -50,14 +50,14 @@ class Test:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is no fault of the simulator's."""
+        """Whether the simulator is not at fault: there is no wrong result or error, and a refusal is listed."""
         if self.verdict == "refused":
             return self.function in RIGHT
         return self.verdict not in ("wrong", "error")
 
 
 def files(folder: Path) -> list[tuple[Path, str]]:
-    """Every file with a kernel, and why it does not load ("" for those that do)."""
+    """Every file with a kernel, and why it does not load ("" if it does)."""
     found = []
     for file in sorted((folder / "src").rglob("*.py")):
         if "nki.jit" not in file.read_text(errors="replace"):
@@ -72,7 +72,7 @@ def files(folder: Path) -> list[tuple[Path, str]]:
 
 
 def tests(folder: Path, most: int, seconds: int, wanted: str) -> list[Test]:
-    """Run the library's fast tests: ``most`` sets of parameters of each (0: all), ``seconds`` for one."""
+    """Run the library's fast tests: ``most`` sets of parameters of each (0: all), ``seconds`` for each."""
     with tempfile.TemporaryDirectory(prefix="trnpy-library-") as scratch:
         results = Path(scratch) / "results.jsonl"
         paths = [str(folder), str(folder / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -93,7 +93,7 @@ def missing() -> list[str]:
 
 
 def main(folder: Path, most: int, seconds: int, wanted: str) -> int:
-    """Print both tables; 1 where the simulator refuses what it should not, or is wrong; 2 where nothing could run."""
+    """Print both tables; 1 if the simulator is wrong or refuses without a listed reason; 2 if nothing could run."""
     folder = folder.resolve()
     if not (folder / "src" / "nkilib_src").is_dir():
         print(f"conformance nki: {folder} has no src/nkilib_src: a checkout of aws-neuron/nki-library is needed")

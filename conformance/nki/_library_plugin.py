@@ -1,8 +1,8 @@
 """The pytest plugin under which nki-library's own tests run on the simulator; see _library.py.
 
-It puts the simulator under the names of nki, stands in for what of the Neuron SDK and of test infrastructure is not
-installed, and gives the tests a ``test_manager`` that simulates a kernel and compares it with the test's reference,
-by the library's own comparison and tolerances.
+It puts the simulator under the names of nki, and stand-ins under those of missing parts of the Neuron SDK and of the
+test infrastructure. It gives the tests a ``test_manager`` that simulates a kernel and compares it with the test's
+reference, by the library's own comparison and tolerances.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from trnpy._nki.simulator.run.launch import Kernel, run
 from trnpy._nki.simulator.run.loader import nki_modules
 
 RESULTS, SECONDS, MOST = "--trnpy-results", "--trnpy-seconds", "--trnpy-most"
-TARGETS = ("trn2", "trn3")  # what a test runs on: the first that it does not exclude
-# Breaches that the library's authors live with on trn2 and trn3; what depends on garbage is still refused.
+TARGETS = ("trn2", "trn3")  # targets of a test, the first that it does not exclude
+# Breaches that the library's authors accept on trn2 and trn3; outputs that depend on garbage are still refused.
 RULES: dict[int, Strictness] = {5: "warn", 16: "propagate", 24: "warn"}
-# What tests import to talk to AWS, to report or to draw: none of it says what a kernel computes.
+# Modules with which tests talk to AWS, report or draw: they do not affect what a kernel computes.
 ABSENT = (
     "aws_embedded_metrics", "boto3", "botocore", "fabric2", "nki_cpu_simulator", "paramiko", "plotext", "pytest_html",
 )  # fmt: skip
-LARGE = ("4096", "5120", "8192", "16384", "32768", "36864")  # its own list, test/utils/simulation_setup.py
+LARGE = ("4096", "5120", "8192", "16384", "32768", "36864")  # the library's own list, test/utils/simulation_setup.py
 RANGED = "range_test_options"
 ALIAS = ".must_alias_input"  # after the name of an argument that the kernel writes
 
 
 class Wrong(AssertionError):
-    """The kernel ran and its result is not the reference's."""
+    """The kernel ran, and its result differs from the reference's."""
 
 
 class _Anything(type):
@@ -66,7 +66,7 @@ class _Stand(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives out stand-ins for what is not installed; asked last."""
+    """Loads stand-ins for modules that are not installed; the last finder that is asked."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname.partition(".")[0] not in ABSENT:
@@ -77,11 +77,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Stand(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: the names are made as they are asked for."""
+        """Do nothing: the stand-in makes its names when they are looked up."""
 
 
 def install() -> None:
-    """nki is the simulator in this process, for every import."""
+    """Make nki the simulator for every import of this process."""
     for name, module in nki_modules().items():
         sys.modules[name] = module
         parent = name.rpartition(".")[0]
@@ -93,18 +93,18 @@ def install() -> None:
     orchestrator = ModuleType("test.utils.test_orchestrator")
     orchestrator.Orchestrator = Manager  # type: ignore[attr-defined]
     sys.modules[orchestrator.__name__] = orchestrator
-    # A file name counts as standard library's `test` once that is imported: the checkout's comes first.
+    # The standard library has a package ``test``, too; drop it if imported, so that the checkout's is found.
     sys.modules.pop("test", None)
 
 
 class Manager:
-    """What a test hands its kernel to, as the library's Orchestrator: executes it and compares."""
+    """Executes the kernel of a test and compares results, in the place of the library's Orchestrator."""
 
     def __init__(self, mode: Any = None) -> None:
         self.trace_mode = mode
 
     def execute(self, wanted: Any) -> None:
-        """Raises what the simulator raises, or Wrong."""
+        """Run and compare; raises what the simulator raises, or Wrong."""
         ranks = wanted.inference_args.collective_ranks
         target = wanted.compiler_input.platform_target.get_compile_target()
         kernel = wanted.kernel_func
@@ -199,7 +199,7 @@ def pytest_addoption(parser: Any) -> None:
 def pytest_generate_tests(metafunc: Any) -> None:
     """The library's own marker: parameters combined by its own rules, each value at least once."""
     if metafunc.definition.get_closest_marker("fast") is None:
-        return  # a test that is not fast is deselected: its combinations are many
+        return  # tests that are not fast are deselected anyway, and have many combinations
     if RANGED in metafunc.fixturenames:
         from test.utils.ranged_test_harness import RangeTestHarness  # type: ignore[import-not-found]
 
@@ -229,7 +229,7 @@ HOW = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Leave out shapes that the library calls large for a simulator, and all but a few parameters of a test."""
+    """Deselect shapes that the library calls large for a simulator, and all but a few parameters of each test."""
     most = config.getoption(MOST)
     if not most:
         return
@@ -242,7 +242,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
 
 
 class TooLong(Exception):
-    """A test took longer than its share."""
+    """A test exceeded its time limit."""
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -263,7 +263,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: Any, call: Any) -> Iterator[None]:
-    """One line a test: what became of it, and why."""
+    """Write one line per test: its outcome, and why."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if call.when != "call" and not report.failed and not report.skipped:

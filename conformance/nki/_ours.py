@@ -1,8 +1,8 @@
 """Every kernel of trnpy against every front end on every machine: ``python -m conformance nki --kernels ours``.
 
-A launch is traced with operands just large enough to have several blocks, edges and turns. What counts is what a
-compiler would refuse: errors of any rule, and warnings of the rules of the backend. The other warnings are advice about
-speed. A finding is excused only where ``trnpy/_nki/kernels/listed.py`` names its kernel and rule.
+A launch is traced with operands just large enough for several blocks, edges and turns. It counts what a
+compiler would refuse: errors of any rule, and warnings of the rules of the backend. Other warnings are advice about
+speed. A finding is excused only if ``trnpy/_nki/kernels/listed.py`` names its kernel and rule.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cell:
 
 
 def _case(*operands: Any, **settings: Any) -> Case:
-    """Operands are shapes of float32, or pairs of a shape and a dtype, or None."""
+    """A case from operands given as shapes of float32, pairs of a shape and a dtype, or None."""
     found = []
     for x in operands:
         if x is None:
@@ -149,10 +149,10 @@ CASES: Mapping[str, tuple[Case, ...]] = {
 
 
 def cell(name: str, nki: Dialect, target: str) -> Cell:
-    """Everything found for one kernel, front end and machine."""
+    """All findings for one kernel, front end and machine."""
     function = located(name)[1]
     found = set(lint_file(source(name), function, (nki,)))
-    way = TRACER if nki == PARSER else nki  # what a parser refuses in the source is found already
+    way = TRACER if nki == PARSER else nki  # what a parser refuses is found in the source already
     for case in CASES[name]:
         found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", way))
     counted = {f for f in found if f.severity == "E" or f.rule in BACKEND}
@@ -170,6 +170,6 @@ def cells(dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None 
 
 
 def stale(found: list[Cell]) -> list[str]:
-    """What is listed and met by nothing: entries to remove."""
+    """Listed entries that no finding matches, to be removed."""
     met = {(c.kernel.rpartition(".")[2], rule) for c in found for rule in c.excused}
     return [f"{name}: rule {rule}" for name, rules in LISTED.items() for rule in rules if (name, rule) not in met]

@@ -1,4 +1,4 @@
-"""One line of the conformance table: how a kernel written by others fared."""
+"""One line of the conformance table: the outcome for a kernel written by others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """``matches`` is None where there is nothing to compare; ``left_out`` explains itself in ``remark``."""
+    """``matches`` is None if there is nothing to compare. If ``left_out``, the remark says why."""
 
     kernel: str
     runs: bool
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """As documented: ran and matched, or was refused where the documentation says it is wrong."""
+        """As documented: it ran and matched, or it was refused and the documentation shows it as wrong."""
         if self.left_out:
             return False
         return not self.runs if self.expected_refusal else self.runs and self.matches is not False
@@ -58,9 +58,9 @@ class Whole:
     reference: Callable[..., Any] | None  # None: it has no output
     target: str = "trn2"
     tolerance: float = 1e-5
-    driver: str = ""  # our kernel around one that is only a helper
+    driver: str = ""  # our kernel, which calls a printed function that is not one
     options: dict[str, Any] = field(default_factory=dict)
-    changed: int | None = None  # the argument that is written instead of an output
+    changed: int | None = None  # the argument that is written in place of an output
 
 
 def whole(name: str, kernel: str, text: str, case: Whole, file: Path) -> Outcome:
@@ -68,7 +68,7 @@ def whole(name: str, kernel: str, text: str, case: Whole, file: Path) -> Outcome
     file.write_text(text + case.driver)
     try:
         loaded = load_kernel(file, "driver" if case.driver else kernel)
-    except Exception as error:  # whatever the printed file raises while it is loaded
+    except Exception as error:  # any exception of the printed file while it is loaded
         return Outcome(name, False, None, 0, 0, f"{type(error).__name__}: {error}")
     return launch(
         name,
@@ -111,7 +111,7 @@ def launch(
 
 
 def compare(got: Any, wanted: Any, tolerance: float) -> tuple[bool, str]:
-    """Whether outputs agree in number, shape and value; and the largest difference where they do not."""
+    """Whether outputs agree in number, shape and value; and the largest difference if they do not."""
     some = got if isinstance(got, tuple) else (got,)
     others = wanted if isinstance(wanted, tuple) else (wanted,)
     if len(some) != len(others):

@@ -1,4 +1,4 @@
-"""Docstring examples and guide snippets: inputs for the names they leave open, references for what they compute."""
+"""Docstring examples and guide snippets: inputs for their free names, and references for their results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def nonzero(x: Array) -> Array:
 
 
 def top(x: Array) -> tuple[Array, Array]:
-    """The 8 largest of the first 42 elements, counted down the 16 partitions, ascending; in every partition."""
+    """The 8 largest of the first 42 elements, ascending; element i is in partition i % 16. In every partition."""
     flat = x.astype(np.float32).T.reshape(-1)[:42]
     order = np.argsort(flat)[-8:]
     return np.tile(flat[order], (16, 1)), np.tile(order, (16, 1))
@@ -87,7 +87,7 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Open:
-    """Values for the names a snippet leaves open, and what must be in some of them afterwards."""
+    """Values for the free names of a snippet, and the expected results in some of them."""
 
     inputs: dict[str, Any]
     results: dict[str, Callable[[dict[str, Any]], Array]]
