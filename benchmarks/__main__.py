@@ -1,7 +1,7 @@
-"""python -m benchmarks NAME [--threads 1|2|...|unset] [options]: one module of this folder each.
+"""python -m benchmarks NAME [--threads 1|2|...|unset] [options]: runs the module NAME of this folder.
 
-What measures this computer's processor runs three times, with one thread of BLAS, with two and with the libraries' own
-choice, unless ``--threads`` or OPENBLAS_NUM_THREADS says how many.
+Benchmarks of this computer's processor run three times: with one thread of BLAS, with two, and with the libraries'
+own choice; or once, if ``--threads`` or OPENBLAS_NUM_THREADS gives the number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks import _threads
 
 HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
-MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model")  # a device's figures
+MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model")  # these print modelled figures of a device
 
 
 def main(argv: list[str]) -> int:

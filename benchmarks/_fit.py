@@ -1,4 +1,4 @@
-"""How far the cost model is off where it was not fitted: its constants, fitted without one group of measurements."""
+"""The error of the cost model for measurements that it was not fitted to: fits that leave out one group of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks._measured import MEASUREMENTS, Machines, Measurement, published
 from trnpy._nki.hardware import MACHINES, Hardware
 
-# Constants of trn1 that the measurements determine, each with what was known before them (docs/hardware.md).
-# A constant that no other group determines goes back to that. None: nothing was known.
+# Constants of trn1 that the measurements determine, each with its value from earlier sources (docs/hardware.md).
+# If only the group that is left out determines a constant, it goes back to that value. None: there was no value.
 FITTED: Mapping[str, float | None] = MappingProxyType(
     {
         "tensor_sustained": 1.0, "narrow_factor": 1.0, "float32_passes": 4.0, "float32_transpose_passes": 4.0,
@@ -26,13 +26,13 @@ FITTED: Mapping[str, float | None] = MappingProxyType(
         "link_bytes_per_s": 6e9, "unlink_bytes_per_s": 5.3e9,
     }
 )  # fmt: skip
-STEP = 0.02  # of a constant, for the difference quotient
-PRIOR, NOISE = 0.5, 0.1  # relative: how far a constant may be from what was known, and a figure from the model
+STEP = 0.02  # relative, of a constant, for the difference quotient
+PRIOR, NOISE = 0.5, 0.1  # relative deviation of a constant from its earlier value, and of a measurement
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A measurement, the model's figure, and that of a model which has not seen the measurement's group."""
+    """A measurement, the model's figure, and the figure of a fit without the measurement's group."""
 
     measurement: Measurement
     predicted: float
@@ -52,7 +52,7 @@ def value(machine: Hardware, name: str) -> float:
 
 
 def changed(name: str, factor: float) -> Machines:
-    """The published machines, but for one constant of trn1."""
+    """The published machines, with one constant of trn1 changed."""
     trn1 = MACHINES["trn1"]
     if hasattr(trn1, name):
         other = replace(trn1, **{name: value(trn1, name) * factor})
@@ -62,7 +62,7 @@ def changed(name: str, factor: float) -> Machines:
 
 
 def scaled(found: Sequence[Measurement], ratios: np.ndarray) -> np.ndarray:
-    """Ratios to what was measured; of entries whose shapes are not known, over their mean within the entry."""
+    """Model over measurement; where shapes are not known, divided by its mean within the entry."""
     logs = np.log(ratios)
     entries = defaultdict(list)
     for place, m in enumerate(found):
@@ -74,7 +74,7 @@ def scaled(found: Sequence[Measurement], ratios: np.ndarray) -> np.ndarray:
 
 
 def verdicts(quick: bool = False) -> list[Verdict]:
-    """Every measurement with a kernel; one linear step of least squares for each group that is left out."""
+    """Every measurement with a kernel, with the fit without its group: one linear step of least squares."""
     found = [m for m in MEASUREMENTS if m.predict is not None]
     measured = np.array([m.measured for m in found])
 
@@ -99,13 +99,13 @@ def verdicts(quick: bool = False) -> list[Verdict]:
 
 
 def spread(ratios: Sequence[float]) -> tuple[float, float]:
-    """Median and ninth decile of how many times too large or too small the figures are, less one."""
+    """Median and ninth decile of the relative errors: the factor by which a figure is too large or small, less one."""
     off = sorted(math.exp(abs(math.log(r))) - 1 for r in ratios)
     return statistics.median(off), off[math.ceil(0.9 * len(off)) - 1]
 
 
 def errors_of(found: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
-    """``spread`` of the exact cases and of all, as fitted, and of all without their group."""
+    """``spread`` of the exact cases and of all, from the fit to all, and of all from the fits without their group."""
     every = [v.measurement for v in found]
     exact = [v for v in found if v.measurement.exact]
     return {

@@ -1,4 +1,4 @@
-"""Interleaved medians, the header every benchmark prints, and the gate that refuses on red tests."""
+"""Interleaved medians, the header that every benchmark prints, and the gate that stops at red tests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import scipy.linalg
 
 from benchmarks._threads import GATED, RED, VARIABLE, alone
 
-TURN_S = 1e-3  # for which a call is repeated before it is another's turn
-RESTED_S = 20e-3  # the same, of turns that each begin with a rest
-ROW_S = 0.4  # spent on a pair of calls, at first
-SLOW_S = 0.1  # of one call
-REST_S = 5.0  # within which threads that only wait for the next call have gone to sleep: OpenBLAS's take 0.1
-ROUNDS = 11, 301  # of a pair: odd numbers, so that the median is one of them
+TURN_S = 1e-3  # a call is repeated for so long before the other call's turn
+RESTED_S = 20e-3  # the same for turns that begin with a rest
+ROW_S = 0.4  # at first, for a pair of calls
+SLOW_S = 0.1  # a call that takes longer is slow
+REST_S = 5.0  # threads that wait for a next call are asleep after it; OpenBLAS's sleep after 0.1
+ROUNDS = 11, 301  # least and most per pair: odd numbers, so that the median is one of them
 SLOW_ROUNDS = 3
-ATTEMPTS = 4  # measurements of a loss before it counts: three more, each longer
+ATTEMPTS = 4  # measurements of a loss before it counts, each longer than the one before
 
 
 def gate(*tests: str) -> None:
-    """Run the tests of what is about to be measured; exit without a figure when any of them is red."""
+    """Run the tests of the code to be measured; exit without a figure if one fails."""
     if GATED in os.environ:
         return
     run = subprocess.run(
@@ -41,7 +41,7 @@ def gate(*tests: str) -> None:
 
 
 def header(title: str) -> None:
-    """What the figures below it depend on."""
+    """Print what the figures below it depend on."""
     processors = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} processors"
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
     print(f"\n{title}: {versions}")
@@ -50,12 +50,12 @@ def header(title: str) -> None:
 
 
 def libraries() -> str:
-    """Each BLAS that is loaded, NumPy's and SciPy's among them: its kernels for this processor and its threads."""
+    """Each loaded BLAS, including NumPy's and SciPy's: its kernels for this processor, and its number of threads."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
         return "kernels of BLAS unknown: threadpoolctl is not installed"
-    assert scipy.linalg.blas  # loads SciPy's
+    assert scipy.linalg.blas  # loads SciPy's BLAS
     found = [one for one in threadpool_info() if one["user_api"] == "blas"]
     return ", ".join(
         f"{pathlib.Path(one['filepath']).parent.name} {one['internal_api']} {one['version']}"
@@ -71,10 +71,10 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
     rests: bool = False,
 ) -> dict[str, float]:
-    """Median seconds of one call of each, measured in turns so that all see the same machine, and any neighbour.
+    """Median seconds of one call of each, measured in turns, so that the load of the machine affects all equally.
 
-    Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost vanishes; ``clock`` is
-    time.thread_time where other processes would drown the difference; ``rests`` is for calls of several threads.
+    Each turn repeats a call until ``target_s`` has passed, so that the clock's own cost is negligible. ``clock`` is
+    time.thread_time if other processes would hide the difference; ``rests`` is for calls of several threads.
     """
     repeats = {}
     for name, call in calls.items():
@@ -93,8 +93,8 @@ def interleaved(
 def _turn(call: Callable[[], object], repeats: int, clock: Callable[[], float], rests: bool) -> float:
     """Seconds of one of ``repeats`` calls.
 
-    With ``rests`` it begins ``rested``, and with a call that does not count, since it wakes the threads: what follows
-    is a program that calls it repeatedly.
+    With ``rests`` the turn begins with ``rested`` and with one call that is not counted, because it wakes the threads:
+    this measures a program that makes the call repeatedly.
     """
     if rests:
         rested()
@@ -106,10 +106,10 @@ def _turn(call: Callable[[], object], repeats: int, clock: Callable[[], float], 
 
 
 def rested() -> float:
-    """Wait until no other thread of this process runs; the seconds that took.  RuntimeError where one never stops.
+    """Wait until no other thread of this process runs, and return the seconds; RuntimeError if one never stops.
 
-    NumPy's and SciPy's OpenBLAS have threads of their own, which spin for 100 ms after each call: what those of
-    one library take from the other's next call is no part of either call.
+    NumPy's and SciPy's OpenBLAS have threads of their own, which spin for 100 ms after each call. They would take
+    time from the other library's next call, which belongs to neither call.
     """
     start = time.perf_counter()
     while sum(_state(stat) == "R" for stat in pathlib.Path("/proc/self/task").glob("*/stat")) > 1:
@@ -127,8 +127,8 @@ def paired(
 ) -> tuple[float, float] | None:
     """Median seconds of the original, and the median of the ratios of ours to it; None below ``from_s``.
 
-    Each ratio is of two turns that follow each other, in random order: what slows the machine for longer than that
-    slows both alike.  On one thread processor time: other processes do not count.  On more the turns have rests.
+    Each ratio is of two consecutive turns, in random order, so that slower changes of the machine affect both equally.
+    With one thread the times are processor times, without other processes. With more threads the turns have rests.
     """
     one = alone()
 
@@ -161,7 +161,7 @@ def paired(
 def measured(
     original: Callable[[], object], ours: Callable[[], object], limit: float, from_s: float = 0.0
 ) -> tuple[float, float] | None:
-    """``paired``, of which a loss of more than ``limit`` is measured again before it counts."""
+    """``paired``; a loss of more than ``limit`` is measured again before it counts."""
     found = paired(original, ours, from_s=from_s)
     for attempt in range(1, ATTEMPTS):
         if found is None or found[1] <= limit:

@@ -1,7 +1,7 @@
-"""Measurements on trn1 and trn2 that others published (docs/hardware.md#measurements), and the model's figure for each.
+"""Published measurements on trn1 and trn2 (docs/hardware.md#measurements), and the model's figure for each.
 
-The kernels in benchmarks/nki_kernels are our own, of the structure that was described. Times of whole kernels include
-a launch. Where shapes were not published only ratios within an entry count.
+The kernels in benchmarks/nki_kernels are our own, with the published structure. Times of whole kernels include a
+launch. Where shapes were not published, only ratios within an entry count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.run.loader import load
 
 KERNELS = Path(__file__).parent / "nki_kernels"
-FEW, MANY = 16, 272  # repeats of an instruction; its time is the difference over 256
+FEW, MANY = 16, 272  # repeats of an instruction; the time of one is the difference over 256
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A published figure, and the model's in its place on given machines."""
+    """A published figure, and the model's figure for given machines."""
 
     entry: int  # of docs/hardware.md#measurements
     group: str
@@ -43,11 +43,11 @@ class Measurement:
     unit: str
     measured: float
     predict: Callable[[Machines], float] | None  # None: the kernel is not rebuilt here
-    exact: bool = True  # the case can be built exactly; otherwise ratios within it count
+    exact: bool = True  # whether the case can be built exactly; if not, only ratios within its entry count
     remark: str = ""
 
 
-Machines = Callable[[str], Hardware]  # the machine of a name, perhaps with other constants
+Machines = Callable[[str], Hardware]  # the machine of a name, possibly with changed constants
 
 
 def published(name: str) -> Hardware:
@@ -66,7 +66,7 @@ def priced(launch: Launch, machines: Machines) -> Cost:
 
 
 def wall_s(launch: Launch, machines: Machines) -> float:
-    """With the launch, whose time is an empty kernel's."""
+    """Seconds of a kernel and of its launch, which is that of an empty kernel."""
     machine = machines(launch.target)
     return priced(launch, machines).device_s - machine.timing.kernel_floor_s + machine.launch_s
 
@@ -203,7 +203,7 @@ def _more(kernel: str, operands: tuple[tuple[tuple[int, ...], str], ...]) -> Cal
 
 
 def _ratio(kept: int, less: int, staged: bool = False) -> Callable[[Machines], float]:
-    """Of a stream against ``kept`` residents of 2 KB, over one against ``less``."""
+    """A stream against ``kept`` residents of 2 KB, relative to one against ``less``."""
 
     def predict(machines: Machines) -> float:
         def seconds(count: int, staged: bool = False) -> float:
@@ -278,7 +278,7 @@ def _calls() -> Iterator[Measurement]:
 
 
 def _later() -> Iterator[Measurement]:
-    """trn2, of which no constant is fitted, and programs on several cores."""
+    """trn2, to which no constant is fitted, and programs on several cores."""
     wide = ((128, 512), "float32"), ((1, 1), "int32")
 
     def operation(machines: Machines) -> float:

@@ -1,4 +1,4 @@
-"""What the cost model says of trnpy's kernels at 4096^3 on trn2, against what they are meant to reach."""
+"""The cost model's figures for trnpy's kernels at 4096^3 on trn2, compared with goals."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from trnpy._nki.simulator.table import print_table
 N = 4096
 DIGITS = 7
 BATCH, SMALL = 512, 256
-TRAFFIC = 1.3  # times what blocks of the kernel's size must at least move
+TRAFFIC = 1.3  # times the least that blocks of the kernel's size must move
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One modelled figure of a kernel, and what it is meant to be."""
+    """One modelled figure of a kernel, and its goal."""
 
     kernel: str
     quantity: str
     modelled: float
     goal: float
-    at_least: bool  # the goal is a lower limit
+    at_least: bool  # whether the goal is a lower limit
     instructions: int  # compiled
 
     @property
@@ -62,7 +62,7 @@ class Launch:
         return Line(self.title, quantity, modelled, goal, at_least, len(self.trace.instructions))
 
     def traffic(self, least: float) -> Line:
-        """Each operand once for every block of the other that it meets, and the result."""
+        """HBM bytes over ``least``: each operand once for every block of the other, and the result."""
         return self.line("HBM bytes / least for its blocks", self.cost.hbm_bytes / least, TRAFFIC, False)
 
 
@@ -80,7 +80,7 @@ def _launch(title: str, name: str, shapes: tuple[tuple[int, ...], ...], dtype: s
 
 
 def _native() -> Iterator[tuple[Line, Launch]]:
-    """Products of numbers: A as TensorE wants it, A and B as NumPy has them, A A^T by matmul and by syrk."""
+    """Products in the kernels' own formats: A in TensorE's layout, A and B in NumPy's, A A^T by matmul and by syrk."""
     square = (N, N)
     for dtype, itemsize, turned_goal in (("bfloat16", 2, 85.0), ("float32", 4, 90.0)):
         plain, wide = for_numbers(itemsize), for_turned(itemsize, TRN2)
@@ -133,7 +133,7 @@ def _batch() -> Iterator[tuple[Line, Launch]]:
 
 
 def _float64_batch() -> Iterator[tuple[Line, Launch]]:
-    """Sums are short: VectorE's carries of every element bound it, not TensorE."""
+    """The sums are short, so VectorE bounds the time, with its carries of every element, and not TensorE."""
     stack = (DIGITS, BATCH * SMALL, SMALL)
     keywords = for_stack(DIGITS, TRN2, SMALL, SMALL).of_digits()
     title = f"float64: digits, {BATCH} x {SMALL}^3 in one launch"
@@ -148,7 +148,7 @@ def _floor_s(dtype: str, nbytes: float) -> float:
 
 
 def own_lines(timelines: Path | None = None) -> Iterator[Line]:
-    """Every figure; where ``timelines`` names a folder, each kernel's timeline is written there."""
+    """Every figure. If ``timelines`` names a folder, each kernel's timeline is written there."""
     for part in (_native, _float64, _batch, _float64_batch):
         for line, found in part():
             if timelines is not None:
@@ -159,7 +159,7 @@ def own_lines(timelines: Path | None = None) -> Iterator[Line]:
 
 
 def print_lines(lines: list[Line]) -> None:
-    """The table, every figure of it modelled."""
+    """Print the table; every figure in it is modelled."""
     heads = ("kernel", "modelled", "", "goal", "", "instructions")
     title = f"trnpy's kernels at {N}^3 on trn2, modelled within a factor of {ERROR_FACTOR:g}; no Trainium has run them"
     shown = [

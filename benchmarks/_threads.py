@@ -1,6 +1,6 @@
-"""How many threads of BLAS a benchmark measures with: one run for each of THREADS, each in a process of its own.
+"""The numbers of BLAS threads to measure with: one run for each of THREADS, each in its own process.
 
-OpenBLAS reads its number of threads when it loads, so nothing here imports NumPy.
+OpenBLAS reads its number of threads when it is loaded, so nothing here imports NumPy.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 THREADS = ("1", "2", "unset")
 VARIABLE = "OPENBLAS_NUM_THREADS"
-FOLLOWS = "OMP_NUM_THREADS"  # PySCF's own loops; OpenBLAS reads it too where VARIABLE is unset
-GATED = "BENCHMARKS_GATED"  # set where another run of the same command has seen the tests green
+FOLLOWS = "OMP_NUM_THREADS"  # for PySCF's own loops; OpenBLAS reads it too if VARIABLE is unset
+GATED = "BENCHMARKS_GATED"  # set if the tests have passed in another run of the same command
 RED = 3  # exit code of a benchmark whose tests are red
 
 
@@ -24,12 +24,12 @@ def environment(threads: str) -> dict[str, str]:
 
 
 def alone() -> bool:
-    """Whether BLAS computes in the calling thread only, so that the thread's time is the work's."""
+    """Whether BLAS computes only in the calling thread, so that the time of this thread is the time of the work."""
     return os.environ.get(VARIABLE) == "1"
 
 
 def each(name: str, options: Sequence[str]) -> int:
-    """Run benchmark ``name`` once for each of THREADS; the largest exit code.  The first run is behind the tests."""
+    """Run benchmark ``name`` once for each of THREADS; the largest exit code. Only the first run runs the tests."""
     worst, gated = 0, {}
     for threads in THREADS:
         command = [sys.executable, "-m", "benchmarks", name, "--threads", threads, *options]

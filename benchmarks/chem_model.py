@@ -1,4 +1,4 @@
-"""Quantum chemistry on one core of trn2 by the cost model, beside what the nearest peers have published."""
+"""Quantum chemistry on one core of trn2 by the cost model, beside published figures of similar packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOCC, NVIR, NAUX = 64, 448, 1536
 NBASIS, MATRICES = 572, 512  # atomic orbitals, and matrices (L|mn) of one launch
 SCREENED = 4096
 TESTS = ("mp2_energy", "ao_to_mo", "schwarz_screened_spmm")
-# Third parties' own measurements on trn1 and an A10G (docs/baselines.md#other-packages).
+# Measurements of others on trn1 and an A10G (docs/baselines.md#other-packages).
 PEERS_MP2 = "9.91 s trnblas on trn1, 0.266 s an A10G; 206 ms, 403,039 instructions trntensor on trn1 (size not given)"
 PEERS_AO = "none: nbasis above 512 raised until 0.7"
 PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"
@@ -36,7 +36,7 @@ PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One case, its modelled seconds, what they are made of, and what peers published."""
+    """One case, its modelled seconds, what limits them, and published figures of others."""
 
     case: str
     launches: int
@@ -53,14 +53,14 @@ class Line:
 
 
 def busy(cost: Cost) -> str:
-    """Shares of the time that engines work, the most busy one first."""
+    """Shares of the time for which engines are busy, the busiest first."""
     shares = sorted(((s / cost.device_s, name) for name, s in cost.busy_s.items()), reverse=True)
     return ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= 0.01)
 
 
 @functools.cache
 def mp2(machine: Hardware, digits: int) -> tuple[Line, Cost]:
-    """All pairs of NOCC orbitals, every block of pairs as it is launched."""
+    """All pairs of NOCC orbitals, each block of pairs as it is launched."""
     cut = _pairs.shape((NVIR, NVIR), NAUX, digits, machine)
     pairs = NOCC * (NOCC + 1) // 2
     most = _pairs.most_pairs(cut)
@@ -82,7 +82,7 @@ def mp2(machine: Hardware, digits: int) -> tuple[Line, Cost]:
 
 
 def split(machine: Hardware, rows: int, columns: int, digits: int, width: int, turned: bool) -> float:
-    """Modelled seconds of making digits of a matrix whose words are on the device."""
+    """Modelled seconds to make digits of a matrix whose words are on the device."""
     places = tuple(range(digits - 1, -1, -1))
     options = {"width": width, "places": places, "turned": turned}
     operand = (Specification((rows, width * columns), np.uint8),)
@@ -109,7 +109,7 @@ def transformation(machine: Hardware) -> Line:
 
 @functools.cache
 def screened(machine: Hardware) -> Line:
-    """A product with nothing screened away: the worst case, and what masks cost."""
+    """A product of which no element is screened away: the worst case, which shows the cost of masks."""
     n = SCREENED
     operands = (*[Specification((7, n, n), BF16)] * 2, Specification((1, n)))
     trace = run(kernel("schwarz_screened_spmm"), operands, {"words": 3}, mode="trace", target=machine.name).trace
@@ -119,7 +119,7 @@ def screened(machine: Hardware) -> Line:
 
 
 def main(argv: list[str]) -> int:
-    """Print the table; 1 where VectorEngine is what bounds the MP2 energy of digits."""
+    """Print the table; 1 if VectorEngine limits the MP2 energy of digits."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks chem-model", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
     machine = MACHINES[parser.parse_args(argv).machine]

@@ -1,8 +1,8 @@
-"""python -m benchmarks eigh: eigh by divide and conquer as modelled on trn2 against SciPy's measured on this host.
+"""python -m benchmarks eigh: eigh by divide and conquer, modelled on trn2, against SciPy's, measured on this host.
 
-The algorithm runs as it would on a device: every launch is traced and priced by the cost model, and its results
-come from the kernel's NumPy twin. What the host does between launches is measured, in CPU time as SciPy's is, so that
-other processes do not count. Nothing here is a device's time.
+The algorithm runs as on a device: every launch is traced and priced by the cost model, and its results
+come from the kernel's NumPy twin. The host's work between launches is measured in CPU time, as SciPy's is, so that
+other processes do not count. No time here is a device's.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ MOST_LAUNCHES = 60  # at n = 512 and 1024
 
 
 class TracingRuntime(SimulatorRuntime):
-    """Launches are traced without data and priced; results are those of the kernels' twins."""
+    """Launches are traced without data and priced; results come from the kernels' twins."""
 
     def __init__(self, hardware: Hardware) -> None:
         super().__init__(hardware)
         self.costs: dict[Any, Cost] = {}
         self.device_s: Counter[str] = Counter()
         self.flops: Counter[str] = Counter()
-        self.here_s = 0.0  # of tracing and twins, which no user waits for
+        self.here_s = 0.0  # spent on tracing and twins, which a user does not wait for
 
     def run(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
-        """Outputs of the twin of ``name``; the launch is counted, and its modelled time kept."""
+        """Outputs of the twin of ``name``; the launch is counted, and its modelled time is added."""
         started = time.process_time()
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         key = (name, *((b and (b.shape, b.dtype.name)) for b in buffers), *sorted(parameters.items()))
@@ -72,9 +72,9 @@ class Run:
     n: int
     launches: int
     device_s: float  # modelled, of all kernels
-    float32_share: float  # modelled, of TensorE's float32 peak over the float32 stage
+    float32_share: float  # modelled: of TensorE's float32 peak, during the float32 stage
     link_s: float  # modelled
-    between_s: float  # measured: what the host does between launches
+    between_s: float  # measured: the host's work between launches
     scipy_s: dict[str, float] = field(default_factory=dict)  # measured, by driver
 
     @property
@@ -83,7 +83,7 @@ class Run:
 
 
 def measured(n: int, rounds: int = ROUNDS, refined: bool = True) -> Run:
-    """eigh of a random symmetric (n, n) by divide and conquer, its float32 stage only if not ``refined``."""
+    """eigh of a random symmetric (n, n) by divide and conquer; only its float32 stage if not ``refined``."""
     rng = np.random.default_rng(n)
     a = rng.standard_normal((n, n))
     a = (a + a.T) / (2 * np.sqrt(2 * n))
@@ -137,7 +137,7 @@ def main(argv: list[str]) -> int:
 
 
 def break_even() -> int | None:
-    """The smallest multiple of 128 from which decide sends eigh to trn2; None below the largest operand."""
+    """The smallest multiple of 128 from which decide sends eigh to trn2; None if there is none up to the largest."""
     with trnpy.policy(device="null"):
         sizes = range(LONGEST, 0, -128)
         on_device = [n for n in sizes if trnpy.explain(trnpy.linalg.eigh, np.broadcast_to(0.0, (n, n))).on_device]

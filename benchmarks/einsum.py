@@ -1,4 +1,4 @@
-"""Twenty-one contractions of quantum chemistry: trnpy.einsum on the host against the best of its peers in one run.
+"""Twenty-one contractions of quantum chemistry: trnpy.einsum on the host against the best alternative, in one run.
 
 python -m benchmarks einsum [NAME ...]; without names all of them.
 """
@@ -13,10 +13,10 @@ import numpy as np
 from benchmarks._measure import RESTED_S, TURN_S, gate, header, interleaved
 from benchmarks._threads import alone
 
-TARGET = 0.95  # of the speed of the best peer (docs/baselines.md#alternatives)
-PLAIN = 0.98  # of numpy.einsum's own speed without options, below which a call counts as slower
+TARGET = 0.95  # of the speed of the best alternative (docs/baselines.md#alternatives)
+PLAIN = 0.98  # of the speed of numpy.einsum without options; below it a call counts as slower
 ROUNDS = 15
-ATTEMPTS = 3  # of measuring a loss, each in more rounds
+ATTEMPTS = 3  # measurements of a loss, each in more rounds
 # About half of benzene/cc-pVDZ: occupied, virtual, auxiliary and atomic orbitals.
 OCC, VIR, AUX, AO = 14, 56, 300, 70
 CASES = [  # what, subscripts, shapes
@@ -45,13 +45,13 @@ CASES = [  # what, subscripts, shapes
 
 
 def _worst(seconds: Mapping[str, float]) -> float:
-    """The smaller one of both ratios over its target."""
+    """The smaller of the two ratios, each relative to its target."""
     best = min(found for name, found in seconds.items() if name != "trnpy")
     return min(best / TARGET, seconds["numpy"] / PLAIN) / seconds["trnpy"]
 
 
 def _seconds(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Of one call of each; a loss is measured three times before it counts."""
+    """Seconds of one call of each; a loss is measured three times before it counts."""
     clock, turn_s = (time.thread_time, 2 * TURN_S) if alone() else (time.perf_counter, RESTED_S)
     found: list[dict[str, float]] = []
     while len(found) < ATTEMPTS and not any(_worst(seconds) >= 1 for seconds in found):

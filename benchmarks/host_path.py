@@ -1,7 +1,8 @@
-"""No decision makes a call slower without a device: trnpy on the host over the original, from 100 us upward.
+"""Without a device no decision makes a call slower: trnpy on the host over the original, for calls from 100 us.
 
-Also where a route looks at the values and leaves them to SciPy: stacks of which all, half, a tenth or one matrix are
-ill-conditioned (1e10), singular to working precision (1e16, where SciPy warns), triangular, or not positive definite.
+This includes calls of which a route looks at the values and leaves them to SciPy: stacks of which all, half, a tenth
+or one of the matrices are ill-conditioned (1e10), singular to working precision (1e16, where SciPy warns), triangular,
+or not positive definite.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FROM_S = 100e-6
 
 
 def specials(n: int, rng: np.random.Generator):
-    """(name, symmetric matrix) whose tridiagonal form falls apart, or nearly."""
+    """(name, symmetric matrix) whose tridiagonal form splits into blocks, or nearly."""
     for share in (0.01, 0.1, 0.5):
         b = rng.standard_normal((n, max(1, int(share * n))))
         yield f"rank {share:g} n", b @ b.T
@@ -51,10 +52,10 @@ def cases(n: int):
         lambda: np.einsum("ij,kj->ik", a, b, optimize=True),
         lambda: trnpy.einsum("ij,kj->ik", a, b, optimize=True),
     )
-    # Sums that overflow: of one product, and of products of products, which another order of sums must not decide.
+    # Sums that overflow: of one product, and of products of products, where another order of sums must change nothing.
     big = np.full((n, n), 1e200)
     yield "overflow", lambda: np.einsum("ij,jk->ik", big, big), lambda: trnpy.einsum("ij,jk->ik", big, big)
-    # NaNs in half the result that a look at a few elements misses.
+    # NaNs in half of the result, at places that the route does not sample.
     gaps = a.copy()
     gaps[: n // 2, n // 2] = np.nan
     yield "NaNs", lambda: np.einsum("ij,jk->ik", gaps, b), lambda: trnpy.einsum("ij,jk->ik", gaps, b)
@@ -72,14 +73,14 @@ def cases(n: int):
     yield "solve", lambda: scipy.linalg.solve(a, b), lambda: trnpy.linalg.solve(a, b)
     if n <= 512:
         yield "eigh", lambda: scipy.linalg.eigh(spd), lambda: trnpy.linalg.eigh(spd)
-        # What divide and conquer is no better at, and other spectra that eigensolvers treat as special.
+        # Spectra for which divide and conquer is not faster, and others that eigensolvers treat as special.
         for kind, special in specials(n, rng):
             yield f"eigh {kind}", partial(scipy.linalg.eigh, special), partial(trnpy.linalg.eigh, special)
         yield "eigvalsh", lambda: scipy.linalg.eigvalsh(spd), lambda: trnpy.linalg.eigvalsh(spd)
 
 
 def stack_of(count: int, n: int, condition: float, share: float) -> np.ndarray:
-    """(count, n, n), of which that share, at least one matrix, has that condition number; they lie scattered."""
+    """(count, n, n), of which the part ``share``, at least one matrix, has that condition number, at random places."""
     rng = np.random.default_rng([count, n])
     a = rng.standard_normal((count, n, n))
     chosen = rng.permutation(count)[: max(int(share * count), 1)]
@@ -89,7 +90,7 @@ def stack_of(count: int, n: int, condition: float, share: float) -> np.ndarray:
 
 
 def refusals(count: int, n: int):
-    """(name, what of the stack, original, through trnpy) of stacks that routes leave to SciPy in part or whole."""
+    """(name, kind of matrices, original, through trnpy) of stacks that routes leave to SciPy, partly or wholly."""
     for condition, what in ((1e10, "ill"), (1e16, "singular")):
         for share, fraction in SHARES.items():
             a = stack_of(count, n, condition, fraction)
@@ -107,16 +108,16 @@ def pair(name: str, args: tuple):
 
 
 def over_stacks() -> int:
-    """Print the stacks; how many are over LIMIT."""
+    """Print the stacks; returns how many are over LIMIT."""
     print(f"\n{'function':8}{'stack':>14}  {'of which':14}{'SciPy':>12}{'trnpy':>8}")
     over = 0
     for count, n in STACKS:
         for name, what, original, ours in refusals(count, n):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # both warn of the same
+                warnings.simplefilter("ignore")  # both give the same warnings
                 try:
                     found = measured(original, ours, LIMIT, FROM_S)
-                except np.linalg.LinAlgError:  # a pivot happened to be zero: no result, no figure
+                except np.linalg.LinAlgError:  # a pivot was zero by chance: there is no result and no figure
                     continue
             if found is None:
                 continue
@@ -128,7 +129,7 @@ def over_stacks() -> int:
 
 
 def over_matrices() -> int:
-    """Print single matrices and contractions; how many are over LIMIT."""
+    """Print single matrices and contractions; returns how many are over LIMIT."""
     print(f"{'function':22}{'n':>6}{'original':>14}{'trnpy':>9}   limit {LIMIT}")
     over = 0
     for n in SIZES:
@@ -144,7 +145,7 @@ def over_matrices() -> int:
 
 
 def recorded() -> None:
-    """Print what a record of the calls costs: it is asked for, and so has no limit here."""
+    """Print what recording the calls costs. It has no limit here, because recording is off by default."""
     print(f"\n{'function':22}{'n':>6}{'original':>14}{'recorded':>10}")
     for n in SIZES:
         for name, original, ours in cases(n):
@@ -158,6 +159,6 @@ def main(argv: list[str]) -> int:
     gate("tests/_call/test_dispatch.py", "tests/_einsum/test_rows.py", "tests/linalg")
     header("host path over the original, no device, nothing recorded and recorded")
     over = over_matrices() + over_stacks()
-    recorded()  # last: whoever asked for a record once is asked whether to each time
+    recorded()  # last, because calls are slower once something in the process has recorded
     print(f"\n{over} ratios over {LIMIT}")
     return int(bool(over))

@@ -1,6 +1,6 @@
-"""scipy.linalg through trnpy without a device against SciPy: matrices, stacks, peak memory; losses as plainly as wins.
+"""scipy.linalg through trnpy without a device against SciPy: matrices, stacks and peak memory, gains and losses.
 
-The names with a dot are NumPy's or BLAS's own against themselves: numpy.inv of a definite matrix, blas.dgemm of A A^T.
+Names with a dot compare NumPy's or BLAS's own function: numpy.inv of a definite matrix, blas.dgemm of A A^T.
 
 python -m benchmarks linalg [--largest N] [--rows NAME ...]
 """
@@ -28,15 +28,15 @@ from benchmarks._measure import gate, header, measured
 from trnpy._call.dispatch import accelerated
 from trnpy.linalg._ops import NUMPY_OPS
 
-LIMIT = 1.02  # trnpy over SciPy, of calls from FROM_S upward
+LIMIT = 1.02  # trnpy over SciPy, for calls that take FROM_S or longer
 FROM_S = 100e-6
-LONGEST_S = 4.0  # of one call of SciPy's: longer ones are named and left out
+LONGEST_S = 4.0  # cases of which SciPy's call takes longer are named and left out
 SIZES = (4, 16, 64, 128, 256, 512, 1024, 2048)
 STACKS = ((1000, 4), (20000, 4), (60, 4), (500, 16), (50, 64), (10, 128))
-MANY = 1000  # matrices of which SciPy's loop takes a second for its logarithms
-MEMORY = 1.5  # times SciPy's peak
-MEASURED_BYTES = 2**21  # of an operand: the peak of smaller ones is lost in what the process holds anyway
-STARTS = np.ones((500, 500))  # a matrix whose product OpenBLAS computes in all its threads
+MANY = 1000  # matrices in a stack: SciPy's loop over their logarithms takes a second
+MEMORY = 1.5  # of SciPy's peak
+MEASURED_BYTES = 2**21  # of an operand: smaller ones do not show in the peak of the process
+STARTS = np.ones((500, 500))  # OpenBLAS uses all its threads for a product of this size
 # The least ratio required of SciPy's time to trnpy's time.
 WANTED = {
     ("cholesky", "1000 x 4 x 4"): 20.0, ("qr", "1000 x 4 x 4"): 12.0, ("eigh", "1000 x 4 x 4"): 6.0,
@@ -86,22 +86,22 @@ def _cases(a: np.ndarray, positive: np.ndarray, what: str, stack: bool) -> Itera
             yield Case(f"numpy.{name}", what, (operand, b) if name == "solve" else (operand,))
         yield Case("blas.dgemm", what, (1.0, a, a, 0.0, None, 0, 1))
         yield Case("blas.dsyrk", what, (1.0, a))
-    # Generic spectra: NumPy's random symmetric matrices; positive ones where they must be.
+    # Generic spectra: random symmetric matrices of NumPy; positive definite ones where the function needs them.
     symmetric = (a + a.swapaxes(-1, -2)) / 2
     for name in POSITIVE:
         yield Case(name, what, (positive if name == "cholesky" else symmetric,), stack)
     for name in FUNCTIONS if len(a) <= MANY or not stack else ():
-        if not stack or name != "sqrtm":  # SciPy loops in C there, and so no route looks
-            unit = positive / (5 * a.shape[-1])  # norm near one, where SciPy's logm does not warn
+        if not stack or name != "sqrtm":  # SciPy's sqrtm loops in C over stacks, so there is no route
+            unit = positive / (5 * a.shape[-1])  # norm near one, for which SciPy's logm does not warn
             power = (0.3,) if name == "fractional_matrix_power" else ()
             yield Case(name, what, (unit, *power), stack)
-            if not stack:  # what its route refuses: SciPy's, after a look
+            if not stack:  # its route refuses this after a look, and SciPy runs
                 yield Case(name, f"{what} ill", (_ill_conditioned(len(a), 1), *power))
                 yield Case(name, f"{what} ill mixed", (_ill_conditioned(len(a), len(a)), *power))
 
 
 def _ill_conditioned(n: int, reflections: int) -> np.ndarray:
-    """Positive definite (n, n), condition 1e12, full of entries: after one reflection its last rows show that alone."""
+    """Positive definite (n, n), condition 1e12, dense: only its last rows show the condition after one reflection."""
     v = np.random.default_rng(n).standard_normal((n, reflections))
     q = np.linalg.qr(v, "complete").Q
     a = (q * np.geomspace(1, 1e-12, n)) @ q.T
@@ -119,8 +119,8 @@ def cases(largest: int) -> Iterator[Case]:
 
 
 def peak(call: Callable[[], object]) -> int:
-    """Bytes that one call adds to a process of its own at most, C's and LAPACK's included."""
-    # What earlier calls freed goes back to the system: reused it would not count, of whichever call comes second.
+    """Most bytes that one call adds to its process, including the memory of C and LAPACK."""
+    # Return freed memory to the system: memory that the second call reuses would not count.
     ctypes.CDLL(None).malloc_trim(0)
 
     def highest() -> str:
@@ -132,7 +132,7 @@ def peak(call: Callable[[], object]) -> int:
 
 
 def route(call: Callable[[], object]) -> str:
-    """The host route of a call through trnpy, "" where it has none."""
+    """The host route of a call through trnpy, "" if it has none."""
 
     def traced() -> str:
         with warnings.catch_warnings(), trnpy.trace() as log:
@@ -140,21 +140,21 @@ def route(call: Callable[[], object]) -> str:
             call()
         return log[0].route
 
-    return in_child(traced)  # whoever recorded a call is asked whether to at each later one
+    return in_child(traced)  # a process that has recorded calls checks for records at each later call
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What ``work`` returns in a copy of this process."""
+    """What ``work`` returns in a forked copy of this process."""
     reader, writer = os.pipe()
     child = os.fork()
-    # A fork stops OpenBLAS's threads, which a product starts again. SciPy's dgetrf, as the first, would wait for ever.
+    # The fork stops OpenBLAS's threads, and a product starts them again. SciPy's dgetrf would wait for them for ever.
     scipy.linalg.blas.dgemm(1.0, STARTS, STARTS)
     if child == 0:
         try:
             os.write(writer, work().encode())
             os._exit(0)
         finally:
-            os._exit(1)  # whatever work raises is not for this process's callers
+            os._exit(1)  # an exception of work must not reach the callers of this process
     os.close(writer)
     with os.fdopen(reader) as result:
         found = result.read()
@@ -168,7 +168,7 @@ def _bytes(case: Case) -> int:
 
 
 def rows(largest: int, names: list[str]) -> tuple[int, int, int]:
-    """Print every case; how many are over LIMIT, below what is wanted, over MEMORY."""
+    """Print every case; returns how many are over LIMIT, below the required gain, and over MEMORY."""
     over = short = hungry = 0
     print(f"{'row':24}{'matrices':>16}{'SciPy':>12}{'trnpy':>12}{'gain':>8}  route; limit or wanted")
     for case in cases(largest):
@@ -176,7 +176,7 @@ def rows(largest: int, names: list[str]) -> tuple[int, int, int]:
             continue
         ours, scipys = case.call(True), case.call(False)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # both warn of the same, and the figures are of time
+            warnings.simplefilter("ignore")  # both give the same warnings, and only times are compared
             start = time.perf_counter()
             ours()
             if (first_s := time.perf_counter() - start) > LONGEST_S:

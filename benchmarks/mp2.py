@@ -24,7 +24,7 @@ def benzene(basis: str):
 
 
 def measure(basis: str) -> float:
-    """Print one line; returns how many times faster trnpy is."""
+    """Print one line; returns how many times as fast trnpy is."""
     from pyscf import mp, scf
 
     from trnpy.chem import dfmp2_energy

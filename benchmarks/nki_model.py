@@ -1,9 +1,9 @@
-"""python -m benchmarks nki-model: the cost model against published measurements, then of trnpy's own kernels.
+"""python -m benchmarks nki-model: the cost model against published measurements, and for trnpy's own kernels.
 
-The kernels are our own rebuildings of the published tilings (benchmarks/nki_kernels), traced at the
-published sizes without arithmetic. Constants and their sources are in trnpy/_nki/hardware.py; those of trn1 are
-fitted to the second table (benchmarks/_measured.py), none to a single figure. "unseen" is the figure of a fit that
-left the measurement's group out. The published figures are those of docs/hardware.md#published-measurements.
+The kernels (benchmarks/nki_kernels) are our own, with the published tilings, traced at the published sizes
+without arithmetic. Constants and their sources are in trnpy/_nki/hardware.py. Those of trn1 are fitted to the
+second table as a whole (benchmarks/_measured.py). "unseen" is the figure of a fit that left out the
+measurement's group. The published figures are those of docs/hardware.md#published-measurements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trnpy._nki.simulator.run.loader import load
 from trnpy._nki.simulator.table import print_table
 
 KERNELS = Path(__file__).parent / "nki_kernels"
-MICRO = 0.30  # gate of the K figures, from screenshots with three digits
+MICRO = 0.30  # for the K figures, read from screenshots with three digits
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Figure:
-    """One published number, what the model says in its place, and how far off it may be."""
+    """One published number, the model's figure, and the limit of its error."""
 
     launch: Launch
     quantity: str
     published: float
     predict: Callable[[Trace, Cost], float]
-    gate: float | None = None  # None: printed, not judged
+    gate: float | None = None  # None: it is printed and not judged
     remark: str = ""
 
 
@@ -85,24 +85,24 @@ def instruction_ns(opcode: str) -> Callable[[Trace, Cost], float]:
 
 
 def queue_ns(trace: Trace, _: Cost) -> float:
-    """One DMA engine's share of the first transfer."""
+    """The share of one DMA engine in the first transfer."""
     return transfer(trace.instructions[0], MACHINES[trace.target]).engine_s * 1e9
 
 
 def span_ns(trace: Trace, _: Cost) -> float:
-    """Of the first transfer, from the start of its first descriptor to the end of its last."""
+    """First transfer: from the start of its first descriptor to the end of its last."""
     machine = MACHINES[trace.target]
     moved = transfer(trace.instructions[0], machine)
     return ((len(moved.engines) - 1) * machine.timing.dma_stagger_s + moved.engine_s) * 1e9
 
 
 def trigger_to_consumer_ns(trace: Trace, _: Cost) -> float:
-    """From the start of the kernel, whose first act is a trigger, to the end of its first transfer."""
+    """From the start of the kernel, which begins with a trigger, to the end of its first transfer."""
     return schedule(trace, MACHINES[trace.target]).end[0] * 1e9
 
 
 def relative_throughput(trace: Trace, _: Cost) -> float:
-    """Percent of the rate at 32 KiB per partition, of a lone transfer over 128 partitions."""
+    """Rate of a lone transfer over 128 partitions, in per cent of that at 32 KiB per partition."""
     operand = trace.instructions[0].writes[0]
     nbytes = operand.region.stop - operand.region.start
     plan = schedule(trace, MACHINES[trace.target])
@@ -238,7 +238,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool | None:
-        """None when the figure has no gate."""
+        """Whether it is within the gate; None if the figure has none."""
         return None if self.figure.gate is None else abs(self.ratio - 1) <= self.figure.gate
 
 
@@ -262,7 +262,7 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-GATE = 0.25  # of exact cases on trn1
+GATE = 0.25  # for exact cases on trn1
 
 
 def measured_row(verdict: Fit) -> tuple[str, ...]:

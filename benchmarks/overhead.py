@@ -1,4 +1,4 @@
-"""What trnpy costs a small call: microseconds of processor time over the original, and the limit beside them."""
+"""What trnpy adds to a small call, in microseconds of processor time, with the limit of each case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks._measure import gate, header, interleaved
 
 A = np.array([[4.0, 1, 0, 0], [1, 3, 1, 0], [0, 1, 2, 1], [0, 0, 1, 1]])
 
-ORIGINALS = {  # as defaults: a global of this module would follow the patch
+ORIGINALS = {  # default arguments, because globals of this module would be patched
     "matmul": lambda f=np.matmul: f(A, A),
     "einsum": lambda f=np.einsum: f("ij,jk->ik", A, A),
     "eigh": lambda f=scipy.linalg.eigh: f(A),
@@ -41,7 +41,7 @@ PATCHED = {
     "eigh": lambda: scipy.linalg.eigh(A),
 }
 LOOKED_AT = ("qr", "inv", "eigh", "sqrtm", "lstsq", "cholesky")
-LOOK = 0.6  # microseconds in which a call that has no other route is looked at
+LOOK = 0.6  # microseconds, for a look at a call that turns out to have no other route
 Run = Callable[[dict[str, Callable[[], object]]], dict[str, float]]
 
 
@@ -51,7 +51,7 @@ def measure(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 @contextlib.contextmanager
 def elsewhere() -> Iterator[Run]:
-    """A patch installed by another context: its hooks are there, and off in this one."""
+    """A patch installed by another context: its hooks are in place, but inactive in this one."""
     with trnpy.patched():
         yield lambda calls: contextvars.Context().run(measure, calls)
 

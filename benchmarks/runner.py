@@ -1,8 +1,8 @@
-"""python -m trnpy program.py over python program.py: whole processes, start-up and report included.
+"""python -m trnpy program.py over python program.py: whole processes, including start-up and report.
 
-Programs of 3 to 25 seconds that call NumPy and SciPy as such programs do: often and briefly, or seldom and at length.
-What the runner adds to any program, however short, has rows of its own, in milliseconds. Programs of packages that are
-not installed are left out, by name. Bytecode is compiled before anything is measured, as installing trnpy does.
+Programs of 3 to 25 seconds call NumPy and SciPy as real programs do: many short calls, or few long ones. What the
+runner adds to any program is in rows of its own, in milliseconds. Programs that need packages which are not
+installed are named and left out. Bytecode is compiled before the measurements, as installing trnpy does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import time
 from benchmarks._measure import gate, header
 from benchmarks._threads import alone
 
-LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each that makes small calls
+LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each program that makes small calls
 ROUNDS = 5
 START_ROUNDS = 15
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
-# name -> (package it needs, source); these call small functions by the ten thousand.
+# name -> (package it needs, source); these make tens of thousands of small calls.
 SMALL = {
     "kalman filter": ("numpy", """
         import numpy as np
@@ -142,7 +142,7 @@ LARGE = {
         for name in ("glycine_mp2", "water_clusters", "water_ccsd")
     },
 }  # fmt: skip
-# What a process does besides starting and ending.
+# Programs that only start, or make one call.
 STARTS = {
     "import numpy": "import numpy",
     "import scipy.linalg": "import scipy.linalg",
@@ -152,7 +152,7 @@ STARTS = {
 
 
 def seconds(argv: list[str], folder: str) -> float:
-    """Of a process: processor time where BLAS has one thread, for other processes do not count then."""
+    """Seconds of a process: processor time if BLAS has one thread, so that other processes do not count."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     variables["PYTHONPYCACHEPREFIX"] = os.path.join(folder, "bytecode")
     started = time.perf_counter()
@@ -166,7 +166,7 @@ def seconds(argv: list[str], folder: str) -> float:
 
 
 def compared(program: list[str], folder: str, rounds: int) -> tuple[float, float, float]:
-    """Median seconds under python; medians of the ratio and of the difference of the runner's to it in turn."""
+    """Median seconds under python, and medians of the runner's ratio and difference to it, measured in turn."""
     runs = {False: [sys.executable, *program], True: [sys.executable, "-m", "trnpy", *program]}
     plain, ratios, added = [], [], []
     for turn in range(rounds):
@@ -178,7 +178,7 @@ def compared(program: list[str], folder: str, rounds: int) -> tuple[float, float
 
 
 def starts(folder: str) -> None:
-    """What the runner adds to programs that do next to nothing."""
+    """Print what the runner adds to programs that do next to nothing."""
     for name, code in STARTS.items():
         compared(["-c", code], folder, 1)  # compiles
         plain, _, added = compared(["-c", code], folder, START_ROUNDS)

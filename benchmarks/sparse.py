@@ -1,4 +1,4 @@
-"""Sparse products against scipy.sparse, attention against NumPy's, side by side on the host, with the ratios asked."""
+"""Sparse products against scipy.sparse, and attention against NumPy, side by side on the host; ratios required."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import trnpy.sparse
 from benchmarks._measure import gate, header, interleaved
 from benchmarks._threads import alone
 
-Case = tuple[str, float, Callable[[], object], Callable[[], object]]  # name, ratio asked for, SciPy's, trnpy's
+Case = tuple[str, float, Callable[[], object], Callable[[], object]]  # name, required ratio, SciPy's product, trnpy's
 NEVER_SLOWER = 0.98
-TURN_S = 5e-3  # for which a product is repeated before it is the other's turn, at least
+TURN_S = 5e-3  # at least; a product is repeated for so long before the other's turn
 COLUMNS = (64, 128)
 
 
@@ -66,7 +66,7 @@ def products(name: str, asked: float, a, x) -> Case:
 
 def block_cases(rng) -> Iterator[Case]:
     for block, asked in ((8, NEVER_SLOWER), (16, 3.0), (32, 5.0), (64, 8.0), (128, 10.0)):
-        n = 64 * min(block, 64) if block > 8 else 2048  # SciPy's time, not ours, is what a larger one would cost
+        n = 64 * min(block, 64) if block > 8 else 2048  # a larger one would only cost time, SciPy's
         a = bsr(rng, n, block, 8)
         for m in COLUMNS:
             yield products(f"BSR {block} x dense {m}", asked, a, rng.standard_normal((n, m)))
@@ -84,7 +84,7 @@ def block_cases(rng) -> Iterator[Case]:
 
 
 def sparse_blocks(rng) -> Iterator[Case]:
-    """One block in twenty: X is read about as often as it is long."""
+    """One block in twenty is stored: X is read about as often as it is long."""
     for block, asked in ((16, 3.0), (32, 4.0), (64, 8.0), (128, 10.0)):
         a = bsr(rng, 4096, block, 0.05 * 4096 / block)
         yield products(f"5 % of blocks of {block} x dense 64", asked, a, rng.standard_normal((4096, 64)))
@@ -98,7 +98,7 @@ def dense_attention(q, k, v, mask):
 
 
 def attention_cases(rng) -> Iterator[Case]:
-    """Beside NumPy's of all elements, which is given the mask as it uses it."""
+    """Against NumPy's attention over all elements, with the mask in the form that NumPy uses."""
     n, attention = 1024, trnpy.sparse.masked_attention
     held = rng.random((8, 8)) < 0.3
     np.fill_diagonal(held, True)
@@ -116,7 +116,7 @@ def attention_cases(rng) -> Iterator[Case]:
 
 
 def structured_cases(rng) -> Iterator[Case]:
-    """No analysis is kept from one product to the next, so that of the first is in every figure."""
+    """No analysis is kept between products, so every figure includes that of the first product."""
     diagonal = scipy.sparse.block_diag([rng.standard_normal((s, s)) for s in rng.integers(20, 400, 40)], format="csr")
     for name, a, asked in (
         ("screened chain", screened(rng, 1, 0.05), 2.0),
@@ -155,8 +155,8 @@ def measure(
 ) -> dict[str, float]:
     """Medians of SciPy's product and trnpy's; a loss is measured three times before it counts.
 
-    Turns are as long as SciPy's product takes, so that both find the processor as often as the other has left it: a
-    product after 50 ms of SciPy's takes a seventh more than the next, whatever is in the caches.
+    A turn is as long as SciPy's product takes, so that both products follow a like amount of the other's work: after
+    50 ms of SciPy's product the next one takes a seventh more, whatever is in the caches.
     """
     calls, best = {"SciPy": theirs, "trnpy": mine}, {"SciPy": 0.0, "trnpy": 1.0}
     start = time.perf_counter()
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> int:
     options = p.parse_args(argv)
     gate("tests/sparse")
     header("sparse products over SciPy's")
-    # On one thread the processor's time is the work; that of other processes is not in it.
+    # With one thread, processor time does not include other processes.
     clock = time.thread_time if alone() else time.perf_counter
     print(f"{'':34}{'SciPy':>12}{'ratio':>8}{'asked':>8}{'extra':>12}")
     below = 0

@@ -1,4 +1,4 @@
-"""Sparse products and solvers on a device, modelled: against a published table, by structure, and launches per solve.
+"""Sparse products and solvers on a device, modelled: a published table, times by structure, and launches per solve.
 
 Nothing here ran on a Trainium. Kernels are traced by the simulator and priced by its model; operands cross a link
 of 7.3 GB/s and each launch costs 0.14 ms, as published for trn1 (trnpy/_nki/hardware.py).
@@ -28,7 +28,7 @@ from trnpy._nki.simulator.table import print_table
 from trnpy.sparse._device import unit_for
 from trnpy.sparse._tiles import SLOTS, TILE, count_blocks, of_one_length, rung, walks
 
-MOST_WASTE = 1.11  # of products padded, asked for on the arrow matrix
+MOST_WASTE = 1.11  # of computed products to needed ones, on the arrow matrix
 # trnsparse 0.2, CSR times dense in float32 on trn1.2xlarge, measured (trnsci.dev/trnsparse/benchmarks): order of the
 # matrix, density, columns, microseconds of SciPy and of its NKI path.
 PUBLISHED = (
@@ -41,7 +41,7 @@ HEADLINE = "its later BSR-128 kernel: 1.85 ms where SciPy takes 0.11 ms (docs/ba
 
 
 def kernel_s(machine: Hardware, in_row: np.ndarray, columns: int, digits: int) -> float:
-    """Modelled seconds of bsr_spmm on rows of ``in_row`` tiles: what one more row and one more tile take, added up."""
+    """Modelled seconds of bsr_spmm on rows of ``in_row`` tiles: what one more row and one more tile add."""
     unit, planes = unit_for(machine, digits, rung(columns), False), max(digits, 1)
     dtype = np.dtype(ml_dtypes.bfloat16 if digits else np.float32)
 
@@ -63,7 +63,7 @@ def kernel_s(machine: Hardware, in_row: np.ndarray, columns: int, digits: int) -
 
 
 def seconds(machine: Hardware, a, columns: int) -> tuple[float, float]:
-    """(resident, one-shot) modelled seconds of A X with host arrays X and A X, tiles of A there or sent along."""
+    """(resident, one-shot) modelled seconds of A X, X and A X on the host; tiles of A on the device or sent along."""
     blocks = count_blocks(a)
     digits = 7 if a.dtype == np.float64 else 0
     itemsize = 8 if digits else 4
@@ -110,7 +110,7 @@ def structures() -> Iterator[tuple[str, object]]:
 
 
 def waste(in_row: np.ndarray) -> float:
-    """Products that the fallback without a pointer computes, over those there are."""
+    """Products computed by the fallback without a pointer, relative to those needed."""
     row = np.repeat(np.arange(len(in_row)), in_row)
     computed = sum(products.size for walk in walks(row, 64) for _, products in of_one_length(walk))
     return computed / max(len(row), 1)
@@ -134,7 +134,7 @@ def structured(machine: Hardware, columns: int) -> Iterator[tuple[tuple[str, ...
 
 
 def solves() -> Iterator[tuple[str, ...]]:
-    """Launches of whole solves, counted on the simulator; residuals are of the answers, in float64."""
+    """Launches of whole solves, counted on the simulator; residuals of the results are in float64."""
     rng = np.random.default_rng(2)
     distance = np.abs(np.subtract.outer(np.arange(300), np.arange(300)) // 5)
     near = rng.standard_normal((300, 300)) * np.exp(-1.0 * distance)

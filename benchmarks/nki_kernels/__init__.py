@@ -1,1 +1,1 @@
-"""Kernels rebuilt from the tilings that AWS published measurements of; the cost model is judged on them."""
+"""Kernels rebuilt from the tilings of AWS's published measurements; the cost model is compared with them."""

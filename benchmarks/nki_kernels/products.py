@@ -1,4 +1,4 @@
-"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples; none says who writes descriptors."""
+"""Matrix products a^T b in the tilings of AWS's tutorial and profiling examples; DGE modes are left to the compiler."""
 
 import nki
 import nki.isa as nisa
@@ -24,7 +24,7 @@ def single(at, b):
 
 @nki.jit
 def tiled(at, b):
-    """Both operands of every product are loaded for it: tutorial version 2, examples A-V0 and B-V1."""
+    """Both operands are loaded again for every product: tutorial version 2, examples A-V0 and B-V1."""
     depth, m, n = at.shape[0], at.shape[1], b.shape[1]
     out = nl.ndarray((m, n), dtype=at.dtype, buffer=nl.shared_hbm)
     for i in range(m // ROWS):
@@ -62,8 +62,8 @@ def hoisted(at, b):
 def blocked(at, b, block_m=2, block_n=2, row_loads=False):
     """Blocks of tiles in both free dimensions: tutorial version 4 (2, 2), examples A-V1 and A-V2 (8, 2).
 
-    With ``row_loads`` a block's row comes in one transfer into a fresh tile. Without, as AWS's sketch of
-    A-V1 has it, every 128-row tile has its own transfer, into tiles that all blocks share.
+    With ``row_loads`` a row of a block comes in one transfer into a new tile. Without, as in AWS's sketch of
+    A-V1, every 128-row tile has its own transfer, into tiles that all blocks share.
     """
     depth, m, n = at.shape[0], at.shape[1], b.shape[1]
     steps = depth // ROWS

@@ -1,4 +1,4 @@
-"""One instruction over and over, into four tensors in turn that are read at the end: what one more of them costs."""
+"""One instruction, repeated, into four tensors in turn that are read at the end: gives the time of one more."""
 
 import nki
 import nki.isa as nisa
@@ -11,7 +11,7 @@ RING = 4
 
 @nki.jit
 def products(x, y, count=16, depth=ROWS, columns=COLUMNS):
-    """Products of x (rows, depth) and y (rows, columns), each added to what its bank holds."""
+    """Products of x (rows, depth) and y (rows, columns), each added to the contents of its bank."""
     rows = x.shape[0]
     left, right = loaded(x), loaded(y)
     banks = []
@@ -77,7 +77,7 @@ def vectors(x, y, kind="add", count=16, columns=COLUMNS):
 
 @nki.jit
 def steps(x, y, weights, kind="products", count=64):
-    """Products of x (128, 128) and y (128, 512) into six banks, and what is done with each: nothing, relu, a sum."""
+    """Products of x (128, 128) and y (128, 512) into six banks, each followed by nothing, relu, or a sum."""
     a, b, w = loaded(x), loaded(y), loaded(weights)
     zero = nl.ndarray((ROWS, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=zero, value=0.0)
@@ -101,7 +101,7 @@ def steps(x, y, weights, kind="products", count=64):
 
 @nki.jit
 def selections(x, rounds=64):
-    """The eight largest of each row, their places, and the row without them: ``rounds`` times, each after the other."""
+    """The eight largest of each row, their places, and the row without them, ``rounds`` times one after the other."""
     here = loaded(x)
     values = nl.ndarray((ROWS, 8 * rounds), dtype=nl.float32, buffer=nl.sbuf)
     places = nl.ndarray((ROWS, 8 * rounds), dtype=nl.uint32, buffer=nl.sbuf)
@@ -119,7 +119,7 @@ def selections(x, rounds=64):
 
 @nki.jit
 def blocks(x, y, parts=64):
-    """A block (128, 4096) in ``parts``: by a scalar each in SBUF, or, below 64 parts, with a row of sums in PSUM."""
+    """A block (128, 4096) in ``parts``: each times a scalar in SBUF, or, below 64 parts, plus a row of sums in PSUM."""
     here = loaded(x)
     width = x.shape[1] // parts
     done = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)

@@ -51,7 +51,7 @@ def keeping(delta, u, a, b, c):
 
 @nki.jit
 def chunked(delta, u, a, b, c):
-    """As keeping, with the sequence cut into pieces of 512 that hand on their last state: version 3."""
+    """As keeping, with the sequence cut into pieces of 512, each of which starts from the last state: version 3."""
     batches, channels, length = delta.shape
     out = nl.ndarray(delta.shape, dtype=delta.dtype, buffer=nl.shared_hbm)
     ones = filled(1, ROWS, delta.dtype, 1.0)

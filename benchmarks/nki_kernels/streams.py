@@ -1,4 +1,4 @@
-"""What moves: streams through rings of tiles, gathers, device loops, residents, chains of products with vectors."""
+"""Data movement: streams through rings of tiles, gathers, device loops, residents, chains of products with vectors."""
 
 import nki
 import nki.isa as nisa
@@ -36,7 +36,7 @@ def runs(w, columns, run):
 
 @nki.jit
 def gathers(w, index, times=16):
-    """Rows of w at 128 places that are read on the device, ``times`` over, into four tiles in turn."""
+    """Rows of w at 128 places from an index on the device, ``times`` over, into four tiles in turn."""
     at = nl.ndarray((ROWS, 1), dtype=nl.int32, buffer=nl.sbuf)
     nisa.dma_copy(dst=at, src=index)
     width = w.shape[1]
@@ -54,7 +54,7 @@ def gathers(w, index, times=16):
 
 @nki.jit
 def scatters(x, index, times=16):
-    """A column of x to 128 places of HBM that are read on the device, ``times`` over."""
+    """A column of x to 128 places of HBM from an index on the device, ``times`` over."""
     at = nl.ndarray((ROWS, 1), dtype=nl.int32, buffer=nl.sbuf)
     nisa.dma_copy(dst=at, src=index)
     here = nl.ndarray((ROWS, 1), dtype=x.dtype, buffer=nl.sbuf)
@@ -68,7 +68,7 @@ def scatters(x, index, times=16):
 
 @nki.jit
 def dynamic(w, index, times=16, products=False):
-    """Blocks (128, width) of w (blocks, 128, width) at places that are read on the device; with small products."""
+    """Blocks (128, width) of w (blocks, 128, width) at places from an index on the device; with small products."""
     at = nl.ndarray((1, times), dtype=nl.int32, buffer=nl.sbuf)
     nisa.dma_copy(dst=at, src=index)
     width = w.shape[2]
@@ -112,7 +112,7 @@ def turns(x, bound, looped=True, times=64):
 
 @nki.jit
 def factored(x, factor, tiles=64, body_tiles=0):
-    """Tiles (128, 512) of x, in float32, times a factor that stays: written out, or some in the body of a loop."""
+    """Tiles (128, 512) of x, in float32, times a constant factor: written out, or some in the body of a loop."""
     left = nl.ndarray(factor.shape, dtype=factor.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=left, src=factor)
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -161,7 +161,7 @@ def multiplied(done, bank, left, tile):
 
 @nki.jit
 def residents(x, kept, staged=False):
-    """A sum of tiles of x (tiles, 128, 512) times tiles that stay; ``staged``: copied from ones that do not."""
+    """A sum of tiles of x (tiles, 128, 512) times resident tiles; ``staged``: copied from tiles that do not stay."""
     stay = []
     for k in range(kept.shape[0]):
         tile = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.sbuf)
