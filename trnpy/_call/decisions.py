@@ -15,7 +15,7 @@ from trnpy._call.host_table import UNSEEN, HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
-from trnpy._engine.stand_ins import Shape, Unknown, shape_of
+from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import MACHINES, Hardware, between
 from trnpy._settings.host_rates import HostRates
@@ -226,30 +226,38 @@ class Work(NamedTuple):
 
     def tally(self, hardware: Hardware, policy: Policy) -> Tally:
         """What the call costs on ``hardware``, from a dry run that is cached."""
-        return _tally(self, hardware, policy.precision, policy.device_memory)
+        # ``force`` and ``min_flops`` decide where the steps of a contraction run.
+        told = Policy(
+            precision=policy.precision, device_memory=policy.device_memory, force=policy.force,
+            min_flops=policy.min_flops,
+        )  # fmt: skip
+        return _tally(self, hardware, told)
 
 
 def work_of(op: Op, problem: Problem) -> Work | None:
     """What a dry run of a call needs; None if its row has no dry run, or if an option cannot be hashed."""
     if not op.dry or not problem.on_device:
         return None
-    options = tuple([getattr(problem, name) for name in type(problem).option_names()])
+    seen: list[np.ndarray] = []
+    arrays = shapes_of(problem.arrays, seen)
+    options = shapes_of(tuple([getattr(problem, name) for name in type(problem).option_names()]), seen)
     try:
         hash(options)
     except TypeError:
         return None
-    return Work(type(problem), tuple([shape_of(a) for a in problem.arrays]), problem.dtype, options)
+    return Work(type(problem), arrays, problem.dtype, options)
 
 
 @functools.lru_cache(maxsize=4096)
-def _tally(work: Work, hardware: Hardware, precision: str, device_memory: float) -> Tally:
+def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     """``Work.tally``, cached by all that it depends on."""
     from trnpy._engine import dry  # imported late: it loads the device engine, half the time of importing trnpy
 
-    policy = Policy(precision=precision, device_memory=device_memory)
-    options = dict(zip(work.kind.option_names(), work.options, strict=True))
-    problem = work.kind((), work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **options)
-    return dry.run(problem, work.arrays, hardware, policy)
+    def problem(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Problem:
+        named = dict(zip(work.kind.option_names(), options, strict=True))
+        return work.kind(arrays, work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **named)
+
+    return dry.run(problem, (work.arrays, work.options), hardware, policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,18 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from trnpy._call import guards
+from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
 from trnpy._einsum.product import Sizes, Step, extent, on_host, product_of
 from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.stand_ins import Shape, priced
 from trnpy._nki.hardware import Hardware
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
@@ -40,7 +42,7 @@ class Taken:
             a = a[self.index]
         if a.dtype is not dtype:
             a = a.astype(dtype, copy=False)
-        return a if self.subscripts is None else np.asarray(_numpy_einsum(self.subscripts, a))
+        return a if self.subscripts is None else _numpy_einsum(self.subscripts, a)[...]  # a number as an array
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: they are cached
@@ -156,11 +158,25 @@ def contract(p: Plan, arrays: Sequence[np.ndarray], dtype: np.dtype, engines: Se
         i, j = step.operands
         b, a = left.pop(j), left.pop(i)
         if engine is HOST:
-            left.append(on_host(step)(a, b))
+            left.append((_by_loop if step.looped else _by_blas)(a, b, step))
         else:
             left.append(engine.matmul(*step.factors(a, b)).reshape(step.shape))
     (c,) = left
     return c if p.axes is None else c.transpose(p.axes)
+
+
+def _priced(a: np.ndarray, b: np.ndarray, step: Step) -> tuple[float, tuple[Any, ...]]:
+    return step.flops * (4.0 if a.dtype.kind == "c" else 1.0), ((step.shape, a.dtype),)
+
+
+@priced("einsum", _priced)
+def _by_loop(a: np.ndarray, b: np.ndarray, step: Step) -> np.ndarray:
+    return on_host(step)(a, b)
+
+
+@priced("matmul", _priced)
+def _by_blas(a: np.ndarray, b: np.ndarray, step: Step) -> np.ndarray:
+    return on_host(step)(a, b)
 
 
 @functools.lru_cache(maxsize=4096)  # a plan takes as long as a small call
@@ -187,11 +203,25 @@ def costed(
         flops=real * (p.loop_flops if loops else p.product_flops),
         bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
         bytes_out=dtype.itemsize * math.prod(p.shape()),
-        products=real * p.product_flops,
-        launches=len(p.steps),
-        of_products=True,
+        launches=0,
     )
     return p, cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneStep(Problem):
+    """One step of a plan, as a device computes it."""
+
+    step: Step
+
+    def run(self, engine: Engine) -> np.ndarray:
+        a, b = self.arrays
+        return engine.matmul(*self.step.factors(a, b)).reshape(self.step.shape)
+
+
+def _step_work(p: Plan, step: Step, dtype: np.dtype) -> Work:
+    extents = [tuple([p.sizes[c] for c in labels]) for labels in step.labels]
+    return Work(OneStep, tuple([Shape(e, dtype, "C", i) for i, e in enumerate(extents)]), dtype, (step,))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -200,37 +230,28 @@ def placed(
 ) -> tuple[Decision, ...]:
     """Whether each step of a call that may use a device runs there; memory-bound steps stay on the host."""
     return tuple(
-        decide(step.subscripts, Problem((), dtype, step.cost(p.sizes, dtype)), machine, policy, rates)
+        decide(
+            step.subscripts,
+            Problem((), dtype, step.cost(p.sizes, dtype)),
+            machine,
+            policy,
+            rates,
+            work=_step_work(p, step, dtype),
+        )
         for step in p.steps
     )
 
 
 def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
-    """The engine of each step of a call that goes to ``engine``: the host for steps that a device would slow down."""
+    """The engine of each step of a call that goes to ``engine``: the host for steps that a device would slow down.
+
+    If it would slow down each step, none stays on the host: the cost of the call then says so.
+    """
     if len(p.steps) == 1 or dtype.kind not in "fc":
         return [engine] * len(p.steps)
     decisions = placed(p, dtype, engine.hardware, current_policy(), current_rates())
-    return [engine if decision.on_device else HOST for decision in decisions]
-
-
-@functools.lru_cache(maxsize=4096)
-def shared(p: Plan, cost: Cost, dtype: np.dtype, machine: Hardware, policy: Policy, rates: HostRates) -> Cost:
-    """``cost`` of a plan of several steps, each of whose device steps transfers its operands and its result.
-
-    If no step would be faster on a device, all are counted there: the call stays on the host, with the reason.
-    """
-    on_device = [decision.on_device for decision in placed(p, dtype, machine, policy, rates)]
-    there = [step for step, on in zip(p.steps, on_device, strict=True) if on or not any(on_device)]
-    costs = [step.cost(p.sizes, dtype) for step in there]
-    host_s = sum(step.host_s(rates, dtype) for step in p.steps if step not in there)
-    return replace(
-        cost,
-        bytes_in=sum(c.bytes_in for c in costs),
-        bytes_out=sum(c.bytes_out for c in costs),
-        products=sum(c.products for c in costs),
-        host_flops=host_s * cost.flops / rates.seconds(cost.kind, cost.n, cost.flops, dtype),
-        launches=len(there),
-    )
+    there = [decision.on_device for decision in decisions]
+    return [engine if on or not any(there) else HOST for on in there]
 
 
 # --- The problem ------------------------------------------------------------------------------------------------------
@@ -253,7 +274,7 @@ class Contraction(Problem):
         result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine))
         if counted:
             result = _any(self.plan, self.arrays, result)
-        result = np.require(result, requirements=["W"] if self.order == "K" else [self.order, "W"])
+        result = result.astype(result.dtype, order=self.order, copy=not result.flags.writeable)
         return result[()] if self.scalar else result
 
     def error(self, result: Any) -> float:
@@ -281,9 +302,11 @@ def _any(p: Plan, arrays: tuple[np.ndarray, ...], counts: np.ndarray) -> np.ndar
     counts = np.rint(counts).astype(np.int64)
     if _integer_error(p, arrays, counts):
         raise Unsupported(Reason.ACCURACY, "counts of pairs that the device did not sum exactly")
-    return np.asarray(counts != 0)
+    found: np.ndarray = counts != 0
+    return found
 
 
+@priced("", lambda p, arrays, result: (8 * (result.size + sum(a.size for a in arrays)), (0.0,)))
 def _integer_error(p: Plan, arrays: tuple[np.ndarray, ...], result: np.ndarray) -> float:
     """0 when a contraction with random signs along every output label agrees modulo the width, else infinity."""
     signs = [np.random.default_rng(i).choice([-1, 1], p.sizes[c]).astype(np.uint64) for i, c in enumerate(p.output)]

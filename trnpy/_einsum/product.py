@@ -44,7 +44,7 @@ class View:
     def of(self, a: np.ndarray) -> np.ndarray:
         if self.axes is not None:
             a = a.transpose(self.axes)
-        a = (np.ascontiguousarray(a) if self.copied else a).reshape(self.shape)
+        a = (a.astype(a.dtype, order="C", copy=False) if self.copied else a).reshape(self.shape)
         return a.swapaxes(-1, -2) if self.flipped else a
 
 
@@ -82,24 +82,26 @@ class Step:
         x, y = self.views[0].of(a), self.views[1].of(b)
         return (y, x) if self.turned else (x, y)
 
+    @property
+    def looped(self) -> bool:
+        """Whether memory bounds the speed on the host, as it does that of NumPy's loop."""
+        return self.loops or self.vector
+
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
         """Predicted seconds on the host."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
-        if self.loops or self.vector:
+        if self.looped:
             loop_s = rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype)
             return (loop_s if self.loops else loop_s / VECTOR_GAIN) + STEP_S
         copies = self.copied * dtype.itemsize * TRANSPOSES / rates.copy_bytes_per_s
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
 
     def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
-        """The cost of the step alone: both operands are sent to the device, and the product comes back."""
+        """The cost of the step alone on the host."""
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
-        looped = self.loops or self.vector
-        kind, n = ("einsum", (flops / 2) ** (1 / 3)) if looped else ("matmul", self.blas_size)
-        return Cost(
-            kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, products=flops, of_products=True
-        )
+        kind, n = ("einsum", (flops / 2) ** (1 / 3)) if self.looped else ("matmul", self.blas_size)
+        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, launches=0)
 
 
 @functools.lru_cache(maxsize=4096)

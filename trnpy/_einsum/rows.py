@@ -17,11 +17,7 @@ from trnpy._call.kinds import kind_of
 from trnpy._call.names import rows
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import LETTERS
-from trnpy._einsum.plan import GREEDY, Contraction, Order, costed, shared
-from trnpy._engine.engines import current_engine
-from trnpy._nki.hardware import MACHINES
-from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import current_policy
+from trnpy._einsum.plan import GREEDY, Contraction, Order, costed
 
 # NumPy's own, bound before anything is patched.
 _numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
@@ -64,10 +60,6 @@ def _problem(
             raise Unsupported(Reason.LAYOUT, "an operand is empty")
     shapes, sizes = tuple([a.shape for a in arrays]), tuple([a.itemsize for a in arrays])
     p, cost = costed(tuple(inputs), output, shapes, sizes, dtype, optimize, loops)
-    if len(p.steps) > 1:
-        policy = current_policy()
-        machine = getattr(current_engine(policy), "hardware", None) or MACHINES[policy.machine]
-        cost = shared(p, cost, dtype, machine, policy, current_rates())
     if out is not None:
         guards.output(out, p.shape(), dtype, arrays)
     if looped:
@@ -76,8 +68,6 @@ def _problem(
         # NumPy's loop of float16 takes as long as that of integers or longer: 0.5 and 0.8 GF/s,
         # docs/numerics.md#integers.
         cost = replace(cost, kind="integer")
-        if dtype.kind == "b":  # true pairs are counted on the device, in float32
-            cost = replace(cost, bytes_in=4 * cost.bytes_in, bytes_out=4 * cost.bytes_out)
         return Contraction(arrays, dtype, cost, plan=p, scalar=scalar, order=order)
     return Contraction(arrays, dtype, cost, plan=p, out=out, scalar=scalar, order=order, shape=shape)
 
@@ -231,7 +221,8 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
-    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=_kind_einsum if name == "einsum" else _kind)
+    kind = _kind_einsum if name == "einsum" else _kind
+    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind, dry=True)
 
 
 OPS = (
@@ -240,7 +231,7 @@ OPS = (
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
     _row("einsum", np.einsum, prepare_einsum),
-    Op("numpy.kron", np.kron, prepare_kron, small=SMALL),
+    Op("numpy.kron", np.kron, prepare_kron, small=SMALL, dry=True),
 )
 
 matmul, dot, inner, tensordot, einsum, kron = rows(OPS, "trnpy").values()

@@ -6,7 +6,6 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.precision import Facts
-from trnpy._engine.stand_ins import Count, Shape, Spec, StandIn, new
+from trnpy._engine.stand_ins import Count, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import FLOAT64_PASSES, Hardware
@@ -179,14 +178,14 @@ class DryRuntime:
         )  # fmt: skip
 
 
-def run(problem: Any, shapes: tuple[Shape, ...], hardware: Hardware, policy: Policy) -> Tally:
-    """The cost of ``problem.run(engine)`` for arrays of the given shapes."""
+def run(make: Callable[..., Any], shapes: Any, hardware: Hardware, policy: Policy) -> Tally:
+    """The cost of ``make(*arguments).run(engine)``, for arguments with stand-ins in the place of ``shapes``."""
     runtime = DryRuntime(hardware)
-    arrays = tuple(new(a.shape, a.dtype, runtime.count, a.order) for a in shapes)
+    problem = make(*stand_ins_of(shapes, [], runtime.count))
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):
-            replace(problem, arrays=arrays).run(DeviceEngine(runtime, Tuning(), Facts()))
+            problem.run(DeviceEngine(runtime, Tuning(), Facts()))
     finally:
         _own.reset(token)
     return runtime.tally

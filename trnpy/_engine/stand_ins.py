@@ -29,11 +29,37 @@ class Shape(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     order: str
+    at: int  # operands with one number are one array, or an array and its transpose
 
 
-def shape_of(a: np.ndarray) -> Shape:
-    flags = a.flags
-    return Shape(a.shape, a.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C")
+def shapes_of(value: Any, seen: list[np.ndarray]) -> Any:
+    """``value``, or the items of a tuple, with a Shape in the place of each array; ``seen``: the arrays so far."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        at = next((i for i, a in enumerate(seen) if _one_array(a, value)), len(seen))
+        if at == len(seen):
+            seen.append(value)
+        return Shape(value.shape, value.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C", at)
+    return tuple([shapes_of(item, seen) for item in value]) if type(value) is tuple else value
+
+
+def _one_array(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether ``b`` is ``a`` or its transpose, perhaps as another object."""
+    if a is b:
+        return True
+    if a.dtype != b.dtype or (a.shape, a.strides) not in ((b.shape, b.strides), (b.shape[::-1], b.strides[::-1])):
+        return False
+    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0])
+
+
+def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:
+    """``value``, or the items of a tuple, with a stand-in in the place of each Shape; ``made``: those so far."""
+    if isinstance(value, Shape):
+        if value.at >= len(made):
+            made.append(new(value.shape, value.dtype, count, value.order))
+        x = made[value.at]
+        return x.T if x.shape != value.shape or x.flags.c_contiguous != (value.order == "C") else x
+    return tuple([stand_ins_of(item, made, count) for item in value]) if type(value) is tuple else value
 
 
 class Unknown(TypeError):

@@ -15,6 +15,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import probe
+from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _triangular
 from trnpy.linalg._matrices import SMALL, hermitian, norm, real
 from trnpy.linalg._panels import adjoint
@@ -71,7 +72,8 @@ def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
     if conjugate:
         return hermitian(a, lower, a.dtype)
     strict = np.tril(a, -1) if lower else np.triu(a, 1)
-    return np.asarray(strict + strict.T + np.diag(a.diagonal()))
+    whole: np.ndarray = strict + strict.T + np.diag(a.diagonal())
+    return whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,7 @@ def _problem(
     operands = arrays if c is None else (*arrays, c)
     flops = share * 2.0 * m * k * n * real(dtype)
     size = dtype.itemsize
-    cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n, flops / share)
+    cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n, launches=0)
     return make(operands, dtype, cost, kind=kind, call=call, c=c, place=c)
 
 
@@ -166,7 +168,7 @@ def triangle(a: np.ndarray, call: Call) -> np.ndarray:
     """op(T) for the triangle T of a that the call reads."""
     t = np.tril(a, -call.unit) if call.lower else np.triu(a, int(call.unit))
     if call.unit:
-        t += np.eye(len(a), dtype=a.dtype)
+        t += np.eye(len(a), dtype=a.dtype, like=a)
     return op(t, call.trans)
 
 
@@ -265,7 +267,8 @@ class RankUpdate(Blas):
             return _half(product.astype(self.dtype, copy=False), call.lower, 0)
         old = mirrored(c, call.lower, kind.startswith("her")) if call.beta else 0
         new = (product + call.beta * old).astype(self.dtype, copy=False)
-        return np.asarray(_half(new, call.lower, 0) + _half(c, not call.lower, 1))
+        whole: np.ndarray = _half(new, call.lower, 0) + _half(c, not call.lower, 1)
+        return whole
 
     def error(self, result: np.ndarray) -> float:
         call, c, kind = self.call, self.c, self.kind
@@ -295,9 +298,9 @@ class TriangularSystem(Blas):
     def run(self, engine: Engine) -> np.ndarray:
         self._finite()
         (a, b), call = self.arrays, self.call
-        if not call.unit and not a.diagonal().all():
+        if not call.unit and not usual(a.diagonal().all(), True):
             raise Unsupported(Reason.VALUE, "singular: a zero on the diagonal")
-        sides = np.asarray(call.alpha * b, b.dtype)
+        sides = (call.alpha * b).astype(b.dtype, copy=False)
         return _triangular.solve(a, sides, engine, lower=call.lower, side=call.side, trans=call.trans, unit=call.unit)
 
     def error(self, x: np.ndarray) -> float:
@@ -328,7 +331,7 @@ PREPARE: Mapping[str, Callable[..., Problem]] = MappingProxyType(
 
 def _row(prefix: str, kind: str) -> Op:
     name, prepare = prefix + kind, functools.partial(PREPARE[kind], kind, TYPES[prefix])
-    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL)
+    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL, dry=True)
 
 
 HERMITIAN = ("hemm", "herk", "her2k")

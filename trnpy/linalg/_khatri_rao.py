@@ -19,5 +19,4 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
 
 
 def khatri_rao_ops() -> tuple[Op, ...]:
-    """Without a dry run: the plan knows the cost."""
-    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)
+    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL, dry=True),)
