@@ -12,7 +12,7 @@ import pytest
 import scipy.linalg
 
 import trnpy
-from trnpy._settings import host_rates
+from trnpy._settings import calibration
 
 # Names of NumPy at the top level.
 PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron")
@@ -104,7 +104,8 @@ def test_a_public_name_says_what_it_does_takes_and_returns(name):
 @pytest.fixture
 def quick_calibration(monkeypatch):
     """One workload of each kind that takes no time: calibrating takes most of a minute."""
-    monkeypatch.setattr(host_rates, "_workloads", lambda: [(kind, 32, 1.0, dict) for kind in host_rates.KINDS])
+    monkeypatch.setattr(calibration, "_workloads", lambda: [(kind, 32, 1.0, dict) for kind in calibration.KINDS])
+    monkeypatch.setattr(calibration, "LEAST_S", 0.0)
 
 
 @pytest.mark.usefixtures("quick_calibration")

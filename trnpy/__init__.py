@@ -24,7 +24,7 @@ _LAZY = {
     **dict.fromkeys(("available",), "trnpy._engine.engines"),
     **dict.fromkeys(("resident",), "trnpy._engine.residency"),
     **dict.fromkeys(("report", "profile"), "trnpy._report.ledger"),
-    **dict.fromkeys(("calibrate",), "trnpy._settings.host_rates"),
+    **dict.fromkeys(("calibrate",), "trnpy._settings.calibration"),
     **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch.patch"),
     **dict.fromkeys(("linalg", "sparse", "chem"), ""),  # modules
 }

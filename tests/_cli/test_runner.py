@@ -19,7 +19,7 @@ from trnpy._cli import doctor, runner
 from trnpy._nki.device import detect
 from trnpy._patch.patch import _select
 from trnpy._report.tally import STRIDE
-from trnpy._settings import host_rates
+from trnpy._settings import calibration, host_rates
 from trnpy._settings.host_rates import machine_id
 
 TRNPY = ["-m", "trnpy", "--no-report"]
@@ -528,8 +528,8 @@ def test_commands_explain_themselves(command, capsys):
 @pytest.mark.parametrize("rich", [True, False])
 def test_calibration_shows_progress_and_is_saved(monkeypatch, capsys, rich):
     """The real measurement, of the smallest sizes only."""
-    least = {work[0]: work for work in reversed(list(host_rates._workloads()))}
-    monkeypatch.setattr(host_rates, "_workloads", lambda: iter(least.values()))
+    least = {work[0]: work for work in reversed(list(calibration._workloads()))}
+    monkeypatch.setattr(calibration, "_workloads", lambda: iter(least.values()))
     if not rich:
         monkeypatch.setitem(sys.modules, "rich", None)
         monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)

@@ -32,7 +32,7 @@ from trnpy._nki.device import (
 from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_status, patched
-from trnpy._settings import host_rates
+from trnpy._settings import calibration, host_rates
 from trnpy._settings.policy import REQUIRE, Policy, from_environment
 
 PACKAGES = ("numpy", "scipy", "opt_einsum", "pyscf", "rich", "ml_dtypes", "nki", "neuronx-cc", "torch", "torch-neuronx")
@@ -213,11 +213,17 @@ def _rates() -> Iterator[Finding]:
         yield Finding("calibration", f"ignored: {found.ignored}; python -m trnpy calibrate renews it", True)
         return
     if found.content is None:
-        yield Finding("calibration", f"none, predictions are rough: python -m trnpy calibrate would write {path}")
+        known, how = host_rates.of_other_counts(machine), "none, predictions are rough"
+        if known is not None:
+            how = "interpolated between" if known.calibrated else "none, predictions rest on"
+            how += " those of other thread counts"
+        yield Finding("calibration", f"{how}: python -m trnpy calibrate would write {path}")
         return
     days = (time.time() - path.stat().st_mtime) / DAY_S
     stale = ", old: python -m trnpy calibrate renews it" if days > STALE_DAYS else ""
     yield Finding("calibration", f"{path}, {days:.1f} days old{stale}")
+    if found.content.remark:
+        yield Finding("calibration", f"disturbed: {found.content.remark}; python -m trnpy calibrate renews it", True)
 
 
 def _escapes(modules: list[str]) -> Iterator[Finding]:
@@ -247,11 +253,13 @@ def calibrate(argv: list[str]) -> int:
         return 1
     started = time.perf_counter()
     with _progress() as progress:
-        rates = host_rates.calibrate(progress)
+        rates = calibration.calibrate(progress)
     path = host_rates.save(rates)
     for kind, curve in rates.curves.items():
         print(f"{kind:<10}" + "  ".join(f"n={n:.0f}: {rate / 1e9:.3g} Gflop/s" for n, rate in curve))
     print(f"{'copy':<10}{rates.copy_bytes_per_s / 1e9:.3g} GB/s")
+    if rates.remark:
+        print(f"disturbed: {rates.remark}; calibrate again when this host is idle")
     print(f"measured in {time.perf_counter() - started:.0f} s and saved: {path}")
     return 0
 

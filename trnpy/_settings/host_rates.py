@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-import operator
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trnpy._base import conventions, store
+from trnpy._base import store
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
@@ -47,9 +45,6 @@ STACK_US: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 def _stack_curve(name: str, microseconds: tuple[float, ...]) -> Curve:
     return tuple((float(n), 1e6 * FLOPS[name] * n**3 / us) for n, us in zip(STACK_SIZES, microseconds, strict=True))
 
-
-BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
-REPEATS = 3  # the fastest counts: other load can only make a measurement slower
 
 # What a few cores of a 2024 server do (docs/baselines.md#machines: one and two threads of an EPYC); marked
 # "uncalibrated" wherever they are used.
@@ -91,6 +86,7 @@ class HostRates:
     copy_bytes_per_s: float
     calibrated: bool
     machine: str  # the processor and versions that were measured
+    remark: str = ""  # what disturbed the measurement
 
     def seconds(self, kind: str, n: float, flops: float, dtype: np.dtype, moved_bytes: float = 0.0) -> float:
         """Predicted host seconds of ``flops`` real operations of ``kind`` at characteristic size ``n``."""
@@ -107,16 +103,23 @@ def interpolate(curve: Curve, n: float) -> float:
     return float(math.exp(np.interp(math.log(n), np.log(sizes), np.log(rates))))
 
 
-def machine_id() -> str:
-    """The processor, threads and library versions for which a calibration is valid."""
+def threads() -> int:
+    """Threads that BLAS may use: of the variables that libraries read, else one for each processor."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(variable, "").isdecimal():
+            return int(os.environ[variable])
+    return os.cpu_count() or 1
+
+
+def machine_id(count: int | None = None) -> str:
+    """The processor, threads (``count``, or this process's) and library versions for which a calibration is valid."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []  # not Linux: use the platform's name for the processor
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     cpu = next(named, "") or _processor()
-    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
-    return f"{cpu}, {threads} threads, numpy {np.__version__}, scipy {_scipy_version()}"
+    return f"{cpu}, {count or threads()} threads, numpy {np.__version__}, scipy {_scipy_version()}"
 
 
 def _scipy_version() -> str:
@@ -149,7 +152,10 @@ def stored(machine: str) -> store.Stored[HostRates]:
 
     def parse(content: Any) -> HostRates:
         curves = {kind: _curve(content["curves"][kind]) for kind in KINDS}
-        return HostRates(curves, _rate(content["copy_bytes_per_s"]), True, machine)
+        remark = content.get("remark", "")
+        if not isinstance(remark, str):
+            raise TypeError(f"{remark!r} is not text")
+        return HostRates(curves, _rate(content["copy_bytes_per_s"]), True, machine, remark)
 
     return store.read(path(machine), machine, parse)
 
@@ -170,144 +176,42 @@ def _rate(value: Any) -> float:
 
 @functools.cache
 def current_rates() -> HostRates:
-    """The stored calibration of this machine, else the defaults, marked as uncalibrated."""
+    """The stored calibration of this machine, or what those of other thread counts say; else the defaults.
+
+    Between two counts that were measured rates are interpolated. Beyond them the nearest count's are used, and marked
+    as uncalibrated like the defaults.
+    """
     machine = machine_id()
-    return stored(machine).content or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
+    known = stored(machine).content or of_other_counts(machine)
+    return known or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
+
+
+def of_other_counts(machine: str) -> HostRates | None:
+    """Rates for ``machine`` from what was measured with other counts of threads; None if nothing was."""
+    wanted = threads()
+    counts = [n for n in range(1, 2 * (os.cpu_count() or 1) + 1) if path(machine_id(n)).exists()]
+    found = {n: rates for n in counts if (rates := stored(machine_id(n)).content) is not None}
+    if not found:
+        return None
+    below, above = max((n for n in found if n < wanted), default=0), min((n for n in found if n > wanted), default=0)
+    if not (below and above):
+        return replace(found[below or above], calibrated=False, machine=machine)
+    low, high, share = found[below], found[above], math.log(wanted / below) / math.log(above / below)
+
+    def between(a: float, b: float) -> float:
+        return float(a ** (1 - share) * b**share)
+
+    curves = {
+        kind: tuple((n, between(rate, interpolate(high.curves[kind], n))) for n, rate in low.curves[kind])
+        for kind in KINDS
+    }
+    copied = between(low.copy_bytes_per_s, high.copy_bytes_per_s)
+    return HostRates(curves, copied, True, machine, low.remark or high.remark)
 
 
 def save(rates: HostRates) -> Path:
     """Store ``rates`` for this machine."""
-    content = {"curves": rates.curves, "copy_bytes_per_s": rates.copy_bytes_per_s}
+    content = {"curves": rates.curves, "copy_bytes_per_s": rates.copy_bytes_per_s, "remark": rates.remark}
     kept = store.write(path(rates.machine), content, rates.machine)
     current_rates.cache_clear()
     return kept
-
-
-def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
-    """(kind, n, useful flops, one call) in ascending cost."""
-    import scipy.linalg
-
-    for n, count in zip(STACK_SIZES, (200, 30, 6), strict=True):
-        for name, loop, gufunc in _stack_calls(n, count):
-            yield f"stacked {name}", n, count * FLOPS[name] * n**3, loop
-            yield f"gufunc {name}", n, count * FLOPS[name] * n**3, gufunc
-    for n in (4, 32, 64, 256):
-        g = np.random.default_rng(n).standard_normal((n, n))
-        spd = g @ g.T + n * np.eye(n)
-        yield "sqrtm", n, FLOPS["sqrtm"] * n**3, functools.partial(scipy.linalg.sqrtm, spd)
-        yield "logm", n, FLOPS["logm"] * n**3, functools.partial(scipy.linalg.logm, spd)
-        power = functools.partial(scipy.linalg.fractional_matrix_power, spd, 0.3)
-        yield "fractional_matrix_power", n, FLOPS["fractional_matrix_power"] * n**3, power
-    yield from _sparse_workloads()
-    for n in (32, 128, 512, 1024):
-        g = np.random.default_rng(n).standard_normal((n, n))
-        spd = g @ g.T + n * np.eye(n)
-        yield "matmul", n, 2.0 * n**3, functools.partial(np.matmul, g, g)
-        yield "cholesky", n, n**3 / 3, functools.partial(scipy.linalg.cholesky, spd, lower=True)
-        yield "solve", n, 8 / 3 * n**3, functools.partial(scipy.linalg.solve, g, spd, assume_a="gen")
-        yield "lu", n, 2 / 3 * n**3, functools.partial(scipy.linalg.lu_factor, g)
-        yield "inv", n, 2.0 * n**3, functools.partial(scipy.linalg.inv, g)
-        yield "trsm", n, 1.0 * n**3, functools.partial(scipy.linalg.solve_triangular, spd, g)
-        yield "qr", n, 8 / 3 * n**3, functools.partial(scipy.linalg.qr, g)
-        yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
-        yield "eigh evd", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd, driver="evd")
-        yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
-        for name, operand in (("svd", g), ("svdvals", g), ("expm", g / np.sqrt(n))):
-            yield name, n, FLOPS[name] * n**3, functools.partial(getattr(scipy.linalg, name), operand)
-        if n <= 512:  # the loop is slow, and its rate does not depend on n
-            whole = g.astype(np.int64)
-            yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
-            yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
-
-
-def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
-    """Products of SciPy's sparse matrices, 64 elements a row, with 1 and 16 columns and with themselves."""
-    import scipy.sparse
-
-    block, rows = 16, 4096
-    pattern: Any = scipy.sparse.random_array((rows // block, rows // block), density=4 / (rows // block), rng=0)
-    bsr = scipy.sparse.kron(pattern, np.ones((block, block)), format="bsr")
-    csr: Any = scipy.sparse.random_array((rows, rows), density=64 / rows, rng=0, format="csr")
-    for n in (1, 16):
-        x = np.ones((rows, n))
-        yield "csr", n, 2.0 * csr.nnz * n, functools.partial(operator.matmul, csr, x)
-        yield "bsr", n, 2.0 * bsr.nnz * n, functools.partial(operator.matmul, bsr, x)
-    yield "sparse sparse", 1, 2.0 * csr.nnz * csr.nnz / rows, functools.partial(operator.matmul, csr, csr)
-
-
-def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n), where SciPy takes one."""
-    import scipy.linalg
-
-    g = np.random.default_rng(n).standard_normal((count, n, n))
-    spd = g @ g.swapaxes(1, 2) + n * np.eye(n)
-    gufuncs: dict[str, Callable[[], Any]] = {
-        "cholesky": lambda: np.linalg.cholesky(spd, upper=True),
-        "qr": lambda: np.linalg.qr(spd, "complete"),
-        "eigh": lambda: np.linalg.eigh(spd),
-        "eigvalsh": lambda: np.linalg.eigvalsh(spd),
-        "inv": lambda: np.linalg.inv(spd),
-        "svd": lambda: np.linalg.svd(spd),
-        "svdvals": lambda: np.linalg.svd(spd, compute_uv=False),
-        "pinv": lambda: np.linalg.pinv(spd),
-        "pinvh": lambda: np.linalg.pinv(spd, hermitian=True),
-        "lstsq": lambda: np.linalg.pinv(spd),
-    }
-    for name, gufunc in gufuncs.items():
-        function = getattr(scipy.linalg, name)
-        operands = (spd, g[:, :, :1]) if name == "lstsq" else (spd,)
-        try:
-            conventions.form(function, operands, {})
-        except conventions.Refused:  # SciPy 1.15 takes no stacks in most functions
-            continue
-        yield name, functools.partial(function, *operands), gufunc
-
-
-def _fastest(call: Callable[[], Any], budget_s: float) -> float:
-    best, spent = math.inf, 0.0
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        call()
-        elapsed = time.perf_counter() - start
-        best, spent = min(best, elapsed), spent + elapsed
-        if spent > budget_s:
-            break
-    return best
-
-
-def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: None) -> HostRates:
-    """Measure how fast this host computes, in less than a minute.
-
-    Parameters
-    ----------
-    progress : callable, optional
-        Called as ``progress(what, fraction)`` before each measurement, with the fraction of work done.
-
-    Returns
-    -------
-    HostRates
-        Operations per second by kind of work and size, and bytes per second of copies. ``python -m trnpy calibrate``
-        also stores them for later decisions.
-
-    Examples
-    --------
-    >>> import trnpy
-    >>> trnpy.calibrate().calibrated
-    True
-    """
-    measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
-    work = list(_workloads())
-    total = sum(flops for _, _, flops, _ in work)
-    start, done = time.perf_counter(), 0.0
-    for kind, n, flops, call in work:
-        progress(f"{kind} n={n}", done / total)
-        remaining = BUDGET_S - (time.perf_counter() - start)
-        if remaining > 0 or not measured[kind]:
-            measured[kind].append((float(n), flops / _fastest(call, remaining / 4)))
-        done += flops
-    source = np.ones(2**24)
-    progress("copy 128 MiB", 1.0)
-    copy_s = _fastest(source.copy, 1.0)
-    # Stacks that the installed SciPy does not take are not measured, and their curves decide nothing.
-    curves = {kind: tuple(points) or DEFAULT_CURVES[kind] for kind, points in measured.items()}
-    return HostRates(curves, 2 * source.nbytes / copy_s, True, machine_id())

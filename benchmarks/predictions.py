@@ -1,0 +1,146 @@
+"""Measured over predicted seconds of the host in eleven programs, with the default rates and after ``calibrate``.
+
+A program's ratio is that of the sums over its calls for which there is a prediction. Its calls take the routes that the
+rates choose. The machine is calibrated once, before the programs run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+
+from benchmarks._measure import gate, header
+
+MEDIAN, WORST = (0.7, 1.4), (0.4, 2.5)  # what is aimed at
+START = "import numpy as np\nimport scipy.linalg as la\nrng = np.random.default_rng(0)\n"
+PROGRAMS = {
+    "products": """
+        a, b = rng.standard_normal((2, 900, 900))
+        for _ in range(30):
+            a = np.matmul(a, b)
+            a /= np.abs(a).max()
+    """,
+    "products in float32": """
+        a, b = rng.standard_normal((2, 1200, 400)).astype(np.float32)
+        for _ in range(40):
+            np.dot(a, b.T), np.dot(a.T, b)
+    """,
+    "cold products": """
+        stack = rng.standard_normal((40, 500, 500))
+        for k in range(1, 40):
+            np.matmul(stack[k - 1], stack[k])
+            stack[k] += 1.0
+    """,
+    "transformation of integrals": """
+        ints, c = rng.standard_normal((36, 36, 36, 36)), rng.standard_normal((36, 24))
+        for _ in range(4):
+            np.einsum("pqrs,pi,qj,rk,sl->ijkl", ints, c, c, c, c, optimize=True)
+    """,
+    "coulomb and exchange": """
+        rows, c = rng.standard_normal((400, 90, 90)), rng.standard_normal((90, 20))
+        for _ in range(6):
+            half = np.einsum("Pmn,ni->Pmi", rows, c)
+            np.einsum("Pmi,Pni->mn", half, half), np.einsum("Pmn,P->mn", rows, np.einsum("Pmn,mn->P", rows, rows[0]))
+    """,
+    "self-consistent field": """
+        f = rng.standard_normal((300, 300))
+        s = la.cholesky(f @ f.T + 300 * np.eye(300), lower=True)
+        for _ in range(10):
+            e, c = la.eigh(f + f.T)
+            f = f + 0.01 * np.tensordot(c[:, :50], c[:, :50], axes=(1, 1))
+            la.solve_triangular(s, f, lower=True)
+    """,
+    "gaussian process": """
+        x = np.sort(rng.uniform(0, 10, 800))
+        for length in np.linspace(0.2, 2, 12):
+            k = np.exp(-(((x[:, None] - x) / length) ** 2)) + 0.1 * np.eye(800)
+            la.cho_solve(la.cho_factor(k), np.eye(800)[:, :100]), np.linalg.solve(k, np.eye(800)[:, :100])
+    """,
+    "principal components": """
+        x = rng.standard_normal((2000, 250))
+        for _ in range(5):
+            u, s, v = np.linalg.svd(x - x.mean(0), full_matrices=False)
+            q, r = np.linalg.qr(np.dot(u * s, v))
+            x = q + 0.1
+    """,
+    "matrix functions": """
+        a = rng.standard_normal((250, 250)) / 16
+        for _ in range(4):
+            la.expm(a), la.inv(a + 2 * np.eye(250)), la.sqrtm(a @ a.T + np.eye(250)), la.pinv(a)
+    """,
+    "stacks of small matrices": """
+        a = rng.standard_normal((3000, 12, 12))
+        s = a @ a.swapaxes(1, 2) + 12 * np.eye(12)
+        for _ in range(4):
+            np.linalg.inv(s), np.linalg.cholesky(s), np.linalg.eigh(s), np.matmul(s, a), np.einsum("nij,njk->nik", s, a)
+    """,
+    "complex spectra": """
+        h = rng.standard_normal((250, 250)) + 1j * rng.standard_normal((250, 250))
+        for _ in range(4):
+            e, u = np.linalg.eigh(h + h.conj().T)
+            np.matmul(u * e, u.conj().T), la.lu_factor(h)
+    """,
+}
+
+
+def ratios(source: str, folder: pathlib.Path, environment: Mapping[str, str]) -> tuple[float, float, dict[str, float]]:
+    """Measured seconds of the predicted calls, their ratio to the prediction, and that of each function."""
+    program, report = folder / "program.py", folder / "report.json"
+    program.write_text(START + "\n".join(line[8:] for line in source.splitlines()))
+    command = [sys.executable, "-m", "trnpy", "--no-report", "--report", str(report), str(program)]
+    subprocess.run(command, env=dict(environment), check=True)
+    priced = [t for t in json.loads(report.read_text())["by_function"] if t["modelled"]]
+    took, predicted = ({}, {})
+    for t in priced:
+        took[t["op"]] = took.get(t["op"], 0.0) + t["seconds"] * t["modelled"] / t["calls"]
+        predicted[t["op"]] = predicted.get(t["op"], 0.0) + t["host_s"]
+    total = sum(took.values())
+    return total, total / sum(predicted.values()), {op: took[op] / predicted[op] for op in took}
+
+
+def show(title: str, found: list[float]) -> None:
+    inside = MEDIAN[0] <= statistics.median(found) <= MEDIAN[1], WORST[0] <= min(found), max(found) <= WORST[1]
+    print(
+        f"{title}: median {statistics.median(found):.2f} (aim {MEDIAN[0]} to {MEDIAN[1]}), from {min(found):.2f} to "
+        f"{max(found):.2f} (aim {WORST[0]} to {WORST[1]}){'' if all(inside) else ': MISSED'}"
+    )
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks predictions")
+    parser.add_argument("--functions", action="store_true", help="also the ratio of each function")
+    parser.add_argument("--programs", nargs="*", default=[], help="only these")
+    options = parser.parse_args(argv)
+    gate("tests/_settings", "tests/_report/test_ledger.py")
+    header("seconds on the host, measured over predicted")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        default = {**os.environ, "XDG_CACHE_HOME": str(folder / "default")}
+        calibrated = {**os.environ, "XDG_CACHE_HOME": str(folder / "calibrated")}
+        run = subprocess.run(
+            [sys.executable, "-m", "trnpy", "calibrate"], env=calibrated, capture_output=True, text=True
+        )
+        print(run.stdout.splitlines()[-1] if run.stdout else run.stderr, f"(load {os.getloadavg()[0]:.1f})\n")
+        print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}")
+        found: dict[str, list[float]] = {"default rates": [], "calibrated": []}
+        for title, source in PROGRAMS.items():
+            if options.programs and title not in options.programs:
+                continue
+            took, first, each = ratios(source, folder, default)
+            _, second, those = ratios(source, folder, calibrated)
+            found["default rates"].append(first)
+            found["calibrated"].append(second)
+            print(f"{title:30}{took:8.2f} s{first:16.2f}{second:12.2f}", flush=True)
+            for op in each if options.functions else ():
+                print(f"    {op:26}{'':10}{each[op]:16.2f}{those.get(op, float('nan')):12.2f}")
+    print()
+    for title, values in found.items():
+        show(title, values)
+    return 0

@@ -1,0 +1,118 @@
+"""Calibration: measured until turns agree, remarked upon where disturbed, and interpolated between thread counts."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from trnpy._cli import doctor
+from trnpy._settings import calibration, host_rates
+from trnpy._settings.host_rates import DEFAULT_CURVES, KINDS, HostRates, current_rates, machine_id, save
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """A function that sets the threads of this process."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+
+    def use(count):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(count))
+        current_rates.cache_clear()
+
+    yield use
+    current_rates.cache_clear()
+
+
+def rates(count, flops_per_s, remark=""):
+    curves = dict.fromkeys(KINDS, ((32.0, flops_per_s), (512.0, 2 * flops_per_s)))
+    return HostRates(curves, flops_per_s, True, machine_id(count), remark)
+
+
+def test_rates_between_two_measured_counts_are_interpolated(counts):
+    save(rates(1, 1e10))
+    save(rates(4, 4e10))
+    counts(2)
+    found = current_rates()
+    assert found.calibrated and found.machine == machine_id(2)
+    assert found.copy_bytes_per_s == pytest.approx(2e10, rel=1e-12)
+    np.testing.assert_allclose(found.curves["svd"], ((32, 2e10), (512, 4e10)), rtol=1e-12)
+    counts(4)
+    assert current_rates().copy_bytes_per_s == 4e10
+
+
+def test_beyond_the_measured_counts_the_nearest_serves_and_counts_as_uncalibrated(counts, capsys):
+    save(rates(2, 1e10))
+    save(rates(4, 3e10))
+    counts(8)
+    assert (current_rates().copy_bytes_per_s, current_rates().calibrated) == (3e10, False)
+    doctor.doctor([])
+    assert "none, predictions rest on those of other thread counts: python -m trnpy" in capsys.readouterr().out
+    counts(3)
+    doctor.doctor([])
+    assert "interpolated between those of other thread counts: python -m trnpy" in capsys.readouterr().out
+
+
+def test_without_any_calibration_the_defaults_serve(counts):
+    counts(2)
+    assert current_rates().curves is DEFAULT_CURVES
+
+
+def test_a_remark_is_stored_and_the_doctor_complains_of_it(counts, capsys):
+    counts(1)
+    save(rates(1, 1e10, "the load was 9.0 on 4 processors"))
+    assert current_rates().remark == "the load was 9.0 on 4 processors"
+    assert doctor.doctor([]) == 1
+    assert "WRONG: disturbed: the load was 9.0 on 4 processors; python -m trnpy" in capsys.readouterr().out
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """A calibration of three workloads whose seconds are given turn by turn; returns it and the calls that it made."""
+
+    def run(*turns, load=0.1):
+        calls, visits = [], {}
+
+        def fastest(call, budget_s):
+            if call not in (0, 1, 2):
+                return 1.0  # the copy
+            calls.append(call)
+            visits[call] = visits.get(call, -1) + 1
+            return turns[visits[call]][call]
+
+        monkeypatch.setattr(calibration, "_workloads", lambda: [(kind, 32, 1.0, i) for i, kind in enumerate(KINDS[:3])])
+        monkeypatch.setattr(calibration, "_fastest", fastest)
+        monkeypatch.setattr(os, "getloadavg", lambda: (load,) * 3, raising=False)
+        monkeypatch.setattr(os, "cpu_count", lambda: 4)
+        return calibration.calibrate(), calls
+
+    return run
+
+
+def test_a_workload_is_measured_until_two_turns_agree_and_the_fastest_counts(scripted):
+    found, calls = scripted((1.0, 1.0, 4.0), (1.05, 0.95, 2.0), (9.0, 9.0, 2.1))
+    assert calls == [0, 1, 2, 0, 1, 2, 2]
+    assert [found.curves[kind][0][1] for kind in KINDS[:3]] == pytest.approx([1.0, 1 / 0.95, 0.5], rel=1e-12)
+    assert found.remark == ""
+
+
+def test_what_does_not_repeat_and_a_load_are_remarked_upon(scripted):
+    found, calls = scripted(*[(1.0, 1.0, 2.0**-i) for i in range(calibration.TURNS)], load=3.0)
+    assert calls.count(2) == calibration.TURNS
+    assert found.remark == ("the load was 3.0 on 4 processors; 1 of 3 measurements did not repeat within 10%")
+
+
+def test_a_short_call_is_repeated_for_a_while():
+    calls = []
+    assert 0 <= calibration._fastest(lambda: calls.append(1), 1.0) < math.inf
+    assert len(calls) > calibration.REPEATS
+
+
+def test_the_thread_count_is_that_which_blas_reads(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert host_rates.threads() == 3
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "auto")
+    assert host_rates.threads() == 3
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert host_rates.threads() == (os.cpu_count() or 1)

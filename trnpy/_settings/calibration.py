@@ -1,0 +1,172 @@
+"""``python -m trnpy calibrate``: how fast this host computes, measured in turns until two turns agree."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from trnpy._base import conventions
+from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, STACK_SIZES, HostRates, machine_id
+
+BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
+REPEATS = 3  # the fastest counts: other load can only make a measurement slower
+LEAST_S = 2e-3  # for which a short call is repeated
+TURNS = 4  # at most; seconds apart, so that a burst of other work, or of the clock, is in one of them only
+AGREEMENT = 1.1  # of the fastest calls of two turns: then the workload is settled
+UNSETTLED = 0.1  # of all workloads: more are remarked upon
+BUSY = 0.5  # of the processors: a load above that is remarked upon
+
+
+def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
+    """(kind, n, useful flops, one call) in ascending cost."""
+    import scipy.linalg
+
+    for n, count in zip(STACK_SIZES, (200, 30, 6), strict=True):
+        for name, loop, gufunc in _stack_calls(n, count):
+            yield f"stacked {name}", n, count * FLOPS[name] * n**3, loop
+            yield f"gufunc {name}", n, count * FLOPS[name] * n**3, gufunc
+    for n in (4, 32, 64, 256):
+        g = np.random.default_rng(n).standard_normal((n, n))
+        spd = g @ g.T + n * np.eye(n)
+        yield "sqrtm", n, FLOPS["sqrtm"] * n**3, functools.partial(scipy.linalg.sqrtm, spd)
+        yield "logm", n, FLOPS["logm"] * n**3, functools.partial(scipy.linalg.logm, spd)
+        power = functools.partial(scipy.linalg.fractional_matrix_power, spd, 0.3)
+        yield "fractional_matrix_power", n, FLOPS["fractional_matrix_power"] * n**3, power
+    yield from _sparse_workloads()
+    for n in (32, 128, 512, 1024):
+        g = np.random.default_rng(n).standard_normal((n, n))
+        spd = g @ g.T + n * np.eye(n)
+        yield "matmul", n, 2.0 * n**3, functools.partial(np.matmul, g, g)
+        yield "cholesky", n, n**3 / 3, functools.partial(scipy.linalg.cholesky, spd, lower=True)
+        yield "solve", n, 8 / 3 * n**3, functools.partial(scipy.linalg.solve, g, spd, assume_a="gen")
+        yield "lu", n, 2 / 3 * n**3, functools.partial(scipy.linalg.lu_factor, g)
+        yield "inv", n, 2.0 * n**3, functools.partial(scipy.linalg.inv, g)
+        yield "trsm", n, 1.0 * n**3, functools.partial(scipy.linalg.solve_triangular, spd, g)
+        yield "qr", n, 8 / 3 * n**3, functools.partial(scipy.linalg.qr, g)
+        yield "eigh", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd)
+        yield "eigh evd", n, 9.0 * n**3, functools.partial(scipy.linalg.eigh, spd, driver="evd")
+        yield "eigvalsh", n, 4 / 3 * n**3, functools.partial(scipy.linalg.eigvalsh, spd)
+        for name, operand in (("svd", g), ("svdvals", g), ("expm", g / np.sqrt(n))):
+            yield name, n, FLOPS[name] * n**3, functools.partial(getattr(scipy.linalg, name), operand)
+        if n <= 512:  # the loop is slow, and its rate does not depend on n
+            whole = g.astype(np.int64)
+            yield "integer", n, 2.0 * n**3, functools.partial(np.matmul, whole, whole)
+            yield "einsum", n, 2.0 * n**3, functools.partial(np.einsum, "ik,jk->ij", g, g)
+
+
+def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
+    """Products of SciPy's sparse matrices, 64 elements a row, with 1 and 16 columns and with themselves."""
+    import scipy.sparse
+
+    block, rows = 16, 4096
+    pattern: Any = scipy.sparse.random_array((rows // block, rows // block), density=4 / (rows // block), rng=0)
+    bsr = scipy.sparse.kron(pattern, np.ones((block, block)), format="bsr")
+    csr: Any = scipy.sparse.random_array((rows, rows), density=64 / rows, rng=0, format="csr")
+    for n in (1, 16):
+        x = np.ones((rows, n))
+        yield "csr", n, 2.0 * csr.nnz * n, functools.partial(operator.matmul, csr, x)
+        yield "bsr", n, 2.0 * bsr.nnz * n, functools.partial(operator.matmul, bsr, x)
+    yield "sparse sparse", 1, 2.0 * csr.nnz * csr.nnz / rows, functools.partial(operator.matmul, csr, csr)
+
+
+def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n), where SciPy takes one."""
+    import scipy.linalg
+
+    g = np.random.default_rng(n).standard_normal((count, n, n))
+    spd = g @ g.swapaxes(1, 2) + n * np.eye(n)
+    gufuncs: dict[str, Callable[[], Any]] = {
+        "cholesky": lambda: np.linalg.cholesky(spd, upper=True),
+        "qr": lambda: np.linalg.qr(spd, "complete"),
+        "eigh": lambda: np.linalg.eigh(spd),
+        "eigvalsh": lambda: np.linalg.eigvalsh(spd),
+        "inv": lambda: np.linalg.inv(spd),
+        "svd": lambda: np.linalg.svd(spd),
+        "svdvals": lambda: np.linalg.svd(spd, compute_uv=False),
+        "pinv": lambda: np.linalg.pinv(spd),
+        "pinvh": lambda: np.linalg.pinv(spd, hermitian=True),
+        "lstsq": lambda: np.linalg.pinv(spd),
+    }
+    for name, gufunc in gufuncs.items():
+        function = getattr(scipy.linalg, name)
+        operands = (spd, g[:, :, :1]) if name == "lstsq" else (spd,)
+        try:
+            conventions.form(function, operands, {})
+        except conventions.Refused:  # SciPy 1.15 takes no stacks in most functions
+            continue
+        yield name, functools.partial(function, *operands), gufunc
+
+
+def _fastest(call: Callable[[], Any], budget_s: float) -> float:
+    best, spent, repeats = math.inf, 0.0, 0
+    while repeats < REPEATS or spent < LEAST_S:
+        start = time.perf_counter()
+        call()
+        elapsed = time.perf_counter() - start
+        best, spent, repeats = min(best, elapsed), spent + elapsed, repeats + 1
+        if spent > budget_s:
+            break
+    return best
+
+
+def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: None) -> HostRates:
+    """Measure how fast this host computes, in less than a minute.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called as ``progress(what, fraction)`` before each measurement, with the fraction of work done.
+
+    Returns
+    -------
+    HostRates
+        Operations per second by kind of work and size, and bytes per second of copies. ``remark`` says what disturbed
+        the measurement, if anything did. ``python -m trnpy calibrate`` also stores them for later decisions.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> trnpy.calibrate().calibrated
+    True
+    """
+    disturbed, work = _load(), list(_workloads())
+    best_s, settled = [math.inf] * len(work), [False] * len(work)
+    total = sum(flops for _, _, flops, _ in work)
+    start = time.perf_counter()
+    for turn in range(TURNS):
+        done = 0.0
+        for i, (kind, n, flops, call) in enumerate(work):
+            remaining = BUDGET_S - (time.perf_counter() - start)
+            if not settled[i] and (remaining > 0 or not turn):
+                progress(f"{kind} n={n}", min((turn * total + done) / (2 * total), 1.0))
+                seconds = _fastest(call, max(remaining, 0.0) / 4)
+                settled[i] = max(seconds, best_s[i]) <= AGREEMENT * min(seconds, best_s[i])
+                best_s[i] = min(seconds, best_s[i])
+            done += flops
+    progress("copy 128 MiB", 1.0)
+    source = np.ones(2**24)
+    copy_s = _fastest(source.copy, 1.0)
+    if settled.count(False) > UNSETTLED * len(work):
+        disturbed.append(
+            f"{settled.count(False)} of {len(work)} measurements did not repeat within {AGREEMENT - 1:.0%}"
+        )
+    measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for (kind, n, flops, _), seconds in zip(work, best_s, strict=True):
+        measured[kind].append((float(n), flops / seconds))
+    # Stacks that the installed SciPy does not take are not measured, and their curves decide nothing.
+    curves = {kind: tuple(points) or DEFAULT_CURVES[kind] for kind, points in measured.items()}
+    return HostRates(curves, 2 * source.nbytes / copy_s, True, machine_id(), "; ".join(disturbed))
+
+
+def _load() -> list[str]:
+    """What else this host is doing, if that is much."""
+    processors = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return [f"the load was {load:.1f} on {processors} processors"] if load > BUSY * processors else []
