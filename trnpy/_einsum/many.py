@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -341,6 +341,6 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
 OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None)
-(multi_einsum,) = settled([accelerated(OP)], "trnpy").values()
+multi_einsum: Callable[[Iterable[Sequence[Any]]], list[Any]] = settled([accelerated(OP)], "trnpy")["multi_einsum"]
 
 __all__ = ["OP", "multi_einsum"]

@@ -19,13 +19,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from trnpy._base.locks import Lock
 from trnpy._call.dispatch import Op
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
-from trnpy._settings.policy import Policy, changed, current_policy, policy, process_policy, set_process_policy
+from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
 # For each namespace the module and table of its rows, and their names. The module is loaded when a row is needed, since
 # importing SciPy is slow; the names serve until then. A test compares names and table.
@@ -43,6 +43,7 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "scipy.sparse": ("trnpy.sparse._ops", "PATCHED", "matmul"),
     "scipy.sparse.linalg": ("trnpy.sparse.linalg", "_ROWS", "cg gmres eigsh lobpcg expm_multiply"),
 }  # fmt: skip
+Names = str | Iterable[str] | None
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -53,7 +54,7 @@ def _rows(namespace: str) -> dict[str, Op]:
     return {op.name: op for op in getattr(importlib.import_module(module), table)}
 
 
-def _select(names: str | Iterable[str] | None) -> list[str]:
+def _select(names: Names) -> list[str]:
     """The dotted ``names``, or those of all functions; ValueError for one that is not an accelerated function.
 
     Imports the modules that they are in, but not their rows: the first call that needs a row loads it.
@@ -226,7 +227,7 @@ class Block:
 
 
 def patched(
-    names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
+    names: Names = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Unpack[Settings]
 ) -> Block:
     """Accelerate NumPy and SciPy in a block or a decorated function, in this thread or task.
 
@@ -332,7 +333,7 @@ class Patch:
 
 
 def patch(
-    names: str | Iterable[str] | None = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Any
+    names: Names = None, *, rebind: bool = False, exclude: Iterable[str] = (), **changes: Unpack[Settings]
 ) -> Patch:
     """Accelerate NumPy and SciPy in the whole process until `unpatch`.
 

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from trnpy._base.blocks import Blocks
 from trnpy._nki.hardware import GIB, MACHINES
@@ -104,6 +104,21 @@ class Policy:
                 raise ValueError(
                     f"{name}={value!r}: expected a number from {low}{f' to {high}' if high else ' upward'}"
                 )
+
+
+class Settings(TypedDict, total=False):
+    """The fields of `Policy` as keyword arguments that may be left out, for type checkers."""
+
+    device: str
+    machine: str
+    force: bool
+    precision: str
+    method: str
+    fallback: str
+    min_flops: float
+    verify: float
+    device_memory: float
+    time_limit: float
 
 
 def _parse(name: str, text: str) -> Any:
@@ -233,7 +248,7 @@ def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") 
 
 
 @contextlib.contextmanager
-def policy(**changes: Any) -> Iterator[Policy]:
+def policy(**changes: Unpack[Settings]) -> Iterator[Policy]:
     """Change settings for a block, in this thread or task.
 
     Parameters

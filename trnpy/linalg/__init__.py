@@ -7,11 +7,7 @@ numpy.linalg can be loaded without SciPy.
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import TYPE_CHECKING
 from typing import Any as _Any
-
-if TYPE_CHECKING:
-    from scipy.linalg import *  # noqa: F403
 
 
 def _names() -> dict[str, _Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.linalg import eigh as _numpy_eigh
@@ -37,6 +37,14 @@ class Convergence:
 
 
 InverseRoot = np.ndarray | tuple[np.ndarray, Convergence]
+
+
+@overload
+def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: Literal[False] = False) -> np.ndarray: ...
+@overload
+def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: Literal[True]) -> tuple[np.ndarray, Convergence]: ...
+@overload
+def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool) -> InverseRoot: ...
 
 
 def inv_sqrtm(a: Any, method: str = "eigh", *, full_output: bool = False) -> InverseRoot:

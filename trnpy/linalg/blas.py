@@ -1,18 +1,13 @@
 """All names of scipy.linalg.blas, level 3 accelerated."""
 
-from __future__ import annotations
-
-import functools
-from typing import TYPE_CHECKING, Any
+import functools as _functools
+from typing import Any as _Any
 
 from scipy.linalg import blas as _scipy
 
 from trnpy._call.names import public as _public
 from trnpy._call.names import rows as _rows
 from trnpy.linalg._blas_rows import BLAS_OPS as _BLAS_OPS
-
-if TYPE_CHECKING:
-    from scipy.linalg.blas import *  # noqa: F403
 
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__
@@ -23,8 +18,8 @@ _ours = {id(op.reference): _accelerated[op.name.rpartition(".")[2]] for op in _B
 globals().update(_public(_scipy) | _accelerated)
 
 
-@functools.wraps(_scipy.get_blas_funcs)  # type: ignore[no-redef]
-def get_blas_funcs(*args: Any, **kwargs: Any) -> Any:
+@_functools.wraps(_scipy.get_blas_funcs)
+def get_blas_funcs(*args: _Any, **kwargs: _Any) -> _Any:
     found = _scipy.get_blas_funcs(*args, **kwargs)
     return [_ours.get(id(f), f) for f in found] if isinstance(found, list) else _ours.get(id(found), found)
 

@@ -1,18 +1,13 @@
 """All names of scipy.linalg.lapack, some drivers accelerated."""
 
-from __future__ import annotations
-
-import functools
-from typing import TYPE_CHECKING, Any
+import functools as _functools
+from typing import Any as _Any
 
 from scipy.linalg import lapack as _scipy
 
 from trnpy._call.names import public as _public
 from trnpy._call.names import rows as _rows
 from trnpy.linalg._lapack_rows import LAPACK_OPS as _LAPACK_OPS
-
-if TYPE_CHECKING:
-    from scipy.linalg.lapack import *  # noqa: F403
 
 __all__ = _scipy.__all__
 __doc__ = _scipy.__doc__
@@ -23,8 +18,8 @@ _ours = {id(op.reference): _accelerated[op.name.rpartition(".")[2]] for op in _L
 globals().update(_public(_scipy) | _accelerated)
 
 
-@functools.wraps(_scipy.get_lapack_funcs)  # type: ignore[no-redef]
-def get_lapack_funcs(*args: Any, **kwargs: Any) -> Any:
+@_functools.wraps(_scipy.get_lapack_funcs)
+def get_lapack_funcs(*args: _Any, **kwargs: _Any) -> _Any:
     found = _scipy.get_lapack_funcs(*args, **kwargs)
     return [_ours.get(id(f), f) for f in found] if isinstance(found, list) else _ours.get(id(found), found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from scipy import sparse as _scipy
@@ -12,9 +11,6 @@ from trnpy._call.names import public as _public
 from trnpy.sparse import _analysis, _masks
 from trnpy.sparse._classes import SCIPY as _SCIPY
 from trnpy.sparse._classes import makers as _makers
-
-if TYPE_CHECKING:
-    from scipy.sparse import *  # noqa: F403
 
 _SUBMODULES = ("csgraph", "linalg")
 _PLAIN = """csgraph find get_index_dtype issparse isspmatrix isspmatrix_bsr isspmatrix_coo isspmatrix_csc isspmatrix_csr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools as _functools
-from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from scipy.sparse import csgraph as _scipy
@@ -12,9 +11,6 @@ from trnpy._call.names import public as _public
 from trnpy._call.names import settled as _settled
 from trnpy.sparse._classes import adopt as _adopt
 from trnpy.sparse._classes import makers as _makers
-
-if TYPE_CHECKING:
-    from scipy.sparse.csgraph import *  # noqa: F403
 
 _PLAIN = """bellman_ford breadth_first_order connected_components construct_dist_matrix csgraph_masked_from_dense
     csgraph_to_dense csgraph_to_masked depth_first_order dijkstra floyd_warshall johnson maximum_bipartite_matching

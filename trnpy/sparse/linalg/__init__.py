@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scipy.sparse import linalg as _scipy
 
 from trnpy._call.names import public as _public
@@ -11,9 +9,6 @@ from trnpy._call.names import rows as _rows
 from trnpy.sparse._classes import makers as _makers
 from trnpy.sparse.linalg._exponential import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
 from trnpy.sparse.linalg._ops import OPS as _OPS
-
-if TYPE_CHECKING:
-    from scipy.sparse.linalg import *  # noqa: F403
 
 _PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_krylov gcrotmk is_sptriangular lgmres lsmr
     lsqr minres norm onenormest qmr spbandwidth spilu splu spsolve_triangular svds test tfqmr use_solver"""

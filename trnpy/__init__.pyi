@@ -1,0 +1,24 @@
+"""Types of trnpy: written by tests/typing/make_stubs.py."""
+
+from numpy import (
+    dot as dot, einsum as einsum, einsum_path as einsum_path, inner as inner, kron as kron, matmul as matmul,
+    outer as outer, tensordot as tensordot, vdot as vdot
+)
+from trnpy import chem as chem, linalg as linalg, sparse as sparse
+from trnpy._call.dispatch import (
+    Decision as Decision, FallbackError as FallbackError, NkiFallbackWarning as NkiFallbackWarning, Reason as Reason,
+    explain as explain, trace as trace
+)
+from trnpy._einsum.many import multi_einsum as multi_einsum
+from trnpy._einsum.shown import einsum_plan as einsum_plan
+from trnpy._engine.engines import available as available
+from trnpy._engine.residency import resident as resident
+from trnpy._patch.patch import (
+    is_patched as is_patched, original as original, patch as patch, patch_status as patch_status, patched as patched,
+    unpatch as unpatch
+)
+from trnpy._report.ledger import profile as profile, report as report
+from trnpy._settings.host_rates import calibrate as calibrate
+from trnpy._settings.policy import Policy as Policy, current_policy as current_policy, policy as policy
+
+__version__: str
