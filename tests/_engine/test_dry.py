@@ -204,6 +204,7 @@ def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype, told):
         runtime = Recorded()
         note()
         tallied(op, problem)  # decides where the steps of a contraction run, which is remembered
+        log.clear()
         with trnpy.policy(precision="matched"):
             problem.run(DeviceEngine(runtime))
         repeat()
