@@ -126,6 +126,7 @@ class Route:
     # ``run`` for the arguments of any call of this kind; None if each call must be prepared anew.
     again: Callable[..., Any] | None = None
     import_s: float = 0.0  # predicted seconds of importing a library that it needs and the program has not imported
+    flops: float = 0.0  # real operations; 0 for as many as the reference's
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,10 +383,10 @@ def decide(
     if problem.methods and refusal is None and policy.precision != "matched":
         # Each method ends in a refinement, which does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
-    import_s = 0.0 if problem.route is None else problem.route.import_s
+    import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
     return _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
-        compile_s, resident_bytes, import_s,
+        compile_s, resident_bytes, import_s, route_flops or problem.cost.flops,
     )  # fmt: skip
 
 
@@ -436,6 +437,7 @@ def _decided(
     compile_s: float,
     resident_bytes: int,
     import_s: float,
+    route_flops: float,
 ) -> Decision:
     """``decide``, cached by all that it depends on."""
     hardware = machine or MACHINES[policy.machine]
@@ -476,7 +478,7 @@ def _decided(
         reason,
         detail,
         dtype=dtype.name,
-        flops=cost.flops,
+        flops=route_flops if reason is Reason.ROUTE else cost.flops,
         moved_bytes=cost.bytes_in + cost.bytes_out if price is None else price.bytes,
         host_s=host_s,
         device_s=None if price is None else price.seconds,

@@ -251,7 +251,10 @@ def routed(op: Op) -> Callable[..., Any]:
             _record(refused.decision, started, ledger, log)
             raise
         if ledger is not None:
-            ledger.add(decision, started, time.perf_counter() - started, sys._getframe(1))
+            seconds = time.perf_counter() - started
+            ledger.add(decision, started, seconds, sys._getframe(1))
+            if decision.route and ledger.comparisons.wanted:
+                ledger.comparisons.compare(decision, seconds, reference, args, kwargs)
         if log is not None:
             log.append(decision)
         return result

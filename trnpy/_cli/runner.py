@@ -140,6 +140,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         add("--html", metavar="FILE", type=Path, help="write the report as a page"),
     ]
     add("--arguments", action="store_true", help="write the program's arguments, or its code, into the reports too")
+    add("--measure-routes", action="store_true", help="run NumPy's function beside a sample of calls by other routes")
     add("--strict", action="store_true", help="an error instead of a fallback to the host")
     add("--force", action="store_true", help="send every supported call down the device path, however small")
     add("--no-report", action="store_true", help="do not print the report")
@@ -194,7 +195,7 @@ def _title(program: Sequence[str], arguments: bool) -> str:
 
 def _record(options: argparse.Namespace, title: str) -> None:
     """Open a ledger, and report it when the process ends in any way, after all output of the program."""
-    recording = _ledger.profile(title)
+    recording = _ledger.profile(title, measure_routes=options.measure_routes)
     ledger = recording.__enter__()
     process = os.getpid()
     # Absolute paths, because the program may change its directory.

@@ -36,7 +36,7 @@ def by_syrk(problem: Any) -> Route | None:
         mirror(c)
         return np.asarray(c)
 
-    return Route("syrk", seconds, run)
+    return Route("syrk", seconds, run, flops=cost.flops / 2)
 
 
 def look_gemm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -55,7 +55,9 @@ def route(problem: Contraction) -> Route | None:
     def again(*operands: Any, **options: Any) -> Any:
         return products([a for a in operands if type(a) is np.ndarray])
 
-    return Route(NAME, functools.partial(_seconds, p, dtype), functools.partial(products, arrays), again=again)
+    seconds, run = functools.partial(_seconds, p, dtype), functools.partial(products, arrays)
+    flops = (4.0 if dtype.kind == "c" else 1.0) * p.product_flops
+    return Route(NAME, seconds, run, again=again, flops=flops)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
+from trnpy._report.comparisons import Comparisons
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
 from trnpy._report.text import plain, show, uncalibrated
 from trnpy._report.unrouted import Samples, Unrouted, watch
@@ -66,10 +67,10 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "samples"),
+        *("small", "samples", "comparisons"),
     )
 
-    def __init__(self, title: str = "", opened: float | None = None) -> None:
+    def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
         self.title = title
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
@@ -88,6 +89,7 @@ class Ledger:
         self._until = -math.inf  # the end of the last interval in _recent
         self.small: list[SmallCalls] = []  # of each function, line, activation and policy
         self.samples = Samples()  # of work that no patch sees
+        self.comparisons = Comparisons(measure_routes)
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         """Record one call. It counts for the program's line that made it."""
@@ -227,6 +229,7 @@ class Ledger:
                     self._keep(call)
             self._covered_s += inner._covered_s + sum(t.seconds for t in small)
             self.samples.absorb(inner.samples)
+            self.comparisons.absorb(inner.comparisons)
 
     @property
     def calls(self) -> list[Call]:
@@ -270,8 +273,9 @@ class Ledger:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds from opening to closing, or until now."""
-        return (time.perf_counter() if self.closed is None else self.closed) - self.opened
+        """Seconds from opening to closing, or until now, without those that comparing routes took."""
+        closed = time.perf_counter() if self.closed is None else self.closed
+        return closed - self.opened - self.comparisons.seconds
 
     @property
     def machine(self) -> str:
@@ -339,6 +343,7 @@ class Ledger:
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],
             "regret": [asdict(t) for t in self.regret()],
+            "routes": [asdict(c) for c in self.comparisons.found.values()],
             "unrouted": [asdict(u) for u in self.unrouted()],
             "longest_calls": [{**asdict(c), "started": c.started - self.opened} for c in calls],
             "calls_not_listed": what_if.calls - len(calls),
@@ -394,13 +399,15 @@ class Process:
 
 
 @contextlib.contextmanager
-def profile(title: str = "") -> Iterator[Ledger]:
+def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger]:
     """Record every accelerated call in a block, in all threads.
 
     Parameters
     ----------
     title : str, optional
         Name of the run in the report.
+    measure_routes : bool, optional
+        Whether to run NumPy's or SciPy's function beside a sample of the calls that take another route on the host.
 
     Yields
     ------
@@ -422,7 +429,7 @@ def profile(title: str = "") -> Iterator[Ledger]:
     1
     """
     Attention.asked = True
-    ledger = Ledger(title)
+    ledger = Ledger(title, measure_routes=measure_routes)
     with Process.lock:
         Process.opened += (ledger,)
         Process.ledger = ledger

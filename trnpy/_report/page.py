@@ -381,7 +381,7 @@ def page(ledger: Ledger) -> str:
             f'<dl class="facts">{facts(w, ledger.tallies)}</dl></section>',
             *(
                 f'<p class="notice">{html.escape(s)}</p>'
-                for s in [*doubts(ledger.tallies, w), *device_sentences(ledger.tallies), *past_patch(ledger)]
+                for s in [*doubts(ledger.tallies, w), *device_sentences(ledger), *past_patch(ledger)]
             ),
             f"<section><h2>Host against {ledger.machine}, by function</h2>{PALE}{functions(ledger)}</section>",
             f"<section><h2>When it ran</h2>{timeline(ledger)}{caption(ledger)}</section>",

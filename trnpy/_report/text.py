@@ -111,7 +111,7 @@ def sentences(ledger: Ledger) -> list[str]:
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
         str(what_if),
         *doubts(tallies, what_if),
-        *device_sentences(tallies),
+        *device_sentences(ledger),
         *past_patch(ledger),
     ]
     if any(t.timed < t.calls for t in tallies):
@@ -136,9 +136,9 @@ def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
     ]
 
 
-def device_sentences(tallies: list[Tally]) -> list[str]:
+def device_sentences(ledger: Ledger) -> list[str]:
     """What devices, other engines and host routes did, and what went wrong."""
-    said = []
+    said, tallies = [], ledger.tallies
     for engine in sorted({t.ran_on for t in tallies if not t.on_host}):
         ours = [t for t in tallies if t.ran_on == engine]
         calls, took_s, host_s = (sum(getattr(t, name) for t in ours) for name in ("calls", "seconds", "host_s"))
@@ -156,7 +156,11 @@ def device_sentences(tallies: list[Tally]) -> list[str]:
                 f"{engine}: {several(lost, 'call')} took {duration(loss_s)} longer than on the host (predicted)"
             )
     for t in merged((t for t in tallies if t.ran_on.startswith(ROUTED)), "op", "ran_on"):
-        said.append(f"{t.op} {t.ran_on}: {several(t.calls, 'call')}, {duration(t.seconds)} (measured), {t.detail}")
+        gain = t.detail
+        found = ledger.comparisons.found.get((t.op, t.ran_on.removeprefix(ROUTED)))
+        if found is not None and found.compared:
+            gain = f"{found.gain:.1f} times faster than the reference (measured on {several(found.compared, 'call')})"
+        said.append(f"{t.op} {t.ran_on}: {several(t.calls, 'call')}, {duration(t.seconds)} (measured), {gain}")
     for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
         calls = f"{several(t.calls, 'call')} at {place(t.file, t.line)}"
         said.append(f"{t.op} fell back to the host in {calls}: {t.reason}: {t.detail}")
