@@ -19,6 +19,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
+from trnpy.chem import build_jk_df
 from trnpy.linalg import _lapack_rows
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
@@ -42,6 +43,11 @@ def positive(dtype="d"):
 def hermitian(dtype="d"):
     a = general(dtype)
     return ((a + a.conj().T) / 2).astype(dtype)
+
+
+def symmetric(count, n):
+    a = RNG.standard_normal((count, n, n))
+    return a + a.mT
 
 
 def factored():
@@ -103,6 +109,10 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
         lambda d: ("mnrs,rk,sl,mi->nikl", general(d, 900, 900).reshape(30, 30, 30, 30), *(general(d, 30, 9),) * 3),
     ],
     "gemm": [lambda d: (2.0, general(d), general(d), 3.0, general(d)), lambda d: (1.0, c := general(d), c, 0, None, 1)],
+    "build_jk_df": [
+        lambda d: (symmetric(9, 60), symmetric(2, 60)),
+        lambda d: (symmetric(9, 60)[:, *np.tril_indices(60)], symmetric(1, 60)[0], "orbitals"),
+    ],
     "symm": [lambda d: (2.0, general(d), general(d))],
     "hemm": [lambda d: (2.0, general(d), general(d), 1.0, general(d), 1)],
     "syrk": [lambda d: (2.0, general(d), 1.0, general(d, N, N))],
@@ -113,7 +123,7 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "trsm": [lambda d: (2.0, positive(d), general(d))],
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
-ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
+ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS, build_jk_df.__trnpy_op__)
 
 
 def cases():
@@ -182,6 +192,8 @@ def told(monkeypatch):
 def problems(op, make, dtype):
     args = make(dtype)
     options = {}
+    if isinstance(args[-1], str) and args[-1] == "orbitals":
+        options, args = {"orbitals": general("d", args[1].shape[-1], 7)}, args[:-1]
     if isinstance(args[-1], str) and args[-1] == "reduced":
         options, args = SECOND_ARGUMENT[op.name.rpartition(".")[0]]["reduced"], args[:-1]
     problem = op.prepare(*args, **options)

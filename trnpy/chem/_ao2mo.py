@@ -11,6 +11,7 @@ import numpy as np
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
+from trnpy._engine.stand_ins import priced
 from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -42,6 +43,14 @@ def _triangle(packed: int) -> int:
     return nao
 
 
+def _unpacked_price(b: np.ndarray) -> tuple[float, tuple[Any, ...]]:
+    if b.ndim == 3:
+        return 0.0, (b,)
+    nao = _triangle(b.shape[1])
+    return b.nbytes + len(b) * nao * nao * REAL.itemsize, (((len(b), nao, nao), b.dtype),)
+
+
+@priced("", _unpacked_price)
 def unpacked(b: np.ndarray) -> np.ndarray:
     """Symmetric matrices (n, nao, nao) from lower triangles (n, nao (nao + 1) / 2), packed row by row as in PySCF.
 

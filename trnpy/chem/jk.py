@@ -66,7 +66,8 @@ def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
     nao = densities.shape[-1]
     if b.ndim == 3:
         flat = b.reshape(len(b), nao * nao)
-        return np.asarray(densities.reshape(len(densities), nao * nao) @ flat.T @ flat).reshape(densities.shape)
+        j: np.ndarray = densities.reshape(len(densities), nao * nao) @ flat.T @ flat
+        return j.reshape(densities.shape)
     rows, columns = np.tril_indices(nao)
     both = densities[:, rows, columns] + densities[:, columns, rows]
     packed = np.where(rows == columns, both / 2, both) @ b.T @ b
@@ -140,26 +141,18 @@ def _prepare(
     if not with_k:
         raise Unsupported(Reason.MEMORY_BOUND, "Coulomb alone passes twice over the integrals: 4 flop/byte at best")
     naux, nao = len(b), densities.shape[-1]
+    stack_size(nao, COPIES, memory)  # ValueError if not one matrix fits
     widths = [nao] * len(densities) if sets is None else [c.shape[1] for c in sets]
-    flops = sum(4.0 * naux * nao * nao * width for width in widths)
-    stacks = -(-naux // stack_size(nao, COPIES, memory))
-    cost = Cost(
-        kind="matmul",
-        n=cube(nao, nao, max(max(widths), 1)),
-        flops=flops + 4.0 * b.size * len(densities) * with_j,
-        bytes_in=8 * naux * nao * sum(nao + width for width in widths),
-        bytes_out=8 * nao * sum(naux * width + stacks * nao for width in widths),
-        products=flops,
-        host_flops=4.0 * b.size * len(densities) * with_j,
-        launches=2 * stacks * len(densities),
-    )
+    flops = sum(4.0 * naux * nao * nao * width for width in widths) + 4.0 * b.size * len(densities) * with_j
+    results = densities.nbytes * (1 + with_j)
+    cost = Cost("matmul", cube(nao, nao, max(max(widths), 1)), flops, b.nbytes + densities.nbytes, results, launches=0)
     return FittedMatrices(
         (b, densities, *(sets or ())), REAL, cost, b=b, densities=densities, sets=sets, with_j=with_j, memory=memory,
         shape=np.shape(dm),
     )  # fmt: skip
 
 
-@row(_prepare)
+@row(_prepare, dry=True)
 def build_jk_df(
     b: np.ndarray,
     dm: np.ndarray,
