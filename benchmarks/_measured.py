@@ -142,7 +142,7 @@ def _engines() -> Iterator[Measurement]:
         what = f"128 x 4096 in {parts} operations"
         yield Measurement(23, "VectorE", what, "us", us, _busy_us(launch, "vector"))
     yield Measurement(59, "steps", "product of 512 columns", "ns", 225, per_step("products"))
-    dead = "relu of what nobody reads: the compiler may have left it out"
+    dead = "relu of a result that is never read: the compiler may have left it out"
     yield Measurement(59, "steps", "and relu in place", "ns", 250, per_step("relu"), remark=dead)
     yield Measurement(59, "steps", "and a weighted sum", "ns", 1004, per_step("one sum"))
     yield Measurement(59, "steps", "and two sums in turn", "ns", 687, per_step("two sums"))

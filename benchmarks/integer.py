@@ -51,5 +51,5 @@ def main(argv: list[str]) -> int:
         missed += least is not None and ratio < least
         route = log[0].route or "NumPy's own"
         print(f"{dtype:8}{bits:6}{n:6}{seconds['numpy'] * 1e6:11.0f} us{ratio:9.2f}   {route}{wanted}")
-    print(f"\n{missed} below what was asked for")
+    print(f"\n{missed} below the required ratio")
     return int(bool(missed))

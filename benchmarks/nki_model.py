@@ -285,7 +285,7 @@ def print_measured(found: list[Fit]) -> None:
     rows = [measured_row(v) for v in found]
     rows += [(str(m.entry), m.group, m.what, f"{m.measured:.4g}", "", m.unit, *[""] * 4, m.remark) for m in absent]
     print_table(
-        "trn1 and trn2, measured by others (docs/hardware.md#measurements); open: off, and said why", heads, rows
+        "trn1 and trn2, measured by others (docs/hardware.md#measurements); open: off, with a reason", heads, rows
     )
     exact = [v for v in found if v.measurement.exact]
     if not found:

@@ -191,5 +191,5 @@ def main(argv: list[str]) -> int:
             below += short
             mark = f"{extra:+9.1f} us   below" if short else ""
             print(f"{name:34}{seconds['SciPy'] * 1e6:9.0f} us{ratio:8.2f}{asked:8.2f}{mark}", flush=True)
-    print(f"\n{below} ratios below what is asked")
+    print(f"\n{below} ratios below the required ones")
     return int(bool(below))

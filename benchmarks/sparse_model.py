@@ -192,5 +192,5 @@ def main(argv: list[str]) -> int:
     heads = ("solver", "matrix", "SciPy's steps", "launches", "SciPy's residual", "residual", "info", "engine")
     print_table("Launches per solve, rtol 1e-6 (simulator)", heads, list(solves()))
     worst = max(padded for (name, *_), padded in lines if name.startswith("arrow"))
-    print(f"arrow: {worst:.2f} of its products computed in buckets, asked for at most {MOST_WASTE}; 1.00 by pointer")
+    print(f"arrow: {worst:.2f} of its products computed in buckets, at most {MOST_WASTE} required; 1.00 by pointer")
     return int(worst > MOST_WASTE)

@@ -152,7 +152,7 @@ class Plugin:
             passed = len(terminalreporter.getreports("passed"))
             write(f"under trnpy.patch(): {passed:,} tests passed, {self.seen:,} of all with a call that the patch saw")
         if self.forced:
-            proof = "" if self.hits else ": this run proves nothing of the device path"
+            proof = "" if self.hits else ": this run proves nothing about the device path"
             write(f"{self.hits} tests had a call on the device path{proof}")
         for entry, n in Counter(self.known.values()).items():
             write(f"listed, {n} tests: {entry.reason}")

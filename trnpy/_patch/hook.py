@@ -25,9 +25,9 @@ from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
-# Rows that stand for a method: ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all end in this one.
+# Rows whose reference is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call this one.
 METHODS = {"scipy.sparse.matmul": ("scipy.sparse._base", "_spbase", "_matmul_dispatch")}
-OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # where these operators are
+OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse._matrix"})  # modules of the operators
 SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and no row has another route
 
 
@@ -93,7 +93,7 @@ class Hook:
         self._name = name
         self._original = original
         self._load = load
-        # In the place of a method there is a function, which SciPy's classes bind as they bind their own.
+        # A method is replaced by a function, which SciPy's classes bind like their own.
         self.placed: Any = functools.update_wrapper(type(self).__call__, original) if name in METHODS else self
 
     @property
@@ -209,7 +209,10 @@ def _untraced_policy() -> _policy.Policy | None:
 
 
 def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any]:
-    """The function in the place of a product of SciPy's sparse classes. Its caller is beyond SciPy's operators."""
+    """The function that replaces the product method of SciPy's sparse classes.
+
+    Its caller is the code that used an operator, not SciPy's module that implements the operator.
+    """
     process, report, ndarray, getframe = Process, _ledger.Process, np.ndarray, sys._getframe
     small = Decision(name, False, Reason.SMALL, f"at most {SMALL_PRODUCT:,} multiply-adds if it were dense")
     lines: dict[int, SmallCalls] = {}

@@ -16,12 +16,12 @@ from trnpy._base import conventions
 from trnpy._settings.host_rates import DEFAULT_CURVES, FLOPS, KINDS, STACK_SIZES, HostRates, machine_id
 
 BUDGET_S = 45.0  # of measuring, so that a calibration takes less than a minute
-REPEATS = 3  # the fastest counts: other load can only make a measurement slower
-LEAST_S = 2e-3  # for which a short call is repeated
-TURNS = 4  # at most; seconds apart, so that a burst of other work, or of the clock, is in one of them only
-AGREEMENT = 1.1  # of the fastest calls of two turns: then the workload is settled
-UNSETTLED = 0.1  # of all workloads: more are remarked upon
-BUSY = 0.5  # of the processors: a load above that is remarked upon
+REPEATS = 3  # the fastest counts, because other load can only slow a measurement
+LEAST_S = 2e-3  # a shorter call is repeated for so long
+TURNS = 4  # at most; they are seconds apart, so that a burst of other work or of the clock affects only one
+AGREEMENT = 1.1  # a workload is settled if the fastest calls of two turns are within this factor
+UNSETTLED = 0.1  # part of all workloads above which the remark mentions those that are not settled
+BUSY = 0.5  # part of the processors above which the remark mentions the load
 
 
 def _workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
@@ -77,7 +77,7 @@ def _sparse_workloads() -> Iterator[tuple[str, int, float, Callable[[], Any]]]:
 
 
 def _stack_calls(n: int, count: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n), where SciPy takes one."""
+    """(name, SciPy's loop, NumPy's gufunc with the same result) for a stack (count, n, n), if SciPy takes stacks."""
     import scipy.linalg
 
     g = np.random.default_rng(n).standard_normal((count, n, n))
@@ -166,7 +166,7 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
 
 
 def _load() -> list[str]:
-    """What else this host is doing, if that is much."""
+    """A remark on the load of this host, if it is high."""
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return [f"the load was {load:.1f} on {processors} processors"] if load > BUSY * processors else []

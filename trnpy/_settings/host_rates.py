@@ -104,7 +104,7 @@ def interpolate(curve: Curve, n: float) -> float:
 
 
 def threads() -> int:
-    """Threads that BLAS may use: of the variables that libraries read, else one for each processor."""
+    """Threads that BLAS may use: from the variables that libraries read, otherwise one for each processor."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         if os.environ.get(variable, "").isdecimal():
             return int(os.environ[variable])
@@ -176,10 +176,10 @@ def _rate(value: Any) -> float:
 
 @functools.cache
 def current_rates() -> HostRates:
-    """The stored calibration of this machine, or what those of other thread counts say; else the defaults.
+    """The stored calibration of this machine, or rates from calibrations with other thread counts, or the defaults.
 
-    Between two counts that were measured rates are interpolated. Beyond them the nearest count's are used, and marked
-    as uncalibrated like the defaults.
+    Rates are interpolated between two measured thread counts. Outside these, the rates of the nearest count
+    are used and marked as uncalibrated, like the defaults.
     """
     machine = machine_id()
     known = stored(machine).content or of_other_counts(machine)
@@ -187,7 +187,7 @@ def current_rates() -> HostRates:
 
 
 def of_other_counts(machine: str) -> HostRates | None:
-    """Rates for ``machine`` from what was measured with other counts of threads; None if nothing was."""
+    """Rates for ``machine`` from calibrations with other thread counts; None if there are none."""
     wanted = threads()
     counts = [n for n in range(1, 2 * (os.cpu_count() or 1) + 1) if path(machine_id(n)).exists()]
     found = {n: rates for n in counts if (rates := stored(machine_id(n)).content) is not None}

@@ -173,19 +173,19 @@ def from_environment(environ: Mapping[str, str]) -> Policy:
 
 
 class Process:
-    """The policy of threads that set none of their own; None until first asked for."""
+    """The policy of threads that set none of their own; None until it is first needed."""
 
     policy: Policy | None = None
 
 
 class Attention:
-    """Whether anything in this process ever asked trnpy for more than it does by itself: what a call looks at first.
+    """Whether anything in this process ever used trnpy's settings, records or engines; every call tests it first.
 
-    A context lives on in the tasks that were started inside it, so this is never taken back.
+    It stays set, because tasks that were started inside a block keep the block's context after its end.
     """
 
     asked = False
-    # Whether any thread or task ever had a policy, an engine or a trace of its own: not taken back either.
+    # Whether any thread or task ever had a policy, an engine or a trace of its own. It stays set, too.
     apart = False
 
 

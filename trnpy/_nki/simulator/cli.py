@@ -160,7 +160,7 @@ def _lint(options: argparse.Namespace) -> int:
         ]
         print_table("rules of the lint", ("rule", "subject", "decided by", "holds for", "source"), lines)
         elsewhere = [(str(number), why) for number, why in DECIDED_ELSEWHERE.items()]
-        print_table("what of them a run here cannot settle", ("rule", "why, and who answers"), elsewhere)
+        print_table("what the simulator cannot decide", ("rule", "why, and what decides it"), elsewhere)
         return 0
     dialects = chosen(options.nki or ALL)
     found = list(environment(os.environ, options.lnc, options.target, dialects)) if options.environment else []

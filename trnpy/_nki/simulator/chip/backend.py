@@ -112,7 +112,7 @@ def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) 
         message = f"NCC_INLA001: {opcode}: {role} is SBUF at an offset that a tile holds: refused before NKI 0.7"
         refuse(run, 41, f"{message}, load it into a register")
     else:
-        doubt(run, 41, f"{opcode}: {role} is SBUF at a run-time offset: documented from trn2 on, proven by nobody")
+        doubt(run, 41, f"{opcode}: {role} is SBUF at a run-time offset: documented from trn2 on, unconfirmed")
 
 
 def _read(tensor: NkiTensor) -> None:

@@ -241,9 +241,7 @@ def _scalars(function: Function, module: Module) -> Iterator[Violation]:
             value = keyword.value
             if keyword.arg in SCALAR_OPERANDS and isinstance(value, ast.Name) and value.id in unreported:
                 unreported.remove(value.id)
-                sentence = (
-                    f"{keyword.arg}={value.id} comes from the launch: as a Python number every value compiles anew"
-                )
+                sentence = f"{keyword.arg}={value.id} is a Python number from the launch: every value is compiled anew"
                 yield node, 9, "W", f"{sentence}, pass a (P, 1) tensor"
 
 

@@ -348,7 +348,7 @@ def _same_memory(result: Result, launch: Launch, other: Result, others: Launch) 
             place = [int(i) for i in np.unravel_index(first, a.shape)]
             values = f"{a.reshape(-1)[first]} or {b.reshape(-1)[first]}"
             raise SimulatorError(
-                f"{name} at {place} depends on memory that nothing wrote: it is {values}, as that memory is filled",
+                f"{name} at {place} depends on memory that nothing wrote: with two contents of it, it is {values}",
                 rule=UNINITIALISED,
             )
 
