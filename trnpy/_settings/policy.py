@@ -222,11 +222,6 @@ def _read() -> Policy:
     return Process.policy
 
 
-def settled_policy() -> Policy | None:
-    """The policy of the process if it has been read and nothing has ever asked for another; else None."""
-    return None if Attention.asked else Process.policy
-
-
 def process_policy() -> Policy:
     """The policy of threads and tasks that are in no ``policy`` block."""
     return Process.policy or _read()

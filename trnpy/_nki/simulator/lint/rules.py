@@ -14,7 +14,6 @@ Pass = Literal["source", "trace", "run", "environment"]
 
 # Documents of the public repository aws-neuron/aws-neuron-sdk (Neuron 2.32, NKI 0.6).
 GUIDE = "nki/get-started/nki-language-guide.rst"
-COMPILER = "nki/deep-dives/nki-compiler.rst"
 MIGRATION = "nki/migration/index.rst"
 LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
 VIEWS = "nki/deep-dives/nki-aps.rst"
