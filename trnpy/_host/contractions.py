@@ -26,13 +26,17 @@ _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
 INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
+# Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
+DENSE = 1 / 32
 
 
 def _without_blas(a: Any, b: Any) -> bool:
     """Whether NumPy multiplies ``a`` and ``b`` in a loop, and one long enough to look for another route."""
     if type(b) is not ndarray or type(a) is not ndarray or b.dtype.char not in WITHOUT_BLAS:
         return False
-    return b.ndim > 0 and a.size * b.size > INTEGER_SMALL * max(b.shape)
+    if b.ndim == 0 or a.size * b.size <= INTEGER_SMALL * max(b.shape):
+        return False
+    return b.dtype.char != "?" or a.dtype.char != "?" or integer.share(a) * integer.share(b) <= DENSE
 
 
 def _look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

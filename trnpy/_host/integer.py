@@ -110,11 +110,11 @@ def any_s(a: np.ndarray, b: np.ndarray, k: int, elements: int) -> float:
 
     If a share p of a and q of b is true, a pair is true after 1 / (p q) terms on average.
     """
-    both = _share(a) * _share(b)
+    both = share(a) * share(b)
     return elements * (ELEMENT_S + PAIR_S * (min(k, 1 / both) if both else k))
 
 
-def _share(a: np.ndarray) -> float:
+def share(a: np.ndarray) -> float:
     """The share of true elements, from a sample of at most 2 SAMPLE."""
     flat = a.ravel("K")
     seen = flat[:: max(flat.size // SAMPLE | 1, 1)]  # an odd step: a power of two would stay in one column
