@@ -110,7 +110,7 @@ def of_matrices():
     if takes_stacks("logm"):
         yield "logm of a stack", "NumPy", lambda: linalg("logm", definite(4, 150))
     for dtype in (float, complex):
-        a, turned = definite(400, dtype=dtype), np.diag([0.0, *[2.0] * 398, 0.0])
+        a, turned = definite(512, dtype=dtype), np.diag([0.0, *[2.0] * 510, 0.0])
         yield f"numpy.inv {np.dtype(dtype)}", "SciPy", lambda a=a: (invert, a)
         yield f"numpy.inv indefinite {np.dtype(dtype)}", "SciPy", lambda a=a - turned: (invert, a)
     yield "inv_sqrtm by products", "NumPy", lambda: linalg("inv_sqrtm", definite(200), "newton-schulz")

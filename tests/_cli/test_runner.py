@@ -212,7 +212,7 @@ def test_a_program_without_scipy_runs_without_it(folder, program):
 
 def test_calls_of_numpy_linalg_do_not_import_scipy(folder):
     """They are priced and reported all the same, and the route that needs SciPy says what it waits for."""
-    (folder / "only.py").write_text(NUMPY_ONLY.format(before="", n=256))
+    (folder / "only.py").write_text(NUMPY_ONLY.format(before="", n=512))
     status, out, _ = run(folder, "-m", "trnpy", "--report", "report.json", "only.py")
     assert (status, out) == (0, "opt_einsum platformdirs\n")  # for multi_dot of three, and rates
     functions = json.loads((folder / "report.json").read_text())["by_function"]
@@ -225,7 +225,7 @@ def test_calls_of_numpy_linalg_do_not_import_scipy(folder):
 
 
 def test_a_route_that_needs_scipy_is_taken_where_the_program_has_it(folder):
-    (folder / "both.py").write_text(NUMPY_ONLY.format(before="import scipy.linalg", n=256))
+    (folder / "both.py").write_text(NUMPY_ONLY.format(before="import scipy.linalg", n=512))
     run(folder, "-m", "trnpy", "--report", "report.json", "both.py")
     functions = json.loads((folder / "report.json").read_text())["by_function"]
     assert ("numpy.linalg.inv", "route") in {(f["op"], f["reason"]) for f in functions}

@@ -341,7 +341,7 @@ def test_of_a_stack_that_is_mostly_scipys_a_small_piece_is_computed_in_vain(monk
 
 @pytest.mark.parametrize("kind", ["definite", "indefinite"])
 @pytest.mark.parametrize("dtype", DOUBLE)
-@pytest.mark.parametrize("n", [256, 301])
+@pytest.mark.parametrize("n", [512, 557])
 def test_numpys_inverse_of_hermitian_matrices(n, dtype, kind):
     inv = next(accelerated(op) for op in NUMPY_OPS if op.name == "numpy.linalg.inv")
     a = positive(n, dtype, 1e6) if kind == "definite" else hermitian("random", n, dtype)
@@ -514,11 +514,12 @@ def test_a_route_waits_for_the_import_of_scipy_until_doing_without_has_cost_as_m
     monkeypatch.setattr(lapack, "sys", types.SimpleNamespace(modules={}))  # scipy.linalg is not imported
     monkeypatch.setattr(lapack, "IMPORT_S", 0.05)
     monkeypatch.setattr(lapack.Scipy, "lost_s", 0.0)
-    a = positive(300, "f8", 1e3)
+    n = 512
+    a = positive(n, "f8", 1e3)
     inv = accelerated(next(op for op in NUMPY_OPS if op.name == "numpy.linalg.inv"))
     with trnpy.trace() as log:
         for _ in range(1000):
-            np.testing.assert_allclose(inv(a) @ a, np.eye(300), rtol=0, atol=1e-10)
+            np.testing.assert_allclose(inv(a) @ a, np.eye(n), rtol=0, atol=1e-10)
             if log[-1].route:
                 break
     waited, (taken,) = log[:-1], log[-1:]

@@ -17,7 +17,9 @@ from trnpy._settings.host_rates import HostRates
 from trnpy.linalg._lu import order
 from trnpy.linalg._matrices import SMALL, mirror
 
-INVERSE_LEAST = 256  # rows: below, Cholesky and LU of what is not definite take longer than solving (measured)
+# Rows. With the kernels for Haswell an indefinite matrix takes up to 1.6 times as long as NumPy at 256 rows and 1.3 at
+# 400. At 512 it is 1.0, and 1.2 where few eigenvalues are negative (docs/baselines.md#routes).
+INVERSE_LEAST = 512
 
 
 def look_hermitian_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
