@@ -19,7 +19,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.chem import build_jk_df
+from trnpy.chem import ao2mo, build_jk_df
 from trnpy.linalg import _lapack_rows
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
@@ -109,6 +109,11 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
         lambda d: ("mnrs,rk,sl,mi->nikl", general(d, 900, 900).reshape(30, 30, 30, 30), *(general(d, 30, 9),) * 3),
     ],
     "gemm": [lambda d: (2.0, general(d), general(d), 3.0, general(d)), lambda d: (1.0, c := general(d), c, 0, None, 1)],
+    "ao2mo": [
+        lambda d: (symmetric(9, 60), general(d, 60, 20), general(d, 60, 7)),
+        lambda d: (symmetric(400, 20).reshape(20, 20, 20, 20), general(d, 20, 4), general(d, 20, 9)),
+        lambda d: (symmetric(9, 60)[:, *np.tril_indices(60)], general(d, 60, 7), general(d, 60, 20)),
+    ],
     "build_jk_df": [
         lambda d: (symmetric(9, 60), symmetric(2, 60)),
         lambda d: (symmetric(9, 60)[:, *np.tril_indices(60)], symmetric(1, 60)[0], "orbitals"),
@@ -123,7 +128,8 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "trsm": [lambda d: (2.0, positive(d), general(d))],
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
-ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS, build_jk_df.__trnpy_op__)
+ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
+ROWS += build_jk_df.__trnpy_op__, ao2mo.__trnpy_op__
 
 
 def cases():

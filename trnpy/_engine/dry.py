@@ -119,6 +119,18 @@ def _jacobi_sweep(a: Any, w: Any, order: Any) -> Outputs:
     return ((a.shape, FLOAT32), (w.shape, FLOAT32)), "bfloat16", pairs * JACOBI_PAIR
 
 
+def _ao_to_mo(g: Any, left: Any, right: Any, words: tuple[int, int] = (3, 3), **_: Any) -> Outputs:
+    nleft, nright = left.shape[-1], right.shape[-1]
+    if len(g.shape) == 2:
+        rows, nao = g.shape
+        flops = 2.0 * rows * nleft * nao + 2.0 * rows // nao * nleft * nao * nright
+        return (((rows // nao * nleft, nright), FLOAT32),), "float32", flops
+    (s, rows, nao), t = g.shape, len_of(right)
+    stack = rows // nao
+    flops = s * (s + 1.0) * rows * nleft * nao + t * (t + 1.0) * stack * nleft * nao * nright
+    return (((words[1], stack * nleft, nright), np.dtype(np.int32)),), "bfloat16", flops
+
+
 def len_of(x: Any) -> int:
     return int(x.shape[0])
 
@@ -128,6 +140,7 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
+        "ao_to_mo": _ao_to_mo,
     }
 )  # fmt: skip
 

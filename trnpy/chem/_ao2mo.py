@@ -12,7 +12,6 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced
-from trnpy._nki.hardware import FLOAT64_PASSES
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
     MEMORY,
@@ -29,7 +28,7 @@ from trnpy.chem._rows import (
     row,
     stack_size,
 )
-from trnpy.chem._transform import HOST_BYTES, LAUNCHES, PASSES, RESULT_BYTES, by_kernel
+from trnpy.chem._transform import by_kernel
 
 COPIES = 3  # arrays of at most (nao, nao) elements in memory for each matrix: unpacked, half transformed, transformed
 Coefficients = tuple[np.ndarray, np.ndarray]  # (nao, nleft), (nao, nright)
@@ -99,7 +98,7 @@ def _transformed(g: np.ndarray, left: np.ndarray, right: np.ndarray, transform: 
     nleft, nright = left.shape[1], right.shape[1]
     if nleft > nright:  # transforming to the smaller set first takes fewer operations in both steps
         return _transformed(g.swapaxes(1, 2) if g.ndim == 3 else g, right, left, transform).swapaxes(0, 1)
-    out = np.empty((nleft, nright, len(g)))
+    out = np.empty_like(g, order="C", shape=(nleft, nright, len(g)))
     step = transform.matrices(left, right)
     for start in track(range(0, len(g), step), "AO to MO"):
         out[:, :, start : start + step] = transform.run(unpacked(g[start : start + step]), left, right)
@@ -113,7 +112,7 @@ def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transf
     nao = len(g)
     # (k, l, mn), then (i, j, kl): the last index of the first result becomes the first of the second operand.
     half = _transformed(g.reshape(nao * nao, nao, nao), *ket, transform)
-    half = np.ascontiguousarray(half).reshape(math.prod(half.shape[:2]), nao, nao)
+    half = half.astype(REAL, order="C", copy=False).reshape(math.prod(half.shape[:2]), nao, nao)
     shape = bra[0].shape[1], bra[1].shape[1], ket[0].shape[1], ket[1].shape[1]
     return _transformed(half, *bra, transform).reshape(shape)
 
@@ -130,7 +129,7 @@ class OrbitalTransform(Problem):
     def run(self, engine: Engine) -> np.ndarray:
         guards.finite(*self.arrays)
         transform = by_kernel(engine, self.memory) or _by_products(checked_product(engine), self.memory)
-        return np.require(_both(self.g, self.bra, self.ket, transform), requirements=["C", "W"])
+        return _both(self.g, self.bra, self.ket, transform).astype(REAL, order="C", copy=False)
 
     def error(self, result: np.ndarray) -> float:
         """Backward error: result and integrals, both contracted with random signs of the orbitals, over their norms."""
@@ -160,22 +159,17 @@ def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memo
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
     nao = len(bra[0])
     stages = [(len(g), bra)] if g.ndim < 4 else [(nao * nao, ket), (ket[0].shape[1] * ket[1].shape[1], bra)]
-    flops, moved_in, moved_out, launches = 0, 0, 0, 0
+    flops, results = 0, 0
     for n, pair in stages:
         few, many = sorted(c.shape[1] for c in pair)
         flops += 2 * n * nao * few * (nao + many)
-        moved_in += n * nao * nao
-        moved_out += n * few * many
-        launches += LAUNCHES * -(-n // max(1, int(memory // (HOST_BYTES * nao**2 + RESULT_BYTES * few * many)))) + 2
+        results = 8 * n * few * many
     few = min(c.shape[1] for c in bra)
-    cost = Cost(
-        kind="matmul", n=cube(nao, few, nao), flops=float(flops), bytes_in=moved_in * 8, bytes_out=moved_out * 8,
-        products=flops * PASSES / (2 * FLOAT64_PASSES), launches=launches,
-    )  # fmt: skip
+    cost = Cost("matmul", cube(nao, few, nao), float(flops), g.nbytes, results, launches=0)
     return OrbitalTransform((g, *bra, *ket), REAL, cost, g=g, bra=bra, ket=ket, memory=memory)
 
 
-@row(_prepare)
+@row(_prepare, dry=True)
 def ao2mo(
     integrals: np.ndarray,
     c_left: np.ndarray,

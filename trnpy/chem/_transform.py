@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from trnpy._call.dispatch import ALLOWED_ERROR, Reason, Unsupported
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.precision import eps, probe
+from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.kernels.chem.ao_to_mo_reference import HEADROOM, LARGEST
 from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS, TILE_N
 from trnpy._nki.kernels.shared.parameters import TILE, for_digits
@@ -18,8 +20,6 @@ from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, norm, relative
 
 FIRST, SECOND = 7, 8  # digits of operands of the first and the second half; the second has one more for long sums
-LAUNCHES = 2  # per stack: one splits the integrals into digits, one transforms; orbitals are split once per call
-PASSES = 28 + 36  # products of digits of the two halves: s (s + 1) / 2 for s digits
 HOST_BYTES = 2 * 8  # of the host's workspace for each integral: unpacked, and as a word of digits
 RESULT_BYTES = 3 * 8  # of the host's workspace for each transformed integral: its words, and the float64 made of them
 PIECE = 1 << 16  # integrals that are split into digits at a time
@@ -74,19 +74,20 @@ def _matrices(engine: Engine, c_left: tuple[int, ...], nright: int, memory: floa
 
 def _single_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Transformed integrals (n, nleft, nright), computed in float32."""
-    g = np.zeros((rung(len(stack)), *stack.shape[1:]), np.float32)
+    g = np.zeros_like(stack, np.float32, shape=(rung(len(stack)), *stack.shape[1:]))
     with np.errstate(over="ignore"):  # the check of the result finds an infinity
         g[: len(stack)] = stack
-        orbitals = [np.ascontiguousarray(x, np.float32) for x in (left, right)]
+        orbitals = [x.astype(np.float32, order="C", copy=False) for x in (left, right)]
     out = engine.get(engine.kernel("ao_to_mo", g.reshape(-1, g.shape[2]), *orbitals))
     out = out.reshape(len(g), left.shape[1], right.shape[1])
-    return np.asarray(out[: len(stack)].astype(REAL))
+    found: np.ndarray = out[: len(stack)].astype(REAL)
+    return found
 
 
 def _put(engine: Engine, orbitals: np.ndarray, digits: int) -> Sent:
     """Split coefficients into digits on the device, with one exponent for each orbital."""
-    split = _digits.split(orbitals, digits, 0)
-    return _put_words(engine, split.bytes(), len(orbitals), split.places), split.shift
+    octets, places, shift = _digits.link_bytes(orbitals, digits, 0)
+    return _put_words(engine, octets, len(orbitals), places), shift
 
 
 def _put_words(engine: Engine, octets: np.ndarray, rows: int, places: tuple[int, ...]) -> Held:
@@ -95,27 +96,40 @@ def _put_words(engine: Engine, octets: np.ndarray, rows: int, places: tuple[int,
     return held
 
 
-def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
-    """Transformed integrals (n, nleft, nright) by exact products of digits.
+def _split_price(stack: np.ndarray, n: int) -> tuple[float, tuple[Any, ...]]:
+    octets = (n, math.prod(stack.shape[1:]), 8), np.dtype(np.uint8)
+    return stack.size, (octets, tuple(range(FIRST - 1, -1, -1)), ((n, 1), np.dtype(np.int64)), ((n, 1), REAL))
 
-    Each matrix and each orbital has one exponent.
-    """
-    n, nao = rung(len(stack)), stack.shape[1]  # padded with zeros to a size that the kernel is compiled for
+
+@priced("split", _split_price)
+def _split(stack: np.ndarray, n: int) -> tuple[np.ndarray, tuple[int, ...], np.ndarray, np.ndarray]:
+    """Bytes of the digits of ``n`` matrices, the last of them zero; places; exponents; largest norms of columns."""
+    nao = stack.shape[1]
     raw = np.full((n, nao * nao, 8), _digits.OFFSET, np.uint8)
     shift, largest = np.zeros((n, 1), np.int64), np.zeros((n, 1))
-    step = max(1, PIECE // (nao * nao))
+    step, places = max(1, PIECE // (nao * nao)), tuple[int, ...]()
     for some in (slice(i, min(i + step, len(stack))) for i in range(0, len(stack), step)):
         part = stack[some].reshape(-1, nao * nao)
         split = _digits.split(part, FIRST, 1)
         raw[some], shift[some], places = split.bytes(), split.shift, split.places
         integers = split.words[0].reshape(stack[some].shape).astype(REAL)
         largest[some, 0] = np.sqrt(np.einsum("Lmn,Lmn->Ln", integers, integers).max(axis=1))
+    return raw, places, shift, largest
+
+
+def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: Sent, others: Sent) -> np.ndarray:
+    """Transformed integrals (n, nleft, nright) by exact products of digits.
+
+    Each matrix and each orbital has one exponent.
+    """
+    n, nao = rung(len(stack)), stack.shape[1]  # padded with zeros to a size that the kernel is compiled for
+    raw, places, shift, largest = _split(stack, n)
     first, second = for_digits(FIRST, engine.machine), for_digits(SECOND, engine.machine)
     unit = 8 * (2 * (min(FIRST, _digits.WORD) - 1) - (FIRST - 1))
     shift = shift + columns[1] - unit  # (n, nleft): exponents of the sums of the first half
     # Cauchy-Schwarz: |sum over m of g_mn c_mi| is at most the product of the norms of the integers for g and c.
     norms = largest * np.linalg.norm(np.ldexp(left, columns[1]), axis=0)
-    bits = math.log2(max(float(norms.max()) / 2.0**unit, 1.0)) + 0.1
+    bits = math.log2(max(float(usual(norms.max(), 0.0)) / 2.0**unit, 1.0)) + 0.1
     top = max(SECOND, math.ceil((bits + 1) / 8))
     if top > FIRST + HEADROOM:
         raise Unsupported(Reason.ACCURACY, f"sums of the first half may take {bits:.0f} bits")
