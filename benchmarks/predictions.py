@@ -126,10 +126,9 @@ def main(argv: list[str]) -> int:
         folder = pathlib.Path(name)
         default = {**os.environ, "XDG_CACHE_HOME": str(folder / "default")}
         calibrated = {**os.environ, "XDG_CACHE_HOME": str(folder / "calibrated")}
-        run = subprocess.run(
-            [sys.executable, "-m", "trnpy", "calibrate"], env=calibrated, capture_output=True, text=True
-        )
-        print(run.stdout.splitlines()[-1] if run.stdout else run.stderr, f"(load {os.getloadavg()[0]:.1f})\n")
+        command = [sys.executable, "-m", "trnpy", "calibrate"]
+        run = subprocess.run(command, env=calibrated, capture_output=True, text=True, check=True)
+        print(*(line for line in run.stdout.splitlines() if line.startswith(("disturbed", "measured"))), "", sep="\n")
         print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}")
         found: dict[str, list[float]] = {"default rates": [], "calibrated": []}
         for title, source in PROGRAMS.items():
