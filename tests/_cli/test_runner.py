@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -308,8 +309,8 @@ def test_a_variable_that_makes_no_sense_is_one_line(folder):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        ([], "nothing to run: expected script.py, -m module, -c code or -; python -m trnpy --help says more"),
-        (["-m"], "nothing to run"),
+        (["-m"], "nothing to run: expected a module after -m"),
+        (["-c"], "nothing to run: expected code after -c"),
         (["--device", "gpu", "x.py"], "--device='gpu': expected one of auto, neuron, simulator, null, none"),
         (["--device=gpu", "x.py"], "--device='gpu': expected one of"),
         (["--machine", "trn9", "x.py"], "--machine='trn9': expected one of trn1, trn2, trn3"),
@@ -330,6 +331,27 @@ def test_bad_options_are_one_line(argv, message, capsys):
     assert message in said
     assert said.startswith("trnpy: ")
     assert said.count("\n") == 1
+
+
+def test_without_a_program_a_pipe_is_run_and_its_calls_are_reported(folder):
+    program = "import numpy as np\nprint(np.matmul(np.eye(200), np.eye(200)).sum())\n"
+    code, out, err = run(folder, "-m", "trnpy", stdin=program)
+    assert (code, out) == (0, "200.0\n")
+    assert "numpy.matmul" in err
+
+
+def test_without_a_program_a_terminal_gets_a_patched_prompt(folder):
+    ours, theirs = pty.openpty()
+    os.write(ours, b"import numpy as np\nx = np.ones((200, 200))\nnp.matmul(x, x).shape\n\x04")
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(trnpy.__file__))}
+    command = [sys.executable, "-m", "trnpy"]
+    done = subprocess.run(
+        command, stdin=theirs, capture_output=True, text=True, cwd=folder, env=environment, timeout=60
+    )
+    os.close(ours), os.close(theirs)
+    assert done.returncode == 0 and "(200, 200)" in done.stdout
+    assert "NumPy and SciPy are patched by trnpy" in done.stderr
+    assert "numpy.matmul" in done.stderr.partition("by function")[2]
 
 
 def test_help_offers_what_there_is_and_nothing_else(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
@@ -103,7 +104,13 @@ def _standard_input() -> tuple[types.CodeType, types.ModuleType]:
         sys.modules["__main__"] = main
         import code
 
-        code.interact(local=vars(main))
+        with contextlib.suppress(ImportError):  # of a Python that was built without readline
+            import readline
+            import rlcompleter
+
+            readline.set_completer(rlcompleter.Completer(vars(main)).complete)
+            readline.parse_and_bind("tab: complete")
+        code.interact(f"Python {sys.version}\nNumPy and SciPy are patched by trnpy.", local=vars(main), exitmsg="")
         return _compile(b"", "<stdin>"), main
     return _compile(sys.stdin.buffer.read(), "<stdin>"), main
 

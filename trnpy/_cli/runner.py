@@ -44,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, takes_value = _parser()
     front, rest = _split(argv, takes_value)
     options = parser.parse_args(front)
-    if not rest or rest in (["-m"], ["-c"]):
-        parser.error("nothing to run: expected script.py, -m module, -c code or -; python -m trnpy --help says more")
+    rest = rest or ["-"]
+    if rest in (["-m"], ["-c"]):
+        parser.error(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
     _settle(parser, options)
     if (conflict := distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
@@ -120,11 +121,12 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     """The parser of the options before the program, and the names of those that take a value."""
     parser = _Parser(
         prog="python -m trnpy",
-        usage="python -m trnpy [option ...] (script.py | -m module | -c code | -) [argument ...]\n"
+        usage="python -m trnpy [option ...] [script.py | -m module | -c code | -] [argument ...]\n"
         "       python -m trnpy command [argument ...]",
         description="Run a Python program with NumPy's and SciPy's heavy functions on AWS Trainium where that is\n"
         "faster, then print what ran where and why. Without a device it runs as always, and the\n"
-        "report says what a device would have done (modelled).",
+        "report says what a device would have done (modelled). Without a program it reads one from\n"
+        "standard input, from a terminal line by line.",
         epilog="Processes that the program spawns run without trnpy. Those that it forks keep it, but the\n"
         "report is of the first process alone.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -133,21 +135,35 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     )
     add = parser.add_argument_group("options").add_argument
     valued = [
-        add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default auto)"),
-        add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}"),
-        add("--precision", metavar="P", help=f"of products on a device: {', '.join(CHOICES['precision'])}"),
+        *settings(add),
         add("--report", metavar="FILE", type=Path, help="write the report as JSON"),
         add("--html", metavar="FILE", type=Path, help="write the report as a page"),
     ]
     add("--arguments", action="store_true", help="write the program's arguments, or its code, into the reports too")
     add("--measure-routes", action="store_true", help="run NumPy's function beside a sample of calls by other routes")
-    add("--strict", action="store_true", help="an error instead of a fallback to the host")
-    add("--force", action="store_true", help="send every supported call down the device path, however small")
     add("--no-report", action="store_true", help="do not print the report")
     add("-v", "--verbose", action="store_true", help="also say what is patched, and what escapes")
     add("-V", "--version", action="version", version=f"trnpy {distribution.version()}")
     add("-h", "--help", action="help", help="show this and exit")
     return parser, {name for action in valued for name in action.option_strings}
+
+
+def settings(add: Callable[..., argparse.Action]) -> list[argparse.Action]:
+    """Add the options that change the policy; returns those that take a value."""
+    add("--strict", action="store_true", help="an error instead of a fallback to the host")
+    add("--force", action="store_true", help="send every supported call down the device path, however small")
+    return [
+        add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default auto)"),
+        add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}"),
+        add("--precision", metavar="P", help=f"of products on a device: {', '.join(CHOICES['precision'])}"),
+    ]
+
+
+def changes(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the policy that ``settings`` changed."""
+    named: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
+    named |= {"fallback": "raise" if options.strict else None, "force": options.force or None}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]]:
@@ -160,19 +176,13 @@ def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]
 
 def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Set the policy of the run from variables and options; exits with one line if one is wrong."""
-    changes: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if options.strict:
-        changes["fallback"] = "raise"
-    if options.force:
-        changes["force"] = True
     try:
-        settings = process_policy()
+        policy = process_policy()
     except ValueError as why:
         parser.error(str(why))
     try:
-        settings = replace(settings, **changes)
-        current_engine(settings)
+        policy = replace(policy, **changes(options))
+        current_engine(policy)
     except ValueError as why:
         parser.error(f"--{why}")
     except DeviceUnavailable as why:
@@ -181,7 +191,7 @@ def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
         path: Path | None = getattr(options, option)
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             parser.error(f"--{option} {path}: expected a file in a directory that exists")
-    set_process_policy(settings)
+    set_process_policy(policy)
 
 
 def _title(program: Sequence[str], arguments: bool) -> str:
