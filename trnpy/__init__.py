@@ -41,5 +41,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Called by IPython for ``%load_ext trnpy``, which adds ``%%trnpy``."""
+    importlib.import_module("trnpy._cli.notebook").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -18,6 +18,7 @@ from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import MACHINES, Hardware, between
+from trnpy._report.shown import table
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
@@ -339,9 +340,23 @@ class Decision:
         if self.host_s is not None and self.device_s is not None:
             mark = "" if self.calibrated else ", uncalibrated"
             times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {between(self.device_s)} modelled"
+        return f"{self.op}: {self.where}: {self.reason} ({self.detail}{times})"
+
+    __repr__ = __str__
+
+    @property
+    def where(self) -> str:
+        """ "host" or "device", and the way there if it has a name."""
         way = self.method if self.on_device else self.route
-        where = ("device" if self.on_device else "host") + (f" by {way}" if way else "")
-        return f"{self.op}: {where}: {self.reason} ({self.detail}{times})"
+        return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
+
+    def _repr_html_(self) -> str:
+        rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]
+        if self.host_s is not None:
+            rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
+        if self.device_s is not None:
+            rows.append((self.machine, f"{between(self.device_s)} modelled"))
+        return table(self.op, rows)
 
 
 def counted(cost: Cost, dtype: np.dtype, policy: Policy, resident_bytes: int) -> Cost:

@@ -14,6 +14,7 @@ from trnpy._einsum.product import Step
 from trnpy._einsum.rows import einsum, prepare_einsum
 from trnpy._engine.engines import current_engine
 from trnpy._nki.hardware import MACHINES, Hardware, between
+from trnpy._report.shown import table
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
 
@@ -70,6 +71,19 @@ class EinsumPlan:
                 f"{step.host_s:17.2g}  {between(step.device_s):{INTERVAL}}  {step.why}"
             )
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        first = str(self).partition("\n")[0]
+        machine = self.decision.machine or "device"
+        header = ("operands", "product", "flops", "bytes", "route", "host predicted", f"{machine} modelled", "why")
+        rows = [
+            (f"{s.operands[0]}, {s.operands[1]}", s.subscripts, f"{s.flops:.2g}", f"{s.moved_bytes:.2g}", s.route,
+             f"{s.host_s:.2g} s", between(s.device_s), s.why)
+            for s in self.steps
+        ]  # fmt: skip
+        return table(first, rows, header if rows else ())
 
 
 def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:

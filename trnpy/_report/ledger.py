@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
 from trnpy._report.comparisons import Comparisons
+from trnpy._report.shown import source
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
 from trnpy._report.text import plain, show, uncalibrated
 from trnpy._report.unrouted import Samples, Unrouted, watch
@@ -177,7 +178,7 @@ class Ledger:
     def _resolve(self, frame: FrameType) -> _Site:
         code = frame.f_code
         library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
-        site = _Site(code, code.co_filename, frame.f_lineno, library)
+        site = _Site(code, source(code.co_filename), frame.f_lineno, library)
         if len(self._sites) < SITES:  # beyond that sites are not kept: code generated in a loop would fill memory
             self._sites[id(code), frame.f_lasti] = site
         return site
@@ -320,9 +321,10 @@ class Ledger:
         return plain(self)
 
     def _repr_html_(self) -> str:
-        from trnpy._report.page import frame
+        from trnpy._report.page import page
+        from trnpy._report.shown import frame
 
-        return frame(self)
+        return frame(page(self), "trnpy report")
 
     def to_dict(self) -> dict[str, Any]:
         """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""

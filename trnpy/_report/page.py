@@ -397,11 +397,3 @@ def page(ledger: Ledger) -> str:
         f"<style>{STYLE}</style></head>\n<body><main>\n{chr(10).join(sections)}\n</main>\n"
         f"<script>{SCRIPT}</script></body></html>\n"
     )
-
-
-def frame(ledger: Ledger) -> str:
-    """The page for a notebook, in a frame, so that its style does not affect the notebook."""
-    return (
-        f'<iframe srcdoc="{html.escape(page(ledger))}" sandbox="allow-scripts" title="trnpy report" '
-        'style="width:100%;height:720px;border:0"></iframe>'
-    )

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
+from trnpy._report.shown import source
+
 PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
 # A thread that wakes late has waited for the interpreter's lock, which Python code gives away after 5 ms at most. So
 # what a late look finds began after it was due, unless it is later than that: then one call has held the lock.
@@ -83,7 +85,7 @@ class Samples:
         sums: dict[tuple[str, str, str, int], float] = {}
         for place, seconds in list(self.seconds.items()):
             if (named := _named(place)) is not None:
-                key = *named, place.file, _line(place)
+                key = *named, source(place.file), _line(place)
                 sums[key] = sums.get(key, 0.0) + seconds
         return sorted((Unrouted(*key, s) for key, s in sums.items()), key=lambda u: -u.seconds)
 

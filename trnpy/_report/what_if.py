@@ -90,3 +90,5 @@ class WhatIf:
             f"not enough data to say whether {core} would make this run faster: {least:.3g} to {most:.3g} times "
             f"(modelled); {narrows}"
         )
+
+    __repr__ = __str__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy import sparse
 from trnpy._call.dispatch import Cost, Decision, decide, predict
 from trnpy._engine.precision import MATCHED
 from trnpy._nki.hardware import MACHINES, between
+from trnpy._report.shown import frame
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
 from trnpy.sparse import _picture
@@ -32,6 +33,7 @@ class BlockAnalysis:
     resident_s: float | None  # seconds if the matrix is on the device already; None if its dtype has no device path
     one_shot_s: float | None  # seconds if the matrix is sent for this product
     decision: Decision
+    matrix: Any = field(compare=False)  # whose picture a notebook shows
 
     def __str__(self) -> str:
         b, (rows, columns) = self.blocks, self.blocks.shape
@@ -49,6 +51,15 @@ class BlockAnalysis:
         if self.decision.host_s is not None:
             lines.append(f"{self.columns} columns on the host: {self.decision.host_s:.2g} s predicted")
         return "\n".join([*lines, str(self.decision)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return frame(_picture.page(self, _compressed(self.matrix)), "blocks")
+
+
+def _compressed(a: Any) -> Any:
+    return a if a.format in ("csr", "csc") else a.tocsr()
 
 
 def block_analysis(
@@ -118,10 +129,10 @@ def block_analysis(
         )
         one_shot_s = predict(cost, problem.dtype, hardware, policy, rates)[0]
         resident_s = predict(cost, problem.dtype, hardware, policy, rates, item * size)[0]
-    result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision)
+    result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision, a)
     print(result)
     if html is not None:
-        _picture.write(html, result, a if a.format in ("csr", "csc") else a.tocsr())
+        _picture.write(html, result, _compressed(a))
     return result
 
 

@@ -1,0 +1,68 @@
+"""``%load_ext trnpy`` and its ``%%trnpy``: run one cell of a notebook with everything patched, and show its report."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+from typing import Any, NoReturn
+
+from trnpy._cli.runner import changes, settings
+from trnpy._patch.patch import patched
+from trnpy._report.ledger import profile
+
+FIRST = "# %%trnpy\n"  # in place of the magic's line, so that lines have the numbers that the cell shows
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _wrong(message)
+
+
+def _wrong(message: str) -> Exception:
+    """The error that IPython shows as one line."""
+    error: Exception = importlib.import_module("IPython.core.error").UsageError(f"%%trnpy: {message}")
+    return error
+
+
+def load(shell: Any) -> None:
+    """Add ``%%trnpy`` to an IPython shell."""
+
+    def trnpy(line: str, cell: str) -> None:
+        """Run the cell with NumPy and SciPy patched, and show what ran where, why and how long.
+
+        %%trnpy [--device D] [--machine M] [--precision P] [--strict] [--force], as of `python -m trnpy`. Names that
+        earlier cells imported from NumPy and SciPy are patched, too, while the cell runs.
+        """
+        __tracebackhide__ = True  # IPython leaves such frames out of tracebacks
+        parser = _Parser(prog="%%trnpy", add_help=False, allow_abbrev=False)
+        settings(parser.add_argument)
+        try:
+            block = patched(rebind=True, **changes(parser.parse_args(line.split())))
+        except ValueError as why:
+            raise _wrong(str(why)) from None
+        with profile(f"Cell In[{_number(shell)}]") as ledger:
+            try:
+                with block:
+                    _run(shell, cell)
+            finally:
+                importlib.import_module("IPython.display").display(ledger)
+
+    shell.register_magic_function(trnpy, "cell")
+
+
+def _number(shell: Any) -> int:
+    """The number of the cell that runs. ``execution_count`` is the next one's in some releases of IPython."""
+    return len(shell.history_manager.input_hist_raw) - 1
+
+
+def _run(shell: Any, cell: str) -> None:
+    """Run a cell as IPython would; the value of a last expression is shown. Errors are the caller's."""
+    __tracebackhide__ = True
+    text = shell.transform_cell(FIRST + cell)
+    file = shell.compile.cache(text, _number(shell), raw_code=FIRST + cell)
+    body = shell.transform_ast(ast.parse(text, file)).body
+    last = body[-1:] if body and isinstance(body[-1], ast.Expr) else []
+    exec(compile(ast.Module(body[: len(body) - len(last)], []), file, "exec"), shell.user_ns)
+    if last:
+        exec(compile(ast.Interactive(last), file, "single"), shell.user_ns)
