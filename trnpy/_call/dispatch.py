@@ -37,8 +37,9 @@ from trnpy._call.decisions import (
 )
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
 from trnpy._engine import lapack
-from trnpy._engine.engines import Engine, Refused, _override, at_rest, current_engine
+from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
+from trnpy._engine.proof.engine import Proving, Wrong
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._settings.host_rates import current_rates
@@ -104,10 +105,6 @@ class FallbackError(RuntimeError):
     def __init__(self, decision: Decision) -> None:
         super().__init__(str(decision))
         self.decision = decision
-
-
-class _WrongNumbers(ArithmeticError):
-    """The engine returned a wrong result."""
 
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
@@ -397,7 +394,7 @@ def _warn(decision: Decision, engine: Engine) -> None:
 
 def _fault(why: Exception) -> dict[str, Any]:
     """The reason and the detail of a decision after the exception ``why``."""
-    if isinstance(why, _WrongNumbers):
+    if isinstance(why, Wrong):
         return {"reason": Reason.ACCURACY, "detail": str(why)}
     reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
     return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
@@ -413,22 +410,46 @@ def _run(problem: Problem, engine: Engine) -> Any:
 
 @uncounted
 def _run_checked(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
-    """The checked result on ``engine``, whose launches so far are ``before``; _WrongNumbers if the engine is wrong."""
-    unit = eps(problem.dtype, policy.precision)
-    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
+    """The checked result on ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
     try:
-        result = _run(problem, engine)
-        error = problem.error(result) / unit
-        if problem.dtype.kind in "fc" and not math.isfinite(error):  # the result overflowed, or the engine is wrong
-            raise Unsupported(Reason.ACCURACY, f"backward error {error} eps > {allowed:.0f} eps")
+        try:
+            return _accepted(problem, engine, policy)
+        except Wrong as why:
+            if not (excuse := _excuse(problem, policy)):
+                raise
+            raise Unsupported(Reason.ACCURACY, f"{why}; {excuse}") from why
     except (Unsupported, Refused) as why:
         doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
+        unit = eps(problem.dtype, policy.precision)
         if doubted and _launched(engine, before) and not _sound(engine, problem.dtype, unit):
-            raise _WrongNumbers(f"{why}; {engine.name} gets a product of known answer wrong") from why
+            raise Wrong(f"{why}; {engine.name} gets a product of known answer wrong") from why
         raise
-    if error > allowed:
-        raise _WrongNumbers(f"backward error {error:.0f} eps > {allowed:.0f} eps")
-    return result
+
+
+@uncounted
+def _accepted(problem: Problem, engine: Engine, policy: Policy) -> Any:
+    """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
+    result = _run(problem, cast(Engine, Proving(engine)))
+    error = problem.error(result) / eps(problem.dtype, policy.precision)
+    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
+    if error <= allowed:
+        return result
+    detail = f"backward error {error:.0f} eps > {allowed:.0f} eps"
+    if not math.isfinite(error):  # the result overflowed, or the engine is wrong
+        raise Unsupported(Reason.ACCURACY, detail)
+    raise Wrong(detail)
+
+
+@uncounted
+def _excuse(problem: Problem, policy: Policy) -> str:
+    """Why a failed check says nothing of the device; "" if the host's own result passes it."""
+    try:
+        _accepted(problem, HOST, policy)
+    except Wrong as why:
+        return f"the host's own result fails the check too ({why}): the check is to blame"
+    except (Unsupported, Refused) as why:
+        return f"the algorithm refuses these values on the host too: {why}"
+    return ""
 
 
 def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:

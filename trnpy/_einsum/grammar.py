@@ -1,18 +1,16 @@
-"""NumPy's einsum grammar: the labels of a call, their sizes, what a loop over them costs, and a check of results."""
+"""NumPy's einsum grammar: the labels of a call, their sizes, and what a loop over them costs."""
 
 from __future__ import annotations
 
 import functools
-import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.dispatch import Reason, Unsupported
-from trnpy._engine.precision import norms
 
 # NumPy's own, bound before anything is patched: sums and diagonals of one operand.
 _numpy_einsum = np.einsum
@@ -88,31 +86,3 @@ def label_sizes(inputs: Sequence[str], output: str, shapes: Shapes) -> dict[str,
     if len(set(output)) != len(output) or not set(output) <= set(sizes):
         raise Unsupported(Reason.PARAM, f"output {output!r} repeats or invents a label")
     return sizes
-
-
-def probe_error(
-    inputs: Sequence[str], output: str, sizes: Mapping[str, int], arrays: Sequence[np.ndarray], result: np.ndarray
-) -> float:
-    """|s(C) - s(A, B, ...)| / (|A|_F |B|_F ...), s a contraction with random numbers along every output label.
-
-    This costs one pass over the operands. The random numbers differ in sign and size: with signs alone, errors that
-    are equal or opposite, as in symmetric systems, would cancel half of the time.
-    """
-    # In float64, because products of narrow integers wrap around.
-    arrays = [a.astype(np.float64) if a.dtype.kind in "iub" else a for a in arrays]
-    weights = [_weights(i, sizes[c]) for i, c in enumerate(output)]
-    ones = ",".join(output)
-    separator = "," if ones else ""
-    theirs = _numpy_einsum(f"{','.join(inputs)}{separator}{ones}->", *arrays, *weights, optimize="greedy")
-    ours = _numpy_einsum(f"{output}{separator}{ones}->", result, *weights, optimize="greedy") if weights else result
-    scale = math.prod(float(norms(np.asarray(a, np.result_type(a, np.float64)))) for a in arrays)
-    difference = float(abs(np.asarray(ours, np.complex128) - theirs))
-    return difference / scale if scale else difference
-
-
-@functools.lru_cache(maxsize=256)
-def _weights(axis: int, n: int) -> np.ndarray:
-    """Random numbers (n,) between 1/2 and 3/2 of random sign, the same in every run."""
-    generator = np.random.default_rng((axis, n))
-    weights: np.ndarray = generator.uniform(0.5, 1.5, n) * (generator.integers(0, 2, n) * 2.0 - 1.0)
-    return weights

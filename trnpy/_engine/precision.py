@@ -1,4 +1,4 @@
-"""How many hardware products one product of a dtype takes, and checks of results by random probes."""
+"""How many hardware products one product of a dtype takes, the unit of its errors, and what probes found."""
 
 from __future__ import annotations
 
@@ -85,15 +85,6 @@ def eps(dtype: np.dtype, precision: str) -> float:
         return 1.0
     own = float(np.finfo(dtype).eps)
     return own if precision == "matched" else max(own, EPS[precision])
-
-
-PROBES = 2  # columns of random signs: a wrong result passes each with probability at most 1/2 (Freivalds, 1977)
-
-
-def probe(rows: int, dtype: np.dtype) -> np.ndarray:
-    """Random signs (rows, PROBES), the same in every run: products are checked on them in O(n^2)."""
-    signs = np.random.default_rng(rows).integers(0, 2, size=(rows, PROBES), dtype=np.int8)
-    return (2 * signs - 1).astype(dtype)
 
 
 SQUARABLE = 2.0**20  # times the root of the smallest normal number: for larger norms, underflowed squares do not count

@@ -13,7 +13,7 @@ import numpy as np
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy._nki.kernels.chem.schwarz_screened_spmm_reference import LARGEST, turns_of
 from trnpy._nki.kernels.shared.parameters import TILE, for_digits
 from trnpy.chem._ao2mo import unpacked

@@ -14,7 +14,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
 from trnpy._settings.host_rates import FLOPS

@@ -11,7 +11,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _lu, _panels, _triangular
 from trnpy.linalg._matrices import SMALL, matrices, sizes, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split

@@ -12,7 +12,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._matrices import (

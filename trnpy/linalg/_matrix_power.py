@@ -13,7 +13,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _positive
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
 

@@ -11,7 +11,7 @@ import numpy as np
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _svd
 from trnpy.linalg._matrices import SMALL, norm, refuse, tolerance
 from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, significant

@@ -16,7 +16,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh

@@ -12,7 +12,7 @@ from scipy.sparse import linalg as scipy_linalg
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
-from trnpy._engine.precision import probe
+from trnpy._engine.proof.weights import probe
 
 SMALL = 512 * 512  # elements; a smaller matrix stays in the host's cache
 NORM, PER_NORM = (

@@ -1,0 +1,186 @@
+"""Wrong results that a looser check would accept are noticed, and healthy results of hostile data are not."""
+
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from doubles import RecordingEngine
+
+import trnpy
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._engine.engines import DeviceEngine, engine
+from trnpy._engine.proof import integers, products
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+
+N = 150
+
+
+class Planted(SimulatorRuntime):
+    """A chip whose matrices come back changed by ``fault``."""
+
+    def __init__(self, fault):
+        super().__init__(TRN2)
+        self.fault = fault
+
+    def get(self, buffer):
+        a = super().get(buffer)
+        if min(a.shape[-2:]) >= 128:  # not the bound that a certificate rests on
+            self.fault(a)
+        return a
+
+
+def zeros(a):
+    a[...] = 0
+
+
+def tile(a):
+    a[..., :128, :128] = 0
+
+
+def columns(a):
+    a[..., [3, 5]] = a[..., [5, 3]]
+
+
+def rows(a):
+    a[..., [3, 5], :] = a[..., [5, 3], :]
+
+
+def operands(dtype, n=N):
+    rng = np.random.default_rng(0)
+    if dtype == "?":
+        return [rng.random((n, n)) < 0.05 for _ in range(2)]
+    if np.dtype(dtype).kind == "i":
+        return [rng.integers(-1000, 1000, (n, n)).astype(dtype) for _ in range(2)]
+    return [rng.standard_normal((n, n)).astype(dtype) for _ in range(2)]
+
+
+@pytest.mark.parametrize("fault", [zeros, tile, columns, rows])
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [("f2", "matched"), ("f4", "matched"), ("f4", "bf16"), ("f8", "bf16"), ("f8", "matched"), ("i8", "matched"),
+     ("?", "matched")],
+)  # fmt: skip
+def test_a_product_of_which_a_part_is_zero_or_exchanged_is_noticed(dtype, precision, fault):
+    a, b = operands(dtype)
+    settings = trnpy.policy(force=True, precision=precision)
+    warned = pytest.warns(NkiFallbackWarning, match="wrong by|not exact")
+    with engine(DeviceEngine(Planted(fault))), settings, trnpy.trace() as log, warned:
+        c = trnpy.matmul(a, b)
+    np.testing.assert_array_equal(c, a @ b)
+    assert log[0].reason is Reason.ACCURACY and log[0].launches
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_exchanged_columns_of_integers_are_noticed_in_every_call(calls):
+    """By random signs that are the same for two columns, half of all exchanges passed."""
+    a, b = operands("i8", 40)
+    c = a @ b
+    assert integers.agree(a, b, c)
+    for i in range(39):
+        wrong = c.copy()
+        wrong[:, [i, i + 1]] = wrong[:, [i + 1, i]]
+        assert not integers.agree(a, b, wrong)
+
+
+def test_errors_of_half_the_modulus_in_two_places_are_noticed():
+    a, b = operands("i8", 40)
+    wrong = a @ b
+    wrong[3, 4] ^= np.int64(-(2**63))
+    wrong[3, 7] ^= np.int64(-(2**63))
+    assert not integers.agree(a, b, wrong)
+
+
+@pytest.mark.parametrize("name", ["lu_factor", "inv"])
+def test_a_result_with_moved_columns_fails_its_check(name):
+    (a, _), eps = operands("f8"), np.finfo(float).eps
+    problem = getattr(trnpy.linalg, name).__trnpy_op__.prepare(a)
+    result = problem.run(RecordingEngine())
+    assert problem.error(result) < 10 * N * eps
+    x = result.lu if name == "lu_factor" else result
+    for i in range(N - 1):
+        x[:, [i, i + 1]] = x[:, [i + 1, i]]
+        assert problem.error(result) > 10 * N * eps
+        x[:, [i, i + 1]] = x[:, [i + 1, i]]
+
+
+HOSTILE = {
+    "normal": lambda a, rng: a,
+    "constant": lambda a, rng: np.full_like(a, 1 / 3),
+    "positive": lambda a, rng: np.abs(a),
+    "scaled rows": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, (len(a), 1)),
+    "scaled columns": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, len(a)),
+    "scaled entries": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, a.shape),
+    "huge": lambda a, rng: a * 1e150,
+    "tiny": lambda a, rng: a * 1e-150,
+    "vanishing": lambda a, rng: a * 1e-200,
+    "subnormal": lambda a, rng: a * 1e-310,
+    "all scales": lambda a, rng: a * 10.0 ** rng.uniform(-300, 100, a.shape),
+    "sparse": lambda a, rng: np.where(rng.random(a.shape) < 0.02, a, 0.0),
+    "zero rows": lambda a, rng: np.where(np.arange(len(a))[:, None] % 3 == 0, 0.0, a),
+}
+
+
+@pytest.mark.parametrize("right", HOSTILE)
+@pytest.mark.parametrize("left", HOSTILE)
+def test_products_of_blas_of_hostile_data_pass(left, right):
+    rng = np.random.default_rng(1)
+    for dtype in ("f8", "f4", "c16"):
+        a, b = (HOSTILE[family](rng.standard_normal((60, 60)), rng) for family in (left, right))
+        with np.errstate(all="ignore"):
+            a, b = a.astype(dtype), b.astype(dtype)
+            c = a @ b
+        if all(np.isfinite(x).all() for x in (a, b, c)):
+            assert products.excess(a, b, c) <= 1
+
+
+@pytest.mark.parametrize("terms", [300, 1100, 4096])
+def test_the_sums_of_the_check_err_little_on_constants(terms):
+    """Every rounding has the same sign. The product is the nearest number to the exact one."""
+    for rows, columns, value in [(2, 2, 0.99), (2, 200, 1 / 3), (60, 60, 0.7)]:
+        a, b = np.full((rows, terms), value), np.full((terms, columns), 1.0)
+        exact = np.full((rows, columns), float(Fraction(value) * terms))
+        assert products.excess(a, b, exact) < 0.5
+
+
+@pytest.mark.parametrize("left", [*HOSTILE][:8])
+def test_an_element_that_is_wrong_by_far_less_than_the_norm_is_noticed(left):
+    rng = np.random.default_rng(2)
+    a, b = HOSTILE[left](rng.standard_normal((60, 60)), rng), rng.standard_normal((60, 60))
+    size = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=0)
+    for i, j in rng.integers(0, 60, (40, 2)):
+        wrong = a @ b
+        wrong[i, j] += 1e-12 * size[i, j]
+        assert not products.excess(a, b, wrong) <= 1
+
+
+def test_mixed_dtypes_and_underflow_are_no_faults():
+    """Judged in float64, whatever the operands' dtypes, and no number below the smallest one counts."""
+    rng = np.random.default_rng(3)
+    single, double = rng.standard_normal((60, 60)).astype("f4"), rng.standard_normal((60, 60))
+    half = rng.standard_normal((60, 60)).astype("f2")
+    calls = [
+        lambda m: m.einsum("ij,jk->ik", single, single, dtype="f8"),
+        lambda m: m.einsum("ij,jk->ik", single, double),
+        lambda m: m.einsum("ij,jk->ik", half, half, dtype="f4"),
+        lambda m: m.matmul(half, double),
+        lambda m: m.matmul(double * 1e-200, double * 1e-200),
+        lambda m: m.matmul(double * 1e-310, double),
+        lambda m: m.matmul(single * np.float32(1e-30), single * np.float32(1e-30)),
+    ]
+    sound = DeviceEngine(SimulatorRuntime(TRN2))
+    with engine(sound), trnpy.policy(force=True), trnpy.trace() as log, warnings.catch_warnings(action="error"):
+        for call in calls:
+            np.testing.assert_allclose(call(trnpy), call(np), rtol=1e-3, atol=1e-30)
+    assert all(d.on_device for d in log), log
+    assert not sound.health.faults
+
+
+def test_the_check_is_to_blame_where_the_hosts_own_result_fails_it(monkeypatch):
+    monkeypatch.setattr(products, "CERTIFIED", 0.0)
+    a, b = operands("f8", 200)
+    with engine(RecordingEngine()) as sound, trnpy.policy(force=True), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, b), a @ b)
+    assert "the host's own result fails the check too" in log[0].detail
+    assert not sound.health.faults and log[0].reason is Reason.ACCURACY
