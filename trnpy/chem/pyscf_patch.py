@@ -228,7 +228,7 @@ def prepare_einsum(scripts: Any, *tensors: Any, **kwargs: Any) -> Problem:
 # --- Eigenproblems ----------------------------------------------------------------------------------------------------
 
 
-class OrbitalEnergies(_eigh.Eigenproblem):
+class OrbitalEnergies(_eigh.Eigenpairs):
     """Eigenvectors with PySCF's choice of phases."""
 
     __slots__ = ()

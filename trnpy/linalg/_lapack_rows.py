@@ -30,7 +30,7 @@ def square(a: Any, dtype: np.dtype) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eigen(_eigh.Eigenproblem):
+class Eigen(_eigh.Eigenpairs):
     """Without the host route of scipy.linalg.eigh."""
 
     overwrite: bool

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._engine.engines import Engine
+from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.proof import least_squares
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _triangular
-from trnpy.linalg._matrices import SMALL, norm, tolerance, useful
+from trnpy.linalg._matrices import SMALL, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 
 GAP = 2.0  # times the tolerance: the least singular value that counts beyond doubt
+
+
+class Solved(NamedTuple):
+    """The minima x (n, k), squared residuals (k,), singular values, and R (n, n) of A = Q R."""
+
+    x: np.ndarray
+    residues: np.ndarray
+    s: np.ndarray
+    r: np.ndarray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +37,7 @@ class LeastSquares(Problem):
     cond: float | None
     driver: str  # of SciPy, or "numpy" for numpy.linalg
 
-    def run(self, engine: Engine) -> tuple[Any, ...]:
-        """x, residues, rank and singular values, as ``driver`` returns them."""
+    def run(self, engine: Engine) -> Solved:
         a, b = self.arrays
         guards.finite(a, b)
         a, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
@@ -41,21 +50,29 @@ class LeastSquares(Problem):
         x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
         left = columns - engine.matmul(a, x)
         residues = (np.abs(left) ** 2).sum(axis=0)
-        x = x.reshape(-1, *b.shape[1:])
-        rank = len(s)
+        return Solved(x, residues, s, r)
+
+    def error(self, result: Solved) -> float:
+        a, b = self.arrays
+
+        def inside(normal: np.ndarray) -> np.ndarray:
+            return HOST.trsm(result.r, normal, lower=False, trans="C")
+
+        condition = float(result.s[0] / result.s[-1])
+        return least_squares.error(a, b.reshape(len(b), -1), result.x, inside, condition)
+
+    def unique(self, result: tuple[Any, ...]) -> Any:
+        return result[0]
+
+    def deliver(self, result: Solved) -> tuple[Any, ...]:
+        """x, residues, rank and singular values, as ``driver`` returns them."""
+        b, residues, rank = self.arrays[1], result.residues, len(result.s)
+        x = result.x.reshape(-1, *b.shape[1:])
         if self.driver == "numpy":
-            return x, residues, np.int32(rank), s
+            return x, residues, np.int32(rank), result.s
         if self.driver == "gelsy":
             return x, np.array([], x.dtype), rank, None
-        return x, residues[0] if b.ndim == 1 else residues, rank, s
-
-    def error(self, result: Any) -> float:
-        """|A^H (b - A x)| / |A| over the norms of the residual and of A x: zero for the exact minimum."""
-        a, b = self.arrays
-        x = np.asarray(result[0])
-        left = b - a @ x
-        scale = norm(a) * (norm(left) + norm(a) * norm(x))
-        return norm(adjoint(a) @ left) / scale if scale else 0.0
+        return x, residues[0] if b.ndim == 1 else residues, rank, result.s
 
 
 def prepare_lstsq(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,10 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
-from trnpy._engine.proof.weights import probe
+from trnpy._engine.proof import pseudo_inverses
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
-from trnpy.linalg._matrices import SMALL, hermitian, moderate, norm, refuse, square, tolerance, useful
+from trnpy.linalg._matrices import SMALL, hermitian, moderate, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
@@ -42,13 +41,9 @@ class _PseudoInverse(Problem):
         return (x, kept.sum()) if self.return_rank else x
 
     def error(self, result: Any) -> float:
-        """|A X A - A| on probes, the first of Penrose's conditions; the second, |X A X - X|, if a tolerance cuts A."""
-        a, x = self.whole(), result[0] if self.return_rank else result
-        if self.atol is not None or (self.rtol or 0.0) > 1e-15:  # NumPy's default, 1e-15, cuts only rounding errors
-            a, x = x, a
-        v = probe(a.shape[1], a.dtype)
-        av = a @ v
-        return norm(a @ (x @ av) - av) / (norm(a) ** 2 * norm(x) * math.sqrt(v.shape[1]))
+        # NumPy's default tolerance, 1e-15, cuts only rounding errors.
+        cut = self.atol is not None or (self.rtol or 0.0) > 1e-15
+        return pseudo_inverses.error(self.whole(), result[0] if self.return_rank else result, cut)
 
 
 class Pinv(_PseudoInverse):

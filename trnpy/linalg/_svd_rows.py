@@ -72,26 +72,25 @@ class Svd(Problem):
         return (u, s, vh) if self.make is tuple else self.make(u, s, vh)
 
     def error(self, result: Any) -> float:
-        (a,), (u, s, vh) = self.arrays, result
-        k = len(s)
-        v = probe(a.shape[1], self.dtype)
-        residual = norm(a @ v - u[:, :k] @ (s[:, np.newaxis] * (vh[:k] @ v)))
-        size = norm(a) * math.sqrt(v.shape[1])
-        return max(
-            _values_error(a, s), residual / size if size else residual, orthonormal_error(u),
-            orthonormal_error(vh.conj().T),
-        )  # fmt: skip
+        return _factors_error(self.arrays[0], *result)
+
+    def unique(self, result: Any) -> Any:
+        return result[1]  # the values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingularValues(Problem):
     """Singular values alone."""
 
-    def run(self, engine: Engine) -> np.ndarray:
-        return decomposed(self, engine)[1]
+    def run(self, engine: Engine) -> _svd.Factors:
+        return decomposed(self, engine)
 
-    def error(self, s: np.ndarray) -> float:
-        return _values_error(self.arrays[0], s)
+    def error(self, result: _svd.Factors) -> float:
+        u, s, v = result
+        return _factors_error(self.arrays[0], u, s, v.conj().T)
+
+    def deliver(self, result: _svd.Factors) -> np.ndarray:
+        return result[1]
 
 
 def _vectors(a: Any, full: bool, make: Callable[..., Any]) -> Problem:
@@ -123,12 +122,17 @@ def prepare_numpy_svdvals(x: Any, /) -> Problem:
     return problem(SingularValues, x, "svdvals")
 
 
-def _values_error(a: np.ndarray, s: np.ndarray) -> float:
-    """The error that values without vectors show: in sign, in order, and in the sum of their squares, |A|_F^2."""
+def _factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> float:
+    """|A - U S V^H| / |A| and |U^H U - I|, |V^H V - I| on probes; infinity if s has another order or sign.
+
+    With both bases, whose residual is small, each value is one of A's: values alone could keep their sum of squares.
+    """
     if not np.isfinite(s).all() or (s < 0).any() or (np.diff(s) > 0).any():
         return math.inf
-    size = norm(a)
-    return abs(norm(s) - size) / size if size else norm(s)
+    k, v = len(s), probe(a.shape[1], u.dtype)
+    residual = norm(a @ v - u[:, :k] @ (s[:, np.newaxis] * (vh[:k] @ v)))
+    size = norm(a) * math.sqrt(v.shape[1])
+    return max(residual / size if size else residual, orthonormal_error(u), orthonormal_error(vh.conj().T))
 
 
 def orthonormal_error(x: np.ndarray) -> float:

@@ -1,0 +1,114 @@
+"""Wrong eigenvalues, least squares and pseudo-inverses fail their checks; healthy ones of hard matrices pass."""
+
+import numpy as np
+import pytest
+import scipy
+from doubles import RecordingEngine
+
+import trnpy
+
+N = 150
+EPS = np.finfo(float).eps
+_rng = np.random.default_rng(0)
+GENERAL = _rng.standard_normal((N, N))
+SYMMETRIC, POSITIVE = GENERAL + GENERAL.T, GENERAL @ GENERAL.T / N + np.eye(N)
+TALL = _rng.standard_normal((5 * N, N))
+
+
+def solved(name, *operands, **options):
+    """The problem of a call, its result, and how much of its tolerance the error takes."""
+    problem = getattr(trnpy.linalg, name).__trnpy_op__.prepare(*operands, **options)
+    allowed = 10 * max(max(a.shape) for a in problem.arrays) * EPS
+    return problem, problem.run(RecordingEngine()), lambda result: problem.error(result) / allowed
+
+
+EIGENPROBLEMS = {
+    "a pair": ((SYMMETRIC, POSITIVE), {}),
+    "a pair of type 2": ((SYMMETRIC, POSITIVE), {"type": 2}),
+    "a pair of type 3": ((SYMMETRIC, POSITIVE), {"type": 3}),
+    "a subset by index": ((SYMMETRIC,), {"subset_by_index": (3, 9)}),
+    "a subset by value": ((SYMMETRIC,), {"subset_by_value": (-1.0, 2.0)}),
+    "a subset of a pair": ((SYMMETRIC, POSITIVE), {"subset_by_index": (3, 9)}),
+    "all": ((SYMMETRIC,), {}),
+}
+
+
+@pytest.mark.parametrize("name", ["eigh", "eigvalsh"])
+@pytest.mark.parametrize("which", EIGENPROBLEMS)
+def test_a_wrong_eigenvalue_is_noticed(which, name):
+    operands, options = EIGENPROBLEMS[which]
+    problem, (w, x), error = solved(name, *operands, **options)
+    assert error((w, x)) < 0.5
+    expected = getattr(scipy.linalg, name)(*operands, **options)
+    values = problem.deliver((w, x)) if name == "eigvalsh" else problem.deliver((w, x))[0]
+    scale = np.abs(w).max()
+    np.testing.assert_allclose(values, expected if name == "eigvalsh" else expected[0], rtol=0, atol=1e-12 * scale)
+    wrong = w.copy()
+    wrong[5] += 0.4 * (w[6] - w[5])
+    assert error((wrong, x)) > 10
+    wrong = w.copy()  # trace and order are as before
+    wrong[5:8] += 0.1 * min(np.diff(w[4:9])) * np.array([1, -2, 1])
+    assert error((wrong, x)) > 10
+
+
+@pytest.mark.parametrize("which", EIGENPROBLEMS)
+def test_a_subset_that_is_exact_and_the_wrong_one_is_noticed(which):
+    """An eigenvalue found twice and another missed: every pair has no residual."""
+    operands, options = EIGENPROBLEMS[which]
+    _, (w, x), error = solved("eigvalsh", *operands, **options)
+    w, x = w.copy(), x.copy()
+    w[4], x[:, 4] = w[3], x[:, 3]
+    assert error((w, x)) > 10
+
+
+def test_singular_values_that_keep_their_squares_are_noticed():
+    _, (u, s, v), error = solved("svdvals", GENERAL)
+    assert error((u, s, v)) < 0.5
+    wrong = s.copy()
+    angle = 1e-6
+    wrong[:2] = np.cos(angle) * s[0] - np.sin(angle) * s[1], np.sin(angle) * s[0] + np.cos(angle) * s[1]
+    assert error((u, wrong, v)) > 10
+
+
+LEAST = {
+    "random": TALL,
+    "graded columns": TALL * 10.0 ** _rng.uniform(-4, 4, N),
+    "condition 1e9": TALL @ np.linalg.qr(GENERAL)[0] * np.geomspace(1, 1e-9, N) @ np.linalg.qr(GENERAL)[0].T,
+}
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+@pytest.mark.parametrize("family", LEAST)
+def test_a_wrong_component_of_least_squares_is_noticed(family, compatible):
+    a, rng = LEAST[family], np.random.default_rng(1)
+    b = a @ rng.standard_normal((N, 5)) if compatible else rng.standard_normal((5 * N, 5))
+    for sides in (b[:, 0], b[:, :2], b):
+        _, result, error = solved("lstsq", a, sides)
+        assert error(result) < 0.5
+        x = result.x.copy()
+        x[np.abs(x[:, 0]).argmin(), 0] *= 2
+        x[7, -1] *= 2
+        assert error(result._replace(x=x)) > 10
+
+
+def test_an_error_that_the_normal_equations_square_is_noticed():
+    """Along the least singular vector of a compatible system, |A^H r| is below u |A|^2 |x|."""
+    a = LEAST["condition 1e9"]
+    vh = np.linalg.svd(a, full_matrices=False)[2]
+    _, result, error = solved("lstsq", a, a @ np.ones(N))
+    x = result.x + 0.1 * np.linalg.norm(result.x) * vh[-1][:, None]
+    assert error(result._replace(x=x)) > 2
+
+
+@pytest.mark.parametrize("name", ["pinv", "pinvh"])
+def test_a_wrong_pseudo_inverse_is_noticed(name):
+    low = SYMMETRIC[:, :50] @ np.diag(np.arange(1.0, 51.0)) @ SYMMETRIC[:, :50].T
+    problem, x, error = solved(name, low)
+    assert problem.error(x) < 5 * N * EPS
+    null = np.linalg.svd(low)[0][:, -1]
+    size = np.linalg.norm(x)
+    assert error(x + 1e-7 * size * np.outer(null, null)) > 1  # A X A = A still
+    u = np.linalg.svd(low)[0][:, 0]
+    assert error(x + 1e-7 * size * np.outer(u, null)) > 1  # A X is no longer Hermitian
+    assert error(x + 1e-7 * size * np.outer(null, u)) > 1  # nor X A
+    assert error(x * (1 + 1e-8)) > 1

@@ -1,0 +1,41 @@
+"""The proof of eigenvalues: all of them, with vectors. Those a caller wants are chosen after it.
+
+n orthonormal vectors of small residuals prove all n eigenvalues (Weyl): neither one that is missing nor one that is
+exchanged can pass, as it could if only the wanted eigenvalues were looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trnpy._engine.precision import norms
+from trnpy._engine.proof.weights import probe
+
+
+def error(a: np.ndarray, b: np.ndarray | None, kind: int, w: np.ndarray, x: np.ndarray) -> float:
+    """The error of eigenvalues w (n,) and vectors x (n, n) of a Hermitian a, or of a pair of SciPy's type ``kind``.
+
+    The largest of the residual and of the distance from orthonormal vectors, each over the norms of its terms, by
+    probes; infinity if the values are not in ascending order.
+    """
+    if not np.isfinite(w).all() or (np.diff(w) < 0).any():
+        return np.inf
+    v = probe(len(w), x.dtype)
+    xv, xwv = x @ v, x @ (w[:, np.newaxis] * v)
+    size, length = norms(a), norms(v)
+    if b is None:
+        residual = _over(a @ xv - xwv, size * length)
+        return max(_over(x.conj().T @ xv - v, length), residual)
+    left, right = {1: (a @ xv, b @ xwv), 2: (a @ (b @ xv), xwv), 3: (b @ (a @ xv), xwv)}[kind]
+    other, width = norms(b), norms(x)
+    scale = size + other * np.abs(w).max() if kind == 1 else size * other
+    if kind == 3:  # X^H B^-1 X = I, which is X X^H = B
+        orthogonality = _over(x @ (x.conj().T @ v) - b @ v, width**2 * length)
+    else:
+        orthogonality = _over(x.conj().T @ (b @ xv) - v, other * width**2 * length)
+    return max(orthogonality, _over(left - right, scale * width * length))
+
+
+def _over(x: np.ndarray, scale: float) -> float:
+    size = float(norms(x))
+    return size / float(scale) if scale else size
