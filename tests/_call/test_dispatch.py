@@ -18,6 +18,7 @@ from trnpy._engine.engines import FAULTS_BEFORE_REST, engine
 from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
+from trnpy.linalg import _triangular
 
 RATES = HostRates(DEFAULT_CURVES, 1e10, False, "a test")
 
@@ -214,20 +215,54 @@ def test_verify_compares_with_the_host():
     assert random.getstate() == before  # which calls are verified is drawn from no numbers of the program's
 
 
-def test_verify_catches_what_the_bound_lets_through():
-    """An error of a hundred eps: below what a backward stable algorithm may do, above what the host does."""
+def test_verify_catches_what_the_bound_lets_through(monkeypatch):
+    """One component is twice what it should be, and so small a part of the residual that the bound excuses it."""
+    solve = _triangular.solve
 
-    class Sloppy(RecordingEngine):
-        def matmul(self, a, b):
-            return np.matmul(a, b) * (1 + 400 * np.finfo(float).eps)
+    def sloppy(*operands, **options):
+        x = solve(*operands, **options)
+        x[-1] *= 2
+        return x
 
-    a = np.random.default_rng(0).uniform(size=(64, 64))
-    with engine(Sloppy()), trnpy.policy(force=True), trnpy.trace() as log:
-        trnpy.matmul(a, a)
+    monkeypatch.setattr(_triangular, "solve", sloppy)
+    a, b = np.diag([1.0] * 99 + [1e-15]), np.append(np.ones(99), 1e-15)
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        assert trnpy.linalg.solve_triangular(a, b)[-1] == 2
         with trnpy.policy(verify=1.0), pytest.warns(NkiFallbackWarning, match="verified"):
-            c = trnpy.matmul(a, a)
-    assert [d.on_device for d in log] == [True, False] and "verified" in log[1].detail
-    np.testing.assert_array_equal(c, a @ a)
+            x = trnpy.linalg.solve_triangular(a, b)
+    assert [d.on_device for d in log] == [True, False]
+    assert "differs from the host's result by" in log[1].detail
+    np.testing.assert_array_equal(x, np.ones(100))
+
+
+VERIFIED = {
+    "einsum": lambda m, a, p: m.einsum("ij,jk", a, p),
+    "solve": lambda m, a, p: m.linalg.solve(a, p),
+    "inv": lambda m, a, p: m.linalg.inv(a),
+    "det": lambda m, a, p: m.linalg.det(a),
+    "cholesky": lambda m, a, p: m.linalg.cholesky(p),
+    "eigh": lambda m, a, p: m.linalg.eigh(p),
+    "svd": lambda m, a, p: m.linalg.svd(a),
+    "svdvals": lambda m, a, p: m.linalg.svdvals(a),
+    "lstsq": lambda m, a, p: m.linalg.lstsq(np.vstack([p] * 4), np.ones(4 * len(p))),
+    "qr": lambda m, a, p: m.linalg.qr(a, mode="r"),
+    "orth": lambda m, a, p: m.linalg.orth(a),
+    "expm": lambda m, a, p: m.linalg.expm(p / len(p)),
+}
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_verify_accepts_sound_results_of_ill_conditioned_data(name):
+    rng = np.random.default_rng(0)
+    q = np.linalg.qr(rng.standard_normal((150, 150)))[0]
+    for condition in (1e2, 1e8):
+        a = (q * np.geomspace(1, 1 / condition, 150)) @ np.linalg.qr(rng.standard_normal((150, 150)))[0]
+        p = (q * np.geomspace(1, 1 / condition, 150)) @ q.T
+        given = a.copy(), p.copy()
+        with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0), trnpy.trace() as log:
+            VERIFIED[name](trnpy, a, p)
+        assert log[-1].on_device or log[-1].reason is Reason.VALUE, log[-1]
+        np.testing.assert_array_equal((a, p), given)
 
 
 def test_traces_are_of_their_own_thread():

@@ -170,6 +170,10 @@ class Problem:
         """An accepted result in the form, or the place, that the caller expects."""
         return result
 
+    def unique(self, result: Any) -> Any:
+        """What of a delivered result every accurate method gives: an array or a number; () of several members."""
+        return result if isinstance(result, (np.ndarray, np.number, float, complex)) else ()
+
 
 Form = Callable[[Any], Any]
 

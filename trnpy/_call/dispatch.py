@@ -7,6 +7,7 @@ arguments.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import math
@@ -36,6 +37,7 @@ from trnpy._call.decisions import (
     work_of,
 )
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
+from trnpy._call.verify import disagreement
 from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
@@ -341,8 +343,21 @@ def _decided(
             engine.health.faults = 0
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
-            result, decision = _verified(op, problem, result, args, kwargs, decision, policy, engine)
-            return _formed(form, problem.deliver(result)) if decision.on_device else result, decision
+            if not policy.verify or _chance()() >= policy.verify:
+                return _formed(form, problem.deliver(result)), decision
+
+            def deliver(problem: Problem) -> Any:
+                return _formed(form, problem.deliver(copy.deepcopy(result)))
+
+            differs = disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
+            if not differs:
+                return deliver(problem), decision
+            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {differs}")
+            if policy.fallback == "raise":
+                raise FallbackError(decision)
+            if policy.fallback == "warn":
+                _warn(decision, engine)
+            return op.reference(*args, **kwargs), decision
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
             return _after_fault(op, args, kwargs), decision
@@ -470,31 +485,3 @@ def _chance() -> Callable[[], float]:
     import random  # imported late: it takes 3 ms, and only a policy that verifies needs it
 
     return random.Random().random
-
-
-@uncounted
-def _verified(
-    op: Op,
-    problem: Problem,
-    result: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    decision: Decision,
-    policy: Policy,
-    engine: Engine,
-) -> tuple[Any, Decision]:
-    """``result``; in the policy's fraction of calls the reference's result instead, if the two disagree."""
-    if not policy.verify or _chance()() >= policy.verify:
-        return result, decision
-    reference = op.reference(*args, **kwargs)
-    unit = eps(problem.dtype, policy.precision)
-    ours, theirs = problem.error(result) / unit, problem.error(reference) / unit
-    if ours <= max(ALLOWED_ERROR, 10 * theirs):
-        return result, decision
-    detail = f"verified: backward error {ours:.1f} eps, the host's {theirs:.1f} eps"
-    decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=detail)
-    if policy.fallback == "raise":
-        raise FallbackError(decision)
-    if policy.fallback == "warn":
-        _warn(decision, engine)
-    return reference, decision

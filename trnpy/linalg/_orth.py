@@ -28,6 +28,9 @@ class Range(Problem):
         u, s, _ = decomposed(self, engine)
         return u[:, significant(s, a.shape, None, self.rcond)]
 
+    def unique(self, result: Any) -> Any:
+        return ()  # a basis may be turned
+
     def error(self, q: np.ndarray) -> float:
         """The loss of orthogonality or, without a tolerance, the part of A outside the span if that is larger."""
         (a,) = self.arrays
@@ -51,6 +54,9 @@ class NullSpace(Problem):
         _, s, v = decomposed(self, engine)
         rank = int(significant(s, a.shape, None, self.rcond).sum())
         return _svd.complete(v, len(v), engine)[:, rank:]
+
+    def unique(self, result: Any) -> Any:
+        return ()  # a basis may be turned
 
     def error(self, q: np.ndarray) -> float:
         (a,) = self.arrays
