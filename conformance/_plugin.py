@@ -85,7 +85,7 @@ class Plugin:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         engine = current_engine(current_policy())
         if engine is not None:
-            engine.health.faults = 0  # of the test before
+            engine.health.tried(sound=True)  # whatever the test before met
         recorder = Recorder()
         item.stash[CALLS] = recorder.decisions
         previous, ledger.Process.ledger = ledger.Process.ledger, recorder

@@ -10,7 +10,8 @@ import scipy
 from doubles import FaultyEngine, Float32Engine, RecordingEngine
 
 import trnpy
-from trnpy._call.dispatch import NkiFallbackWarning, Reason, _sound
+from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._call.soundness import sound as fit
 from trnpy._engine.engines import HOST, DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
@@ -171,7 +172,7 @@ def test_the_report_says_what_convicted_the_engine():
 def test_a_product_of_known_answer_tells_engines_apart(dtype):
     dtype = np.dtype(dtype)
     unit = np.finfo(dtype).eps if dtype.kind in "fc" else 0.0
-    assert _sound(HOST, dtype, unit) and _sound(RecordingEngine(), dtype, unit)
-    assert _sound(Float32Engine(), dtype, unit) == (dtype.char not in "dD")
+    assert fit(HOST, dtype, unit) and fit(RecordingEngine(), dtype, unit)
+    assert fit(Float32Engine(), dtype, unit) == (dtype.char not in "dD")
     if dtype.char in "fdFD":  # integers have no NaN, and 1.001 is as good as 1 in float16
-        assert not _sound(FaultyEngine("nan"), dtype, unit) and not _sound(FaultyEngine("wrong"), dtype, unit)
+        assert not fit(FaultyEngine("nan"), dtype, unit) and not fit(FaultyEngine("wrong"), dtype, unit)

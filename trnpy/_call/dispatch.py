@@ -37,8 +37,9 @@ from trnpy._call.decisions import (
     work_of,
 )
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
+from trnpy._call.soundness import retry, sound
 from trnpy._call.verify import disagreement
-from trnpy._engine import lapack
+from trnpy._engine import health, lapack
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
 from trnpy._engine.proof.engine import Proving, Wrong
@@ -55,7 +56,7 @@ __all__ = [
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
-KNOWN = 128  # order of the product of known result that tests an engine after an algorithm failed
+LARGE = 16  # times the bytes of a call's operands: what its digits and results may take of a device's memory
 
 # Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
 CONTENT = frozenset(
@@ -191,7 +192,7 @@ def _plan(
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
         if engine.health.open:
-            detail = "resting after repeated device errors"
+            detail = f"resting after repeated device errors: {engine.health}"
         return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
@@ -318,13 +319,15 @@ def _decided(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> tuple[Any, Decision]:
     """``dispatch`` of a call that has no verdict: its arguments decide."""
+    if (engine := current_engine(policy)) is not None and engine.health.due:
+        retry(engine)
     problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
         before, fallen = Counter(engine.counters.launches), False
         try:
             with np.errstate(all="ignore"):  # for a device's result; the reference warns if the operands overflow
-                result = _run_checked(problem, engine, policy, before)
+                result = _accepted(problem, engine, policy, before)
         except Unsupported as why:
             decision = replace(decision, on_device=False, reason=why.reason, detail=str(why))
         except Refused as why:
@@ -332,7 +335,8 @@ def _decided(
             decision = replace(decision, on_device=False, reason=reason, detail=str(why))
         # A driver may raise anything, and the user must still get a result: count the fault, warn and report it.
         except Exception as why:
-            engine.health.faults += 1
+            large = sum(a.nbytes for a in problem.arrays) * LARGE > engine.room
+            engine.health.failed(health.cause(why, large))
             decision = replace(decision, on_device=False, **_fault(why))
             if policy.fallback == "raise":
                 raise FallbackError(decision) from why
@@ -340,25 +344,13 @@ def _decided(
                 _warn(decision, engine)
             fallen = True
         else:
-            engine.health.faults = 0
+            engine.health.worked()
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
-            if not policy.verify or _chance()() >= policy.verify:
-                return _formed(form, problem.deliver(result)), decision
-
-            def deliver(problem: Problem) -> Any:
-                return _formed(form, problem.deliver(copy.deepcopy(result)))
-
-            differs = disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
-            if not differs:
-                return deliver(problem), decision
-            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {differs}")
-            if policy.fallback == "raise":
-                raise FallbackError(decision)
-            if policy.fallback == "warn":
-                _warn(decision, engine)
-            return op.reference(*args, **kwargs), decision
+            return _delivered(op, problem, form, result, args, kwargs, decision, policy, engine)
         decision = replace(decision, launches=_launched(engine, before))
+        if decision.launches and not fallen and decision.reason is Reason.ACCURACY:
+            engine.health.causes[health.REFUSED] += 1
         if fallen:
             return _after_fault(op, args, kwargs), decision
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
@@ -372,6 +364,80 @@ def _decided(
             decision = replace(decision, reason=why.reason, detail=str(why), route="")
     lapack.Scipy.lost_s += decision.waiting_s
     return op.reference(*args, **kwargs), decision
+
+
+@uncounted
+def _run(problem: Problem, engine: Engine) -> Any:
+    try:
+        return problem.run(engine)
+    except (np.linalg.LinAlgError, Warning) as why:  # from the host's part; a warning, if filters make it an error
+        raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
+
+
+@uncounted
+def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
+    """The checked result on ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
+    try:
+        try:
+            return _checked(problem, engine, policy)
+        except Wrong as why:
+            if not (excuse := _excuse(problem, policy)):
+                raise
+            raise Unsupported(Reason.ACCURACY, f"{why}; {excuse}") from why
+    except (Unsupported, Refused) as why:
+        doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
+        unit = eps(problem.dtype, policy.precision)
+        if doubted and _launched(engine, before) and not sound(engine, problem.dtype, unit):
+            raise Wrong(f"{why}; {engine.name} gets a product of known answer wrong") from why
+        raise
+
+
+@uncounted
+def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
+    """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
+    result = _run(problem, cast(Engine, Proving(engine)))
+    error = problem.error(result) / eps(problem.dtype, policy.precision)
+    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
+    if error <= allowed:
+        return result
+    detail = f"backward error {error:.0f} eps > {allowed:.0f} eps"
+    if not math.isfinite(error):  # the result overflowed, or the engine is wrong
+        raise Unsupported(Reason.ACCURACY, detail)
+    raise Wrong(detail)
+
+
+@uncounted
+def _excuse(problem: Problem, policy: Policy) -> str:
+    """Why a failed check says nothing of the device; "" if the host's own result passes it."""
+    try:
+        _checked(problem, HOST, policy)
+    except Wrong as why:
+        return f"the host's own result fails the check too ({why}): the check is to blame"
+    except (Unsupported, Refused) as why:
+        return f"the algorithm refuses these values on the host too: {why}"
+    return ""
+
+
+@uncounted
+def _delivered(
+    op: Op, problem: Problem, form: Form | None, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+    decision: Decision, policy: Policy, engine: Engine,
+) -> tuple[Any, Decision]:  # fmt: skip
+    """An accepted result for the caller; in the policy's fraction of calls the reference's, if the two disagree."""
+    if policy.verify and _chance()() < policy.verify:
+
+        def deliver(problem: Problem) -> Any:
+            return _formed(form, problem.deliver(copy.deepcopy(result)))
+
+        differs = disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
+        if differs:
+            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {differs}")
+            if policy.fallback == "raise":
+                raise FallbackError(decision)
+            if policy.fallback == "warn":
+                _warn(decision, engine)
+            return op.reference(*args, **kwargs), decision
+    return _formed(form, problem.deliver(result)), decision
 
 
 def _formed(form: Form | None, result: Any) -> Any:
@@ -395,11 +461,7 @@ def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ..
 
 
 def _warn(decision: Decision, engine: Engine) -> None:
-    rest = (
-        f"; {engine.name} failed {engine.health.faults} times in a row and rests from now on"
-        if engine.health.open
-        else ""
-    )
+    rest = f"; {engine.name} rests from now on, after {engine.health}" if engine.health.open else ""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _ledger.LIBRARIES:
         level, frame = level + counted(frame), frame.f_back
@@ -413,70 +475,6 @@ def _fault(why: Exception) -> dict[str, Any]:
         return {"reason": Reason.ACCURACY, "detail": str(why)}
     reason = Reason.OOM if isinstance(why, (DeviceMemoryError, MemoryError)) else Reason.ERROR
     return {"reason": reason, "detail": f"{type(why).__name__}: {why}"}
-
-
-@uncounted
-def _run(problem: Problem, engine: Engine) -> Any:
-    try:
-        return problem.run(engine)
-    except (np.linalg.LinAlgError, Warning) as why:  # from the host's part; a warning, if filters make it an error
-        raise Unsupported(Reason.VALUE, f"{type(why).__name__}: {why}") from why
-
-
-@uncounted
-def _run_checked(problem: Problem, engine: Engine, policy: Policy, before: Counter[str]) -> Any:
-    """The checked result on ``engine``, whose launches so far are ``before``; Wrong if the engine is wrong."""
-    try:
-        try:
-            return _accepted(problem, engine, policy)
-        except Wrong as why:
-            if not (excuse := _excuse(problem, policy)):
-                raise
-            raise Unsupported(Reason.ACCURACY, f"{why}; {excuse}") from why
-    except (Unsupported, Refused) as why:
-        doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
-        unit = eps(problem.dtype, policy.precision)
-        if doubted and _launched(engine, before) and not _sound(engine, problem.dtype, unit):
-            raise Wrong(f"{why}; {engine.name} gets a product of known answer wrong") from why
-        raise
-
-
-@uncounted
-def _accepted(problem: Problem, engine: Engine, policy: Policy) -> Any:
-    """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
-    result = _run(problem, cast(Engine, Proving(engine)))
-    error = problem.error(result) / eps(problem.dtype, policy.precision)
-    allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
-    if error <= allowed:
-        return result
-    detail = f"backward error {error:.0f} eps > {allowed:.0f} eps"
-    if not math.isfinite(error):  # the result overflowed, or the engine is wrong
-        raise Unsupported(Reason.ACCURACY, detail)
-    raise Wrong(detail)
-
-
-@uncounted
-def _excuse(problem: Problem, policy: Policy) -> str:
-    """Why a failed check says nothing of the device; "" if the host's own result passes it."""
-    try:
-        _accepted(problem, HOST, policy)
-    except Wrong as why:
-        return f"the host's own result fails the check too ({why}): the check is to blame"
-    except (Unsupported, Refused) as why:
-        return f"the algorithm refuses these values on the host too: {why}"
-    return ""
-
-
-def _sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
-    """Whether ``engine`` computes a known product correctly; True if it refuses it, unless for accuracy."""
-    a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
-    try:
-        found = engine.matmul(a, a)
-    except Refused as why:
-        return not why.accuracy
-    wide = np.complex128 if dtype.kind == "c" else np.float64
-    known = np.matmul(a, a).astype(wide)
-    return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED_ERROR * KNOWN * unit * np.abs(known).max())
 
 
 @functools.cache

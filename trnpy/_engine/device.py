@@ -27,6 +27,7 @@ from trnpy._engine.handles import (
     hermitian,
     stored,
 )
+from trnpy._engine.health import Health
 from trnpy._engine.numbers import CACHE_SHARE, Kernels, sliced
 from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
@@ -34,7 +35,7 @@ from trnpy._engine.stand_ins import StandIn, usual
 from trnpy._engine.tuning import FINE, Buckets, block, pieces
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
-from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Health, Runtime
+from trnpy._nki.runtime import Buffer, Counters, DeviceMemoryError, Runtime
 from trnpy._settings.policy import current_policy
 
 T = TypeVar("T")

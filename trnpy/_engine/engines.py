@@ -15,12 +15,13 @@ import numpy as np
 
 from trnpy._engine import triangular
 from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, Refused, combined, hermitian
+from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.kernels import located
-from trnpy._nki.runtime import FAULTS_BEFORE_REST, Counters, DeviceUnavailable, Health
+from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
 
 if TYPE_CHECKING:

@@ -36,20 +36,6 @@ class CompileError(DeviceError):
     """The compiler refused a kernel."""
 
 
-FAULTS_BEFORE_REST = 3  # consecutive device errors after which calls stay on the host
-
-
-@dataclass(slots=True)
-class Health:
-    """Counts consecutive faults of one engine. After ``FAULTS_BEFORE_REST`` of them calls stay on the host."""
-
-    faults: int = 0
-
-    @property
-    def open(self) -> bool:
-        return self.faults >= FAULTS_BEFORE_REST
-
-
 @dataclass(slots=True)
 class Counters:
     """What a runtime has done since it was created."""

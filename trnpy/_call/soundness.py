@@ -1,0 +1,37 @@
+"""Whether an engine is fit: a product of known answer, asked for when a result is doubted and after a rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trnpy._base.conventions import uncounted
+from trnpy._engine import health
+from trnpy._engine.engines import Engine, Refused
+from trnpy._engine.precision import eps
+
+KNOWN = 128  # order of that product
+ALLOWED = 10.0  # times its order and eps
+
+
+def sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
+    """Whether ``engine`` computes a known product correctly; True if it refuses it, unless for accuracy."""
+    a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
+    try:
+        found = engine.matmul(a, a)
+    except Refused as why:
+        return not why.accuracy
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    known = np.matmul(a, a).astype(wide)
+    return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED * KNOWN * unit * np.abs(known).max())
+
+
+@uncounted
+def retry(engine: Engine) -> None:
+    """After a rest, whether ``engine`` gets a product of known answer right decides if it works again."""
+    dtype = np.dtype(np.float32)
+    try:
+        fit = sound(engine, dtype, eps(dtype, "matched"))
+    except Exception as why:  # a driver may raise anything
+        engine.health.causes[health.cause(why, large=False)] += 1
+        fit = False
+    engine.health.tried(fit)
