@@ -434,14 +434,27 @@ def test_small_products_are_decided_without_a_count_of_blocks():
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_a_tall_operand_goes_in_strips_that_offsets_can_count(dtype, monkeypatch):
     a, x = scipy.sparse.eye_array(1000, format="csr").astype(dtype) * 3, np.ones((1000, 40), dtype)
-    monkeypatch.setattr(_device, "LARGEST", 1024 * 32 * (7 if dtype == "f8" else 1))
-    monkeypatch.setattr(_device.Tiled, "_dense", lambda self, part, digits=1: self.tiling.tiles(part))
+    monkeypatch.setattr(_device, "LARGEST", 1024 * 32 * (7 * 2 if dtype == "f8" else 4))
+    monkeypatch.setattr(_device.Tiled, "_dense", lambda self, part, itemsize: self.tiling.tiles(part))
     ours = simulated()
     np.testing.assert_array_equal(_device.tiled(ours, a, x), a @ x)
     assert ours.counters.launches["bsr_spmm"] == (4 if dtype == "f8" else 3)  # with the certificate
     monkeypatch.setattr(_device, "LARGEST", 1024)
-    with pytest.raises(Refused, match="rows of digits exceed"):
+    with pytest.raises(Refused, match="rows exceed"):
         _device.tiled(simulated(), a, x)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 14])
+def test_an_operand_of_tiles_has_at_most_two_gib(itemsize, monkeypatch):
+    """Float32 tiles, or digits of bfloat16: offsets on the device count bytes."""
+    monkeypatch.setattr(_tiles.Tiling, "tiles", lambda self, part: part)
+    with trnpy.policy(device_memory=1.0):
+        for tiles in range(2**31 // (128 * 128 * itemsize) - 2048, 2**31 // (128 * 128 * itemsize) + 2048, 512):
+            tiled = _device.Tiled(simulated(), None)
+            tiled._made = _tiles.Tiling((128, 128), np.zeros(tiles, int), *[np.empty(0)] * 4)
+            fits = _tiles.rung(tiles + 1) * 128 * 128 * itemsize <= 2**31
+            with contextlib.nullcontext() if fits else pytest.raises(Refused, match="bytes of tiles exceed"):
+                tiled._dense(np.empty(0), itemsize)
 
 
 def test_tiles_beyond_an_operand_are_refused():

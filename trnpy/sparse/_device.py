@@ -15,12 +15,12 @@ from trnpy._engine.residency import fingerprint
 from trnpy._engine.tuning import pieces
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
-from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LONGEST, bounds_of
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST, bounds_of
 from trnpy._nki.runtime import CompileError
 from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
 
-LARGEST = 2**31 - 1  # elements of one operand, because run-time offsets are 32-bit integers
 ZERO = 0x80  # the byte that stands for a digit of zero
+DIGIT_BYTES = 2  # of one digit, or of a magnitude, in bfloat16
 SPARE_BYTES = 64 * 1024  # of a partition of SBUF, left for tables of products and for the compiler
 GATHER_UNIT = 2  # groups of gathered rows in half a turn; more hide no more latency (test_csr_spmm)
 
@@ -206,36 +206,45 @@ class Tiled:
         """Tiles as one operand (T 128, 128) on the engine. At least one tile of zeros follows the last."""
         return self.engine.hold(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
 
-    def _dense(self, part: np.ndarray, digits: int = 1) -> np.ndarray:
-        """The tiles of ``part``. Raises Refused, before it allocates them, if their digits exceed one operand."""
-        elements = rung(len(self.tiling.row) + 1) * TILE * TILE * digits
-        if elements > self._room():
-            raise Refused(f"{elements:.3g} elements of tiles exceed the largest operand of one launch")
+    def _dense(self, part: np.ndarray, itemsize: int) -> np.ndarray:
+        """The tiles of ``part``. Raises Refused, before it allocates them, if they exceed one operand on the device.
+
+        itemsize: bytes that one element takes there, in all its digits.
+        """
+        nbytes = rung(len(self.tiling.row) + 1) * TILE * TILE * itemsize
+        if nbytes > self._room():
+            raise Refused(f"{nbytes:.3g} bytes of tiles exceed the largest operand of one launch")
         return self.tiling.tiles(part)
 
     def _room(self) -> float:
-        """Most elements that one operand may have."""
+        """Most bytes that one operand may have."""
         return min(LARGEST, self.engine.room)
 
-    def _strips(self, x: np.ndarray, layout: Layout, most: int, digits: int = 1) -> list[slice]:
-        """Columns of X in pieces of at most ``most``, so narrow that X and the result fit one operand each."""
-        rows = max(layout.depth, layout.rows * TILE) * digits
-        while rows * rung(min(most, x.shape[1])) > self._room():
+    def _strips(self, x: np.ndarray, layout: Layout, most: int, itemsize: int = 4) -> list[slice]:
+        """Columns of X in pieces of at most ``most``, so narrow that X and the result fit one operand each.
+
+        itemsize: bytes of an element of X, or of the result if these are more, on the device.
+        """
+        rows = max(layout.depth, layout.rows * TILE)
+        while rows * rung(min(most, x.shape[1])) * itemsize > self._room():
             if most == 1:
-                raise Refused(f"{rows:.3g} rows of digits exceed the largest operand of one launch")
+                raise Refused(f"{rows:.3g} rows exceed the largest operand of one launch")
             most //= 2
         return pieces(x.shape[1], most)
 
     def numbers(self, index: int, form: str) -> Held:
         """The tiles of a part in format ``form``, with K on the rows."""
-        made: Held = self._keep((form, index), lambda: self._stack(self._dense(self.part(index)), np.dtype(form)))
+        dtype = np.dtype(form)
+        made: Held = self._keep(
+            (form, index), lambda: self._stack(self._dense(self.part(index), dtype.itemsize), dtype)
+        )
         return made
 
     def magnitudes(self, index: int) -> Held:
         """Magnitudes of the elements over the largest of each row of the result, for a certificate."""
 
         def make() -> Held:
-            tiles = self._dense(self.part(index).astype(np.float64, copy=False))
+            tiles = self._dense(self.part(index).astype(np.float64, copy=False), DIGIT_BYTES)
             axis = 2 if self.source.turned else 1
             return self._stack(_digits.magnitudes(tiles, axis, self._largest(tiles)), np.dtype("bfloat16"))
 
@@ -278,7 +287,7 @@ class Tiled:
         digits = self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
         c = np.zeros((layout.rows, TILE, x.shape[1]))
-        for columns in self._strips(x, layout, DIGIT_COLUMNS, digits):
+        for columns in self._strips(x, layout, DIGIT_COLUMNS, digits * DIGIT_BYTES):
             width = columns.stop - columns.start
             split = _digits.split(x[:, columns], digits, 0)
             raw = padded(split.bytes(), (layout.depth, rung(width)), ZERO, np.uint8)
@@ -292,7 +301,7 @@ class Tiled:
 
     def _new_digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
         """Make what `digits` returns."""
-        tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits)
+        tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits * DIGIT_BYTES)
         axis = 2 if self.source.turned else 1
         split = _digits.split(tiles, digits, axis, self._largest(tiles))
         blocks = self.tiling.column if self.source.turned else self.tiling.row
@@ -308,7 +317,7 @@ class Tiled:
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), np.dtype("bfloat16")
         least = np.inf
-        for columns in self._strips(x, layout, COLUMNS):
+        for columns in self._strips(x, layout, COLUMNS, DIGIT_BYTES):
             width = columns.stop - columns.start
             scaled = _digits.magnitudes(x[:, columns], 0)
             right = self.engine.hold(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))

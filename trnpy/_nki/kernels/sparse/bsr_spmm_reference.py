@@ -13,7 +13,7 @@ COLUMNS = 2048  # of X for numbers: four PSUM banks
 DIGIT_COLUMNS = 512  # of X for digits: one
 SLOTS = 4096  # products of one launch: tables of them lie in one partition of SBUF
 ROWS = 2048  # block rows of one launch
-LARGEST = 2**29  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
+LARGEST = 2**31  # bytes of one operand, as far as byte offsets of 32 bits reach
 LONGEST = 64  # tiles of a row of known length: its loop is written out
 
 
@@ -42,8 +42,8 @@ def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.nd
     formats = ("bfloat16",) if digits else ("float32", "bfloat16", "float64")  # float64: of the twin alone
     if tiles.dtype != x.dtype or tiles.dtype.name not in formats:
         raise ValueError(f"tiles {tiles.dtype} and x {x.dtype}: expected float32 or bfloat16, of digits bfloat16")
-    if n > most or max(tiles.size, x.size) > LARGEST:
-        raise ValueError(f"tiles {tiles.shape} and x {x.shape}: expected at most {most} columns, 2^31 elements")
+    if n > most or max(tiles.nbytes, x.nbytes) > LARGEST:
+        raise ValueError(f"tiles {tiles.shape} and x {x.shape}: expected at most {most} columns, {LARGEST} bytes each")
     if left_at.shape != right_at.shape or left_at.ndim != 2 or left_at.shape[0] != 1 or left_at.shape[1] > SLOTS:
         raise ValueError(f"places {left_at.shape} and {right_at.shape}: expected (1, slots) of at most {SLOTS}")
     return n
