@@ -1,22 +1,17 @@
 """The dry run of every row with a device path against what its call really launches, moves and multiplies."""
 
 import dataclasses
-import functools
-import sys
 import time
-from collections import Counter
 
 import numpy as np
 import pytest
+from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
-import trnpy
-from trnpy._call.decisions import _tally, work_of
+from trnpy._call.decisions import work_of
 from trnpy._einsum import rows
-from trnpy._engine import dry
 from trnpy._engine.engines import DeviceEngine
-from trnpy._engine.stand_ins import Count, StandIn, Unknown, new, usual
+from trnpy._engine.stand_ins import Count, Unknown, new, usual
 from trnpy._nki.hardware import TRN2
-from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.chem import ao2mo, build_jk_df
@@ -151,48 +146,9 @@ def cases():
                 yield pytest.param(op, make, dtype, id=f"{op.name}-{i}-{dtype}")
 
 
-class Recorded(SimulatorRuntime):
-    """The simulator, which adds up the products of its launches by the formats they multiply."""
-
-    def __init__(self):
-        super().__init__(TRN2)
-        self.products = Counter()
-
-    def run(self, name, /, *operands, **parameters):
-        outputs = super().run(name, *operands, **parameters)
-        expected, form, flops = dry.KERNELS[name](*operands, **parameters)
-        found = outputs if isinstance(outputs, tuple) else (outputs,)
-        assert [(b.shape, b.dtype) for b in found] == [(shape, dtype) for shape, dtype in expected], name
-        if flops:
-            self.products[form] += flops
-        return outputs
-
-
 @pytest.fixture(autouse=True)
 def seeded():
     RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
-
-
-@pytest.fixture
-def told(monkeypatch):
-    """What values decided in a run, in turn: the next dry run takes the same."""
-    log, modules = [], [m for name, m in list(sys.modules.items()) if name.startswith("trnpy.")]
-    modules = [m for m in modules if vars(m).get("usual") is usual]
-
-    def noted(value, otherwise):
-        if isinstance(value, StandIn):  # a dry run of a step, which decides where it runs
-            return otherwise
-        log.append(value)
-        return value
-
-    def repeated(value, otherwise):
-        return log.pop(0)
-
-    def tell(function):
-        for module in modules:
-            monkeypatch.setattr(module, "usual", function)
-
-    return functools.partial(tell, noted), functools.partial(tell, repeated), log
 
 
 def problems(op, make, dtype):
@@ -209,30 +165,11 @@ def problems(op, make, dtype):
         yield dataclasses.replace(problem, method=method)
 
 
-def tallied(op, problem):
-    """Not remembered."""
-    return _tally.__wrapped__(work_of(op, problem).by(problem.method), TRN2, Policy())
-
-
 @pytest.mark.parametrize("op, make, dtype", list(cases()))
-def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype, told):
+def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype):
     """As many launches of each kernel, the same bytes each way, the same products."""
-    note, repeat, log = told
     for problem in problems(op, make, dtype):
-        runtime = Recorded()
-        note()
-        tallied(op, problem)  # decides where the steps of a contraction run, which is remembered
-        log.clear()
-        with trnpy.policy(precision="matched"):
-            problem.run(DeviceEngine(runtime))
-        repeat()
-        tally = tallied(op, problem)
-        assert not log
-        assert dict(tally.launches) == dict(runtime.counters.launches)
-        assert (tally.bytes_in, tally.bytes_out) == pytest.approx(
-            (runtime.counters.bytes_in, runtime.counters.bytes_out), rel=0.01
-        )
-        assert dict(tally.products) == pytest.approx(runtime.products, rel=1e-12)
+        assert_dry_is_the_run(op, problem)
 
 
 def row_work(op, *operands, **options):

@@ -69,7 +69,7 @@ def brute_buckets(lengths, buckets):
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9))
 def test_buckets_are_the_best_there_are(lengths):
-    blocks = _tiles.Blocks(8, (8 * len(lengths), 80), sum(lengths), np.array(lengths))
+    blocks = _tiles.Blocks(8, (8 * len(lengths), 80), sum(lengths), *[np.array(lengths)] * 2)
     assert blocks.bucket_padding == brute_buckets(sorted(lengths), _tiles.BUCKETS) / max(sum(lengths), 1)
 
 

@@ -158,7 +158,7 @@ def test_a_policy_of_a_block_a_trace_and_an_engine_that_appears_are_heard(rememb
     with trnpy.trace() as log:
         a @ x
     assert [(d.reason, d.route) for d in log] == [(Reason.ROUTE, "products of blocks")]
-    assert counts == {"decide": 0, "bsr_dense": 1}
+    assert counts == {"decide": 1, "bsr_dense": 1}  # a recorded call is a kind of its own: it may have modelled seconds
 
 
 @pytest.mark.route
@@ -166,7 +166,8 @@ def test_a_report_that_is_asked_for_later_has_the_product(remembered, counts):
     a, x = remembered
     with trnpy.profile() as run:
         a @ x
-    assert [c.decision.route for c in run.calls] == ["products of blocks"] and counts["decide"] == 0
+        a @ x
+    assert [c.decision.route for c in run.calls] == 2 * ["products of blocks"] and counts["decide"] == 1
 
 
 @pytest.mark.route

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -146,6 +146,7 @@ class Problem:
     # Names of the device path's methods if it has several; ``run`` reads the chosen one from the field below.
     methods: tuple[str, ...] = ()
     method: str = ""
+    refines: ClassVar[bool] = True  # whether each method ends in a refinement
 
     @classmethod
     def of(cls, problem: Problem, **options: Any) -> Self:
@@ -157,6 +158,10 @@ class Problem:
     def option_names(cls) -> tuple[str, ...]:
         """The fields that this class adds to those of every problem."""
         return tuple([field.name for field in fields(cls)[len(fields(Problem)) :]])
+
+    def outlined(self) -> tuple[Any, ...] | None:
+        """These fields, as a dry run takes them: outlines in the place of operands. None: no dry run is needed."""
+        return tuple([getattr(self, name) for name in self.option_names()])
 
     def run(self, engine: Engine) -> Any:
         """The algorithm; raises Unsupported."""
@@ -244,9 +249,11 @@ def work_of(op: Op, problem: Problem) -> Work | None:
     """What a dry run of a call needs; None if its row has no dry run, or if an option cannot be hashed."""
     if not op.dry or not problem.on_device:
         return None
+    outlined = problem.outlined()
+    if outlined is None:
+        return None
     seen: list[np.ndarray] = []
-    arrays = shapes_of(problem.arrays, seen)
-    options = shapes_of(tuple([getattr(problem, name) for name in type(problem).option_names()]), seen)
+    arrays, options = shapes_of(problem.arrays, seen), shapes_of(outlined, seen)
     try:
         hash(options)
     except TypeError:
@@ -399,8 +406,8 @@ def decide(
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
-    if problem.methods and refusal is None and policy.precision != "matched":
-        # Each method ends in a refinement, which does not converge with products below the working precision.
+    if problem.methods and problem.refines and refusal is None and policy.precision != "matched":
+        # A refinement does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
     return _decided(

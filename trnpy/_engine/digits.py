@@ -76,7 +76,9 @@ class Split:
         return np.moveaxis((self.bytes()[..., list(self.places)] ^ OFFSET).view(np.int8), -1, 0)
 
 
-def _linked(a: np.ndarray, digits: int, axis: int, bits: int = BITS) -> tuple[float, tuple[Any, ...]]:
+def _linked(
+    a: np.ndarray, digits: int, axis: int, bits: int = BITS, largest: np.ndarray | None = None
+) -> tuple[float, tuple[Any, ...]]:
     """The price of ``link_bytes``."""
     places = _places(digits, bits)
     width = digits if bits != BITS else 8 * (1 + (digits > WORD))
@@ -87,10 +89,10 @@ def _linked(a: np.ndarray, digits: int, axis: int, bits: int = BITS) -> tuple[fl
 
 @priced("split", _linked)
 def link_bytes(
-    a: np.ndarray, digits: int, axis: int, bits: int = BITS
+    a: np.ndarray, digits: int, axis: int, bits: int = BITS, largest: np.ndarray | None = None
 ) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
     """Digits of a matrix or a stack as bytes for the device, the index of each digit's byte, and the exponents."""
-    found = split(a, digits, axis, bits=bits)
+    found = split(a, digits, axis, largest, bits)
     return found.bytes(), found.places, found.shift
 
 

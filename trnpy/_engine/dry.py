@@ -15,10 +15,10 @@ import numpy as np
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.precision import Facts
-from trnpy._engine.stand_ins import Count, Spec, StandIn, new, stand_ins_of
+from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
-from trnpy._nki.hardware import FLOAT64_PASSES, Hardware
+from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
 from trnpy._nki.runtime import Buffer, Counters, Operand, fetched
@@ -27,6 +27,14 @@ from trnpy._settings.policy import Policy, _own
 FLOAT32 = np.dtype(np.float32)
 TILE = 128
 JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations as long as a pair of blocks: 1.33 ms, modelled on trn2
+
+# Modelled on trn2 (test_bsr_spmm, test_csr_spmm): the rows of X that a tile meets, and four tiles, are a transfer at a
+# run-time address each; 128 gathered rows are written by GpSimd; carries of digits take as long as so many tiles.
+TILE_S, GROUP_S, GROUP_COLUMNS = 0.75e-6, 2.28e-6, 1024
+CARRY_TILES = 5
+# Of a step of a solver, for each tile (64 KiB, four to a transfer), and for its dot products and updates.
+SOLVER_TILE_S, VECTOR_S = 0.33e-6, 20e-6
+KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
 
 
 # --- what kernels return and compute ----------------------------------------------------------------------------------
@@ -131,6 +139,60 @@ def _ao_to_mo(g: Any, left: Any, right: Any, words: tuple[int, int] = (3, 3), **
     return (((words[1], stack * nleft, nright), np.dtype(np.int32)),), "bfloat16", flops
 
 
+def _at_least(flops: float, form: str, seconds: float) -> float:
+    """``flops``, or as many as take ``seconds`` on trn2 if these are more."""
+    return max(flops, seconds * TRN2.flops_per_s[form] * EFFICIENCY)
+
+
+def _steps(bounds: Any) -> int:
+    """Tiles or groups of a launch, by the bounds of its turns."""
+    bounds = bounds.value if isinstance(bounds, Buffer) else bounds
+    return int((bounds[-1] - bounds[0]).sum())
+
+
+def _bsr_spmm(
+    tiles: Any, x: Any, left_at: Any, right_at: Any, bounds: Any = None, length: int = 0, digits: int = 0,
+    words: int = 3, least: bool = False, **_: Any,
+) -> Outputs:  # fmt: skip
+    n, passes = x.shape[1] // max(digits, 1), digits * (digits + 1) / 2 if digits else 1.0
+    count = left_at.shape[1] if bounds is None else _steps(bounds)
+    rows = count // length if bounds is None else bounds.shape[1]
+    used = rows if bounds is None else int(np.count_nonzero(bounds[-1] - bounds[0]))
+    shape = (words, rows * TILE, n) if digits else (TILE, 1) if least else (rows * TILE, n)
+    seconds = TILE_S * (count + (CARRY_TILES * used if digits else 0))
+    flops = _at_least(2.0 * passes * TILE * TILE * n * count, tiles.dtype.name, seconds)
+    return ((shape, np.dtype(np.int32) if digits else FLOAT32),), tiles.dtype.name, flops
+
+
+def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, bounds: Any, **_: Any) -> Outputs:
+    n, count = x.shape[1], _steps(bounds)
+    seconds = GROUP_S * count * max(1.0, n / GROUP_COLUMNS)
+    flops = _at_least(2.0 * TILE * TILE * n * count, "float32", seconds)
+    return (((bounds.shape[1] * TILE, n), FLOAT32),), "float32", flops
+
+
+def _solver(bounds: Any, most: int) -> float:
+    """Operations of ``most`` steps of an iteration, each with one product with the matrix."""
+    count = _steps(bounds)
+    return _at_least(2.0 * TILE * TILE * most * count, "float32", most * (SOLVER_TILE_S * count + VECTOR_S))
+
+
+def _cg_iterations(
+    tiles: Any, left_at: Any, column_of: Any, bounds: Any, x: Any, r: Any, p: Any, rho: Any, limit: Any,
+    most: int = 32, **_: Any,
+) -> Outputs:  # fmt: skip
+    vectors = tuple((x.shape, FLOAT32) for _ in range(3))
+    scalars = ((TILE, 1), FLOAT32), ((1, most), FLOAT32), ((1, 1), np.dtype(np.int32))
+    return (*vectors, *scalars), "float32", _solver(bounds, most)
+
+
+def _gmres_steps(
+    tiles: Any, left_at: Any, column_of: Any, bounds: Any, r: Any, limit: Any, most: int = 20, **_: Any
+) -> Outputs:
+    scalars = ((1, most), FLOAT32), ((1, 1), np.dtype(np.int32))
+    return ((r.shape, FLOAT32), (r.shape, FLOAT32), *scalars), "float32", _solver(bounds, most)
+
+
 def len_of(x: Any) -> int:
     return int(x.shape[0])
 
@@ -141,6 +203,8 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
         "ao_to_mo": _ao_to_mo,
+        "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
+        "gmres_steps": _gmres_steps,
     }
 )  # fmt: skip
 
@@ -160,7 +224,7 @@ class DryRuntime:
 
     def put(self, array: Any) -> Buffer:
         self.counters.bytes_in += array.nbytes
-        return Buffer(None, array.shape, array.dtype)
+        return Buffer(array if isinstance(array, np.ndarray) else None, array.shape, array.dtype)
 
     def get(self, buffer: Buffer) -> Any:
         self.counters.bytes_out += buffer.nbytes
@@ -182,6 +246,12 @@ class DryRuntime:
     def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         return fetched(self, self.run(kernel, *operands, **parameters))
 
+    def reset(self) -> None:
+        self.counters = Counters()
+        self.products.clear()
+        self.count.work.clear()
+        self.count.nbytes = 0.0
+
     @property
     def tally(self) -> Tally:
         done = self.counters
@@ -191,14 +261,22 @@ class DryRuntime:
         )  # fmt: skip
 
 
-def run(make: Callable[..., Any], shapes: Any, hardware: Hardware, policy: Policy) -> Tally:
-    """The cost of ``make(*arguments).run(engine)``, for arguments with stand-ins in the place of ``shapes``."""
+def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy) -> Tally:
+    """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines."""
     runtime = DryRuntime(hardware)
     problem = make(*stand_ins_of(shapes, [], runtime.count))
+    outlines = [o for o in shapes[1] if isinstance(o, Outline)]
+    resident = any(problem.method in o.resident for o in outlines)
+    engine = DeviceEngine(runtime, Tuning(), Facts())
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):
-            problem.run(DeviceEngine(runtime, Tuning(), Facts()))
+            for _ in range(KEPT_FROM if resident else 0):  # afterwards the engine has what it keeps
+                problem.run(engine)
+            runtime.reset()
+            # A decision subtracts the elements that are there already, in whatever form.
+            runtime.counters.bytes_in += sum(o.nbytes for o in outlines if o.resident)
+            problem.run(engine)
     finally:
         _own.reset(token)
     return runtime.tally

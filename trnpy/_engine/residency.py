@@ -256,6 +256,13 @@ class Cache:
         with self._lock:
             self._entries.clear()
 
+    def forms(self, array: np.ndarray) -> set[Hashable]:
+        """The forms of ``array`` that are on the device, judged by its address alone."""
+        address = place(array)
+        with self._lock:
+            self._forget()
+            return {k[4] for k, e in self._entries.items() if k[0] == address and e.value is not None}  # type: ignore[index]
+
     def resident_bytes(self, arrays: Iterable[np.ndarray]) -> int:
         """Bytes of ``arrays`` that are on the device, judged by addresses alone: contents are not compared."""
         if not self._entries and not _Open.residents:

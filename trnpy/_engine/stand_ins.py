@@ -59,7 +59,33 @@ def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:
             made.append(new(value.shape, value.dtype, count, value.order))
         x = made[value.at]
         return x.T if x.shape != value.shape or x.flags.c_contiguous != (value.order == "C") else x
+    if isinstance(value, Outline):
+        return value.stand_in(count)
     return tuple([stand_ins_of(item, made, count) for item in value]) if type(value) is tuple else value
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the cost of a call depends on of an operand that is not an array, such as a sparse matrix."""
+
+    resident: frozenset[str]  # methods of the call for which its elements are on the device already
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        raise NotImplementedError
+
+    def stand_in(self, count: Count) -> Valueless:
+        """The operand of a dry run."""
+        raise NotImplementedError
+
+
+class Valueless:
+    """A stand-in for an operand that is not an array. Functions that take it are ``priced``."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    count: Count
 
 
 class Unknown(TypeError):
@@ -446,7 +472,7 @@ def priced(kind: str, price: Callable[..., tuple[float, tuple[Any, ...]]]) -> Ca
     def decorated(function: Any) -> Any:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
-            first = next((x for x in args if isinstance(x, StandIn)), None)
+            first = next((x for x in args if isinstance(x, (StandIn, Valueless))), None)
             if first is None:
                 return function(*args, **options)
             amount, results = price(*args, **options)

@@ -12,6 +12,7 @@ import numpy as np
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy._engine.residency import fingerprint
+from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import pieces
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
@@ -35,7 +36,7 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
         return product.real(x)
     n = x.shape[1]
     both = product.parts(np.concatenate([x.real, x.imag], axis=1))
-    c = np.empty((both[0].shape[0], n), x.dtype)
+    c = np.empty((both[0].shape[0], n), x.dtype, like=x)
     c.real, c.imag = both[0][:, :n], both[0][:, n:]
     if len(both) == 2:  # A is complex: its real and imaginary parts have been multiplied one by one
         c.real -= both[1][:, n:]
@@ -52,7 +53,7 @@ def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
     if len(columns) == 1:
         return both[0].astype(x.dtype)
     n = x.shape[1]
-    c = np.empty((csr.shape[0], n), x.dtype)
+    c = np.empty((csr.shape[0], n), x.dtype, like=x)
     c.real, c.imag = both[0][:, :n], both[0][:, n:]
     if len(both) == 2:
         c.real -= both[1][:, n:]
@@ -83,13 +84,13 @@ class Source:
 
 def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A X in float32 for one real part of A and real X."""
-    c = np.zeros((-(-csr.shape[0] // TILE), TILE, x.shape[1]), np.float32)
+    c = np.zeros((-(-csr.shape[0] // TILE), TILE, x.shape[1]), np.float32, like=x)
     source = Source.of(a, x.dtype)
 
     def make() -> list[tuple[Walk, tuple[Held, ...]]]:
         return [
             (g.walk, tuple(engine.hold(array) for array in (g.values, g.row_of, g.column_of)))
-            for g in groups(csr, np.ascontiguousarray(part, np.float32))
+            for g in groups(csr, part.astype(np.float32, order="C", copy=False))
         ]
 
     launches = kept(engine, source, ("groups", index, source.turned), make)
@@ -115,7 +116,7 @@ def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.n
     """x padded to ``shape`` in its first axes, with ``fill`` after its elements."""
     extents = (*shape, *x.shape[len(shape) :])
     # Fresh pages of np.zeros are zero already: np.full would write them once more.
-    padded = np.full(extents, fill, dtype) if fill else np.zeros(extents, dtype)
+    padded = np.full(extents, fill, dtype, like=x) if fill else np.zeros(extents, dtype, like=x)
     with np.errstate(over="ignore"):  # the check of the result finds an infinity
         padded[tuple(slice(0, n) for n in x.shape[: len(shape)])] = x
     return padded
@@ -188,7 +189,7 @@ class Tiled:
         """The real (0) or imaginary (1) parts of the elements."""
         data = self.tiling.data
         if data.dtype.kind == "c":
-            return np.ascontiguousarray(data.imag if index else data.real)
+            return (data.imag if index else data.real).copy()
         return data
 
     def _layout(self) -> tuple[Tiling, np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
@@ -262,7 +263,7 @@ class Tiled:
         """The largest magnitude of A in each row of the result, in a shape that ``tiles`` can be divided by."""
         t, turned = self.tiling, self.source.turned
         blocks, axis = (t.column, 2) if turned else (t.row, 1)
-        largest = np.zeros((self._layout()[4][0], TILE))
+        largest = np.zeros((self._layout()[4][0], TILE), like=tiles)
         np.maximum.at(largest, blocks, np.abs(tiles).max(axis=axis))
         return np.expand_dims(largest[blocks], axis)
 
@@ -273,7 +274,7 @@ class Tiled:
         dtype = np.dtype(form)
         layout = self.layout()
         tiles = self.numbers(index, form)
-        c = np.zeros((layout.rows, TILE, x.shape[1]), np.promote_types(dtype, np.float32))
+        c = np.zeros((layout.rows, TILE, x.shape[1]), np.promote_types(dtype, np.float32), like=x)
         for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
             right = self.engine.hold(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
@@ -286,34 +287,34 @@ class Tiled:
         layout = self.layout()
         digits = self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
-        c = np.zeros((layout.rows, TILE, x.shape[1]))
+        c = np.zeros((layout.rows, TILE, x.shape[1]), like=x)
         for columns in self._strips(x, layout, DIGIT_COLUMNS, digits * DIGIT_BYTES):
             width = columns.stop - columns.start
-            split = _digits.split(x[:, columns], digits, 0)
-            raw = padded(split.bytes(), (layout.depth, rung(width)), ZERO, np.uint8)
-            right = digits_on(self.engine, raw, split.places)
+            found, order, exponents = _digits.link_bytes(x[:, columns], digits, 0)
+            raw = padded(found, (layout.depth, rung(width)), ZERO, np.uint8)
+            right = digits_on(self.engine, raw, order)
             for target, words in self.launches(layout, tiles, right, digits, rung(width)):
                 words = words[:, : len(target) * TILE, :width]
                 rows = shift[target].reshape(-1, 1)
-                found = _digits.assemble(words, digits, rows + split.shift)
-                _add(c, target, found.reshape(-1, TILE, width), columns)
+                product = _digits.assemble(words, digits, rows + exponents)
+                _add(c, target, product.reshape(-1, TILE, width), columns)
         return c.reshape(-1, x.shape[1])[: layout.height]
 
     def _new_digits(self, index: int, digits: int) -> tuple[Held, np.ndarray]:
         """Make what `digits` returns."""
         tiles = self._dense(self.part(index).astype(np.float64, copy=False), digits * DIGIT_BYTES)
         axis = 2 if self.source.turned else 1
-        split = _digits.split(tiles, digits, axis, self._largest(tiles))
+        found, order, exponents = _digits.link_bytes(tiles, digits, axis, largest=self._largest(tiles))
         blocks = self.tiling.column if self.source.turned else self.tiling.row
-        shift = np.zeros((self._layout()[4][0], TILE), np.int64)
-        shift[blocks] = split.shift.squeeze(axis)
+        shift = np.zeros((self._layout()[4][0], TILE), np.int64, like=tiles)
+        shift[blocks] = exponents.reshape(-1, TILE)
         count = rung(len(tiles) + 1)
-        raw = padded(split.bytes(), (count,), ZERO, np.uint8)
-        return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), split.places), shift
+        raw = padded(found, (count,), ZERO, np.uint8)
+        return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), order), shift
 
     def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
         """The number of digits that is certain to be enough for these values."""
-        if not np.isfinite(x).all() or not np.isfinite(self.part(index)).all():
+        if not all(usual(np.isfinite(y).all(), True) for y in (x, self.part(index))):
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), np.dtype("bfloat16")
         least = np.inf
@@ -322,16 +323,14 @@ class Tiled:
             scaled = _digits.magnitudes(x[:, columns], 0)
             right = self.engine.hold(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
             for _, found in self.launches(layout, tiles, right, 0, rung(width), least=True):
-                least = min(least, float(found.min()))
+                least = min(least, float(usual(found.min(), 1.0)))
         return certified(least, layout.terms)
 
     def layout(self) -> Layout:
         """The order of tiles for a product with a dense matrix."""
         t, order, row, column, (rows, columns) = self._layout()
         height = t.shape[1] if self.source.turned else t.shape[0]
-        line = t.place % TILE if not self.source.turned else t.place // TILE % TILE
-        block = (t.column if self.source.turned else t.row)[t.place // TILE**2]
-        terms = int(np.bincount(block * TILE + line).max()) if len(block) else 1
+        terms = usual(_most_terms(t.place, t.column if self.source.turned else t.row, self.source.turned), 1)
         return Layout(order, row, column, rows, rung(columns) * TILE, height, terms, not self.source.turned)
 
     def launches(
@@ -378,6 +377,13 @@ class Layout:
     height: int  # rows of the result
     terms: int  # largest number of stored elements that one element of the result sums over
     ordered: bool  # whether tiles are used in the order in which they are stored
+
+
+@priced("", lambda place, *_: (4 * place.nbytes, (((), np.dtype(np.int64)),)))
+def _most_terms(place: np.ndarray, line_of: np.ndarray, turned: bool) -> int:
+    """The largest number of stored elements that one element of the result sums over."""
+    line = place // TILE % TILE if turned else place % TILE
+    return int(np.bincount(line_of[place // TILE**2] * TILE + line).max()) if len(place) else 1
 
 
 def form_of(engine: Engine, dtype: np.dtype) -> str:

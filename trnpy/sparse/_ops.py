@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -15,16 +15,16 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, acceler
 from trnpy._call.host_table import host_entry
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.proof.weights import probe
-from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
-from trnpy.sparse import _device, _offer, _spgemm
+from trnpy.sparse import _device, _spgemm
+from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
 from trnpy.sparse._tiles import compressed
 
 BLOCK_LEAST = 1_000_000  # multiply-adds: for shorter products of SciPy's, below 400 us, no route is looked for
 REMEMBERED = 4_000_000  # multiply-adds: routes of longer products of CSR and CSC depend on their columns
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
 NO_DEVICE = (Reason.NO_DEVICE, "no device")
-PATTERNED = ("csr", "csc", "bsr", "coo")  # formats whose ``data`` are their elements
+FORCED_ONLY = (Reason.SLOWER, "the host finds the pattern of the result, which takes it as long as the product")
 
 
 def is_sparse(a: Any) -> bool:
@@ -88,16 +88,21 @@ class SparseProduct(Problem):
 
     a: Any
     other: Any
-    form: str = ""  # of the device path: "tiles" or "gathered" rows, or "sparse" of two sparse matrices
+    refines: ClassVar[bool] = False
+
+    def outlined(self) -> tuple[Any, ...] | None:
+        if is_sparse(self.other) or not launch_pays(host_s(self.cost, self.dtype)):
+            return None
+        return outlined((self.a, self.other))
 
     def run(self, engine: Engine) -> Any:
         a, other = self.a, self.other
-        if self.form == "sparse":
+        if is_sparse(other):
             return _run_sparse(a, other, self.dtype, engine)
         a = a if a.format in PATTERNED else a.tocsr()
         guards.finite(other, a.data)
         x = other.astype(self.dtype, copy=False).reshape(len(other), -1)
-        product = _device.gathered if self.form == "gathered" else _device.tiled
+        product = _device.gathered if self.method == "gathered" else _device.tiled
         return product(engine, a, x).reshape(a.shape[0], *other.shape[1:])
 
     def error(self, result: Any) -> float:
@@ -141,17 +146,20 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
     else:
         terms, kind = float(nnz * m), "bsr" if a.format == "bsr" else "csr"
         bytes_in, bytes_out = nnz * (a.dtype.itemsize + 4) + other.nbytes, a.shape[0] * m * dtype.itemsize
-    cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out)
+    cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out, launches=0)
     refusal = _refusal(a, other, dtype, nnz)
     if refusal is not None:
         return Problem((), dtype, cost, on_device=False, refusal=refusal)
-    policy = current_policy()
-    if is_sparse(other):
-        cost, form = _offer.offer_sparse(cost, a, other, dtype, policy), "sparse"
-    else:
-        cost, form = _offer.offer(cost, a, m, dtype, policy, current_rates())
+    return device_product(a, other, dtype, cost)
+
+
+def device_product(a: Any, other: Any, dtype: np.dtype, cost: Cost) -> SparseProduct:
+    """The product on a device, by tiles or, in single precision, by gathered rows."""
     arrays = tuple(m.data if is_sparse(m) else m for m in (a, other) if not is_sparse(m) or m.format in PATTERNED)
-    return SparseProduct(arrays, dtype, cost, a=a, other=other, form=form)
+    precision = current_policy().precision
+    single = precision == "fp32" or (precision == "matched" and dtype.char in "fF")
+    methods = () if is_sparse(other) else ("tiles", "gathered") if single else ("tiles",)
+    return SparseProduct(arrays, dtype, cost, methods=methods, a=a, other=other)
 
 
 def _blocks_meet(a: Any, b: Any) -> bool:
@@ -171,6 +179,8 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
         return Reason.LAYOUT, "an operand is empty"
     if is_sparse(other) and not (a.format in PATTERNED and other.format in PATTERNED):
         return Reason.LAYOUT, f"{a.format} times {other.format}"
+    if is_sparse(other) and not current_policy().force:
+        return FORCED_ONLY
     return None
 
 
@@ -220,7 +230,7 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
     return Problem((), a.dtype, cost, on_device=False, refusal=refusal)
 
 
-MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product)
+MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product, dry=True)
 MULTIPLY = Op("scipy.sparse.multiply", _scipys_multiply, prepare_multiply, kind=None)
 OPS = (MATMUL, MULTIPLY)
 PATCHED = (MATMUL,)  # ``multiply`` is a method of its own in each of SciPy's formats, with nothing to gain

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from trnpy._engine.stand_ins import priced
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 
 TILE = 128  # rows and columns of the systolic array
@@ -18,6 +19,7 @@ STEPS = 4  # rungs an octave: at most 25 % of an operand is padding, with which 
 LEAST = 16  # the first rung
 SLAB = 2**18  # stored elements counted at a time, which bounds the memory that counting takes
 CACHE = "_trnpy_blocks"
+FLOAT32, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def rung(extent: int) -> int:
@@ -28,7 +30,7 @@ def rung(extent: int) -> int:
     return -(-extent // step) * step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
     """The non-empty blocks of a sparse matrix. Stored zeros count as elements."""
 
@@ -36,6 +38,7 @@ class Blocks:
     shape: tuple[int, int]
     nnz: int
     in_row: np.ndarray  # (block rows,) non-empty blocks in each block row
+    stored: np.ndarray  # (block rows,) stored elements in each block row
 
     @property
     def count(self) -> int:
@@ -77,16 +80,17 @@ def count_blocks(a: Any, block: int = TILE) -> Blocks:
     if kept is not None and kept[0] == key:
         found: Blocks = kept[1]
         return found
-    in_row = np.zeros(-(-a.shape[0] // block), np.int64)
-    for rows in _block_rows(pattern, block):
+    in_row, stored = np.zeros((2, -(-a.shape[0] // block)), np.int64)
+    for rows, elements in _block_rows(pattern, block, len(in_row)):
         in_row += np.bincount(rows, minlength=len(in_row))
-    blocks = Blocks(block, a.shape, int(pattern.indptr[-1]), in_row)
+        stored += elements
+    blocks = Blocks(block, a.shape, int(pattern.indptr[-1]), in_row, stored)
     a.__dict__[CACHE] = key, blocks
     return blocks
 
 
-def _block_rows(pattern: Any, block: int) -> Iterator[np.ndarray]:
-    """The block row of each non-empty block, in several arrays: one for each slab of the matrix."""
+def _block_rows(pattern: Any, block: int, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The block row of each non-empty block and the elements of each of ``rows`` block rows, for one slab at a time."""
     by_rows = pattern.format == "csr"
     indptr, lines = pattern.indptr, len(pattern.indptr) - 1
     minors = -(-(pattern.shape[1] if by_rows else pattern.shape[0]) // block)
@@ -97,8 +101,9 @@ def _block_rows(pattern: Any, block: int) -> Iterator[np.ndarray]:
         after = min(max(after // block * block, first + block), lines)
         stored = slice(int(indptr[first]), int(indptr[after]))
         major = np.repeat(np.arange(first, after) // block, np.diff(indptr[first : after + 1]))
+        count = np.bincount(major if by_rows else pattern.indices[stored] // block, minlength=rows)
         found = np.unique(major * minors + pattern.indices[stored] // block)
-        yield found // minors if by_rows else found % minors
+        yield found // minors if by_rows else found % minors, count
         first = after
 
 
@@ -124,12 +129,15 @@ class Tiling:
     def tiles(self, part: np.ndarray, some: slice = slice(None)) -> np.ndarray:
         """Dense tiles (tiles, 128, 128) with the values ``part``, one for each stored element."""
         first, after, _ = some.indices(len(self.row))
-        dense = np.zeros((after - first, TILE, TILE), part.dtype)
-        s, e = np.searchsorted(self.place, (first * TILE * TILE, after * TILE * TILE))
+        dense = np.zeros((after - first, TILE, TILE), part.dtype, like=part)
+        s, e = 0, len(self.place)
+        if (first, after) != (0, len(self.row)):
+            s, e = np.searchsorted(self.place, (first * TILE * TILE, after * TILE * TILE))
         dense.reshape(-1)[self.place[s:e] - first * TILE * TILE] = part[s:e]
         return dense
 
 
+@priced("", lambda a, dtype=None: (0 if a.format == "csr" else 2 * a.data.nbytes, (a.compressed(),)))
 def compressed(a: Any, dtype: np.dtype | None = None) -> Any:
     """``a`` as SciPy's CSR without duplicates, which are added in ``dtype``. Arrays are shared if possible."""
     if a.format not in ("csr", "bsr") and dtype is not None and a.dtype != dtype:
@@ -143,6 +151,7 @@ def compressed(a: Any, dtype: np.dtype | None = None) -> Any:
     return plain
 
 
+@priced("sorted", lambda csr: (csr.nnz, (csr.tiling(),)))
 def tiling(csr: Any) -> Tiling:
     """Find the tiles that hold the elements of ``csr``, and their places in them."""
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
@@ -166,25 +175,43 @@ class Groups:
 
 def groups(csr: Any, part: np.ndarray) -> Iterator[Groups]:
     """The elements of ``csr`` with the values ``part``, in launches of as many block rows as the tables hold."""
-    edges = csr.indptr[np.minimum(np.arange(0, csr.shape[0] + TILE, TILE), csr.shape[0])].astype(np.int64)
-    stored = np.diff(edges)
+    stored = _stored(csr)
     count = -(-stored // TILE)
-    pointer = np.concatenate([[0], np.cumsum(count)])
-    block = np.repeat(np.arange(len(stored)), stored)
-    slot = pointer[block] + (np.arange(len(block)) - edges[block]) // TILE
-    lane = (np.arange(len(block)) - edges[block]) % TILE
-    row = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr)) % TILE
+    slot, lane, row = _slots(csr, stored, count)
     for walk in walks(np.repeat(np.arange(len(stored)), count), SLOTS):
-        inside = (slot >= walk.first) & (slot < walk.after)
         shape = (TILE, rung(walk.after - walk.first))
-        at = lane[inside], slot[inside] - walk.first
-        values, row_of, column_of = (
-            np.zeros(shape, np.float32),
-            np.full(shape, -1, np.float32),
-            np.zeros(shape, np.int32),
-        )
-        values[at], row_of[at], column_of[at] = part[inside], row[inside], csr.indices[inside]
-        yield Groups(values, row_of, column_of, walk)
+        yield Groups(*_tables(part, csr.indices, slot, lane, row, walk, shape), walk)
+
+
+@priced("", lambda csr: (0, (csr.blocks.stored,)))
+def _stored(csr: Any) -> np.ndarray:
+    """Stored elements in each block row."""
+    edges = csr.indptr[np.minimum(np.arange(0, csr.shape[0] + TILE, TILE), csr.shape[0])].astype(np.int64)
+    return np.asarray(np.diff(edges))
+
+
+@priced("grouped", lambda csr, *_: (csr.nnz, (((csr.nnz,), INDEX),) * 3))
+def _slots(csr: Any, stored: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The group of each element, its place in that group, and its row in the block row."""
+    block = np.repeat(np.arange(len(stored)), stored)
+    within = np.arange(len(block)) - np.repeat(np.cumsum(stored) - stored, stored)
+    slot = (np.cumsum(count) - count)[block] + within // TILE
+    return slot, within % TILE, np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr)) % TILE
+
+
+@priced("", lambda part, indices, slot, lane, row, walk, shape: (
+    0, ((shape, FLOAT32), (shape, FLOAT32), (shape, np.dtype(np.int32)))
+))  # fmt: skip
+def _tables(
+    part: np.ndarray, indices: np.ndarray, slot: np.ndarray, lane: np.ndarray, row: np.ndarray, walk: Walk,
+    shape: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Values, rows and columns of one launch's groups."""
+    inside = (slot >= walk.first) & (slot < walk.after)
+    at = lane[inside], slot[inside] - walk.first
+    values, row_of, column_of = np.zeros(shape, FLOAT32), np.full(shape, -1, FLOAT32), np.zeros(shape, np.int32)
+    values[at], row_of[at], column_of[at] = part[inside], row[inside], indices[inside]
+    return values, row_of, column_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

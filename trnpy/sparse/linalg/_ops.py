@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,18 @@ from scipy.sparse import linalg as scipy_linalg
 from trnpy._base.conventions import uncounted
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
-from trnpy._engine.engines import Engine, at_rest, current_engine
-from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._settings.host_rates import current_rates
-from trnpy._settings.policy import HYSTERESIS, Policy, current_policy
+from trnpy._engine.engines import Engine, at_rest
+from trnpy._engine.stand_ins import StandIn, priced, usual
+from trnpy._settings.policy import current_policy
 from trnpy.sparse._device import tiled
-from trnpy.sparse._offer import flops_of, offer
 from trnpy.sparse._ops import NO_DEVICE, is_sparse
-from trnpy.sparse._tiles import compressed, count_blocks
+from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
+from trnpy.sparse._tiles import TILE, compressed
 from trnpy.sparse.linalg import _eigen, _krylov
 
-# The number of iterations is not known before a solve, so the price assumes these. Laplacians of 40,000 unknowns take
-# 120 to 390 in float64, 1.7 to 2 times as many in float32, and 3 to 7 residuals (docs/numerics.md#sparse-solvers).
-ITERATIONS, MORE, REFINEMENTS = 200, 1.8, 5
-# Modelled seconds of a step for each tile (64 KiB, four to a transfer), and for its dot products and updates.
-TILE_S, VECTOR_S = 0.33e-6, 20e-6
+# The number of iterations is not known before a solve, so prices assume these. Laplacians of 40,000 unknowns take
+# 120 to 390 on the host (docs/numerics.md#sparse-solvers).
+ITERATIONS = 200
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 RESTART = 20  # SciPy's default
 
@@ -55,11 +52,6 @@ def _square(a: Any) -> np.dtype:
     return dtype
 
 
-def _machine(policy: Policy) -> Hardware:
-    engine = current_engine(policy)
-    return (engine.hardware if engine is not None else None) or MACHINES[policy.machine]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System(Problem):
     """A x = b by conjugate gradients, or by GMRES that restarts every ``length`` steps."""
@@ -73,10 +65,21 @@ class System(Problem):
     gmres: bool = False
     length: int = 0
 
+    def outlined(self) -> tuple[Any, ...] | None:
+        steps = self._cycle if self.gmres else _krylov.STEPS
+        launches = _krylov.USUAL_TURNS * _krylov.USUAL_STEPS // steps
+        return _outlined(self, launches)
+
+    @property
+    def _cycle(self) -> int:
+        """Steps of one launch of GMRES."""
+        n = self.a.shape[0]
+        return _krylov.cycle(-(-n // TILE), n, self.length)
+
     def run(self, engine: Engine) -> tuple[np.ndarray, int]:
         guards.finite(*(v for v in (self.b, self.x0, *self.arrays) if v is not None))
         b = self.b.astype(np.float64, copy=False)
-        if not b.any():  # SciPy returns zeros then and ignores x0
+        if not usual(b.any(), True):  # SciPy returns zeros then and ignores x0
             return b.copy(), 0
         x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
         op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
@@ -84,10 +87,11 @@ class System(Problem):
             inner, gain = _krylov.gmres_cycles(engine, op, self.length), _krylov.CYCLE_GAIN
         else:
             inner, gain = _krylov.conjugate_gradients(engine, op), _krylov.GAIN
-        return _krylov.refine(op, b, x, self._target(b), self.steps, inner, gain), 0
+        turns = _krylov.usual_turns(self.gmres, self._cycle)
+        return _krylov.refine(op, b, x, self._target(b), self.steps, inner, gain, turns), 0
 
     def _target(self, b: np.ndarray) -> float:
-        return max(self.atol, self.rtol * float(np.linalg.norm(b)))
+        return max(self.atol, self.rtol * float(usual(np.linalg.norm(b), 1.0)))
 
     def error(self, result: tuple[np.ndarray, int]) -> float:
         """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
@@ -99,25 +103,20 @@ class System(Problem):
         return 0.0 if size <= rounding * self._target(self.b) else math.inf
 
 
-def _priced(a: Any, b: np.ndarray, steps: int) -> Problem:
-    """What a system takes that is solved with ``steps`` iterations a launch."""
-    n, dtype, policy = a.shape[0], np.dtype(np.float64), current_policy()
-    each = 2.0 * a.nnz + 12.0 * n
-    cost = Cost("csr", 1, ITERATIONS * each, a.nnz * 12 + b.nbytes, b.nbytes, host_flops=REFINEMENTS * 2.0 * a.nnz)
-    if at_rest(policy):
+def _outlined(problem: Problem, launches: int) -> tuple[Any, ...] | None:
+    """The options of a dry run; None if so many launches alone take longer than the host."""
+    if not launch_pays(host_s(problem.cost, problem.dtype), launches):
+        return None
+    return outlined([getattr(problem, name) for name in problem.option_names()])
+
+
+def _priced(a: Any, b: np.ndarray) -> Problem:
+    """What a system takes."""
+    dtype, flops = np.dtype(np.float64), ITERATIONS * (2.0 * a.nnz + 12.0 * a.shape[0])
+    cost = Cost("csr", 1, flops, a.nnz * 12 + b.nbytes, b.nbytes, launches=0)
+    if at_rest(current_policy()):
         return Problem((), dtype, cost, on_device=False, refusal=NO_DEVICE)
-    hardware = _machine(policy)
-    taken = MORE * ITERATIONS
-    cost = replace(cost, launches=math.ceil(taken / steps) + REFINEMENTS, products=cost.flops)
-    host_s = current_rates().seconds(cost.kind, 1, cost.flops, dtype)
-    if policy.force or host_s > HYSTERESIS * cost.launches * hardware.launch_s:
-        tiles = count_blocks(a).count
-        seconds = taken * (tiles * TILE_S + VECTOR_S)
-        cost = replace(
-            cost, bytes_in=tiles * 4 * 128**2 + b.nbytes, products=flops_of(seconds, dtype, policy, hardware)
-        )
-    arrays = (b, a.data) if a.format in ("csr", "csc", "bsr", "coo") else (b,)
-    return Problem(arrays, dtype, cost)
+    return Problem((b, a.data) if a.format in PATTERNED else (b,), dtype, cost)
 
 
 def prepare_cg(
@@ -126,8 +125,7 @@ def prepare_cg(
 ) -> Problem:  # fmt: skip
     _sparse_system(A, b, x0, {"M": M, "callback": callback})
     steps = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    priced = _priced(A, b, _krylov.STEPS)
-    return System.of(priced, a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=steps)
+    return System.of(_priced(A, b), a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=steps)
 
 
 def prepare_gmres(
@@ -137,10 +135,10 @@ def prepare_gmres(
     _sparse_system(A, b, x0, {"M": M, "callback": callback, "callback_type": callback_type})
     length = RESTART if restart is None else int(restart)
     cycles = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    priced = _priced(A, b, min(length, _krylov.CYCLE))
     return System.of(
-        priced, a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=cycles * length, gmres=True, length=length
-    )
+        _priced(A, b), a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=cycles * length, gmres=True,
+        length=length,
+    )  # fmt: skip
 
 
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
@@ -150,11 +148,23 @@ def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], 
     """A X by ``engine`` for finite A and X."""
 
     def product(x: np.ndarray) -> np.ndarray:
-        c = tiled(engine, a, np.ascontiguousarray(x, dtype))
+        c = tiled(engine, a, x.astype(dtype, order="C", copy=False))
         guards.finite(c)
         return c
 
     return product
+
+
+@priced("", lambda plain: (8 * plain.data.nbytes, (True,)))
+def _is_hermitian(plain: Any) -> bool:
+    return not abs(plain - plain.conj().T).max() > 0
+
+
+@priced("random", lambda plain, columns: (plain.shape[0] * columns, (((plain.shape[0], columns), plain.dtype),)))
+def _start(plain: Any, columns: int) -> np.ndarray:
+    """Random columns, the same for each matrix of one order."""
+    n = plain.shape[0]
+    return np.random.default_rng(n).standard_normal((n, columns)).astype(plain.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +177,16 @@ class Lanczos(Problem):
     tol: float
     vectors: bool
 
+    def outlined(self) -> tuple[Any, ...] | None:
+        return _outlined(self, BLOCK_PRODUCTS)
+
     def run(self, engine: Engine) -> Any:
         plain = compressed(self.a, self.dtype)
         guards.finite(plain.data)
-        if abs(plain - plain.conj().T).max() > 0:
+        if not _is_hermitian(plain):
             raise Unsupported(Reason.VALUE, "not exactly Hermitian")
-        n, k = self.a.shape[0], self.k
-        start = np.random.default_rng(n).standard_normal((n, min(max(k, _eigen.COLUMNS), n // 4))).astype(self.dtype)
+        k = self.k
+        start = _start(plain, min(max(k, _eigen.COLUMNS), plain.shape[0] // 4))
         product = _product(self.a, self.dtype, engine)
         values, found = _eigen.block_lanczos(engine, product, start, k, self.which, self.tol)
         return (values, found) if self.vectors else values
@@ -204,9 +217,16 @@ class Lobpcg(Problem):
     b: Any
     options: tuple[Any, ...]  # of SciPy's, from M on
 
+    def outlined(self) -> tuple[Any, ...] | None:
+        return _outlined(self, BLOCK_PRODUCTS)
+
     @uncounted
     def run(self, engine: Engine) -> Any:
         guards.finite(compressed(self.a).data, self.x)
+        if isinstance(self.x, StandIn):  # SciPy's iteration does not run dry: products take most of its time
+            for _ in range(BLOCK_PRODUCTS):
+                _product(self.a, self.dtype, engine)(self.x)
+            return None
         # SciPy orthonormalizes X where it is, and may have to start again.
         return scipy_linalg.lobpcg(_product(self.a, self.dtype, engine), self.x.copy(), self.b, *self.options)
 
@@ -227,21 +247,12 @@ def _pairs_priced(a: Any, k: int, columns: int) -> Problem:
     if dtype.char not in "fdFD":
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
     n, real = a.shape[0], 4.0 if dtype.kind == "c" else 1.0
-    moved = n * columns * dtype.itemsize
-    one = Cost("csr", columns, 2.0 * real * a.nnz * columns, a.nnz * (dtype.itemsize + 4) + moved, moved)
+    moved = BLOCK_PRODUCTS * n * columns * dtype.itemsize
+    flops = BLOCK_PRODUCTS * 2.0 * real * a.nnz * columns
+    cost = Cost("csr", columns, flops, a.nnz * (dtype.itemsize + 4) + moved, moved, launches=0)
     if at_rest(policy):
-        return Problem((), dtype, one, on_device=False, refusal=NO_DEVICE)
-    cost, _ = offer(one, a, columns, dtype, policy, current_rates())
-    cost = replace(
-        cost,
-        flops=BLOCK_PRODUCTS * cost.flops,
-        bytes_in=cost.bytes_in + (BLOCK_PRODUCTS - 1) * moved,
-        bytes_out=BLOCK_PRODUCTS * cost.bytes_out,
-        products=BLOCK_PRODUCTS * cost.products,
-        launches=BLOCK_PRODUCTS * cost.launches,
-    )
-    arrays = (a.data,) if a.format in ("csr", "csc", "bsr", "coo") else (np.empty((n, k), dtype),)
-    return Problem(arrays, dtype, cost)
+        return Problem((), dtype, cost, on_device=False, refusal=NO_DEVICE)
+    return Problem((a.data,) if a.format in PATTERNED else (np.empty((n, k), dtype),), dtype, cost)
 
 
 def prepare_eigsh(
@@ -257,8 +268,14 @@ def prepare_eigsh(
         raise Unsupported(Reason.DTYPE, f"dtype {A.dtype} has no device path")
     if type(k) is not int or not 0 < k < A.shape[0] // 4:
         raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: a dense solver's")
-    priced = _pairs_priced(A, k, max(k, _eigen.COLUMNS))
-    return Lanczos.of(priced, a=A, k=k, which=which, tol=float(tol), vectors=bool(return_eigenvectors))
+    return Lanczos.of(
+        _pairs_priced(A, k, max(k, _eigen.COLUMNS)),
+        a=A,
+        k=k,
+        which=which,
+        tol=float(tol),
+        vectors=bool(return_eigenvectors),
+    )
 
 
 def prepare_lobpcg(
@@ -276,8 +293,8 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh),
-    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, dry=True),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, dry=True),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dry=True),
+    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, dry=True),
 )

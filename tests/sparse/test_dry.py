@@ -1,0 +1,93 @@
+"""The dry runs of rows of sparse matrices against what their calls really launch, move and multiply."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse
+from dry_runs import assert_dry_is_the_run
+
+import trnpy
+from trnpy._engine.engines import HOST
+from trnpy.sparse import _ops
+from trnpy.sparse.linalg import _ops as _solvers
+
+LAYOUTS = ("csr", "csc", "bsr", "coo", "dia")
+ROWS = {op.name.rpartition(".")[2]: op for op in _solvers.OPS}
+
+
+def scattered(layout, dtype, shape=(300, 260)):
+    a = scipy.sparse.random_array(shape, density=0.25, rng=np.random.default_rng(3), format="csr")
+    a.data = a.data + 0.5
+    if layout == "dia":
+        a = scipy.sparse.tril(scipy.sparse.triu(a, -40), 40)
+    return a.astype(dtype).asformat(layout)
+
+
+def laplacian(n=20, layout="csr"):
+    """Of a square grid."""
+    line = scipy.sparse.diags_array([-np.ones(n - 1), 2.1 * np.ones(n), -np.ones(n - 1)], offsets=[-1, 0, 1])
+    one = scipy.sparse.eye_array(n)
+    return scipy.sparse.kron(line, one).asformat(layout) + scipy.sparse.kron(one, line).asformat(layout)
+
+
+METHODS = [("tiles", dtype) for dtype in "fdFD"] + [("gathered", dtype) for dtype in "fF"]
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["sent", "kept"])
+@pytest.mark.parametrize("method, dtype", METHODS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products(layout, method, dtype, before):
+    a, x = scattered(layout, dtype), (np.random.default_rng(4).standard_normal((260, 40)) + 2).astype(dtype)
+    with trnpy.policy(force=True):
+        problem = _ops.prepare_matmul(a, x)
+        assert problem.methods == (("tiles", "gathered") if dtype in "fF" else ("tiles",))
+        assert_dry_is_the_run(_ops.MATMUL, dataclasses.replace(problem, method=method), before)
+
+
+@pytest.mark.parametrize("columns", [1, 2500])
+def test_vectors_and_strips(columns):
+    a = scattered("csr", "f")
+    x = np.ones(260, "f") if columns == 1 else np.ones((260, columns), "f")
+    with trnpy.policy(force=True):
+        for method in ("tiles", "gathered"):
+            assert_dry_is_the_run(_ops.MATMUL, dataclasses.replace(_ops.prepare_matmul(a, x), method=method))
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["sent", "kept"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["cg", "gmres"])
+def test_systems(name, layout, before):
+    a = laplacian(layout=layout)
+    with trnpy.policy(force=True):
+        problem = ROWS[name].prepare(a, np.ones(a.shape[0]), rtol=1e-9)
+        assert_dry_is_the_run(ROWS[name], problem, before)
+
+
+@pytest.mark.parametrize("dtype", "fd")
+def test_eigenpairs_by_lanczos(dtype):
+    with trnpy.policy(force=True):
+        problem = ROWS["eigsh"].prepare(laplacian(12).astype(dtype), 3, which="LA", tol=1e-3)
+        assert_dry_is_the_run(ROWS["eigsh"], problem)
+
+
+@pytest.mark.parametrize("dtype", "fd")
+@pytest.mark.filterwarnings("ignore:Exited")
+def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
+    """For as many products as SciPy's iteration takes."""
+    x = np.random.default_rng(5).standard_normal((144, 4)).astype(dtype)
+    made = _solvers._product
+    products = []
+
+    def counted(*args):
+        product = made(*args)
+        return lambda x: products.append(x.shape) or product(x)
+
+    with trnpy.policy(force=True):
+        problem = ROWS["lobpcg"].prepare(laplacian(12).astype(dtype), x, maxiter=5, tol=1e-12)
+        monkeypatch.setattr(_solvers, "_product", counted)
+        problem.run(HOST)
+        assert set(products) == {(144, 4)}
+        monkeypatch.setattr(_solvers, "_product", made)
+        monkeypatch.setattr(_solvers, "BLOCK_PRODUCTS", len(products))
+        assert_dry_is_the_run(ROWS["lobpcg"], problem)
