@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
+import trnpy
 from trnpy._call.decisions import work_of
 from trnpy._einsum import rows
 from trnpy._engine.engines import DeviceEngine
@@ -262,3 +263,10 @@ def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
     started = time.thread_time()
     tally = tallied(op, dataclasses.replace(problem, method="start"))
     assert time.thread_time() - started < 1.0 and tally.launched < 100
+
+
+def test_a_call_for_which_there_is_no_memory_is_refused_in_a_sentence():
+    a = np.broadcast_to(1.0, (2**13, 2**13))  # a Kronecker product of 2^52 elements
+    with trnpy.policy(device="null", force=True):
+        decision = trnpy.explain(trnpy.kron, a, a)
+    assert not decision.on_device and "no memory for the call" in decision.detail

@@ -14,6 +14,7 @@ import numpy as np
 
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
 from trnpy._engine.device import DeviceEngine
+from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
 from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import Tally
@@ -262,7 +263,10 @@ class DryRuntime:
 
 
 def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy) -> Tally:
-    """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines."""
+    """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines.
+
+    Raises Unsupported and Refused as the run does, and Refused where no machine has room for the call.
+    """
     runtime = DryRuntime(hardware)
     problem = make(*stand_ins_of(shapes, [], runtime.count))
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
@@ -277,6 +281,8 @@ def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, p
             # A decision subtracts the elements that are there already, in whatever form.
             runtime.counters.bytes_in += sum(o.nbytes for o in outlines if o.resident)
             problem.run(engine)
+    except MemoryError as why:  # a stand-in takes addresses, and there are not so many
+        raise Refused(f"no memory for the call: {why}") from why
     finally:
         _own.reset(token)
     return runtime.tally
