@@ -242,12 +242,12 @@ def test_any_matmul_empty_ones_included(m, k, n, dtype):
 
 
 def test_a_plan_orders_a_transformation():
-    """n^5, not n^8: the four-index transformation in the order opt_einsum finds."""
+    """n^5, not n^8: the four-index transformation in the order opt_einsum finds, which the host's route takes, too."""
     n = 8
     arrays = operands([(n, n), (n, n), (n,) * 4, (n, n), (n, n)], "f8")
-    decision = trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays, optimize=True)
-    assert decision.flops == 4 * 2 * n**5
-    assert trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays).flops == 5 * n**8
+    for optimize in (True, False):
+        decision = trnpy.explain(trnpy.einsum, "pi,qj,pqrs,rk,sl->ijkl", *arrays, optimize=optimize)
+        assert decision.flops == 4 * 2 * n**5
 
 
 def test_a_ufuncs_stand_in_is_like_one():

@@ -267,6 +267,6 @@ def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
 
 def test_a_call_for_which_there_is_no_memory_is_refused_in_a_sentence():
     a = np.broadcast_to(1.0, (2**13, 2**13))  # a Kronecker product of 2^52 elements
-    with trnpy.policy(device="null", force=True):
+    with trnpy.policy(device="null"):
         decision = trnpy.explain(trnpy.kron, a, a)
     assert not decision.on_device and "no memory for the call" in decision.detail

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
-from trnpy._call.decisions import counted
+from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Cost, Problem, decide, predict
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
@@ -280,9 +280,9 @@ def test_decisions_count_the_launches_that_a_product_takes(device, dtype, cold, 
     if dtype in "FD":
         a = a * np.array(1 + 1j, dtype)
     b = a[::-1].copy()
-    problem = trnpy.matmul.__trnpy_op__.prepare(a, b)
-    for resident, expected in ((0, cold), (2 * a.nbytes, kept)):
-        assert counted(problem.cost, a.dtype, Policy(), resident).launches == expected
+    op = trnpy.matmul.__trnpy_op__
+    work = work_of(op, op.prepare(a, b))
+    assert work.tally(device.hardware, Policy()).launched == cold
     with trnpy.resident(a, b):
         taken = []
         for _ in range(2):
@@ -290,6 +290,5 @@ def test_decisions_count_the_launches_that_a_product_takes(device, dtype, cold, 
             device.matmul(a, b)
             taken.append(device.counters.launches.total() - before)
     assert taken == [cold, kept]
-    assert counted(problem.cost, a.dtype, Policy(precision="fp32"), 0).launches == (
-        4 if dtype in "FD" else cold if dtype == "i8" else 1
-    )
+    in_fp32 = 4 if dtype in "FD" else cold if dtype == "i8" else 1
+    assert work.tally(device.hardware, Policy(precision="fp32")).launched == in_fp32
