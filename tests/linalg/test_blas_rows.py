@@ -39,7 +39,8 @@ def definite(n, prefix, order):
 
 def close(ours, theirs):
     """Within rounding of the largest finite element; pivots and other integers are equal."""
-    largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
+    values = np.asarray(theirs)  # of a matrix, too, whose max takes no initial
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0)
     allowed = 100 * np.finfo(theirs.dtype).eps * largest if theirs.dtype.kind in "fc" else 0
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=allowed)
 
