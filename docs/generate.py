@@ -302,6 +302,5 @@ def timeline_picture(folder: Path) -> str:
 
 def example_report(page: Path) -> None:
     """The report of an example, as the runner writes it."""
-    example = [str(ROOT / "examples" / "water_clusters.py"), "1"]
-    command = [sys.executable, "-m", "trnpy", "--no-report", "--html", str(page), *example]
+    command = [sys.executable, "-m", "trnpy", "--no-report", "--html", str(page), "examples/water_clusters.py", "1"]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
