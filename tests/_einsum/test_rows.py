@@ -15,6 +15,7 @@ from trnpy._einsum import plan as _plan
 from trnpy._einsum import rows
 from trnpy._engine.engines import engine
 from trnpy._host import pairwise
+from trnpy._settings import host_rates
 
 FLOATS = ("f4", "f8", "c8", "c16")
 SIZES = (1, 2, 127, 128, 129)
@@ -443,3 +444,17 @@ def test_kronecker_products(dtype):
     assert log[0].on_device and e.shapes
     assert ours.dtype == dtype and ours.flags.c_contiguous
     np.testing.assert_allclose(ours, np.kron(a, b), rtol=4 * float(np.finfo(dtype).eps))
+
+
+def test_a_planned_contraction_is_predicted_like_its_steps():
+    a, c = np.zeros((36, 36, 36, 36)), np.zeros((36, 24))
+    problem = rows.prepare_einsum("pqrs,pi,qj,rk,sl->ijkl", a, c, c, c, c, optimize=True)
+    rates = host_rates.HostRates(host_rates.DEFAULT_CURVES, host_rates.DEFAULT_COPY, False, "")
+    steps_s = problem.plan.host_s(rates, problem.dtype)
+    assert problem.cost.host_s(rates, problem.dtype) == pytest.approx(steps_s, rel=0.5)
+
+
+def test_a_loop_over_a_stack_is_as_fast_as_over_one_matrix():
+    one, stack = np.zeros((1, 4, 4)), np.zeros((3000, 4, 4))
+    n = [rows.prepare_einsum("nij,njk->nik", a, a).cost.n for a in (one, stack)]
+    assert n == pytest.approx([4, 4], rel=1e-12)

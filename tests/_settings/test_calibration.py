@@ -116,3 +116,10 @@ def test_the_thread_count_is_that_which_blas_reads(monkeypatch):
     assert host_rates.threads() == 3
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert host_rates.threads() == (os.cpu_count() or 1)
+
+
+def test_a_complex_matrix_takes_as_long_as_a_real_one_of_as_many_operations():
+    curve = HostRates(DEFAULT_CURVES, 1e10, False, "")
+    flops, real, complex_ = 36 * 128.0**3, np.dtype("f8"), np.dtype("c16")
+    larger = curve.seconds("eigh", 128 * 4 ** (1 / 3), flops, real)
+    assert curve.seconds("eigh", 128, flops, complex_) == pytest.approx(larger, rel=1e-12)

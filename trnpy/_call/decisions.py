@@ -110,6 +110,12 @@ class Cost:
     launches: int = 1  # 0: a dry run finds the cost of the device path
     host_bytes: float = 0.0  # bytes that the host reads and writes between products on the device path
     of_products: bool = False  # whether ``launches`` counts products, each of which takes the launches of its dtype
+    moved: float = 0.0  # bytes that the host reads and writes besides: copies in another order, intermediate results
+
+    def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
+        """Predicted seconds of the reference."""
+        computed = rates.seconds(self.kind, self.n, self.flops, dtype, self.bytes_in + self.bytes_out)
+        return computed + self.moved / rates.copy_bytes_per_s
 
     @property
     def intensity(self) -> float:
@@ -467,7 +473,7 @@ def _decided(
 ) -> Decision:
     """``decide``, cached by all that it depends on."""
     hardware = machine or MACHINES[policy.machine]
-    reference_s = rates.seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
+    reference_s = cost.host_s(rates, dtype)
     faster = route_s * HYSTERESIS <= reference_s
     routed = faster and route_s + import_s <= reference_s
     host_s = route_s if routed else reference_s

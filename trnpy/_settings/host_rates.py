@@ -76,6 +76,7 @@ DEFAULT_CURVES: Mapping[str, Curve] = {
 KINDS = tuple(DEFAULT_CURVES)
 DEFAULT_COPY = 1e10  # bytes per second: a third of what was measured there on an idle machine, to be cautious
 SINGLE_SPEEDUP = 2.0  # of float32 over float64: twice the SIMD lanes
+COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one that much larger: one of as many operations
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
@@ -91,6 +92,8 @@ class HostRates:
     def seconds(self, kind: str, n: float, flops: float, dtype: np.dtype, moved_bytes: float = 0.0) -> float:
         """Predicted host seconds of ``flops`` real operations of ``kind`` at characteristic size ``n``."""
         curve = self.curves[kind]
+        if dtype.kind == "c":
+            n *= COMPLEX_SIZE
         rate = interpolate(curve, max(n, 1.0)) * min(n / curve[0][0], 1.0)  # below the least size in proportion
         if dtype.char in "fF":
             rate *= SINGLE_SPEEDUP

@@ -33,7 +33,7 @@ def launch_pays(host_s: float, launches: int = 1) -> bool:
 
 def host_s(cost: Any, dtype: np.dtype) -> float:
     """Predicted seconds of the reference."""
-    return current_rates().seconds(cost.kind, cost.n, cost.flops, dtype, cost.bytes_in + cost.bytes_out)
+    return float(cost.host_s(current_rates(), dtype))
 
 
 def outlined(options: Iterable[Any]) -> tuple[Any, ...]:
