@@ -2,11 +2,13 @@
 
 A program's ratio is that of the sums over its calls for which there is a prediction. Its calls take the routes that the
 rates choose. The machine is calibrated once, before the programs run; of several runs of a program the fastest counts.
+The report's verdicts are printed too; ``--loaded`` keeps every processor busy besides: they should not change.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import operator
 import os
@@ -15,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from benchmarks._measure import gate, header
 
@@ -92,19 +94,35 @@ PROGRAMS = {
 }
 
 
-def ratios(source: str, folder: pathlib.Path, environment: Mapping[str, str]) -> tuple[float, float, dict[str, float]]:
-    """Measured seconds of the predicted calls, their ratio to the prediction, and that of each function."""
+def ratios(
+    source: str, folder: pathlib.Path, environment: Mapping[str, str]
+) -> tuple[float, float, dict[str, float], str]:
+    """Measured seconds of the predicted calls, their ratio to the prediction, that of each function; the verdict."""
     program, report = folder / "program.py", folder / "report.json"
     program.write_text(START + "\n".join(line[8:] for line in source.splitlines()))
     command = [sys.executable, "-m", "trnpy", "--no-report", "--report", str(report), str(program)]
     subprocess.run(command, env=dict(environment), check=True)
-    priced = [t for t in json.loads(report.read_text())["by_function"] if t["modelled"]]
+    said = json.loads(report.read_text())
+    priced = [t for t in said["by_function"] if t["modelled"]]
     took, predicted = ({}, {})
     for t in priced:
         took[t["op"]] = took.get(t["op"], 0.0) + t["seconds"] * t["modelled"] / t["calls"]
         predicted[t["op"]] = predicted.get(t["op"], 0.0) + t["host_s"]
     total = sum(took.values())
-    return total, total / sum(predicted.values()), {op: took[op] / predicted[op] for op in took}
+    each = {op: took[op] / predicted[op] for op in took}
+    return total, total / sum(predicted.values()), each, said["what_if"]["verdict"]
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Every processor has work besides."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def show(title: str, found: list[float]) -> None:
@@ -119,6 +137,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks predictions")
     parser.add_argument("--functions", action="store_true", help="also the ratio of each function")
     parser.add_argument("--programs", nargs="*", default=[], help="only these")
+    parser.add_argument("--loaded", action="store_true", help="with a busy process on every processor")
     options = parser.parse_args(argv)
     gate("tests/_settings", "tests/_report/test_ledger.py")
     header("seconds on the host, measured over predicted")
@@ -129,20 +148,27 @@ def main(argv: list[str]) -> int:
         command = [sys.executable, "-m", "trnpy", "calibrate"]
         run = subprocess.run(command, env=calibrated, capture_output=True, text=True, check=True)
         print(*(line for line in run.stdout.splitlines() if line.startswith(("disturbed", "measured"))), "", sep="\n")
-        print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}")
+        print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}  verdict")
         found: dict[str, list[float]] = {"default rates": [], "calibrated": []}
+        changed = []
         for title, source in PROGRAMS.items():
             if options.programs and title not in options.programs:
                 continue
             rounds = [(ratios(source, folder, default), ratios(source, folder, calibrated)) for _ in range(ROUNDS)]
-            took, first, each = min((one for one, _ in rounds), key=operator.itemgetter(0))
-            _, second, those = min((two for _, two in rounds), key=operator.itemgetter(0))
+            took, first, each, _ = min((one for one, _ in rounds), key=operator.itemgetter(0))
+            _, second, those, _ = min((two for _, two in rounds), key=operator.itemgetter(0))
             found["default rates"].append(first)
             found["calibrated"].append(second)
-            print(f"{title:30}{took:8.2f} s{first:16.2f}{second:12.2f}", flush=True)
+            if options.loaded:
+                with busy():
+                    rounds.append((ratios(source, folder, default), ratios(source, folder, calibrated)))
+            verdicts = sorted({verdict for pair in rounds for *_, verdict in pair})
+            changed += [title] if len(verdicts) > 1 else []
+            print(f"{title:30}{took:8.2f} s{first:16.2f}{second:12.2f}  {', '.join(verdicts)}", flush=True)
             for op in each if options.functions else ():
                 print(f"    {op:26}{'':10}{each[op]:16.2f}{those.get(op, float('nan')):12.2f}")
     print()
     for title, values in found.items():
         show(title, values)
+    print(f"programs of more than one verdict: {', '.join(changed) or 'none'}")
     return 0
