@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from benchmarks.predictions import busy
+
 ROOT = pathlib.Path(__file__).parents[1]
 MEASURED = re.compile(r"\d[\d.,]* (?:[nµm]s|s|min)\b|\(\d+%\)")  # written # below: times differ from run to run
 DECISIONS = """
@@ -51,17 +53,6 @@ LINES = {  # arguments, and what the first lines match
         [r"trnpy +0\.1\.0 \(trnpy-nki\), .+", r"python +3\.\d+\.\d+, ", r"packages +numpy \d"],
     ),
 }
-
-
-@contextlib.contextmanager
-def busy():
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 @pytest.mark.parametrize("host", [contextlib.nullcontext, busy], ids=["idle", "busy"])
