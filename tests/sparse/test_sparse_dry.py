@@ -8,8 +8,9 @@ import scipy.sparse
 from dry_runs import assert_dry_is_the_run
 
 import trnpy
-from trnpy._engine.engines import HOST
+from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _ops
+from trnpy.sparse.linalg import _exponential
 from trnpy.sparse.linalg import _ops as _solvers
 
 LAYOUTS = ("csr", "csc", "bsr", "coo", "dia")
@@ -91,3 +92,44 @@ def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
         monkeypatch.setattr(_solvers, "_product", made)
         monkeypatch.setattr(_solvers, "BLOCK_PRODUCTS", len(products))
         assert_dry_is_the_run(ROWS["lobpcg"], problem)
+
+
+def test_the_exponential_times_a_block(monkeypatch):
+    """For as many products as SciPy's algorithm takes."""
+    rng = np.random.default_rng(6)
+    (op,) = _exponential.EXPONENTIAL_OPS
+    problem = op.prepare(rng.standard_normal((80, 80)) / 4, rng.standard_normal((80, 20)))
+    taken = products_of(problem)
+    assert {columns for columns, _ in taken} == {20, _exponential.ESTIMATED}
+    monkeypatch.setattr(_exponential, "usual_products", lambda columns: taken)
+    assert_dry_is_the_run(op, problem)
+
+
+@pytest.mark.parametrize("columns", [4, 40])
+def test_the_exponential_takes_about_as_many_products_as_stated(columns):
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal((400, 400))
+    problem = _exponential.prepare_expm_multiply(
+        a * _exponential.NORM / np.linalg.norm(a, 1), rng.standard_normal((400, columns))
+    )
+    taken, stated = products_of(problem), _exponential.usual_products(columns)
+    assert stated[: -int(_exponential.NORM * _exponential.PER_NORM)] == [p for p in taken if p[0] != columns]
+    assert stated.count((columns, False)) / 3 <= taken.count((columns, False)) <= stated.count((columns, False))
+
+
+def products_of(problem):
+    """The columns of each product of a run, and whether it is by the adjoint."""
+    taken = []
+
+    class Noting(HostEngine):
+        def matmul(self, a, b, **options):
+            taken.append((b.shape[1], a is not kept[0]))
+            return super().matmul(a, b, **options)
+
+        def put(self, a):
+            kept.append(super().put(a))
+            return kept[-1]
+
+    kept = []
+    problem.run(Noting())
+    return taken
