@@ -15,7 +15,7 @@ from trnpy._engine.stand_ins import Count, Unknown, new, usual
 from trnpy._nki.hardware import TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.chem import ao2mo, build_jk_df
+from trnpy.chem import ao2mo, build_jk_df, screened_spmm
 from trnpy.linalg import _lapack_rows
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
@@ -114,6 +114,9 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
         lambda d: (symmetric(9, 60), symmetric(2, 60)),
         lambda d: (symmetric(9, 60)[:, *np.tril_indices(60)], symmetric(1, 60)[0], "orbitals"),
     ],
+    "screened_spmm": [
+        lambda d: (general(d, 520, N) * 10.0 ** -RNG.uniform(0, 6, (520, 1)), general(d, N, 30), 1e-3),
+    ],
     "symm": [lambda d: (2.0, general(d), general(d))],
     "hemm": [lambda d: (2.0, general(d), general(d), 1.0, general(d), 1)],
     "syrk": [lambda d: (2.0, general(d), 1.0, general(d, N, N))],
@@ -125,7 +128,7 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
 ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
-ROWS += build_jk_df.__trnpy_op__, ao2mo.__trnpy_op__
+ROWS += tuple(f.__trnpy_op__ for f in (build_jk_df, ao2mo, screened_spmm))
 
 
 def cases():

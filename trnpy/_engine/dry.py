@@ -140,6 +140,26 @@ def _ao_to_mo(g: Any, left: Any, right: Any, words: tuple[int, int] = (3, 3), **
     return (((words[1], stack * nleft, nright), np.dtype(np.int32)),), "bfloat16", flops
 
 
+def _mp2_energy(
+    a: Any, gaps: Any, units: Any, cells: Any, others: Any = None, *_: Any, span: int = 128, **__: Any
+) -> Outputs:
+    digits, naux, _columns = a.shape
+    count, pairs = cells.shape[1], 0 if others is None else others.shape[1]
+    flops = 2.0 * (digits * (digits + 1) / 2 + (digits % 2 == 0)) * naux * span * span * (count + 2 * pairs)
+    rows = 1 + count + (1 + pairs if pairs else 0)
+    return (((rows, TILE, 6), FLOAT32),), a.dtype.name, flops
+
+
+def _schwarz_screened_spmm(
+    a: Any, b: Any, counts: Any, turns: Any, words: int = 3, k_tiles: int = 2, **_: Any
+) -> Outputs:
+    m, n, digits = a.shape[-1], b.shape[-1], a.shape[0] if len(a.shape) == 3 else 1
+    turns = turns.value if isinstance(turns, Buffer) else turns
+    flops = digits * (digits + 1.0) * m * n * 2 * TILE * k_tiles * float(turns.mean())  # as if blocks had one size
+    shape = (words, m, n) if len(a.shape) == 3 else (m, n)
+    return ((shape, np.dtype(np.int32) if len(a.shape) == 3 else FLOAT32),), a.dtype.name, flops
+
+
 def _at_least(flops: float, form: str, seconds: float) -> float:
     """``flops``, or as many as take ``seconds`` on trn2 if these are more."""
     return max(flops, seconds * TRN2.flops_per_s[form] * EFFICIENCY)
@@ -203,7 +223,7 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
-        "ao_to_mo": _ao_to_mo,
+        "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy, "schwarz_screened_spmm": _schwarz_screened_spmm,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
         "gmres_steps": _gmres_steps,
     }

@@ -39,7 +39,6 @@ GRAIN = 16  # padded extents are multiples of this
 WORKSPACE = 6 * 8  # bytes of the host's memory for each element of a that is split into digits
 WORD_BYTES = 8  # of an element on the link
 DEVICE_BYTES = 2 * DIGITS + WORD_BYTES  # of device memory for each element of b
-LAUNCHES = 3  # one splits each operand into digits, one multiplies
 SPLITTER = 2.0**27 + 1  # splits a float64 significand into halves (Dekker, Numer. Math. 18, 224 (1971))
 
 
@@ -219,10 +218,9 @@ def _screened_pairs_naive(q_left: np.ndarray, q_right: np.ndarray, threshold: fl
     ]
 
 
-Screened = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]  # a, b, both bounds, threshold
-
-
-def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Screened:
+def _screened(
+    a: Any, b: Any, threshold: float, q_left: Any, q_right: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """The operands of `screened_spmm` in float64, with bounds; raises its errors."""
     a, b = real_array("a", a, "(m, k)", 2), real_array("b", b, "(k, n)", 2)
     if a.shape[1] != b.shape[0]:
@@ -244,48 +242,52 @@ def _screened(a: Any, b: Any, threshold: float, q_left: Any, q_right: Any) -> Sc
     return a, b, left, right, _threshold(threshold)
 
 
-def _staircase(screened: Screened, product: Product) -> np.ndarray:
-    """The screened product by dense ones of ROWS rows.
+def _counts(q_left: np.ndarray, q_right: np.ndarray, threshold: float) -> np.ndarray:
+    """How many columns each row keeps, both in descending order of bounds: no row keeps more than the one before it."""
+    return _kept(-np.sort(-q_left), -np.sort(-q_right), threshold).astype(np.int32)
 
-    With rows and columns of ``a`` in descending order of bounds, each row keeps its first columns, and no row keeps
-    more than the one before it.
-    """
-    a, b, q_left, q_right, threshold = screened
-    rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
-    sorted_right, sorted_b = q_right[columns], b[columns]
-    result = np.zeros((len(a), b.shape[1]))
-    for start in track(range(0, len(rows), ROWS), "screened product"):
-        block = rows[start : start + ROWS]
-        kept = _exceeds(q_left[block], sorted_right, threshold)
-        width = int(kept.any(axis=0).sum())
-        if width == 0:
-            break  # the bounds of all rows below are smaller
-        part = np.where(kept[:, :width], a[np.ix_(block, columns[:width])], 0.0)
-        result[block] = product(part, sorted_b[:width], None)
+
+def _orders(q_left: np.ndarray, q_right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns in descending order of bounds; each row keeps its first columns."""
+    return np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
+
+
+def _staircase(
+    a: np.ndarray, b: np.ndarray, orders: tuple[np.ndarray, np.ndarray], counts: np.ndarray, product: Product
+) -> np.ndarray:
+    """The screened product by dense ones of ROWS rows."""
+    rows, columns = orders
+    sorted_b, result = b[columns], np.zeros((len(a), b.shape[1]), like=b)
+    for start in track(range(0, int(np.count_nonzero(counts)), ROWS), "screened product"):
+        some = slice(start, start + ROWS)
+        width = int(counts[start])
+        kept = np.arange(width) < counts[some, None]
+        part = np.where(kept, a[np.ix_(rows[some], columns[:width])], 0.0)
+        result[rows[some]] = product(part, sorted_b[:width], None)
     return result
 
 
-def _by_kernel(engine: Engine, screened: Screened, exact: bool) -> np.ndarray:
+def _by_kernel(
+    engine: Engine, a: np.ndarray, b: np.ndarray, orders: tuple[np.ndarray, np.ndarray], counts: np.ndarray, exact: bool
+) -> np.ndarray:
     """The screened product by the kernel schwarz_screened_spmm, one launch for as many rows as fit MEMORY bytes."""
-    a, b, q_left, q_right, threshold = screened
-    rows, columns = np.argsort(-q_left, kind="stable"), np.argsort(-q_right, kind="stable")
-    counts = _kept(q_left[rows], q_right[columns], threshold)
-    result = np.zeros((len(a), b.shape[1]))
-    rows = rows[counts > 0]
-    if not len(rows):
+    result = np.zeros((len(a), b.shape[1]), like=b)
+    some = int(np.count_nonzero(counts))
+    if not some:
         return result
     k = int(counts[0])
+    rows, columns = orders[0][:some], orders[1][:k]
     deep, wide = -(-k // KERNEL_STEP) * KERNEL_STEP, _padded_extent(b.shape[1])
-    right = _operand(engine, b[columns[:k]], (deep, wide), 0, exact)
-    most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), len(rows))
-    if most < len(rows):
+    right = _operand(engine, b[columns], (deep, wide), 0, exact)
+    most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), some)
+    if most < some:
         most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel, if at least one fits
-    for start in track(range(0, len(rows), most), "screened product"):
+    for start in track(range(0, some, most), "screened product"):
         block = rows[start : start + most]
         height = _padded_extent(len(block))
-        left = _operand(engine, a[np.ix_(block, columns[:k])], (height, deep), 1, exact)
+        left = _operand(engine, a[np.ix_(block, columns)], (height, deep), 1, exact)
         kept = np.zeros((1, height), np.float32)
-        kept[0, : len(block)] = counts[start : start + len(block)]
+        kept[0, : len(block)] = counts[start:some][:most]
         tiles = {"m_tiles": KERNEL_ROWS // TILE, "k_tiles": KERNEL_STEP // (2 * TILE)}
         turns = turns_of(kept, wide, **tiles)
         words = for_digits(DIGITS, engine.machine).words
@@ -306,57 +308,59 @@ def _padded_extent(n: int) -> int:
 def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, exact: bool) -> tuple[Held, np.ndarray]:
     """A matrix on the device with ``axis``, which is summed over, first: digits and exponents, or float32 numbers."""
     if not exact:
-        numbers = np.zeros(shape, np.float32)
+        numbers = np.zeros(shape, np.float32, like=x)
         with np.errstate(over="ignore"):  # the check of the result finds an infinity
             numbers[: x.shape[0], : x.shape[1]] = x
         return engine.hold(numbers.T if axis == 1 else numbers), np.empty(0)
-    split = digits.split(x, DIGITS, axis)
-    raw = np.full((*shape, 8), digits.OFFSET, np.uint8)
-    raw[: x.shape[0], : x.shape[1]] = split.bytes()
+    sent, places, shift = digits.link_bytes(x, DIGITS, axis)
+    raw = np.full((*shape, 8), digits.OFFSET, np.uint8, like=x)
+    raw[: x.shape[0], : x.shape[1]] = sent
     flat = raw.reshape(shape[0], -1)
-    held: Held = engine.kernel("digits_split", flat, width=8, places=split.places, turned=axis == 1)
-    return held, split.shift
+    held: Held = engine.kernel("digits_split", flat, width=8, places=places, turned=axis == 1)
+    return held, shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenedProduct(Problem):
     """a b without the elements of a whose bounds are small."""
 
-    screened: Screened
+    q_left: np.ndarray
+    q_right: np.ndarray
+    threshold: float
+    counts: bytes  # of ``_counts``: dry runs are remembered by it
 
     def run(self, engine: Engine) -> np.ndarray:
-        form = engine.format(REAL)
-        if form in (BY_DIGITS, "float32") and _one_operand(engine, self.arrays[1].shape):
-            return _by_kernel(engine, self.screened, exact=form == BY_DIGITS)
-        return _staircase(self.screened, checked_product(engine))
+        a, b = self.arrays
+        form, orders, counts = engine.format(REAL), _orders(self.q_left, self.q_right), np.frombuffer(self.counts, np.int32)
+        if form in (BY_DIGITS, "float32") and _one_operand(engine, b.shape):
+            return _by_kernel(engine, a, b, orders, counts, exact=form == BY_DIGITS)
+        return _staircase(a, b, orders, counts, checked_product(engine))
 
     def error(self, result: np.ndarray) -> float:
         """|C w - A' (B w)| over the norms for random signs w, where A' has the elements that the screening keeps."""
-        a, b, q_left, q_right, threshold = self.screened
+        a, b = self.arrays
         signs = probe(b.shape[1], REAL)
-        exact = np.where(_exceeds(q_left, q_right, threshold), a, 0.0) @ (b @ signs)
+        exact = np.where(_exceeds(self.q_left, self.q_right, self.threshold), a, 0.0) @ (b @ signs)
         return relative(norm(result @ signs - exact), norm(a) * norm(b))
 
 
 def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: Any = None) -> Problem:
-    screened = _screened(a, b, threshold, q_left, q_right)
-    a, b, left, right, threshold = screened
+    a, b, left, right, threshold = _screened(a, b, threshold, q_left, q_right)
     if a.size == 0 or b.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
-    # The columns that each block of rows keeps; rounded products serve for a prediction.
-    widest = left[np.argsort(-left, kind="stable")[::ROWS]]
-    widths = [int(np.count_nonzero(right * q > threshold)) for q in widest]
-    rows, n = min(ROWS, len(a)), b.shape[1]
-    flops = 2.0 * rows * n * sum(widths)
-    if not flops:
+    counts = _counts(left, right, threshold)
+    widths = counts[::ROWS]  # the columns that each block of rows keeps
+    steps = int(np.count_nonzero(widths))
+    if not steps:
         raise Unsupported(Reason.VALUE, f"no element exceeds threshold {threshold:g}")
-    steps = sum(width > 0 for width in widths)
+    rows, n, total = min(ROWS, len(a)), b.shape[1], int(widths.sum())
     cost = Cost(
-        kind="matmul", n=cube(rows, n, sum(widths) / steps), flops=flops,
-        bytes_in=8 * widths[0] * (steps * rows + n), bytes_out=8 * steps * rows * n,
-        products=flops, launches=LAUNCHES,
+        "matmul", cube(rows, n, total / steps), 2.0 * rows * n * total, 8 * int(widths[0]) * (steps * rows + n),
+        8 * steps * rows * n,
     )  # fmt: skip
-    return ScreenedProduct((a, b), REAL, cost, screened=screened)
+    return ScreenedProduct(
+        (a, b), REAL, cost, q_left=left, q_right=right, threshold=threshold, counts=counts.tobytes()
+    )
 
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
@@ -365,7 +369,7 @@ def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
     return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
 
 
-@row(_prepare)
+@row(_prepare, dry=True)
 def screened_spmm(
     a: np.ndarray,
     b: np.ndarray,
@@ -420,7 +424,8 @@ def screened_spmm(
     array([[4., 1.],
            [1., 0.]])
     """
-    return _staircase(_screened(a, b, threshold, q_left, q_right), host_product)
+    a, b, left, right, threshold = _screened(a, b, threshold, q_left, q_right)
+    return _staircase(a, b, _orders(left, right), _counts(left, right, threshold), host_product)
 
 
 def _screened_spmm_naive(
