@@ -1,6 +1,7 @@
 """The dry run of every row with a device path against what its call really launches, moves and multiplies."""
 
 import dataclasses
+import itertools
 import time
 
 import numpy as np
@@ -15,7 +16,7 @@ from trnpy._engine.stand_ins import Count, Unknown, new, usual
 from trnpy._nki.hardware import TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
-from trnpy.chem import ao2mo, build_jk_df, screened_spmm
+from trnpy.chem import ao2mo, build_jk_df, dfmp2_energy, screened_spmm
 from trnpy.linalg import _lapack_rows
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
@@ -44,6 +45,15 @@ def hermitian(dtype="d"):
 def symmetric(count, n):
     a = RNG.standard_normal((count, n, n))
     return a + a.mT
+
+
+def orbitals(occupied, virtual, auxiliary):
+    b = RNG.standard_normal((occupied, virtual, auxiliary))
+    return b / 10, -RNG.uniform(1, 2, occupied), RNG.uniform(0, 3, virtual)
+
+
+def stack(*shape):
+    return list(RNG.standard_normal(shape))
 
 
 def factored():
@@ -104,6 +114,12 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
         lambda d: ("iji,jk,kl->kl", general(d, N, 8 * N).reshape(N, 8, N), general(d, 8, 40), general(d, 40, 300)),
         lambda d: ("mnrs,rk,sl,mi->nikl", general(d, 900, 900).reshape(30, 30, 30, 30), *(general(d, 30, 9),) * 3),
     ],
+    "multi_einsum": [
+        lambda d: ([("ij,jk->ik", *pair) for pair in itertools.product(stack(4, 20, 30), stack(2, 30, 25))],),
+        lambda d: ([("iL,jL->ij", *pair) for pair in itertools.product(stack(5, 20, 30), repeat=2)],),
+        lambda d: ([("ij,jk->ik", general(d, n, 30), general(d, 30, n + 2)) for n in range(40, 50)],),
+        lambda d: ([("ij,jk,k->i", *stack(1, 40, 30), *stack(1, 30, 20), np.ones(20)), ("ii->i", general(d))],),
+    ],
     "gemm": [lambda d: (2.0, general(d), general(d), 3.0, general(d)), lambda d: (1.0, c := general(d), c, 0, None, 1)],
     "ao2mo": [
         lambda d: (symmetric(9, 60), general(d, 60, 20), general(d, 60, 7)),
@@ -117,6 +133,12 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "screened_spmm": [
         lambda d: (general(d, 520, N) * 10.0 ** -RNG.uniform(0, 6, (520, 1)), general(d, N, 30), 1e-3),
     ],
+    "dfmp2_energy": [
+        lambda d: orbitals(6, 40, 50),
+        lambda d: (*orbitals(6, 40, 50), {"accuracy": 1.0}),
+        lambda d: (*orbitals(6, 40, 50), {"with_t2": True}),
+        lambda d: (*zip(orbitals(6, 20, 50), orbitals(5, 200, 50), strict=True), {"accuracy": 1.0}),
+    ],
     "symm": [lambda d: (2.0, general(d), general(d))],
     "hemm": [lambda d: (2.0, general(d), general(d), 1.0, general(d), 1)],
     "syrk": [lambda d: (2.0, general(d), 1.0, general(d, N, N))],
@@ -128,7 +150,7 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
 ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
-ROWS += tuple(f.__trnpy_op__ for f in (build_jk_df, ao2mo, screened_spmm))
+ROWS += tuple(f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, screened_spmm))
 
 
 def cases():
@@ -158,6 +180,8 @@ def seeded():
 def problems(op, make, dtype):
     args = make(dtype)
     options = {}
+    if isinstance(args[-1], dict):
+        *args, options = args
     if isinstance(args[-1], str) and args[-1] == "orbitals":
         options, args = {"orbitals": general("d", args[1].shape[-1], 7)}, args[:-1]
     if isinstance(args[-1], str) and args[-1] == "reduced":

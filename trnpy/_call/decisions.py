@@ -258,7 +258,7 @@ def work_of(op: Op, problem: Problem) -> Work | None:
     outlined = problem.outlined()
     if outlined is None:
         return None
-    seen: list[np.ndarray] = []
+    seen: dict[Any, int] = {}
     arrays, options = shapes_of(problem.arrays, seen), shapes_of(outlined, seen)
     try:
         hash(options)

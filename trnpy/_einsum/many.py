@@ -19,7 +19,7 @@ from trnpy._einsum.plan import Plan, contract, plan
 from trnpy._einsum.product import extent
 from trnpy._einsum.rows import SMALL, einsum
 from trnpy._engine.engines import Engine, at_rest
-from trnpy._engine.tuning import BLOCK, rung
+from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL as STACKED
 from trnpy._settings.policy import current_policy
 
@@ -31,12 +31,15 @@ WASTE = 2.0  # a grid may compute so many times the products that are needed, as
 GREEDY = "auto"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+Arrays = Sequence[np.ndarray]  # the different operands of a call
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
     """One contraction that is a product of matrices."""
 
     place: int  # in the list of all
-    arrays: tuple[np.ndarray, ...]
+    at: tuple[int, ...]  # the number of each operand among the different ones
     dtype: np.dtype
     plan: Plan
     alike: Hashable  # contractions with equal keys may be combined into one product
@@ -51,10 +54,14 @@ def _planned(inputs: tuple[str, ...], output: str, shapes: grammar.Shapes) -> tu
     return p, (inputs, output, tuple((c, rung(n) if n <= STACKED else n) for c, n in sorted(p.sizes.items())))
 
 
-def _parsed(contractions: Any) -> tuple[list[Item], list[int]]:
-    """Contractions that are products, and the places of all others; Unsupported if there is no device path."""
+def _parsed(contractions: Any) -> tuple[list[np.ndarray], list[Item], list[tuple[int, Any]]]:
+    """The different operands, contractions that are products, and all others with their places.
+
+    Unsupported if there is no device path.
+    """
     if not isinstance(contractions, (list, tuple)):
         raise Unsupported(Reason.PARAM, f"{type(contractions).__name__}: expected a list of contractions")
+    different: dict[Any, tuple[int, np.ndarray]] = {}
     items, others = [], []
     for n, call in enumerate(contractions):
         if not isinstance(call, (list, tuple)):
@@ -66,37 +73,35 @@ def _parsed(contractions: Any) -> tuple[list[Item], list[int]]:
                 raise Unsupported(Reason.LAYOUT, "an operand is empty")
             p, kind = _planned(inputs, output, tuple([a.shape for a in arrays]))
         except Unsupported:
-            others.append(n)
+            others.append((n, call))
             continue
         if p.steps:
-            items.append(Item(n, arrays, dtype, p, (kind, dtype)))
+            at = tuple([different.setdefault(_identity(a), (len(different), a))[0] for a in arrays])
+            items.append(Item(n, at, dtype, p, (kind, dtype)))
         else:
-            others.append(n)
+            others.append((n, call))
     if not items:
         raise Unsupported(Reason.LAYOUT, "no product of floating-point arrays among the contractions")
-    return items, others
+    return [a for _, a in different.values()], items, others
 
 
-def _groups(items: Iterable[Item]) -> list[list[Item]]:
+def _identity(a: np.ndarray) -> Hashable:
+    """Equal for arrays that are one."""
+    return a.__array_interface__["data"][0], a.shape, a.strides, a.dtype
+
+
+def _groups(items: Iterable[Item]) -> tuple[tuple[Item, ...], ...]:
     found: dict[Any, list[Item]] = {}
     for item in items:
         found.setdefault(item.alike, []).append(item)
-    return list(found.values())
+    return tuple(map(tuple, found.values()))
 
 
-def _distinct(group: Sequence[Item], position: int) -> tuple[list[np.ndarray], list[int]]:
+def _distinct(arrays: Arrays, group: Sequence[Item], position: int) -> tuple[list[np.ndarray], list[int]]:
     """The different arrays among the operands in one position, and for each contraction the index of its array."""
-    seen: dict[Any, int] = {}
-    arrays: list[np.ndarray] = []
-    which = []
-    for item in group:
-        a = item.arrays[position]
-        key = a.__array_interface__["data"][0], a.shape, a.strides, a.dtype
-        if key not in seen:
-            seen[key] = len(arrays)
-            arrays.append(a)
-        which.append(seen[key])
-    return arrays, which
+    seen: dict[int, int] = {}
+    which = [seen.setdefault(item.at[position], len(seen)) for item in group]
+    return [arrays[n] for n in seen], which
 
 
 def _is_grid(group: Sequence[Item], counts: Sequence[int]) -> bool:
@@ -110,8 +115,8 @@ def _stacked(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
     """Arrays along a new first axis, with zeros up to the largest extent of each axis."""
     shape = tuple(map(max, zip(*[a.shape for a in arrays], strict=True)))
     if all(a.shape == shape for a in arrays):
-        return np.stack([a.astype(dtype, copy=False) for a in arrays]) if shape else np.array(arrays, dtype)
-    stack = np.zeros((len(arrays), *shape), dtype)
+        return np.stack([a.astype(dtype, copy=False) for a in arrays])
+    stack = np.zeros((len(arrays), *shape), dtype, like=arrays[0])
     for row, a in zip(stack, arrays, strict=True):
         row[tuple(map(slice, a.shape))] = a
     return stack
@@ -128,30 +133,30 @@ def _free(inputs: Sequence[str], count: int) -> list[str]:
 
 def _result(item: Item, found: np.ndarray) -> Any:
     """A copy of ``found`` without its padding, in the item's shape."""
-    c = np.array(found[tuple(slice(item.plan.sizes[x]) for x in item.plan.output)], order="C")
+    c = found[tuple(slice(item.plan.sizes[x]) for x in item.plan.output)].copy()
     return c if item.plan.output else c[()]
 
 
-def _run_group(group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any]]:
+def _run_group(arrays: Arrays, group: Sequence[Item], engine: Engine) -> Iterator[tuple[int, Any]]:
     """(place, result) of contractions that can be combined."""
     first = group[0]
-    distinct = [_distinct(group, position) for position in range(len(first.plan.inputs))]
-    counts = [len(arrays) for arrays, _ in distinct]
+    distinct = [_distinct(arrays, group, position) for position in range(len(first.plan.inputs))]
+    counts = [len(found) for found, _ in distinct]
     if max(counts) == 1:
-        c = _product(first.plan.inputs, first.plan.output, first.arrays, first.dtype, engine)
+        c = _product(first.plan.inputs, first.plan.output, [arrays[n] for n in first.at], first.dtype, engine)
         for item in group:
             yield item.place, _result(item, c)
     elif _is_grid(group, counts):
         yield from _run_grid(group, distinct, engine)
     elif (position := _shared(distinct, len(group), engine)) is not None:
-        arrays, which = distinct[position]
-        for n in range(len(arrays)):
-            yield from _run_group([item for item, own in zip(group, which, strict=True) if own == n], engine)
+        found, which = distinct[position]
+        for n in range(len(found)):
+            yield from _run_group(arrays, [item for item, own in zip(group, which, strict=True) if own == n], engine)
     else:
-        size = sum(a.nbytes for a, n in zip(first.arrays, counts, strict=True) if n > 1)
+        size = sum(arrays[at].nbytes for at, n in zip(first.at, counts, strict=True) if n > 1)
         step = max(1, int(MEMORY // (size + first.dtype.itemsize * extent(first.plan.sizes, first.plan.output))))
         for start in range(0, len(group), step):
-            yield from _run_stack(group[start : start + step], counts, engine)
+            yield from _run_stack(arrays, group[start : start + step], counts, engine)
 
 
 def _shared(distinct: Sequence[tuple[list[np.ndarray], list[int]]], count: int, engine: Engine) -> int | None:
@@ -184,16 +189,18 @@ def _run_grid(
                 yield item.place, _result(item, c[row - start, column])
 
 
-def _run_stack(group: Sequence[Item], counts: Sequence[int], engine: Engine) -> Iterator[tuple[int, Any]]:
+def _run_stack(
+    arrays: Arrays, group: Sequence[Item], counts: Sequence[int], engine: Engine
+) -> Iterator[tuple[int, Any]]:
     """One product of stacks; an operand that all contractions share is not stacked."""
     first = group[0]
     (z,) = _free(first.plan.inputs, 1)
     inputs = tuple(labels if n == 1 else z + labels for labels, n in zip(first.plan.inputs, counts, strict=True))
-    arrays = [
-        first.arrays[position] if n == 1 else _stacked([item.arrays[position] for item in group], first.dtype)
-        for position, n in enumerate(counts)
+    stacks = [
+        arrays[at] if n == 1 else _stacked([arrays[item.at[position]] for item in group], first.dtype)
+        for position, (at, n) in enumerate(zip(first.at, counts, strict=True))
     ]
-    c = _product(inputs, z + first.plan.output, arrays, first.dtype, engine)
+    c = _product(inputs, z + first.plan.output, stacks, first.dtype, engine)
     for n, item in enumerate(group):
         yield item.place, _result(item, c[n])
 
@@ -208,72 +215,43 @@ def _product(
     return c
 
 
-def _cost(group: Sequence[Item]) -> Cost:
-    """The cost of a group: each different operand is sent once, and each combined product is one launch."""
-    first = group[0]
-    distinct = [_distinct(group, position)[0] for position in range(len(first.plan.inputs))]
-    counts = [len(arrays) for arrays in distinct]
-    grid = _is_grid(group, counts)
-    real = 4.0 if first.dtype.kind == "c" else 1.0
-    flops = real * sum(item.plan.product_flops for item in group)
-    steps = first.plan.steps
-    longest = max(max(extent(first.plan.sizes, x) for x in (s.left, s.inner, s.right)) for s in steps)
-    if grid:
-        rows = [n * extent(first.plan.sizes, x) for n, x in zip(counts, (steps[0].left, steps[0].right), strict=True)]
-        launches = math.prod(-(-n // BLOCK) for n in rows)
-        products = flops * math.prod(counts) / len(group)
-    else:
-        launches = len(steps) * (1 if longest <= STACKED else len(group))
-        products = flops
-    each = first.dtype.itemsize * extent(first.plan.sizes, first.plan.output)
-    moved = sum(sum(a.nbytes for a in arrays) * (1 if grid or len(arrays) == 1 else len(group) / len(arrays))
-                for arrays in distinct)  # fmt: skip
-    n = steps[0].blas_size
-    return Cost("matmul", n, flops, int(moved), int(each * products / flops * len(group)), products, 0.0, launches)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contractions(Problem):
-    """Many contractions: groups of those that are products, and the places of the others."""
+    """Many contractions: groups of those that are products of ``arrays``, and the others with their places."""
 
-    contractions: Sequence[Any]
-    groups: Sequence[Sequence[Item]]
-    others: Sequence[int]
+    groups: tuple[tuple[Item, ...], ...]
+    others: Sequence[tuple[int, Any]]
+
+    def outlined(self) -> tuple[Any, ...] | None:
+        return self.groups, ()  # NumPy computes the others wherever the products run
 
     def run(self, engine: Engine) -> list[Any]:
         guards.finite(*self.arrays)
-        results: list[Any] = [None] * len(self.contractions)
-        for n in self.others:
+        results: dict[int, Any] = {}
+        for n, call in self.others:
             try:
-                results[n] = _numpy_einsum(*self.contractions[n])
+                results[n] = _numpy_einsum(*call)
             except (TypeError, ValueError) as why:  # the reference raises the error again, with the number of the item
                 raise Unsupported(Reason.PARAM, f"item {n}: {why}") from why
         for group in self.groups:
-            for n, result in _run_group(group, engine):
-                results[n] = result
-        return results
+            results.update(_run_group(self.arrays, group, engine))
+        return [results[n] for n in sorted(results)]
 
     def error(self, results: list[Any]) -> float:
         return 0.0  # every combined product was proved when it was computed
 
 
 def _prepare(contractions: Any) -> Problem:
-    items, others = _parsed(contractions)
-    groups = _groups(items)
-    costs = [_cost(group) for group in groups]
-    dtype = np.result_type(*{item.dtype for item in items})
+    arrays, items, others = _parsed(contractions)
     cost = Cost(
         kind="matmul",
-        n=min(c.n for c in costs),
-        flops=sum(c.flops for c in costs),
-        bytes_in=sum(c.bytes_in for c in costs),
-        bytes_out=sum(c.bytes_out for c in costs),
-        products=sum(c.products for c in costs),
-        launches=sum(c.launches for c in costs),
-        of_products=True,
+        n=min(item.plan.steps[0].blas_size for item in items),
+        flops=sum(item.plan.product_flops * (4.0 if item.dtype.kind == "c" else 1.0) for item in items),
+        bytes_in=sum(a.nbytes for a in arrays),
+        bytes_out=sum(item.dtype.itemsize * extent(item.plan.sizes, item.plan.output) for item in items),
     )
-    arrays = tuple({id(a): a for item in items for a in item.arrays}.values())
-    return Contractions(arrays, dtype, cost, contractions=contractions, groups=groups, others=others)
+    dtype = np.result_type(*{item.dtype for item in items})
+    return Contractions(tuple(arrays), dtype, cost, groups=_groups(items), others=others)
 
 
 def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
@@ -328,7 +306,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
-OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None)
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None, dry=True)
 multi_einsum: Callable[[Iterable[Sequence[Any]]], list[Any]] = settled([accelerated(OP)], "trnpy")["multi_einsum"]
 
 __all__ = ["OP", "multi_einsum"]

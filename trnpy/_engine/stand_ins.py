@@ -32,24 +32,20 @@ class Shape(NamedTuple):
     at: int  # operands with one number are one array, or an array and its transpose
 
 
-def shapes_of(value: Any, seen: list[np.ndarray]) -> Any:
+def shapes_of(value: Any, seen: dict[Any, int]) -> Any:
     """``value``, or the items of a tuple, with a Shape in the place of each array; ``seen``: the arrays so far."""
     if isinstance(value, np.ndarray):
         flags = value.flags
-        at = next((i for i, a in enumerate(seen) if _one_array(a, value)), len(seen))
-        if at == len(seen):
-            seen.append(value)
+        at = seen.setdefault(_identity(value), len(seen))
         return Shape(value.shape, value.dtype, "F" if flags.f_contiguous and not flags.c_contiguous else "C", at)
     return tuple([shapes_of(item, seen) for item in value]) if type(value) is tuple else value
 
 
-def _one_array(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether ``b`` is ``a`` or its transpose, perhaps as another object."""
-    if a is b:
-        return True
-    if a.dtype != b.dtype or (a.shape, a.strides) not in ((b.shape, b.strides), (b.shape[::-1], b.strides[::-1])):
-        return False
-    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0])
+def _identity(a: np.ndarray) -> Any:
+    """Equal for an array and its transpose, also as other objects."""
+    axes = a.shape, a.strides
+    turned = a.shape[::-1], a.strides[::-1]
+    return a.__array_interface__["data"][0], a.dtype, min(axes, turned)
 
 
 def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from trnpy._engine.engines import Engine, Held
+from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.kernels.chem.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
 from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
@@ -28,7 +29,6 @@ GRID_BITS = 16  # of the leading part of a gap: its product with an integer of 8
 STEPS = 64  # numbers of pairs an octave for which the kernel is compiled: at most 3 % of a launch is padding
 CACHED = 1 << 15  # integrals converted at a time: they and their integers stay in the second-level cache
 WIDEST_SHIFT = 1000  # largest binary exponent that one scale factor removes
-RESULT_BYTES = 4 * 128 * 6  # that one cell returns
 LARGEST_H = 7  # bits and a sign of the leading part of an integral
 CHUNKS = (8, 6, 4, 2, 1)  # tiles of 128 auxiliary functions that are in SBUF at once, twice; the largest that fits
 
@@ -114,13 +114,13 @@ def energies(
     """
     same = left is right
     cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
-    gap = (left.vir.min() - left.occ.max()) + (right.vir.min() - right.occ.max())
+    gap = usual((left.vir.min() - left.occ.max()) + (right.vir.min() - right.occ.max()), 1.0)
     if not gap > 0:
         raise Unfit(f"the smallest denominator is {gap:.3g} Hartree, not above zero")
-    widest = (left.vir.max() - left.occ.min()) + (right.vir.max() - right.occ.min())
+    widest = usual((left.vir.max() - left.occ.min()) + (right.vir.max() - right.occ.min()), 8.0)
     octave = -math.frexp(gap)[1]  # scales the smallest gap to between one half and one
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
-    direct = np.zeros((len(left.occ), len(right.occ)))
+    direct = np.zeros((len(left.occ), len(right.occ)), like=left.b)
     crossed = np.zeros_like(direct) if same else None
     put = functools.partial(_put, engine, cut, octave=octave, grid=grid, sent=sent)
     sizes = [_orbitals(s, n * cut.span, digits, memory, engine.room) for s, n in ((left, cut.left), (right, cut.right))]
@@ -145,7 +145,8 @@ def energies(
         for e in (direct, crossed):
             assert e is not None
             e += np.tril(e, -1).T
-    return direct, crossed
+    zero = np.zeros(direct.shape)  # of a dry run
+    return usual(direct, zero), None if crossed is None else usual(crossed, zero)
 
 
 def word_bytes(digits: int) -> int:
@@ -179,7 +180,7 @@ def _put(
     if size >= len(spin.occ):
         sent[key] = columns
     x = (spin.vir - occ[:, None]) * 2.0**octave
-    gaps = np.ones((3, len(occ), wide))
+    gaps = np.ones((3, len(occ), wide), like=occ)
     coarse = np.rint(x / grid) * grid
     gaps[:, :, :nvir] = x, coarse, x - coarse
     gaps[2, :, nvir:] = 0.0
@@ -193,15 +194,20 @@ def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
     V is in units of the highest group of digits.
     """
     deep = -(-b.shape[2] // TILE) * TILE
-    largest = np.array([max(float(x.max()), -float(x.min())) for x in b])
+    largest = _largest(b)
     top = 1.0 if digits == 1 else 127.0 * (BASE**digits - 1) / (BASE - 1)
     limit, exponent = math.frexp(top * (1 - 2.0**-50))
     fraction, own = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = exponent - own - (fraction > limit)
-    if np.abs(shift).max() >= WIDEST_SHIFT:
+    if usual(np.abs(shift).max() >= WIDEST_SHIFT, False):
         raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
-    encode = _numbers if digits == 1 else _digits
-    columns, norm = encode(engine, b, np.exp2(shift), digits, wide, deep)
+    if digits == 1:
+        numbers, norm = _numbers(b, np.exp2(shift), wide, deep)
+        columns = engine.hold(numbers)
+    else:
+        raw, norm = _digits(b, np.exp2(shift), digits, wide, deep)
+        places = tuple(range(digits - 1, -1, -1))
+        columns = engine.kernel("digits_split", raw, width=word_bytes(digits), places=places, turned=True)
     unit = BASE ** (1 - digits)
     return columns, shift - round(math.log2(1 / unit)), norm * unit * unit
 
@@ -216,26 +222,32 @@ def _pieces(b: np.ndarray, factors: np.ndarray) -> Iterator[tuple[int, slice, np
             yield i, slice(start, start + len(part)), np.multiply(part, factor, out=memory[: len(part)])
 
 
+@priced("", lambda b: (2 * b.nbytes, (((len(b),), b.dtype),)))
+def _largest(b: np.ndarray) -> np.ndarray:
+    """The largest magnitude of each orbital's integrals."""
+    return np.array([max(float(x.max()), -float(x.min())) for x in b])
+
+
 def _largest_square(x: np.ndarray) -> float:
     """The largest sum of squares of a row."""
     return float(np.einsum("aL,aL->a", x, x).max())
 
 
-def _numbers(
-    engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
-) -> tuple[Held, float]:
+@priced("magnitudes", lambda b, _, wide, deep: (b.size, (((1, deep, len(b) * wide), np.dtype(np.float32)), 1.0)))
+def _numbers(b: np.ndarray, factors: np.ndarray, wide: int, deep: int) -> tuple[np.ndarray, float]:
     """Integrals (1, naux, columns) in float32, and the square of the largest norm over L of (ia|L)."""
     numbers, norm = np.zeros((deep, len(b), wide), np.float32), 0.0
     for i, virtuals, x in _pieces(b, factors):
         numbers[: b.shape[2], i, virtuals] = x.T
         norm = max(norm, _largest_square(x))
-    return engine.hold(numbers.reshape(1, deep, -1)), norm
+    return numbers.reshape(1, deep, -1), norm
 
 
-def _digits(
-    engine: Engine, b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int
-) -> tuple[Held, float]:
-    """Digits (s, naux, columns) of the integrals as integers, and the square of their largest norm."""
+@priced("split", lambda b, _, digits, wide, deep: (
+    b.size, (((len(b) * wide, deep * word_bytes(digits)), np.dtype(np.uint8)), 1.0)
+))  # fmt: skip
+def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: int) -> tuple[np.ndarray, float]:
+    """Bytes (columns, naux word) of the digits of the integrals, and the square of their largest norm."""
     signed, word = (np.dtype(f"{kind}{word_bytes(digits)}") for kind in "iu")
     offset = word.type(sum(0x80 << (8 * i) for i in range(word.itemsize)))
     words, norm = np.full((len(b), wide, deep), offset, word), 0.0
@@ -245,10 +257,7 @@ def _digits(
         here = integers[: len(x)]
         np.copyto(here, np.rint(x, out=x), casting="unsafe")
         np.add(here.view(word), offset, out=words[i, virtuals, : b.shape[2]])
-    raw = words.reshape(-1, deep).view(np.uint8)
-    places = tuple(range(digits - 1, -1, -1))
-    held: Held = engine.kernel("digits_split", raw, width=word.itemsize, places=places, turned=True)
-    return held, norm
+    return words.reshape(-1, deep).view(np.uint8), norm
 
 
 def _launches(
@@ -262,7 +271,7 @@ def _launches(
     p = math.frexp(bound)[1] - LARGEST_H
     units = np.ldexp(1.0, -p - 8 * np.arange(groups_of(cut.digits)))[None].astype(np.float32)
     pairs = [(i, j) for i in range(nocc[0]) for j in range(i + 1 if rows is columns else nocc[1])]
-    direct, crossed = np.zeros(nocc), np.zeros(nocc)
+    direct, crossed = np.zeros((2, *nocc), like=rows.shift)
     b = (None, None) if rows is columns else (columns.columns, columns.gaps)
     most = most_pairs(cut)
     for start in range(0, len(pairs), most):
@@ -273,14 +282,20 @@ def _launches(
             "mp2_energy", rows.columns, rows.gaps, units, cells, others, *b,
             span=cut.span, exchange=exchange, k_tiles=cut.k_tiles,
         )  # fmt: skip
-        sums = finish(engine.get(parts), cells.shape[1]) * np.ldexp(1.0, 2 * p)
-        per_pair = cells.shape[1] // len(padded)
-        of_pairs = sums[: cells.shape[1]].reshape(len(padded), per_pair, 2).sum(axis=1)
-        if others is not None:
-            of_pairs += sums[cells.shape[1] :].reshape(len(padded), -1, 2).sum(axis=1)
+        of_pairs = _sums(engine.get(parts), cells.shape[1], len(padded)) * np.ldexp(1.0, 2 * p)
         i, j = np.array(some).T
         direct[i, j], crossed[i, j] = of_pairs[: len(some)].T
     return direct, crossed
+
+
+@priced("", lambda parts, cells, pairs: (3 * parts.nbytes, (((pairs, 2), np.dtype(np.float64)),)))
+def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
+    """(pairs, 2) direct and exchange energies of what the kernel returns for ``cells`` and others."""
+    sums = finish(parts, cells)
+    of_pairs = sums[:cells].reshape(pairs, -1, 2).sum(axis=1)
+    if len(sums) > cells:
+        of_pairs += sums[cells:].reshape(pairs, -1, 2).sum(axis=1)
+    return np.asarray(of_pairs)
 
 
 def most_pairs(cut: Shape) -> int:

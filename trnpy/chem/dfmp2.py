@@ -15,7 +15,7 @@ from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
-from trnpy._nki.hardware import FLOAT64_PASSES
+from trnpy._engine.stand_ins import priced, usual
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -37,7 +37,6 @@ SAMPLES = 4  # pairs of each channel that are recomputed to check a result
 ACCURACY = 1e-9  # Hartree: what chemists require of energies that they compare
 FINEST = 5e-10  # Hartree that the kernel reaches: its double-float sums err by 1e-10 in molecules of 3 to 12 atoms
 DIGITS = 4  # of eight bits, for each integral that the kernel multiplies
-PASSES = 11  # products of digits that the kernel takes for one product of integrals
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
 
@@ -148,6 +147,24 @@ def _blocks(left: Spin, right: Spin, memory: float) -> list[tuple[int, int, int]
     return [(i, j, min(j + size, end)) for i, end in enumerate(ends) for j in range(0, end, size)]
 
 
+@priced("matmul", lambda integrals, *_: (ENERGY_FLOPS * integrals.size, ((),)))
+def _sum_pairs(
+    integrals: np.ndarray, occ: np.ndarray, vir: np.ndarray, t: np.ndarray, sums: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Write sums over b of direct and exchange energies to ``sums``, and yield the amplitudes t of each pair.
+
+    ``integrals`` (pairs, nvir, nvir) of pairs with energies ``occ`` (pairs,), ``vir`` (nvir, nvir): sums of energies.
+    """
+    for n, iajb in enumerate(integrals):
+        np.subtract(occ[n], vir, out=t)
+        np.divide(iajb, t, out=t)
+        # Row by row: for a whole matrix BLAS wakes its other threads, which takes as long as the sum.
+        np.vecdot(iajb, t, out=sums[0, n])
+        if len(sums) > 1:
+            np.vecdot(iajb, t.T, out=sums[1, n])
+        yield t
+
+
 def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product: Product, with_t2: bool) -> Channel:
     """Energies of the pairs of ``left`` with ``right``, and with ``with_t2`` their amplitudes."""
     same = left is right
@@ -156,22 +173,17 @@ def _channel(left: Spin, right: Spin, unrestricted: bool, memory: float, product
     t2 = np.empty((*nocc, *nvir)) if with_t2 else None
     blocks = _blocks(left, right, memory)
     most = max((end - j for _, j, end in blocks), default=0)
-    integrals, vv = np.empty(nvir[0] * most * nvir[1]), left.vir[:, None] + right.vir
-    t, sums = np.empty_like(vv), np.empty((len(found), most, nvir[0]))
+    integrals, vv = np.empty(nvir[0] * most * nvir[1], like=left.b), left.vir[:, None] + right.vir
+    t, sums = np.empty_like(vv), np.zeros((len(found), most, nvir[0]))
     for i, first, end in track(blocks, "DF-MP2 pairs"):
         rows, pairs = (end - first) * nvir[1], np.s_[first:end]
         jbl = right.b[pairs].reshape(rows, right.b.shape[2])
         # Few rows times many columns: with the factors swapped BLAS reaches three quarters of this rate.
         block = product(left.b[i], jbl.T, integrals[: nvir[0] * rows].reshape(nvir[0], rows))
-        for j, iajb in enumerate(block.reshape(nvir[0], end - first, nvir[1]).swapaxes(0, 1), first):
-            np.subtract(left.occ[i] + right.occ[j], vv, out=t)
-            np.divide(iajb, t, out=t)
-            # Row by row: for a whole matrix BLAS wakes its other threads, which takes as long as the sum.
-            np.vecdot(iajb, t, out=sums[0, j - first])
-            if same:
-                np.vecdot(iajb, t.T, out=sums[1, j - first])
+        block = block.reshape(nvir[0], end - first, nvir[1]).swapaxes(0, 1)
+        for j, amplitudes in enumerate(_sum_pairs(block, left.occ[i] + right.occ[pairs], vv, t, sums), first):
             if t2 is not None:
-                t2[i, j] = t - t.T if same and unrestricted else t
+                t2[i, j] = amplitudes - amplitudes.T if same and unrestricted else amplitudes
                 if same:
                     t2[j, i] = t2[i, j].T
         found[:, i, pairs] = sums[:, : end - first].sum(axis=2)
@@ -202,15 +214,18 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEnergies(Problem):
-    """The correlation energy of all pairs of electrons."""
+    """The correlation energy of all pairs of electrons; ``arrays`` are the integrals of each spin."""
 
-    spins: tuple[Spin, ...]
+    energies: tuple[tuple[np.ndarray, np.ndarray], ...]  # of the occupied and of the virtual orbitals of each spin
     memory: float
     with_t2: bool
     accuracy: float  # Hartree
 
+    def spins(self) -> tuple[Spin, ...]:
+        return tuple(Spin(b, *energies) for b, energies in zip(self.arrays, self.energies, strict=True))
+
     def run(self, engine: Engine) -> MP2Energy:
-        spins, memory, with_t2 = self.spins, self.memory, self.with_t2
+        spins, memory, with_t2 = self.spins(), self.memory, self.with_t2
         guards.finite(*self.arrays)
         form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
         if not with_t2 and (form == "float32" or (form == BY_DIGITS and self.accuracy >= FINEST)):
@@ -221,8 +236,8 @@ class PairEnergies(Problem):
                 return _energy(spins, memory, checked_product(engine), with_t2)
             if digits == 1:
                 return result
-            wrong = sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
-            if wrong <= self.accuracy:
+            wrong = _uncertainty(spins[0].b, spins, result)
+            if usual(wrong <= self.accuracy, True):
                 return replace(result, uncertainty=wrong)
         return _energy(spins, memory, checked_product(engine), with_t2)
 
@@ -237,7 +252,7 @@ class PairEnergies(Problem):
         if result.uncertainty:
             return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / self.accuracy)
         scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
-        worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(self.spins, result))
+        worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(self.spins(), result))
         return relative(worst, scale)
 
 
@@ -248,33 +263,18 @@ def _prepare(
     if any(0 in spin.b.shape for spin in spins):
         raise Unsupported(Reason.LAYOUT, f"integrals {', '.join(str(s.b.shape) for s in spins)}: no pairs")
     _check_accuracy(accuracy)
-    pairings = _pairings(spins)
-    naux = spins[0].b.shape[2]
-    fused = not with_t2 and accuracy >= FINEST
-    flops = elements = moved = launches = pairs = 0
-    for left, right in pairings:
-        for _, first, end in _blocks(left, right, memory):
-            rows = (end - first) * len(right.vir)
-            flops += 2 * rows * len(left.vir) * naux
-            elements += rows * len(left.vir)
-            moved += (rows + len(left.vir)) * naux  # each launch sends its operands
-            pairs += end - first
-            launches += 1
-    if fused:  # the kernel is sent the integrals once and returns a few sums for each pair
-        moved, launches = sum(s.b.size for s in spins), len(spins) + len(pairings)
-    nvir = len(spins[0].vir)
+    elements = [
+        (end - first) * len(right.vir) * len(left.vir)
+        for left, right in _pairings(spins)
+        for _, first, end in _blocks(left, right, memory)
+    ]
+    nvir, naux = len(spins[0].vir), spins[0].b.shape[2]
     cost = Cost(
-        kind="matmul",
-        n=cube(nvir, nvir * len(spins[0].occ), naux),
-        flops=float(flops),
-        bytes_in=moved * REAL.itemsize,
-        bytes_out=pairs * _pairs.RESULT_BYTES if fused else elements * REAL.itemsize,
-        products=flops * PASSES / FLOAT64_PASSES if fused else float(flops),
-        host_flops=0.0 if fused else ENERGY_FLOPS * elements,
-        launches=launches,
-    )
-    arrays = tuple(spin.b for spin in spins)
-    return PairEnergies(arrays, REAL, cost, spins=spins, memory=memory, with_t2=with_t2, accuracy=accuracy)
+        "matmul", cube(nvir, nvir * len(spins[0].occ), naux), 2.0 * naux * sum(elements),
+        sum(spin.b.nbytes for spin in spins), REAL.itemsize * sum(elements),
+    )  # fmt: skip
+    arrays, energies = tuple(spin.b for spin in spins), tuple((spin.occ, spin.vir) for spin in spins)
+    return PairEnergies(arrays, REAL, cost, energies=energies, memory=memory, with_t2=with_t2, accuracy=accuracy)
 
 
 def _check_accuracy(accuracy: float) -> None:
@@ -307,6 +307,14 @@ def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.nd
         yield errors, channel
 
 
+@priced(
+    "matmul", lambda b, spins, *_: (4.0 * SAMPLES * len(_pairings(spins)) * b.shape[1] ** 2 * b.shape[2], (((), REAL),))
+)
+def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> float:
+    """The error of the total in Hartree, estimated from sampled pairs; ``b`` are integrals of one spin."""
+    return sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
+
+
 def _extrapolated(errors: np.ndarray, pairs: int) -> float:
     """The error of a sum over all pairs, estimated from those of a sample.
 
@@ -317,7 +325,7 @@ def _extrapolated(errors: np.ndarray, pairs: int) -> float:
     return float(common * pairs + spread * pairs**0.5)
 
 
-@row(_prepare)
+@row(_prepare, dry=True)
 def dfmp2_energy(
     b: Arrays,
     eps_occ: Arrays,

@@ -331,7 +331,8 @@ class ScreenedProduct(Problem):
 
     def run(self, engine: Engine) -> np.ndarray:
         a, b = self.arrays
-        form, orders, counts = engine.format(REAL), _orders(self.q_left, self.q_right), np.frombuffer(self.counts, np.int32)
+        orders, counts = _orders(self.q_left, self.q_right), np.frombuffer(self.counts, np.int32)
+        form = engine.format(REAL)
         if form in (BY_DIGITS, "float32") and _one_operand(engine, b.shape):
             return _by_kernel(engine, a, b, orders, counts, exact=form == BY_DIGITS)
         return _staircase(a, b, orders, counts, checked_product(engine))
@@ -358,9 +359,7 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
         "matmul", cube(rows, n, total / steps), 2.0 * rows * n * total, 8 * int(widths[0]) * (steps * rows + n),
         8 * steps * rows * n,
     )  # fmt: skip
-    return ScreenedProduct(
-        (a, b), REAL, cost, q_left=left, q_right=right, threshold=threshold, counts=counts.tobytes()
-    )
+    return ScreenedProduct((a, b), REAL, cost, q_left=left, q_right=right, threshold=threshold, counts=counts.tobytes())
 
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:

@@ -46,7 +46,8 @@ class ExpmMultiply(Problem):
         def adjoint_product(x: np.ndarray) -> np.ndarray:
             return engine.get(engine.matmul(kept.H, x.astype(self.dtype, order="C", copy=False)))
 
-        result = self._dry(product, adjoint_product) if isinstance(b, StandIn) else self._scipys(product, adjoint_product)
+        run = self._dry if isinstance(b, StandIn) else self._scipys
+        result = run(product, adjoint_product)
         guards.finite(result)
         return result
 
