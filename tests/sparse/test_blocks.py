@@ -141,6 +141,11 @@ def test_what_cannot_be_analysed_says_what_is_expected(capsys):
     ):
         trnpy.sparse.block_analysis(a)
     assert "no path for int64" in capsys.readouterr().out
+    a = scipy.sparse.csr_array(
+        scipy.sparse.kron(np.ones((400, 400)), scipy.sparse.csr_array(([1.0], ([0], [0])), shape=(128, 128)))
+    )
+    assert trnpy.sparse.block_analysis(a, columns=8).one_shot_s is None
+    assert "its tiles exceed one operand" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("n", (10**5, pytest.param(10**6, marks=pytest.mark.slow)))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from trnpy._call.dispatch import Cost, Decision, decide, predict
-from trnpy._engine.precision import MATCHED
+from trnpy._call.decisions import work_of
+from trnpy._call.dispatch import Decision, decide
+from trnpy._engine.engines import Refused
+from trnpy._engine.stand_ins import Unknown
 from trnpy._nki.hardware import MACHINES, between
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import LARGEST
 from trnpy._report.shown import frame
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
+from trnpy._settings.policy import policy as set_policy
 from trnpy.sparse import _picture
-from trnpy.sparse._ops import MATMUL, is_sparse
+from trnpy.sparse._ops import MATMUL, SparseProduct, device_product, is_sparse
+from trnpy.sparse._outline import EVERY
 from trnpy.sparse._tiles import BUCKETS, TILE, Blocks, count_blocks
 
-LEAST_MOVING = 64  # a product of fewer columns takes as long as one of these (docs/numerics.md#sparse-products)
+FORM_BYTES = 4  # at least, of an element of a tile in what an engine keeps
 CURVE_BITS = 62  # of a position on the curve, in an int64
 
 
@@ -30,7 +35,7 @@ class BlockAnalysis:
     blocks: Blocks
     columns: int
     machine: str
-    resident_s: float | None  # seconds if the matrix is on the device already; None if its dtype has no device path
+    resident_s: float | None  # seconds if the matrix is on the device already; None if there is no such product
     one_shot_s: float | None  # seconds if the matrix is sent for this product
     decision: Decision
     matrix: Any = field(compare=False)  # whose picture a notebook shows
@@ -44,7 +49,9 @@ class BlockAnalysis:
             f"padding: {b.padding:.2f} to the longest, {b.bucket_padding:.2f} in {BUCKETS} buckets, none by pointer",
         ]
         if self.resident_s is None or self.one_shot_s is None:
-            lines.append(f"{self.columns} columns on {self.machine}: no path for {self.decision.dtype}")
+            single_or_double = np.dtype(self.decision.dtype).char in "fdFD"
+            why = "its tiles exceed one operand" if single_or_double else f"no path for {self.decision.dtype}"
+            lines.append(f"{self.columns} columns on {self.machine}: {why}")
         else:
             times = f"{between(self.resident_s)} resident, {between(self.one_shot_s)} one-shot, modelled"
             lines.append(f"{self.columns} columns on {self.machine}: {times}")
@@ -113,27 +120,39 @@ def block_analysis(
     policy, rates = current_policy(), current_rates()
     hardware = MACHINES[policy.machine]
     # Stands in for X: an array of its shape and dtype that takes no memory.
-    problem = MATMUL.problem(True, a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns)))
+    x = np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns))
+    problem = MATMUL.problem(True, a, x)
     decision = decide("scipy.sparse.matmul", problem, None, policy, rates)
-    resident_s = one_shot_s = None
-    if problem.dtype.name in MATCHED:
-        size, item = blocks.count * blocks.block**2, problem.dtype.itemsize
-        real = 4 if problem.dtype.kind == "c" else 1
-        cost = Cost(
-            kind=problem.cost.kind,
-            n=columns,
-            flops=problem.cost.flops,
-            bytes_in=item * (size + a.shape[1] * columns),
-            bytes_out=item * a.shape[0] * columns,
-            products=2.0 * real * size * max(columns, LEAST_MOVING),
-        )
-        one_shot_s = predict(cost, problem.dtype, hardware, policy, rates)[0]
-        resident_s = predict(cost, problem.dtype, hardware, policy, rates, item * size)[0]
+    resident_s, one_shot_s = (
+        _modelled_s(device_product(a, x, problem.dtype, problem.cost), kept) if problem.dtype.char in "fdFD" else None
+        for kept in (True, False)
+    )
     result = BlockAnalysis(blocks, columns, hardware.name, resident_s, one_shot_s, decision, a)
     print(result)
     if html is not None:
         _picture.write(html, result, _compressed(a))
     return result
+
+
+def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
+    """Seconds of a product by tiles on the policy's machine; ``kept``: the matrix is on the device already.
+
+    None if the device has no such product.
+    """
+    policy, hardware = current_policy(), MACHINES[current_policy().machine]
+    if count_blocks(product.a).count * TILE**2 * FORM_BYTES > LARGEST:
+        return None  # before a dry run lists as many tiles
+    with set_policy(force=True):  # a time is wanted even for a product that a launch would slow down
+        work = work_of(MATMUL, product)
+    if work is None:
+        return None
+    pattern, x = work.options
+    pattern = replace(pattern, resident=EVERY if kept else frozenset())
+    try:
+        tally = work._replace(options=(pattern, x)).by("tiles").tally(hardware, policy)
+    except (Refused, Unknown):
+        return None
+    return tally.seconds(hardware, current_rates(), pattern.nbytes if kept else 0)
 
 
 def morton_order(points: Any) -> np.ndarray:
