@@ -23,7 +23,6 @@ from trnpy._nki.kernels.shared.parameters import (
     for_bounds,
     for_digits,
     for_numbers,
-    for_turned,
     number_tilings,
 )
 from trnpy._nki.runtime import DeviceError
@@ -89,9 +88,8 @@ def cases(machine: Hardware) -> list[Case]:
             return Case(kernel, dtype, fit, shapes, dtype, for_numbers(itemsize), number_tilings(itemsize, machine))
 
         found.append(digits("digits_matmul", DIGITS, False, m, n))
-        for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
-            turned = numbers("matmul turned", dtype, (m, k), (k, n))
-            found += [replace(turned, default=for_turned(itemsize, machine)), numbers("matmul", dtype, (k, m), (k, n))]
+        for dtype in ("float32", "bfloat16"):
+            found += [numbers("matmul turned", dtype, (m, k), (k, n)), numbers("matmul", dtype, (k, m), (k, n))]
         if square:
             found.append(digits("digits_matmul halved", DIGITS, False, m))
             found.append(digits("digits_matmul wrap", LONG, True, m, n))

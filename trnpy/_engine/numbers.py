@@ -13,7 +13,7 @@ import numpy as np
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, pieces, rung
-from trnpy._nki.kernels.shared.parameters import for_numbers, for_turned
+from trnpy._nki.kernels.shared.parameters import for_numbers
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
 CACHE_SHARE = 0.5  # share of the memory trnpy may use that keeps operands between calls; the rest is for products
@@ -189,9 +189,7 @@ class Kernels:
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
         best = for_numbers(dtype_in.itemsize)
         summed = {**rows, **best.of_numbers()}
-        kernel = "matmul"
-        if rows["a_rows"] or not rows["b_rows"]:
-            kernel, best = "matmul turned", for_turned(dtype_in.itemsize, self.runtime.hardware)
+        kernel = "matmul turned" if rows["a_rows"] or not rows["b_rows"] else "matmul"
         alone = {**rows, **self.buckets.tiles(kernel, dtype_in.name, fit, best).of_numbers()}
 
         def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests._nki.kernels.budget import kept
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import batched_matmul_reference
@@ -97,21 +98,19 @@ def test_lint_finds_no_error(target, a_rows):
 def test_the_program_does_not_grow_with_the_batch(a, b, dtype):
     specifications = Specification(a, np.dtype(dtype)), Specification(b, np.dtype(dtype))
     trace = run(KERNEL, specifications, mode="trace").trace
-    print(f"batched_matmul of {a} and {b}: {len(trace.instructions)} compiled instructions")
-    assert len(trace.instructions) < 3000
-    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+    assert kept(trace)
 
 
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
 @pytest.mark.parametrize("a_rows", [True, False])
 def test_modelled_share_of_the_hbm_bandwidth_on_trn2(dtype, a_rows):
-    """512 products of 256^3 in one launch read and write every element once; turns take half of the time."""
+    """512 products of 256^3 in one launch read and write every element once; moving them takes most of the time."""
     s = Specification((512, 256, 256), np.dtype(dtype))
     cost = price(run(KERNEL, (s, s), {"a_rows": a_rows}, mode="trace").trace)
     moved = 512 * 256**2 * (2 * s.dtype.itemsize + 4)
     print(f"512 x 256^3 {s.dtype}, modelled: {cost.device_s * 1e6:.0f} us, {100 * cost.tensor_utilisation:.0f} % of PE")
     assert cost.hbm_bytes == moved
-    assert moved / cost.device_s >= 0.47 * TRN2.hbm_bytes_per_s
+    assert moved / cost.device_s >= 0.79 * TRN2.hbm_bytes_per_s
 
 
 def test_what_it_refuses():

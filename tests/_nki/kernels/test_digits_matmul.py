@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests._nki.kernels.budget import kept
 from trnpy._engine.tuning import FINE
-from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
+from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
@@ -17,7 +18,6 @@ from trnpy._nki.simulator.run.loader import load_kernel
 KERNEL = load_kernel(source("digits_matmul"), "digits_matmul")
 SPLIT, BOUND = (load_kernel(source(name), name) for name in ("digits_split", "abs_bound"))
 BF16 = np.dtype(ml_dtypes.bfloat16)
-MOST_INSTRUCTIONS = 30_000  # all of K is written out in a body; 51,600 compiled in 15 s (docs/hardware.md)
 
 
 def digits_of(shape, bits=8, seed=0):
@@ -78,8 +78,7 @@ def test_the_largest_stack_fits_and_its_program_is_no_longer(s):
     trace = run(KERNEL, operands, parameters(s) | {"batch": batch}, mode="trace").trace
     print(f"stack of {batch} products of 32 x 32, {s} digits: {len(trace.instructions)} compiled instructions; "
           f"modelled {price(trace).device_s * 1e3:.1f} ms")  # fmt: skip
-    assert len(trace.instructions) < MOST_INSTRUCTIONS
-    assert trace.sbuf_peak_bytes <= min(m.sbuf_bytes_per_partition for m in MACHINES.values())
+    assert kept(trace) and trace.sbuf_peak_bytes <= min(m.sbuf_bytes_per_partition for m in MACHINES.values())
 
 
 def test_digits_of_seven_bits():
@@ -182,18 +181,13 @@ def test_lint_finds_no_error(target, wrap):
 @pytest.mark.parametrize("machine", ["trn1", "trn2"])
 @pytest.mark.parametrize("s", range(7, 13))
 def test_every_bucket_fits_and_compiles_to_few_instructions(machine, s):
-    most = 0
-    for n in FINE if (machine, s) == ("trn2", 7) else FINE[::8]:
+    for n in FINE[::8]:
         a = Specification((s, n, n), BF16)
         keywords = for_digits(s, MACHINES[machine]).of_digits()
         for operands, halved in (((a, a), False), ((a,), True)):
             settings = {**keywords, "halved": halved}
             trace = run(KERNEL, operands, settings, mode="trace", target=machine).trace
-            assert trace.psum_peak_banks <= PSUM_BANKS
-            assert trace.sbuf_peak_bytes <= MACHINES[machine].sbuf_bytes_per_partition
-            most = max(most, len(trace.instructions))
-    print(f"{machine}, {s} digits: at most {most} instructions")
-    assert most < MOST_INSTRUCTIONS
+            assert kept(trace)
 
 
 def modelled(kernel, operands, keywords):
@@ -201,7 +195,7 @@ def modelled(kernel, operands, keywords):
 
 
 def test_modelled_float64_on_trn2():
-    """74 % of bf16's peak / 28 at 4096^3, splits, certificate and carries included; A A^T in 1 / 1.6 of the time."""
+    """86 % of bf16's peak / 28 at 4096^3, splits, certificate and carries included; A A^T in 1 / 1.6 of the time."""
     n, s = 4096, 7
     digits, words = Specification((s, n, n), BF16), Specification((n, 8 * n), np.uint8)
     magnitudes = Specification((n, n), BF16)
@@ -214,8 +208,8 @@ def test_modelled_float64_on_trn2():
     ideal = 2 * n**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
     print(f"modelled: {ideal / product.device_s:.3f} of peak, {ideal / (product.device_s + before + bound):.3f} with")
     print(f"digits and certificate; A A^T {product.device_s / syrk.device_s:.2f} times faster than A B")
-    assert ideal / product.device_s >= 0.86
-    assert ideal / (product.device_s + before + bound) >= 0.74
+    assert ideal / product.device_s >= 0.94
+    assert ideal / (product.device_s + before + bound) >= 0.86
     assert product.device_s / syrk.device_s >= 1.6
     least = 2 * s * n * n * 2 * (n // 512) + 3 * 4 * n * n  # each operand once for each block of 512 it meets
     assert product.hbm_bytes <= 1.3 * least

@@ -4,10 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests._nki.kernels.budget import kept
 from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import matmul_reference
-from trnpy._nki.kernels.shared.parameters import for_turned
+from trnpy._nki.kernels.shared.parameters import for_numbers
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
@@ -67,32 +68,34 @@ def test_lint_finds_no_error(target, a_rows):
     assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
 
 
-@pytest.mark.parametrize("n", [512, 4096, 8192])
-def test_the_program_grows_with_k_only(n):
+@pytest.mark.parametrize("n", [512, 4096])
+def test_up_to_4096_there_is_no_device_loop(n):
     s = Specification((n, n), BF16)
     trace = run(KERNEL, (s, s), {}, mode="trace").trace
-    assert len(trace.instructions) < max(2000, n // 2) and trace.psum_peak_banks <= 8
+    assert kept(trace) and not trace.loops
 
 
 @pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
 @pytest.mark.parametrize("b_rows", [True, False])
-@pytest.mark.parametrize("n", [1024, 8192])
+@pytest.mark.parametrize("n", [1024, 4096])
 def test_all_operands_fit_on_the_chip(n, dtype, b_rows):
     s, c0, scale = Specification((n, n), np.dtype(dtype)), Specification((n, n)), Specification((1, 1))
-    trace = run(KERNEL, (s, s, scale, c0, scale), {"b_rows": b_rows}, mode="trace").trace
-    assert trace.sbuf_peak_bytes <= TRN2.sbuf_bytes_per_partition and trace.psum_peak_banks <= 8
+    assert kept(run(KERNEL, (s, s, scale, c0, scale), {"b_rows": b_rows}, mode="trace").trace)
 
 
-@pytest.mark.parametrize(
-    "dtype, tiles, least", [("f4", {}, 0.90), (BF16, {"k_tiles": 16}, 0.64)], ids=["float32", "bfloat16"]
-)
-def test_modelled_utilisation_on_trn2(dtype, tiles, least):
-    """The share of TensorEngine's peak at 4096^3 when A arrives with K on its rows; turns of loops cost the rest."""
+@pytest.mark.parametrize("dtype, least", [("f4", 0.98), (BF16, 0.95)], ids=["float32", "bfloat16"])
+def test_modelled_utilisation_on_trn2(dtype, least):
+    """The share of TensorEngine's peak at 4096^3 when A arrives with K on its rows."""
     s = Specification((4096, 4096), np.dtype(dtype))
-    cost = price(run(KERNEL, (s, s), {"a_rows": False, **tiles}, mode="trace").trace)
+    cost = price(run(KERNEL, (s, s), {"a_rows": False}, mode="trace").trace)
     assert cost.tensor_utilisation >= least
-    block = 1024  # rows and columns of a block: every operand is read once for each block it meets
-    assert cost.hbm_bytes <= 1.3 * (2 * 4096**3 / block * s.dtype.itemsize + 4 * 4096**2)
+    assert cost.hbm_bytes <= 1.3 * least_bytes(s.dtype.itemsize)
+
+
+def least_bytes(itemsize):
+    """A and C once, and B for each row of blocks of which all of K fits into 64 KiB of a partition."""
+    rows = 64 * 1024 * 128 // (4096 * itemsize)
+    return (4096**2 + 4096**3 / min(rows, 1024)) * itemsize + 4 * 4096**2
 
 
 @pytest.mark.parametrize("machine", [TRN1, TRN2, TRN3], ids=lambda m: m.name)
@@ -100,21 +103,18 @@ def test_modelled_utilisation_on_trn2(dtype, tiles, least):
 @pytest.mark.parametrize("a_rows, b_rows", [(True, True), (True, False), (False, False)])
 def test_the_tiles_of_operands_to_turn_fit_every_machine(machine, dtype, a_rows, b_rows):
     s, scale = Specification((4096, 4096), np.dtype(dtype)), Specification((1, 1))
-    keywords = {"a_rows": a_rows, "b_rows": b_rows, **for_turned(np.dtype(dtype).itemsize, machine).of_numbers()}
+    keywords = {"a_rows": a_rows, "b_rows": b_rows, **for_numbers(np.dtype(dtype).itemsize).of_numbers()}
     trace = run(KERNEL, (s, s, scale), keywords, mode="trace", target=machine.name).trace
-    print(f"matmul {s.dtype} for {machine.name}: {len(trace.instructions)} instructions")
-    assert trace.sbuf_peak_bytes <= machine.sbuf_bytes_per_partition and len(trace.instructions) < 2500
+    assert kept(trace)
 
 
-@pytest.mark.parametrize("dtype, least", [("f4", 0.89), (BF16, 0.69)], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype, least", [("f4", 0.97), (BF16, 0.92)], ids=["float32", "bfloat16"])
 def test_modelled_utilisation_of_rows_as_numpy_has_them(dtype, least):
-    """A as C-ordered arrays are: TensorE turns it, 2048 columns of B at a time."""
+    """A as C-ordered arrays are: TensorE turns it, once."""
     s = Specification((4096, 4096), np.dtype(dtype))
-    keywords = for_turned(np.dtype(dtype).itemsize, TRN2).of_numbers()
-    cost = price(run(KERNEL, (s, s), keywords, mode="trace").trace)
+    cost = price(run(KERNEL, (s, s), {}, mode="trace").trace)
     assert cost.tensor_utilisation >= least
-    columns = keywords["n_tiles"] * 512
-    assert cost.hbm_bytes <= 1.3 * (4096**3 * (1 / 1024 + 1 / columns) * s.dtype.itemsize + 4 * 4096**2)
+    assert cost.hbm_bytes <= 1.3 * least_bytes(s.dtype.itemsize)
 
 
 def test_what_it_refuses():

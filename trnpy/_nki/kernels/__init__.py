@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
@@ -13,6 +16,30 @@ FAMILIES = {
     "chem": "ao_to_mo mp2_energy schwarz_screened_spmm",
 }
 _FAMILY = {file: family for family, files in FAMILIES.items() for file in files.split()}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What compiling a kernel may take for its largest launch, extents of 8192 (tests/_nki/kernels/test_budget.py)."""
+
+    instructions: int = 50_000
+    regions: int = 5  # device loops, one for the blocks of each size
+    seconds: float = 80.0  # by the model, which knows published compile times of up to 160,000 instructions
+
+
+BUDGETS: Mapping[str, Budget] = MappingProxyType(
+    {
+        "trsm": Budget(75_000),  # rows of blocks of unequal length follow each other without a loop
+        "syrk": Budget(75_000),
+        "orthonormal_polar": Budget(80_000, 45, 560),  # a loop for each product of each step
+        "polynomial_sign": Budget(80_000, 42, 560),
+    }
+)
+
+
+def budget(name: str) -> Budget:
+    """What compiling the kernel ``name`` may take."""
+    return BUDGETS.get(name, Budget())
 
 
 def located(name: str) -> tuple[str, str]:

@@ -14,13 +14,12 @@ import nki.language as nl
 
 from ..products import digits_matmul
 from ..shared import blocks
-from ..shared.blocks import entry, flat, offsets, pieces
+from ..shared.blocks import no_banks, pieces, tile, view, walk
 
 TILE = 128
 WIDTH = 512  # columns of a tile of bytes on their way to digits
 HALF = 128.0  # what a byte is larger by than its digit
 WORD_BYTES = 4
-SETS = 2
 
 
 @nki.jit
@@ -54,13 +53,13 @@ def _numbers(g, c_left, c_right):
     nright, stack = c_right.shape[1], g.shape[0] // nao
     half = nl.ndarray((stack * nao, nleft), dtype=nl.float32, buffer=nl.private_hbm)
     blocks.product(
-        a=g, b=c_left, c=half, c0=None, scales=(None, None), m=nao, k=nao, n=nleft, a_rows=False, b_rows=True,
-        tiles=(4, 1, 4), batch=stack, jumps=(nao * nao, 0, nao * nleft),
+        job={"c": half, "c0": None, "scales": (None, None)}, a=g, b=c_left, m=nao, k=nao, n=nleft, a_rows=False,
+        b_rows=True, tiles=(4, 1, 4), finish=blocks.store, batch=stack, jumps=(nao * nao, 0, nao * nleft),
     )  # fmt: skip
     out = nl.ndarray((stack * nleft, nright), dtype=nl.float32, buffer=nl.shared_hbm)
     blocks.product(
-        a=half, b=c_right, c=out, c0=None, scales=(None, None), m=nleft, k=nao, n=nright, a_rows=False, b_rows=True,
-        tiles=(4, 1, 4), batch=stack, jumps=(nao * nleft, 0, nleft * nright),
+        job={"c": out, "c0": None, "scales": (None, None)}, a=half, b=c_right, m=nleft, k=nao, n=nright, a_rows=False,
+        b_rows=True, tiles=(4, 1, 4), finish=blocks.store, batch=stack, jumps=(nao * nleft, 0, nleft * nright),
     )  # fmt: skip
     return out
 
@@ -70,64 +69,44 @@ def _to_digits(half, out, stack, nao, nleft, top):
     words, digits = half.shape[0], out.shape[0]
     width = min(nleft, WIDTH)
     group = min(stack, max(1, WIDTH // width))
-    sets = []
-    for _ in range(SETS):
-        found = []
-        for _ in range(words):
-            found.append(nl.ndarray((TILE, group * width), dtype=nl.int32, buffer=nl.sbuf))
-        planes = nl.ndarray((TILE, digits, group * width), dtype=nl.bfloat16, buffer=nl.sbuf)
-        sets.append((found, planes))
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
-    used = 0
+    job = {"half": half, "out": out, "stack": stack, "nao": nao, "nleft": nleft, "top": top, "shift": shift}
     for l_piece in pieces(extent=stack, block=group):
         l0, l_size, l_count = l_piece
         for c_piece in pieces(extent=nleft, block=width):
             c0, c_size, c_count = c_piece
             for n_piece in pieces(extent=nao, block=TILE):
                 n0, n_size, n_count = n_piece
-                source = offsets(
-                    pattern=[[l_size * nao * nleft, l_count], [c_size, c_count], [n_size * nleft, n_count]],
-                    start=(l0 * nao + n0) * nleft + c0,
+                job["size"] = (l_size, c_size, n_size)
+                source = [[l_size * nao * nleft, l_count], [c_size, c_count], [n_size * nleft, n_count]]
+                target = [[l_size * nleft, l_count], [c_size, c_count], [n_size * stack * nleft, n_count]]
+                spots = (
+                    [(source, (l0 * nao + n0) * nleft + c0)],
+                    [(target, n0 * stack * nleft + l0 * nleft + c0)],
                 )
-                target = offsets(
-                    pattern=[[l_size * nleft, l_count], [c_size, c_count], [n_size * stack * nleft, n_count]],
-                    start=n0 * stack * nleft + l0 * nleft + c0,
-                )
-                count = l_count * c_count * n_count
-                job = (half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size)
-
-                def pair(t, job=job, source=source, target=target, used=used):
-                    _tile(job=job, at=entry(table=source, t=t), to=entry(table=target, t=t), memory=sets[used % SETS])
-
-                nl.fori_loop(0, nisa.register_alloc(count), pair)
-                used = used + 1
+                walk(job=job, start=no_banks, body=_tile, spots=spots, steps=words + digits + 1)
 
 
-def _tile(job, at, to, memory):
+def _tile(job, at):
     """Digits of ``n_size`` rows of ``l_size`` matrices."""
-    half, out, stack, nao, nleft, top, shift, l_size, c_size, n_size = job
-    found, planes = memory
+    half, out, stack, nao, nleft = job["half"], job["out"], job["stack"], job["nao"], job["nleft"]
+    l_size, c_size, n_size = job["size"]
     words, digits, wide = half.shape[0], out.shape[0], l_size * c_size
-    plane = half.shape[1] * half.shape[2]
     octets = []
     for w in range(words):
-        source = flat(half).ap(
-            pattern=[[nleft, n_size], [nao * nleft, l_size], [1, c_size]], offset=w * plane, scalar_offset=at,
-            indirect_dim=0,
-        )  # fmt: skip
-        nisa.dma_copy(dst=found[w][0:n_size, 0:wide], src=source)
-        octets.append(found[w].view(nl.uint8))
+        found = tile(job=job, shape=(n_size, wide), dtype=nl.int32)
+        pattern = [[nleft, n_size], [nao * nleft, l_size], [1, c_size]]
+        offset = w * half.shape[1] * half.shape[2]
+        nisa.dma_copy(dst=found, src=view(x=half, at=at[0], pattern=pattern, offset=offset))
+        octets.append(found.view(nl.uint8))
+    planes = tile(job=job, shape=(n_size, digits, wide), dtype=nl.bfloat16)
     for d in range(digits):
-        place = top - 1 - d
-        octet = octets[place // WORD_BYTES][0:n_size, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
-        plane_of = planes[0:n_size, d, 0:wide]
+        place = job["top"] - 1 - d
+        octet = octets[place // WORD_BYTES][:, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
         if d % 2 == 0:
-            nisa.activation(dst=plane_of, op=nl.copy, data=octet, bias=shift[0:n_size, :])
+            nisa.activation(dst=planes[:, d, :], op=nl.copy, data=octet, bias=job["shift"][0:n_size, :])
         else:
-            nisa.tensor_scalar(dst=plane_of, data=octet, op0=nl.subtract, operand0=HALF)
-    target = flat(out).ap(
-        pattern=[[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]],
-        scalar_offset=to, indirect_dim=0,
-    )  # fmt: skip
-    nisa.dma_copy(dst=target, src=planes[0:n_size, :, 0:wide])
+            nisa.tensor_scalar(dst=planes[:, d, :], data=octet, op0=nl.subtract, operand0=HALF)
+    pattern = [[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]]
+    nisa.dma_copy(dst=view(x=out, at=at[1], pattern=pattern), src=planes)

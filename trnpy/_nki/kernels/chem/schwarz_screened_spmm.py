@@ -14,7 +14,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import blocks, digit_sums
-from ..shared.blocks import entry, flat, offsets, pieces
+from ..shared.blocks import entry, flat, offsets, pieces, spot
 
 TILE = 128
 TILE_N = 512  # columns of one PSUM bank
@@ -98,7 +98,7 @@ def _blocks(plan, tables, turns, done, count, full):
 
     def block(t):
         a_here, b_here = entry(table=tables[0], t=t), entry(table=tables[1], t=t)
-        c_here = entry(table=tables[2], t=t)
+        c_here = spot(table=tables[2], t=t)
         bound = nisa.register_alloc(full)
         if turns != None:  # noqa: E711 - NKI has no `is`
             nisa.register_load(bound, entry(table=turns, t=t, ahead=done))
@@ -177,5 +177,6 @@ def _add(plan, half):
         rows = min(TILE, plan["m_size"] - i)
         sums.append(plan["sums"][i // TILE][0][0:rows, 0 : plan["n_size"]])
     blocks.add_tiles(
-        lefts=lefts, rights=rights, sums=sums, m_size=plan["m_size"], n_size=plan["n_size"], banks=plan["banks"]
-    )
+        lefts=lefts, rights=rights, sums=sums, m_size=plan["m_size"], n_size=plan["n_size"], banks=plan["banks"],
+        begun=True,
+    )  # fmt: skip

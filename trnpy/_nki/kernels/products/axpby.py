@@ -11,7 +11,7 @@ import nki.language as nl
 from ..shared import blocks
 
 COLUMNS = 1024  # of a tile: runs of 4 KiB in HBM at float32
-TURN = 8  # tiles of one turn of the loop: one moves while others are added
+TILES = 4  # of a block: those of the next move while these are added
 
 
 @nki.jit
@@ -23,40 +23,40 @@ def axpby(x, y=None, alpha=None, beta=None, form="float32"):
     m, n = x.shape
     out = nl.ndarray((m, n), dtype=_format(form=form), buffer=nl.shared_hbm)
     scales = (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta))
-    for m_piece in blocks.pieces(extent=m, block=TURN * blocks.TILE):
+    job = {"operands": (x, y), "out": out, "scales": scales}
+    for m_piece in blocks.pieces(extent=m, block=TILES * blocks.TILE):
         m0, m_size, m_count = m_piece
         for n_piece in blocks.pieces(extent=n, block=COLUMNS):
             n0, n_size, n_count = n_piece
-            table = blocks.offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
-
-            def block(t, table=table, m_size=m_size, n_size=n_size):
-                at = blocks.entry(table=table, t=t)
-                for i in range(0, m_size, blocks.TILE):
-                    _tile(
-                        operands=(x, y), out=out, scales=scales, at=at, offset=i * n, rows=min(blocks.TILE, m_size - i),
-                        columns=n_size,
-                    )  # fmt: skip
-
-            nl.fori_loop(0, nisa.register_alloc(m_count * n_count), block)
+            job["size"] = (m_size, n_size)
+            spots = ([([[n_size, n_count], [m_size * n, m_count]], m0 * n + n0)],)
+            blocks.walk(job=job, start=blocks.no_banks, body=_block, spots=spots, steps=5 * TILES)
     return out
 
 
-def _tile(operands, out, scales, at, offset, rows, columns):
-    """One tile: ScalarE scales the first term, VectorE adds the second."""
-    x, y = operands
-    left = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=left, src=blocks.place(x=x, at=at, offset=offset, rows=rows, columns=columns))
-    result = nl.ndarray((rows, columns), dtype=out.dtype, buffer=nl.sbuf)
-    if y == None:  # noqa: E711 - NKI has no `is`
-        _scale(dst=result, src=left, by=scales[0])
-    else:
-        right = nl.ndarray((rows, columns), dtype=y.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=right, src=blocks.place(x=y, at=at, offset=offset, rows=rows, columns=columns))
-        scaled = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
-        _scale(dst=scaled, src=left, by=scales[0])
-        beta = 1.0 if scales[1] == None else scales[1][0:rows, :]  # noqa: E711
-        nisa.scalar_tensor_tensor(dst=result, data=right, op0=nl.multiply, operand0=beta, op1=nl.add, operand1=scaled)
-    nisa.dma_copy(dst=blocks.place(x=out, at=at, offset=offset, rows=rows, columns=columns), src=result)
+def _block(job, at):
+    """Some tiles: ScalarE scales the first term, VectorE adds the second."""
+    m_size, columns = job["size"]
+    x, y = job["operands"]
+    alpha, beta = job["scales"]
+    out = job["out"]
+    for i in range(0, m_size, blocks.TILE):
+        rows, offset = min(blocks.TILE, m_size - i), i * out.shape[1]
+        left = blocks.tile(job=job, shape=(rows, columns), dtype=x.dtype)
+        nisa.dma_copy(dst=left, src=blocks.place(x=x, at=at[0], offset=offset, rows=rows, columns=columns))
+        result = blocks.tile(job=job, shape=(rows, columns), dtype=out.dtype)
+        if y == None:  # noqa: E711 - NKI has no `is`
+            _scale(dst=result, src=left, by=alpha)
+        else:
+            right = blocks.tile(job=job, shape=(rows, columns), dtype=y.dtype)
+            nisa.dma_copy(dst=right, src=blocks.place(x=y, at=at[0], offset=offset, rows=rows, columns=columns))
+            scaled = blocks.tile(job=job, shape=(rows, columns), dtype=nl.float32)
+            _scale(dst=scaled, src=left, by=alpha)
+            factor = 1.0 if beta == None else beta[0:rows, :]  # noqa: E711
+            nisa.scalar_tensor_tensor(
+                dst=result, data=right, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=scaled
+            )
+        nisa.dma_copy(dst=blocks.place(x=out, at=at[0], offset=offset, rows=rows, columns=columns), src=result)
 
 
 def _format(form):

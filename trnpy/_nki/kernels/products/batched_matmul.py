@@ -1,12 +1,11 @@
 """C[i] = A[i] B[i] for a batch of small or large matrices in one launch, in float32.
 
-Matrices of at most 512 rows and columns pass in groups, two groups a turn of one device loop, so that
-one is loaded while the other is multiplied. Their rows are dealt to the partitions several next to each
-other where the sizes allow it, which makes long transfers, and products of several matrices leave one PSUM
-bank together. Larger ones are the blocks of matmul with the batch as outermost loop. An operand of batch
-1 serves all products; several right-hand matrices then are columns of one product.
-Below 128 rows the short rows bound the DMA, modelled, and TensorE waits: tiles of its array (tile_position)
-would gain nothing, and a block-diagonal stationary operand would spread NaN from one matrix to others.
+Matrices of at most 512 rows and columns pass in groups, of which one is loaded while the other is multiplied.
+Their rows are dealt to the partitions several next to each other where the sizes allow it, which makes long
+transfers, and products of several matrices leave one PSUM bank together. Larger ones are the blocks of matmul with
+the batch as outermost loop. An operand of batch 1 serves all products; several right-hand matrices then are columns
+of one product. Below 128 rows the short rows bound the DMA, modelled, and TensorE waits: tiles of its array
+(tile_position) would gain nothing, and a block-diagonal stationary operand would spread NaN from one matrix to others.
 """
 
 import nki
@@ -16,7 +15,6 @@ import nki.language as nl
 from ..shared import blocks
 
 SMALL = 512  # rows and columns of matrices that pass in groups: one PSUM bank wide
-GROUPS = 2  # a turn of the loop
 GROUP_MAX = 32  # matrices of one group: bounds the program
 GROUP_BYTES = 40 * 1024  # of a partition, for the operands and results of one group
 SINGLE_BYTES = 128 * 1024  # matrices of this size are transfers of their own: contiguous, so all long descriptors
@@ -44,8 +42,8 @@ def batched_matmul(a, b, a_rows=True, b_rows=True, m_tiles=4, n_tiles=2, k_tiles
         _small(a=a_flat, b=b_flat, c=c_flat, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, batch=batch, jumps=jumps)
     else:
         blocks.product(
-            a=a_flat, b=b_flat, c=c_flat, c0=None, scales=(None, None), m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows,
-            tiles=(m_tiles, n_tiles, k_tiles), batch=batch, jumps=jumps,
+            job={"c": c_flat, "c0": None, "scales": (None, None)}, a=a_flat, b=b_flat, m=m, k=k, n=n, a_rows=a_rows,
+            b_rows=b_rows, tiles=(m_tiles, n_tiles, k_tiles), finish=blocks.store, batch=batch, jumps=jumps,
         )  # fmt: skip
     return c
 
@@ -75,68 +73,50 @@ def _small(a, b, c, m, k, n, a_rows, b_rows, batch, jumps):
     item = 4 if a.dtype == nl.float32 else 2
     per_matrix = item * len(k_parts) * (m + n) + 4 * len(m_parts) * n
     per_matrix = per_matrix + item * k * ((len(m_parts) if a_rows else 0) + (0 if b_rows else len(n_parts)))
-    group = max(1, min(min(GROUP_MAX, GROUP_BYTES // per_matrix), (batch + GROUPS - 1) // GROUPS))
-    pools = _pools(dtype=a.dtype)
+    group = max(1, min(min(GROUP_MAX, GROUP_BYTES // per_matrix), (batch + 1) // 2))
+    job = {
+        "sides": (a_side, b_side), "c": c, "m": m, "k": k, "n": n, "k_parts": k_parts, "jumps": jumps,
+        "once": [None, None], "form": blocks.turned_format(dtype=a.dtype),
+    }  # fmt: skip
     # Operands of batch 1 are read once.
-    a_once, b_once = None, None
-    if jumps[0] == 0:
-        a_once = _operand(side=a_side, k=k, k_parts=k_parts, at=None, base=0, count=1, pools=pools)
-    if jumps[1] == 0:
-        b_once = _operand(side=b_side, k=k, k_parts=k_parts, at=None, base=0, count=1, pools=pools)
-    turn_size = GROUPS * group
-    turns_count = batch // turn_size
-    sides = (a_side, b_side, a_once, b_once)
-    if turns_count > 0:
-        # Where the next turn begins: counted on the chip, because a table would grow with the batch.
-        nexts, steps = [], []
+    blocks.begin(job=job, start=_start)
+    for side in range(2):
+        if jumps[side] == 0:
+            job["once"][side] = _operand(job=job, side=side, at=(None, 0), count=1)
+    for piece in blocks.pieces(extent=batch, block=group):
+        first, count, times = piece
+        job["count"] = count
+        spots = []
         for jump in jumps:
-            nexts.append(blocks.counted(pattern=[[0, 1]], start=0))
-            steps.append(blocks.counted(pattern=[[0, 1]], start=jump * turn_size))
-
-        def turn(_):
-            at, inside = [], _pools(dtype=a.dtype)
-            for i in range(len(nexts)):
-                at.append(nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf))
-                nisa.tensor_copy(dst=at[i], src=nexts[i], engine=nisa.engine.gpsimd)
-                nisa.tensor_tensor(dst=nexts[i], data1=nexts[i], data2=steps[i], op=nl.add)
-            for half in range(GROUPS):
-                _group(
-                    sides=sides, c=c, m=m, k=k, n=n, k_parts=k_parts, at=at, first=half * group, count=group,
-                    jumps=jumps, pools=inside,
-                )  # fmt: skip
-
-        nl.fori_loop(0, nisa.register_alloc(turns_count), turn)
-    for first in range(turns_count * turn_size, batch, group):
-        _group(
-            sides=sides, c=c, m=m, k=k, n=n, k_parts=k_parts, at=(None, None, None), first=first,
-            count=min(group, batch - first), jumps=jumps, pools=pools,
-        )  # fmt: skip
+            spots.append([([[group * jump, times]], first * jump)])
+        parts = len(k_parts) * len(m_parts)
+        blocks.walk(job=job, start=_start, body=_group, spots=spots, steps=8 + 4 * group * parts)
 
 
-def _pools(dtype):
-    """PSUM of one loop body, or of what is outside: for sums and for transposes."""
-    banks, turns = [], []
+def _start(job):
+    """PSUM of a turn, or of what is outside: for sums and for transposes."""
+    job["banks"] = []
+    job["turns"] = []
     for _ in range(SUM_BANKS):
-        banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
+        job["banks"].append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
     for _ in range(TURN_BANKS):
-        form = blocks.turned_format(dtype=dtype)
-        turns.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=form, buffer=nl.psum))
-    return (banks, turns)
+        job["turns"].append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=job["form"], buffer=nl.psum))
 
 
-def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
-    """The products of ``count`` matrices from number ``first`` on, counted from ``at``."""
-    a_side, b_side, lefts, rights = sides
+def _group(job, at):
+    """The products of ``count`` matrices."""
+    jumps, n, count, a_side = job["jumps"], job["n"], job["count"], job["sides"][0]
+    lefts, rights = job["once"]
     if lefts == None:  # noqa: E711 - NKI has no `is`
-        lefts = _operand(side=a_side, k=k, k_parts=k_parts, at=at[0], base=first * jumps[0], count=count, pools=pools)
+        lefts = _operand(job=job, side=0, at=at[0], count=count)
     if rights == None:  # noqa: E711
-        rights = _operand(side=b_side, k=k, k_parts=k_parts, at=at[1], base=first * jumps[1], count=count, pools=pools)
+        rights = _operand(job=job, side=1, at=at[1], count=count)
     m_parts = a_side["outer"]
     together = m_parts[0][1]  # rows of one matrix on one partition
     width = together * n
     outs = []
     for i in range(1 if together > 1 else len(m_parts)):
-        outs.append(nl.ndarray((m_parts[i][2], count * width), dtype=nl.float32, buffer=nl.sbuf))
+        outs.append(blocks.tile(job=job, shape=(m_parts[i][2], count * width), dtype=nl.float32))
     shared = jumps[0] == 0 and rights[0][1] == n  # neighbours of B are neighbours on the chip: one product of all
     each = blocks.TILE_N // n  # products that share a bank
     if len(lefts) > 1 and not shared:
@@ -147,11 +127,11 @@ def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
         out = outs[0 if together > 1 else i]
         for b0 in range(0, count, each):
             some = min(each, count - b0)
-            bank = pools[0][(i * ((count + each - 1) // each) + b0 // each) % SUM_BANKS][0:rows, 0 : some * n]
+            bank = job["banks"][(i * ((count + each - 1) // each) + b0 // each) % SUM_BANKS][0:rows, 0 : some * n]
             _products(
-                lefts=lefts, rights=rights, bank=bank, b0=b0, count=some, n=n, turned=a_side["rows"],
-                part=(packed if a_side["rows"] else start, 1 if a_side["rows"] else step, rows), a_size=m,
-                jumps=jumps, one=shared,
+                lefts=lefts, rights=rights, bank=bank, b0=b0, count=some, n=n,
+                part=(packed if a_side["rows"] else start, 1 if a_side["rows"] else step, rows), jumps=jumps,
+                one=shared,
             )  # fmt: skip
             if together == 1:
                 nisa.tensor_copy(dst=out[:, b0 * n : (b0 + some) * n], src=bank, engine=nisa.engine.vector)
@@ -163,11 +143,11 @@ def _group(sides, c, m, k, n, k_parts, at, first, count, jumps, pools):
                     )
         packed += rows
     for i in range(len(outs)):
-        base = first * jumps[2] + i * blocks.TILE * n
-        _move(x=c, at=at[2], base=base, jump=jumps[2], tile=outs[i], width=width, count=count, store=True)
+        base = i * blocks.TILE * n
+        _move(x=job["c"], at=at[2], base=base, jump=jumps[2], tile=outs[i], width=width, count=count, store=True)
 
 
-def _products(lefts, rights, bank, b0, count, n, turned, part, a_size, jumps, one):
+def _products(lefts, rights, bank, b0, count, n, part, jumps, one):
     """One part of the rows of ``count`` products, side by side in a bank; of one product if A is shared."""
     start, step, rows = part
     left_jump = 0 if jumps[0] == 0 else 1
@@ -187,17 +167,18 @@ def _products(lefts, rights, bank, b0, count, n, turned, part, a_size, jumps, on
             )
 
 
-def _operand(side, k, k_parts, at, base, count, pools):
+def _operand(job, side, at, count):
     """Per part of K: (tile with K on the partitions, elements from one matrix to the next, of the first)."""
+    k, k_parts, side = job["k"], job["k_parts"], job["sides"][side]
     if not side["rows"]:
-        return _load(x=side["x"], at=at, base=base, jump=side["jump"], parts=k_parts, width=side["size"], count=count)
-    strips = _load(x=side["x"], at=at, base=base, jump=side["jump"], parts=side["outer"], width=k, count=count)
+        return _load(job=job, side=side, at=at, parts=k_parts, width=side["size"], count=count)
+    strips = _load(job=job, side=side, at=at, parts=side["outer"], width=k, count=count)
     found = []
     used = 0
     for item in k_parts:
         start, step, size = item
-        tile = nl.ndarray((size, count * side["size"]), dtype=side["x"].dtype, buffer=nl.sbuf)
-        bank, filled, done = pools[1][used % TURN_BANKS], 0, 0
+        tile = blocks.tile(job=job, shape=(size, count * side["size"]), dtype=side["x"].dtype)
+        bank, filled, done = job["turns"][used % TURN_BANKS], 0, 0
         for j in range(count):
             for i in range(len(strips)):
                 strip, pitch, first = strips[i]
@@ -205,7 +186,7 @@ def _operand(side, k, k_parts, at, base, count, pools):
                 if filled + rows > blocks.TILE_N or filled % 2 > 0:  # tiles of PSUM begin at words of four bytes
                     nisa.activation(dst=tile[:, done : done + filled], op=nl.copy, data=bank[0:size, 0:filled])
                     used, done, filled = used + 1, done + filled, 0
-                    bank = pools[1][used % TURN_BANKS]
+                    bank = job["turns"][used % TURN_BANKS]
                 left = first + j * pitch + start
                 nisa.nc_transpose(
                     dst=bank[0:size, filled : filled + rows],
@@ -219,21 +200,21 @@ def _operand(side, k, k_parts, at, base, count, pools):
     return found
 
 
-def _load(x, at, base, jump, parts, width, count):
+def _load(job, side, at, parts, width, count):
     """Rows of ``count`` matrices on the partitions: as _operand's result, a part of the rows each."""
-    together = parts[0][1]
+    x, jump, together = side["x"], side["jump"], parts[0][1]
     found = []
     if together > 1:
-        tile = nl.ndarray((parts[0][2], count * together * width), dtype=x.dtype, buffer=nl.sbuf)
-        _move(x=x, at=at, base=base, jump=jump, tile=tile, width=together * width, count=count, store=False)
+        tile = blocks.tile(job=job, shape=(parts[0][2], count * together * width), dtype=x.dtype)
+        _move(x=x, at=at, base=0, jump=jump, tile=tile, width=together * width, count=count, store=False)
         for item in parts:
             start, _, _ = item
             found.append((tile, together * width, start * width))
         return found
     for item in parts:
         start, _, rows = item
-        tile = nl.ndarray((rows, count * width), dtype=x.dtype, buffer=nl.sbuf)
-        _move(x=x, at=at, base=base + start * width, jump=jump, tile=tile, width=width, count=count, store=False)
+        tile = blocks.tile(job=job, shape=(rows, count * width), dtype=x.dtype)
+        _move(x=x, at=at, base=start * width, jump=jump, tile=tile, width=width, count=count, store=False)
         found.append((tile, width, 0))
     return found
 
@@ -245,11 +226,7 @@ def _move(x, at, base, jump, tile, width, count, store):
     some = 1 if alone else count
     for j in range(0, count, some):
         pattern = [[width, rows], [1, width]] if some == 1 else [[width, rows], [jump, some], [1, width]]
-        offset = base + j * jump
-        if at == None:  # noqa: E711
-            hbm = blocks.flat(x).ap(pattern=pattern, offset=offset)
-        else:
-            hbm = blocks.flat(x).ap(pattern=pattern, offset=offset, scalar_offset=at, indirect_dim=0)
+        hbm = blocks.view(x=x, at=at, pattern=pattern, offset=base + j * jump)
         chip = tile[:, j * width : (j + some) * width]
         if store:
             nisa.dma_copy(dst=hbm, src=chip)

@@ -15,7 +15,7 @@ Where the probe integer_sums fails nothing is launched: places of blocks rest on
 Of A A^T, 16 of the 28 products of digits are enough everywhere (docs/numerics.md#passes: G_ij + G_ji = G_ij +
 G_ij^T), which is 1.75 times less work; the blocks of the lower triangle are 28 products of half the elements,
 1.78 times less at 4096 with blocks of 512, twice less in the limit. Both together, the triangle and in its
-blocks on the diagonal 16 products (``halved``), do 1.96 times less work at 4096, in 1.94 times less time by
+blocks on the diagonal 16 products (``halved``), do 1.96 times less work at 4096, in 1.95 times less time by
 the model.
 """
 
@@ -24,7 +24,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import digit_sums
-from ..shared.blocks import entry, flat, in_hbm, offsets, pieces
+from ..shared.blocks import HALVES, length_of, pieces, view, walk
 
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
@@ -80,6 +80,8 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
     c = nl.ndarray((words, size) if lower else (words, batch * m, n), dtype=nl.int32, buffer=nl.shared_hbm)
     plan["c"] = c
     plan["plane"] = size
+    plan["pairs"] = digits * (digits + 1) // 2
+    plan["walks"] = len(pieces(extent=m, block=m_block)) * len(pieces(extent=n, block=n_block))
     done = 0
     for m_piece in pieces(extent=m, block=m_block):
         m0, m_size, m_count = m_piece
@@ -97,21 +99,22 @@ def multiply(a, b, wrap, words, bits, m_tiles, k_tiles, halved, batch, balanced=
                         above, below = item
                         firsts.append(below if part == 1 else above)
                         stops.append(below if plan["halved"] else m_count)
-                    tables, count = _lower_tables(
-                        m0=m0, m_size=m_size, n0=n0, n_size=n_size, firsts=firsts, stops=stops
-                    )
+                    spots = _lower_spots(m0=m0, m_size=m_size, n0=n0, n_size=n_size, firsts=firsts, stops=stops)
+                    count = 0
+                    for run in spots[0]:
+                        count = count + length_of(pattern=run[0])
+                    spots.append([([[m_size * n_size, max(count, 1)]], done)])
+                    done = done + count * m_size * n_size
                     if count > 0:
-                        at = offsets(pattern=[[m_size * n_size, count]], start=done)
-                        done = done + count * m_size * n_size
-                        _blocks(plan=plan, count=count, tables=tables, c_at=at)
+                        _blocks(plan=plan, spots=spots)
             else:
                 jump = 0 if right.shape[1] == k else k * n
-                tables = (
-                    offsets(pattern=[[k * m, batch], [0, n_count], [m_size, m_count]], start=m0),
-                    offsets(pattern=[[jump, batch], [n_size, n_count], [0, m_count]], start=n0),
+                spots = (
+                    [([[k * m, batch], [0, n_count], [m_size, m_count]], m0)],
+                    [([[jump, batch], [n_size, n_count], [0, m_count]], n0)],
+                    [([[m * n, batch], [n_size, n_count], [m_size * n, m_count]], m0 * n + n0)],
                 )
-                at = offsets(pattern=[[m * n, batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
-                _blocks(plan=plan, count=batch * m_count * n_count, tables=tables, c_at=at)
+                _blocks(plan=plan, spots=spots)
     return c
 
 
@@ -129,39 +132,35 @@ def _spans(m0, m_size, m_count, n0, n_size, n_count):
     return spans
 
 
-def _lower_tables(m0, m_size, n0, n_size, firsts, stops):
-    """Where blocks of rows from ``firsts`` to ``stops`` of every column of blocks begin in both operands; how many."""
-    count = 0
+def _lower_spots(m0, m_size, n0, n_size, firsts, stops):
+    """Where blocks of rows from ``firsts`` to ``stops`` of every column of blocks begin in both operands."""
+    left, right = [], []
     for j in range(len(firsts)):
-        count = count + stops[j] - firsts[j]
-    if count == 0:
-        return (None, 0)
-    left = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
-    right = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
-    at = 0
-    for j in range(len(firsts)):
-        rows = stops[j] - firsts[j]
-        if rows > 0:
-            nisa.iota(dst=left[0:1, at : at + rows], pattern=[[m_size, rows]], offset=m0 + firsts[j] * m_size)
-            nisa.iota(dst=right[0:1, at : at + rows], pattern=[[0, rows]], offset=n0 + j * n_size)
-            at = at + rows
-    return ((in_hbm(written=left), in_hbm(written=right)), count)
+        if stops[j] > firsts[j]:
+            left.append(([[m_size, stops[j] - firsts[j]]], m0 + firsts[j] * m_size))
+            right.append(([[0, stops[j] - firsts[j]]], n0 + j * n_size))
+    return [left, right]
 
 
-def _blocks(plan, count, tables, c_at):
-    """Every block of one size: all of K in one body, and the carries after it."""
-    k, chunk = plan["k"], plan["k_tiles"] * TILE
+def _blocks(plan, spots):
+    """Every block of one size."""
+    depth, rows = (plan["k"] + TILE - 1) // TILE, (plan["m_size"] + TILE - 1) // TILE
+    each = plan["pairs"] * depth + (depth // plan["k_tiles"] + 1) * plan["digits"] * 4 + plan["digits"] * 8
+    walk(job=plan, start=_start, body=_block, spots=spots, steps=rows * each + 2 * depth, walks=plan["walks"])
 
-    def block(t):
-        plan["banks"] = digit_sums.banks_of(count=digit_sums.BANKS)
-        at = (entry(table=tables[0], t=t), entry(table=tables[1], t=t))
-        c_here = entry(table=c_at, t=t)
-        for k0 in range(0, k, chunk):
-            depth, half = min(chunk, k - k0), k0 // chunk % 2
-            _load(plan=plan, at=at, k0=k0, depth=depth, half=half)
-            digit_sums.products(plan=plan, depth=depth, half=half, c_at=c_here if k0 + chunk >= k else None)
 
-    nl.fori_loop(0, nisa.register_alloc(count), block)
+def _start(job):
+    """PSUM of a turn."""
+    job["banks"] = digit_sums.banks_of(count=digit_sums.BANKS)
+
+
+def _block(job, at):
+    """One block: all of K, and the carries after it."""
+    k, chunk = job["k"], job["k_tiles"] * TILE
+    for k0 in range(0, k, chunk):
+        depth, half = min(chunk, k - k0), k0 // chunk % HALVES
+        _load(plan=job, at=at, k0=k0, depth=depth, half=half)
+        digit_sums.products(plan=job, depth=depth, half=half, c_at=at[2] if k0 + chunk >= k else None)
 
 
 def _load(plan, at, k0, depth, half):
@@ -172,11 +171,7 @@ def _load(plan, at, k0, depth, half):
         for side in range(2):
             x, slots, size = sides[side]
             digits, k, width = x.shape
-            source = flat(x).ap(
-                pattern=[[width, rows], [k * width, digits], [1, size]],
-                offset=(k0 + q) * width,
-                scalar_offset=at[side],
-                indirect_dim=0,
-            )
+            pattern = [[width, rows], [k * width, digits], [1, size]]
             slot = slots[half * plan["k_tiles"] + q // TILE]
+            source = view(x=x, at=at[side], pattern=pattern, offset=(k0 + q) * width)
             nisa.dma_copy(dst=slot[0:rows, 0 : digits * size], src=source)

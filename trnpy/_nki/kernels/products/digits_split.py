@@ -11,10 +11,12 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared.blocks import entry, flat, offsets, pieces, turned_format
+from ..shared.blocks import pieces, tile, turned_format, view, walk
 
 TILE = 128
-BLOCK = 512  # rows and columns: runs of 1 KiB in HBM at bfloat16, one PSUM bank of turned digits
+LONG, SHORT = 1024, 256  # of a block, along the rows of the result and across: runs of 2 KiB in HBM at bfloat16
+ELEMENT = 16  # digits and bytes
+BANK = 512  # turned digits side by side
 TURN_BANKS = 4
 HALF = 128.0  # what a byte is larger by than its digit
 
@@ -35,85 +37,82 @@ def digits_split(x, width, places, turned=False, packed=False):
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
-    for r_piece in pieces(extent=rows, block=BLOCK):
+    row, apart = (digits * columns, columns) if packed else (columns, rows * columns)
+    job = {
+        "x": x, "out": out, "width": width, "places": places, "turned": turned, "shift": shift, "row": row,
+        "apart": apart,
+    }  # fmt: skip
+    long = LONG if digits + width <= ELEMENT else LONG // 2  # of which two blocks fit on the chip
+    for r_piece in pieces(extent=rows, block=long if turned else SHORT):
         r0, r_size, r_count = r_piece
-        for c_piece in pieces(extent=columns, block=BLOCK):
+        for c_piece in pieces(extent=columns, block=SHORT if turned else long):
             c0, c_size, c_count = c_piece
-            x_at = offsets(
-                pattern=[[width * c_size, c_count], [r_size * x.shape[1], r_count]],
-                start=r0 * x.shape[1] + width * c0,
-            )
+            job["size"] = (r_size, c_size)
+            spots = [
+                [([[width * c_size, c_count], [r_size * x.shape[1], r_count]], r0 * x.shape[1] + width * c0)],
+                [([[c_size, c_count], [r_size * row, r_count]], r0 * row + c0)],
+            ]
             if turned:
-                out_at = offsets(pattern=[[c_size * rows, c_count], [r_size, r_count]], start=c0 * rows + r0)
-            else:
-                row = digits * columns if packed else columns
-                out_at = offsets(pattern=[[c_size, c_count], [r_size * row, r_count]], start=r0 * row + c0)
-            _blocks(
-                x=x, out=out, width=width, places=places, turned=turned, shift=shift, x_at=x_at,
-                out_at=out_at, count=r_count * c_count, r_size=r_size, c_size=c_size, packed=packed,
-            )  # fmt: skip
+                spots[1] = [([[c_size * rows, c_count], [r_size, r_count]], c0 * rows + r0)]
+            steps = (r_size + TILE - 1) // TILE * (2 + digits * (4 if turned else 1))
+            walk(job=job, start=_start, body=_block, spots=spots, steps=steps)
     return out
 
 
-def _blocks(x, out, width, places, turned, shift, x_at, out_at, count, r_size, c_size, packed):
-    """Every block of one size."""
-    digits = len(places)
-    across = x.shape[1] // width
-    row, apart = (digits * across, across) if packed else (across, x.shape[0] * across)
-    tiles = (r_size + TILE - 1) // TILE
-
-    def block(t):
-        x_here, out_here = entry(table=x_at, t=t), entry(table=out_at, t=t)
-        planes = []
-        for i in range(tiles):
-            height = min(TILE, r_size - i * TILE)
-            source = nl.ndarray((height, width * c_size), dtype=nl.uint8, buffer=nl.sbuf)
-            pattern = [[x.shape[1], height], [1, width * c_size]]
-            offset = i * TILE * x.shape[1]
-            nisa.dma_copy(
-                dst=source, src=flat(x).ap(pattern=pattern, offset=offset, scalar_offset=x_here, indirect_dim=0)
-            )
-            plane = nl.ndarray((height, digits * c_size), dtype=nl.bfloat16, buffer=nl.sbuf)
-            planes.append(plane)
-            for d in range(digits):
-                place = plane[:, d * c_size : (d + 1) * c_size]
-                byte = source[:, places[d] : width * c_size : width]
-                if turned or d % 2 == 0:
-                    nisa.activation(dst=place, op=nl.copy, data=byte, bias=shift[0:height, :])
-                else:
-                    nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
-            if not turned:
-                target = flat(out).ap(
-                    pattern=[[row, height], [apart, digits], [1, c_size]],
-                    offset=i * TILE * row, scalar_offset=out_here, indirect_dim=0,
-                )  # fmt: skip
-                nisa.dma_copy(dst=target, src=plane)
-        if turned:
-            banks = []
-            for _ in range(TURN_BANKS):
-                banks.append(nl.ndarray((TILE, BLOCK), dtype=turned_format(dtype=nl.bfloat16), buffer=nl.psum))
-            for c in range(0, c_size, TILE):
-                _turn(
-                    out=out, out_here=out_here, planes=planes, c=c, height=min(TILE, c_size - c), banks=banks,
-                    r_size=r_size, c_size=c_size,
-                )  # fmt: skip
-
-    nl.fori_loop(0, nisa.register_alloc(count), block)
+def _start(job):
+    """PSUM of a turn."""
+    job["banks"] = []
+    for _ in range(TURN_BANKS if job["turned"] else 0):
+        form = turned_format(dtype=nl.bfloat16)
+        job["banks"].append(nl.ndarray((TILE, BANK), dtype=form, buffer=nl.psum))
 
 
-def _turn(out, out_here, planes, c, height, banks, r_size, c_size):
+def _block(job, at):
+    """One block: bytes less 128, and where K runs along the rows the transposes of these."""
+    x, width, places = job["x"], job["width"], job["places"]
+    r_size, c_size = job["size"]
+    digits, planes = len(places), []
+    for i in range(0, r_size, TILE):
+        height = min(TILE, r_size - i)
+        source = tile(job=job, shape=(height, width * c_size), dtype=nl.uint8)
+        pattern = [[x.shape[1], height], [1, width * c_size]]
+        nisa.dma_copy(dst=source, src=view(x=x, at=at[0], pattern=pattern, offset=i * x.shape[1]))
+        plane = tile(job=job, shape=(height, digits * c_size), dtype=nl.bfloat16)
+        planes.append(plane)
+        for d in range(digits):
+            place = plane[:, d * c_size : (d + 1) * c_size]
+            byte = source[:, places[d] : width * c_size : width]
+            if job["turned"] or d % 2 == 0:
+                nisa.activation(dst=place, op=nl.copy, data=byte, bias=job["shift"][0:height, :])
+            else:
+                nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
+        if not job["turned"]:
+            pattern = [[job["row"], height], [job["apart"], digits], [1, c_size]]
+            nisa.dma_copy(dst=view(x=job["out"], at=at[1], pattern=pattern, offset=i * job["row"]), src=plane)
+    if job["turned"]:
+        for c in range(0, c_size, TILE):
+            _turn(job=job, at=at[1], planes=planes, c=c, height=min(TILE, c_size - c))
+
+
+def _turn(job, at, planes, c, height):
     """Columns c to c + height of every digit of a block, as rows of the result."""
-    digits, length, across = out.shape
-    result = nl.ndarray((height, digits * r_size), dtype=nl.bfloat16, buffer=nl.sbuf)
+    digits, length, across = job["out"].shape
+    r_size, c_size = job["size"]
+    result = tile(job=job, shape=(height, digits * r_size), dtype=nl.bfloat16)
+    each, used = BANK // TILE, 0
     for d in range(digits):
-        bank = banks[d % TURN_BANKS][0:height, 0:r_size]
-        for i in range(len(planes)):
-            rows = planes[i].shape[0]
-            data = planes[i][:, d * c_size + c : d * c_size + c + height]
-            nisa.nc_transpose(dst=bank[:, i * TILE : i * TILE + rows], data=data, engine=nisa.engine.tensor)
-        nisa.tensor_copy(dst=result[:, d * r_size : (d + 1) * r_size], src=bank, engine=nisa.engine.vector)
-    target = flat(out).ap(
-        pattern=[[across, height], [length * across, digits], [1, r_size]],
-        offset=c * across, scalar_offset=out_here, indirect_dim=0,
-    )  # fmt: skip
-    nisa.dma_copy(dst=target, src=result)
+        for i0 in range(0, len(planes), each):
+            start, stop = i0 * TILE, min(r_size, (i0 + each) * TILE)
+            bank = job["banks"][used % TURN_BANKS][0:height, 0 : stop - start]
+            used = used + 1
+            for i in range(i0, min(i0 + each, len(planes))):
+                first = i * TILE - start
+                nisa.nc_transpose(
+                    dst=bank[:, first : first + planes[i].shape[0]],
+                    data=planes[i][:, d * c_size + c : d * c_size + c + height],
+                    engine=nisa.engine.tensor,
+                )
+            place = result[:, d * r_size + start : d * r_size + stop]
+            nisa.tensor_copy(dst=place, src=bank, engine=nisa.engine.vector)
+    pattern = [[across, height], [length * across, digits], [1, r_size]]
+    nisa.dma_copy(dst=view(x=job["out"], at=at, pattern=pattern, offset=c * across), src=result)

@@ -1,8 +1,8 @@
 """C = alpha A B + beta C0 for float32, bfloat16 or float16 operands of any size, in float32.
 
-Blocks of (m_tiles x 128) by (n_tiles x 512) under one device loop; K in chunks of k_tiles x 128, two at
-a time so that one is loaded while the other is multiplied. Edges are blocks of their own size. The
-instruction count depends on the tile shape only.
+Blocks of (m_tiles x 128) by (n_tiles x 512), or fewer rows where all of K of them would not fit on the chip; K in
+chunks of k_tiles x 128, of which one is loaded while the other is multiplied. Edges are blocks of their own size.
+Up to 4096^3 there is no device loop.
 """
 
 import nki
@@ -22,8 +22,9 @@ def matmul(a, b, alpha=None, c0=None, beta=None, a_rows=True, b_rows=True, m_til
     m, k = a.shape if a_rows else (a.shape[1], a.shape[0])
     n = b.shape[1] if b_rows else b.shape[0]
     c = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    job = {"c": c, "c0": c0, "scales": (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta))}
     blocks.product(
-        a=a, b=b, c=c, c0=c0, scales=(blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta)), m=m, k=k, n=n,
-        a_rows=a_rows, b_rows=b_rows, tiles=(m_tiles, n_tiles, k_tiles),
+        job=job, a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=(m_tiles, n_tiles, k_tiles),
+        finish=blocks.store,
     )  # fmt: skip
     return c

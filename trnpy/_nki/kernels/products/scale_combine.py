@@ -22,64 +22,57 @@ def scale_combine(x, rows, columns):
 
     rows should hold the powers of two that keep 2^(32 W) rows columns inside float32: it is applied first.
     """
-    _, m, n = x.shape
+    words, m, n = x.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    job = {"x": x, "rows": rows, "columns": columns, "out": out}
     for m_piece in blocks.pieces(extent=m, block=blocks.TILE):
         m0, m_size, m_count = m_piece
         for n_piece in blocks.pieces(extent=n, block=BLOCK):
             n0, n_size, n_count = n_piece
-            x_at = blocks.offsets(pattern=[[n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
-            row_at = blocks.offsets(pattern=[[0, n_count], [m_size, m_count]], start=m0)
-            column_at = blocks.offsets(pattern=[[n_size, n_count], [0, m_count]], start=n0)
-            _blocks(
-                x=x, rows=rows, columns=columns, out=out, tables=(x_at, row_at, column_at), count=m_count * n_count,
-                m_size=m_size, n_size=n_size,
-            )  # fmt: skip
+            job["size"] = (m_size, n_size)
+            spots = (
+                [([[n_size, n_count], [m_size * n, m_count]], m0 * n + n0)],
+                [([[0, n_count], [m_size, m_count]], m0)],
+                [([[n_size, n_count], [0, m_count]], n0)],
+            )
+            blocks.walk(job=job, start=blocks.no_banks, body=_block, spots=spots, steps=12 + 8 * words)
     return out
 
 
-def _blocks(x, rows, columns, out, tables, count, m_size, n_size):
-    """Every block of one size: words from the lowest up, so that the large ones are added last."""
-    words, m, n = x.shape
+def _block(job, at):
+    """One block: words from the lowest up, so that the large ones are added last."""
+    words, m, n = job["x"].shape
+    m_size, n_size = job["size"]
+    r, factor = blocks.tile(job=job, shape=(m_size, 1), dtype=nl.float32), _tile(job=job, dtype=nl.float32)
+    nisa.dma_copy(dst=r, src=blocks.place(x=job["rows"], at=at[1], offset=0, rows=m_size, columns=1))
+    nisa.dma_copy(dst=factor, src=blocks.view(x=job["columns"], at=at[2], pattern=[[0, m_size], [1, n_size]]))
+    tiles = []
+    for w in range(words):
+        tiles.append(_tile(job=job, dtype=nl.int32))
+        source = blocks.view(x=job["x"], at=at[0], pattern=[[n, m_size], [1, n_size]], offset=w * m * n)
+        nisa.dma_copy(dst=tiles[w], src=source)
+    negative, mask = _tile(job=job, dtype=nl.int32), _tile(job=job, dtype=nl.int32)
+    half, total = _tile(job=job, dtype=nl.int32), _tile(job=job, dtype=nl.float32)
+    scaled = blocks.tile(job=job, shape=(m_size, 2 * words), dtype=nl.float32)
+    # -V = ~V + 1: without it words of small negative sums would cancel in float32.
+    nisa.tensor_scalar(dst=negative, data=tiles[-1], op0=nl.right_shift, operand0=WORD - 1)
+    nisa.tensor_scalar(dst=mask, data=negative, op0=nl.multiply, operand0=-1.0)
+    nisa.tensor_scalar(dst=total, data=negative, op0=nl.multiply, operand0=r)
+    for w in range(words):
+        nisa.tensor_tensor(dst=tiles[w], data1=tiles[w], data2=mask, op=nl.bitwise_xor)
+        for upper in range(2):
+            if upper == 0:
+                nisa.tensor_scalar(dst=half, data=tiles[w], op0=nl.bitwise_and, operand0=LOW)
+            else:
+                nisa.tensor_scalar(dst=half, data=tiles[w], op0=nl.right_shift, operand0=HALF)
+            here = scaled[:, 2 * w + upper : 2 * w + upper + 1]
+            nisa.tensor_scalar(dst=here, data=r, op0=nl.multiply, operand0=float(2 ** (WORD * w + HALF * upper)))
+            nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.multiply, operand0=here, op1=nl.add, operand1=total)
+    nisa.tensor_tensor(dst=total, data1=total, data2=factor, op=nl.multiply)
+    nisa.tensor_scalar(dst=factor, data=negative, op0=nl.multiply, operand0=-2.0, op1=nl.add, operand1=1.0)
+    nisa.tensor_tensor(dst=total, data1=total, data2=factor, op=nl.multiply)
+    nisa.dma_copy(dst=blocks.place(x=job["out"], at=at[0], offset=0, rows=m_size, columns=n_size), src=total)
 
-    def block(t):
-        at = blocks.entry(table=tables[0], t=t)
-        row_at, column_at = blocks.entry(table=tables[1], t=t), blocks.entry(table=tables[2], t=t)
-        r = nl.ndarray((m_size, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=r, src=blocks.place(x=rows, at=row_at, offset=0, rows=m_size, columns=1))
-        factor = nl.ndarray((m_size, n_size), dtype=nl.float32, buffer=nl.sbuf)
-        source = blocks.flat(columns).ap(pattern=[[0, m_size], [1, n_size]], scalar_offset=column_at, indirect_dim=0)
-        nisa.dma_copy(dst=factor, src=source)
-        tiles = []
-        for w in range(words):
-            tiles.append(nl.ndarray((m_size, n_size), dtype=nl.int32, buffer=nl.sbuf))
-            pattern = [[n, m_size], [1, n_size]]
-            source = blocks.flat(x).ap(pattern=pattern, offset=w * m * n, scalar_offset=at, indirect_dim=0)
-            nisa.dma_copy(dst=tiles[w], src=source)
-        negative = nl.ndarray((m_size, n_size), dtype=nl.int32, buffer=nl.sbuf)
-        mask = nl.ndarray((m_size, n_size), dtype=nl.int32, buffer=nl.sbuf)
-        total = nl.ndarray((m_size, n_size), dtype=nl.float32, buffer=nl.sbuf)
-        half = nl.ndarray((m_size, n_size), dtype=nl.int32, buffer=nl.sbuf)
-        scaled = nl.ndarray((m_size, 2 * words), dtype=nl.float32, buffer=nl.sbuf)
-        # -V = ~V + 1: without it words of small negative sums would cancel in float32.
-        nisa.tensor_scalar(dst=negative, data=tiles[-1], op0=nl.right_shift, operand0=WORD - 1)
-        nisa.tensor_scalar(dst=mask, data=negative, op0=nl.multiply, operand0=-1.0)
-        nisa.tensor_scalar(dst=total, data=negative, op0=nl.multiply, operand0=r)
-        for w in range(words):
-            nisa.tensor_tensor(dst=tiles[w], data1=tiles[w], data2=mask, op=nl.bitwise_xor)
-            for upper in range(2):
-                if upper == 0:
-                    nisa.tensor_scalar(dst=half, data=tiles[w], op0=nl.bitwise_and, operand0=LOW)
-                else:
-                    nisa.tensor_scalar(dst=half, data=tiles[w], op0=nl.right_shift, operand0=HALF)
-                here = scaled[:, 2 * w + upper : 2 * w + upper + 1]
-                nisa.tensor_scalar(dst=here, data=r, op0=nl.multiply, operand0=float(2 ** (WORD * w + HALF * upper)))
-                nisa.scalar_tensor_tensor(
-                    dst=total, data=half, op0=nl.multiply, operand0=here, op1=nl.add, operand1=total
-                )
-        nisa.tensor_tensor(dst=total, data1=total, data2=factor, op=nl.multiply)
-        nisa.tensor_scalar(dst=factor, data=negative, op0=nl.multiply, operand0=-2.0, op1=nl.add, operand1=1.0)
-        nisa.tensor_tensor(dst=total, data1=total, data2=factor, op=nl.multiply)
-        nisa.dma_copy(dst=blocks.place(x=out, at=at, offset=0, rows=m_size, columns=n_size), src=total)
 
-    nl.fori_loop(0, nisa.register_alloc(count), block)
+def _tile(job, dtype):
+    return blocks.tile(job=job, shape=job["size"], dtype=dtype)

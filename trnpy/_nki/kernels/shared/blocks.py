@@ -1,9 +1,9 @@
-"""Parts that kernels over blocks of HBM matrices share: tables of offsets, operand panels, block sums.
+"""Parts that kernels over blocks of HBM matrices share: a walk over blocks, operand panels, block sums, products.
 
-A device loop keeps what is allocated in it for all its duration: pools of SBUF are made once, outside, and reused.
-PSUM is made in the body of each loop, because the compiler refuses what TensorE writes there otherwise. Blocks of C are
-turns of one loop, and all of K is written out in its body. Offsets that a loop looks up count elements of the flat
-matrix and lie in HBM: on trn1 nothing else has run-time addresses.
+A turn of a device loop starts only after the one before has ended, and a loop takes 10 s to compile. So blocks follow
+each other without a loop while the program stays short; in longer programs they are turns of one loop, several blocks
+in each (``walk``). All of K is written out. PSUM is made in the body of each loop, because the compiler refuses what
+TensorE writes there otherwise. What a loop looks up lies in HBM: on trn1 nothing else has run-time addresses.
 """
 
 import nki.isa as nisa
@@ -15,9 +15,12 @@ SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while 
 TURN_BANKS = 2  # and transposes over these
 TURNED = 4  # tiles side by side in one of these, so that one instruction empties it
 STRIPS = 2 * TURNED  # rows of an operand that wait for their transposes
-HALVES = 2  # K chunks of a turn: one is loaded while the other is multiplied
+HALVES = 2  # chunks of K, or sets of tiles: one is loaded while the other is in use
 OLDS = 2  # tiles of C0
 OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
+HELD_BYTES = 64 * 1024  # of a partition, for all of K of the left operand of a row of blocks
+STRAIGHT = 40000  # instructions of a program without a loop: they compile in 13 s, as a loop of 1000 does
+TURN = 20000  # and of one turn of a loop: 4 ms of bfloat16 products of 512 columns
 
 
 def turned_format(dtype):
@@ -26,7 +29,7 @@ def turned_format(dtype):
 
 
 def banks_of(dtype):
-    """PSUM of one loop body: banks for sums, one chain of products each at a time, and banks for transposes."""
+    """PSUM of a turn: banks for sums, one chain of products each at a time, and banks for transposes."""
     banks, turns = [], []
     for _ in range(SUM_BANKS):
         banks.append(nl.ndarray((TILE, TILE_N), dtype=nl.float32, buffer=nl.psum))
@@ -35,23 +38,23 @@ def banks_of(dtype):
     return (banks, turns)
 
 
-def pools_of(dtype, turned, k_tiles, m_size, n_size):
-    """SBUF of all bodies: strips if some operand is ``turned``, finished tiles, panels, tiles of C0."""
-    strips, outs, panels, olds = [], [], [], []
+def pools_of(dtype, turned, lefts, k_tiles, m_size, n_size):
+    """SBUF of all bodies: strips if some operand is ``turned``, finished tiles, panels, tiles of C0, sums."""
+    pools = {"strips": [], "outs": [], "lefts": [], "rights": [], "olds": [], "sums": []}
     if turned:
         for _ in range(STRIPS):
-            strips.append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
+            pools["strips"].append(nl.ndarray((TILE, k_tiles * TILE), dtype=dtype, buffer=nl.sbuf))
     for _ in range(OUTS):
-        outs.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
-    for _ in range(HALVES):
-        lefts, rights = [], []
-        for _ in range(k_tiles):
-            lefts.append(nl.ndarray((TILE, m_size), dtype=dtype, buffer=nl.sbuf))
-            rights.append(nl.ndarray((TILE, n_size), dtype=dtype, buffer=nl.sbuf))
-        panels.append((lefts, rights))
+        pools["outs"].append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
+    for _ in range(lefts):
+        pools["lefts"].append(nl.ndarray((TILE, m_size), dtype=dtype, buffer=nl.sbuf))
+    for _ in range(HALVES * k_tiles):
+        pools["rights"].append(nl.ndarray((TILE, n_size), dtype=dtype, buffer=nl.sbuf))
     for _ in range(OLDS):
-        olds.append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
-    return (strips, outs, panels, olds)
+        pools["olds"].append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
+    for _ in range(0, m_size, TILE):
+        pools["sums"].append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
+    return pools
 
 
 def chunk_tiles(dtype):
@@ -70,6 +73,13 @@ def pieces(extent, block):
     return found
 
 
+def even(extent, most):
+    """The size of at most ``most`` tiles for which blocks of an extent are as few, and as nearly equal, as can be."""
+    tiles = (extent + TILE - 1) // TILE
+    count = (tiles + most - 1) // most
+    return min(extent, (tiles + count - 1) // count * TILE)
+
+
 def broadcast(scalar):
     """A (1, 1) tensor on every partition, or None."""
     if scalar == None:  # noqa: E711 - NKI has no `is`
@@ -79,20 +89,122 @@ def broadcast(scalar):
     return tile
 
 
-def offsets(pattern, start):
-    """Offsets in elements of the blocks that a device loop visits, as a (1, count) table in HBM."""
-    return in_hbm(counted(pattern=pattern, start=start))
+def walk(job, start, body, spots, steps, walks=1):
+    """body(job, at) for each of the blocks of one size; at: where it begins in each matrix, as ``view`` takes it.
+
+    start(job) makes the PSUM of a turn, or of all blocks without a loop. spots: for each matrix the offsets of all
+    blocks in elements, as runs (pattern, start) of iota. One body has about ``steps`` instructions; so many ``walks``
+    of one kernel share what a program may have.
+    """
+    count = 0
+    for run in spots[0]:
+        count = count + length_of(pattern=run[0])
+    each = max(1, TURN // (steps * walks))
+    turns = 0 if count * steps * walks <= STRAIGHT else count // each
+    if turns > 0:
+        tables = []
+        for runs in spots:
+            tables.append(in_hbm(written=counted(runs=runs, count=turns * each)).reshape((turns, each)))
+
+        def turn(t):
+            places = []
+            for e in range(each):
+                at = []
+                for table in tables:
+                    here = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+                    found = table.ap(pattern=[[each, 1], [1, 1]], offset=e, scalar_offset=t, indirect_dim=0)
+                    nisa.dma_copy(dst=here, src=found)
+                    at.append((here, 0))
+                places.append(at)
+            begin(job=job, start=start)
+            for e in range(each):
+                _next(job=job, index=e)
+                body(job=job, at=places[e])
+
+        nl.fori_loop(0, nisa.register_alloc(turns), turn)
+    if turns * each < count:
+        begin(job=job, start=start)
+    for index in range(turns * each, count):
+        at = []
+        for runs in spots:
+            at.append((None, nth(runs=runs, index=index)))
+        _next(job=job, index=index)
+        body(job=job, at=at)
 
 
-def counted(pattern, start):
-    """The same table on the chip, to compute with."""
+def begin(job, start):
+    """Memory of a turn, or of bodies outside of loops."""
+    job["tiles"] = [[], []]
+    _next(job=job, index=0)
+    start(job=job)
+
+
+def _next(job, index):
+    """The next body has the other set of tiles."""
+    job["set"] = index % HALVES
+    job["used"] = 0
+
+
+def tile(job, shape, dtype):
+    """A tile of SBUF for one body of a walk: every other body gets the same, so that a turn may have many bodies."""
+    tiles = job["tiles"][job["set"]]
+    if job["used"] == len(tiles):
+        tiles.append(nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf))
+    found = tiles[job["used"]]
+    job["used"] = job["used"] + 1
+    return found
+
+
+def no_banks(job):
+    """Bodies without PSUM start so."""
+    return
+
+
+def length_of(pattern):
+    """How many offsets a pattern of (step, length) stands for."""
     count = 1
     for part in pattern:
-        _, length = part
-        count = count * length
+        count = count * part[1]
+    return count
+
+
+def nth(runs, index):
+    """Offset number ``index`` of some runs."""
+    left, found = index, 0
+    for run in runs:
+        pattern, start = run
+        length = length_of(pattern=pattern)
+        if left >= 0 and left < length:
+            found, rest = start, left
+            for i in range(len(pattern)):
+                step, extent = pattern[len(pattern) - 1 - i]
+                found = found + rest % extent * step
+                rest = rest // extent
+        left = left - length
+    return found
+
+
+def counted(runs, count):
+    """The first ``count`` offsets of some runs as a (1, count) table on the chip."""
     table = nl.ndarray((1, count), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.iota(dst=table, pattern=pattern, offset=start)
+    done = 0
+    for run in runs:
+        pattern, start = run
+        length = length_of(pattern=pattern)
+        if done + length <= count:
+            nisa.iota(dst=table[0:1, done : done + length], pattern=pattern, offset=start)
+        else:
+            for i in range(count - done):
+                here = table[0:1, done + i : done + i + 1]
+                nisa.iota(dst=here, pattern=[[0, 1]], offset=nth(runs=[run], index=i))
+            length = max(count - done, 0)
+        done = done + length
     return table
+
+
+def offsets(pattern, start):
+    """Offsets in elements of the blocks that a device loop visits, as a (1, count) table in HBM."""
+    return in_hbm(written=counted(runs=[(pattern, start)], count=length_of(pattern=pattern)))
 
 
 def in_hbm(written):
@@ -112,6 +224,11 @@ def entry(table, t, start=None, row=0, ahead=0):
     return here
 
 
+def spot(table, t, start=None, row=0):
+    """The same as a place in a matrix, which ``view`` takes."""
+    return (entry(table=table, t=t, start=start, row=row), 0)
+
+
 def flat(x):
     """x as one row of elements: a run-time offset then counts elements."""
     size = 1
@@ -120,61 +237,24 @@ def flat(x):
     return x.reshape((size,))
 
 
+def view(x, at, pattern, offset=0):
+    """Elements of x by a pattern that begins at ``at`` + ``offset``; at: (a tile of the chip or None, an integer)."""
+    base, ahead = at
+    if base == None:  # noqa: E711 - NKI has no `is`
+        return flat(x).ap(pattern=pattern, offset=ahead + offset)
+    return flat(x).ap(pattern=pattern, offset=ahead + offset, scalar_offset=base, indirect_dim=0)
+
+
 def place(x, at, offset, rows, columns):
-    """The (rows, columns) block of the matrix x that begins at ``at`` (on the chip, or None for 0) + ``offset``."""
-    pattern = [[x.shape[1], rows], [1, columns]]
-    if at == None:  # noqa: E711 - NKI has no `is`
-        return flat(x).ap(pattern=pattern, offset=offset)
-    return flat(x).ap(pattern=pattern, offset=offset, scalar_offset=at, indirect_dim=0)
+    """The (rows, columns) block of the matrix x that begins at ``at`` + ``offset``."""
+    return view(x=x, at=at, pattern=[[x.shape[1], rows], [1, columns]], offset=offset)
 
 
-def zeros(rows, columns, memory=None):
-    """Sums of one block before the first product: tiles of up to 128 rows, in ``memory`` where loops share it."""
-    sums = []
-    for i in range(0, rows, TILE):
-        size = min(TILE, rows - i)
-        if memory == None:  # noqa: E711 - NKI has no `is`
-            tile = nl.ndarray((size, columns), dtype=nl.float32, buffer=nl.sbuf)
-        else:
-            tile = memory[i // TILE][0:size, 0:columns]
-        nisa.memset(dst=tile, value=0.0, engine=nisa.engine.vector)
-        sums.append(tile)
-    return sums
+def add_tiles(lefts, rights, sums, m_size, n_size, banks, begun, lower=False):
+    """sums += lefts^T rights, both with K on the partitions; if not ``begun`` sums = lefts^T rights.
 
-
-def add_products(a, b, a_at, b_at, k, k_tiles, sums, a_rows, b_rows, m_size, n_size, pools, banks, lower=False):
-    """Add all K products of one block of C to its sums.
-
-    ``lower`` is for a block on the diagonal of A A^T: b is a, and each tile stops at the diagonal.
+    ``lower`` is for a block on the diagonal of A A^T: each tile stops at the diagonal.
     """
-    chunk = k_tiles * TILE
-    for k0 in range(0, k, chunk):
-        add_chunk(
-            a=a, b=b, a_at=a_at, b_at=b_at, k0=k0, depth=min(chunk, k - k0), half=k0 // chunk % HALVES, sums=sums,
-            a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, banks=banks, lower=lower,
-        )  # fmt: skip
-
-
-def add_chunk(
-    a, b, a_at, b_at, k0, depth, half, sums, a_rows, b_rows, m_size, n_size, pools, banks, lower=False, a_base=0
-):
-    """Add the products of ``depth`` rows of K from k0 on to the sums of one block; a begins at a_at + ``a_base``."""
-    left, right = pools[2][half]
-    lefts = panel(
-        x=a, at=a_at, k0=k0, depth=depth, size=m_size, k_inside=a_rows, memory=left, strips_of=pools[0],
-        banks=banks[1], base=a_base,
-    )  # fmt: skip
-    rights = lefts
-    if not lower:
-        rights = panel(
-            x=b, at=b_at, k0=k0, depth=depth, size=n_size, k_inside=not b_rows, memory=right, strips_of=pools[0],
-            banks=banks[1],
-        )  # fmt: skip
-    add_tiles(lefts=lefts, rights=rights, sums=sums, m_size=m_size, n_size=n_size, banks=banks[0], lower=lower)
-
-
-def add_tiles(lefts, rights, sums, m_size, n_size, banks, lower=False):
-    """sums += lefts^T rights, both with K on the partitions."""
     for i in range(len(sums)):
         rows = min(TILE, m_size - i * TILE)
         stop = min(n_size, (i + 1) * TILE) if lower else n_size
@@ -189,7 +269,10 @@ def add_tiles(lefts, rights, sums, m_size, n_size, banks, lower=False):
                     accumulate=q > 0,
                 )
             here = sums[i][:, n0 : n0 + columns]
-            nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.add)
+            if begun:
+                nisa.tensor_tensor(dst=here, data1=here, data2=bank, op=nl.add)
+            else:
+                nisa.tensor_copy(dst=here, src=bank, engine=nisa.engine.vector)
 
 
 def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
@@ -224,39 +307,142 @@ def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
     return tiles
 
 
-def product(a, b, c, c0, scales, m, k, n, a_rows, b_rows, tiles, batch=1, jumps=(0, 0, 0)):
-    """C = alpha A B + beta C0, block by block; for ``batch`` matrices whose first elements are ``jumps`` apart."""
+def product(job, a, b, m, k, n, a_rows, b_rows, tiles, finish, batch=1, jumps=(0, 0, 0), walks=1):
+    """A B by rows of blocks, for ``batch`` matrices whose first elements are ``jumps`` apart in a, b and the result.
+
+    finish(job, sums, at, n0) gets each block: its sums, its row of blocks' place in the result as at[2], and its first
+    column. TensorE turns A once, however wide B is, where all of K of a row of blocks fits on the chip.
+    """
     m_tiles, n_tiles, k_tiles = tiles
-    k_tiles = k_tiles or chunk_tiles(dtype=a.dtype)
-    m_block, n_block = m_tiles * TILE, n_tiles * TILE_N
-    pools = pools_of(
-        dtype=a.dtype, turned=a_rows or not b_rows, k_tiles=k_tiles, m_size=min(m, m_block), n_size=min(n, n_block)
-    )
-    a_step, b_step = a.shape[1] if a_rows else 1, 1 if b_rows else b.shape[1]  # from one row of C to the next
-    for m_piece in pieces(extent=m, block=m_block):
-        m0, m_size, m_count = m_piece
-        for n_piece in pieces(extent=n, block=n_block):
-            n0, n_size, n_count = n_piece
-            # n outside m: a block of B stays while those of A pass.
-            a_at = offsets(pattern=[[jumps[0], batch], [0, n_count], [m_size * a_step, m_count]], start=m0 * a_step)
-            b_at = offsets(pattern=[[jumps[1], batch], [n_size * b_step, n_count], [0, m_count]], start=n0 * b_step)
-            c_at = offsets(pattern=[[jumps[2], batch], [n_size, n_count], [m_size * n, m_count]], start=m0 * n + n0)
+    depth, item = (k + TILE - 1) // TILE, 4 if a.dtype == nl.float32 else 2
+    fitting = min(m_tiles, HELD_BYTES // (depth * TILE * item))
+    held = fitting > min(m_tiles, 1)
+    m_block = even(extent=m, most=fitting if held else m_tiles)
+    work = row_work(
+        job=job, a=a, b=b, m_block=m_block, n_block=min(n_tiles * TILE_N, n), k=k, k_tiles=k_tiles, a_rows=a_rows,
+        b_rows=b_rows, held=held, finish=finish,
+    )  # fmt: skip
+    work["columns"] = columns_of(work=work, n=n)
+    step = a.shape[1] if a_rows else 1  # in a, from one row of the result to the next
+    for piece in pieces(extent=m, block=m_block):
+        m0, m_size, count = piece
+        work["m_size"] = m_size
+        spots = (
+            [([[jumps[0], batch], [m_size * step, count]], m0 * step)],
+            [([[jumps[1], batch], [0, count]], 0)],
+            [([[jumps[2], batch], [m_size * n, count]], m0 * n)],
+        )
+        walk(job=work, start=start_row, body=row, spots=spots, steps=row_steps(work=work), walks=walks)
 
-            def block(t, a_at=a_at, b_at=b_at, c_at=c_at, m_size=m_size, n_size=n_size):
-                banks = banks_of(dtype=a.dtype)
-                sums = zeros(rows=m_size, columns=n_size)
-                add_products(
-                    a=a, b=b, a_at=entry(table=a_at, t=t), b_at=entry(table=b_at, t=t), k=k, k_tiles=k_tiles,
-                    sums=sums, a_rows=a_rows, b_rows=b_rows, m_size=m_size, n_size=n_size, pools=pools, banks=banks,
-                )  # fmt: skip
-                c_here = entry(table=c_at, t=t)
-                for i in range(len(sums)):
-                    rows, offset = sums[i].shape[0], i * TILE * n
-                    out = pools[1][i % OUTS][0:rows, 0:n_size]
-                    scale(c0=c0, scales=scales, at=c_here, offset=offset, tile=sums[i], out=out, old=pools[3][i % OLDS])
-                    nisa.dma_copy(dst=place(x=c, at=c_here, offset=offset, rows=rows, columns=n_size), src=out)
 
-            nl.fori_loop(0, nisa.register_alloc(batch * m_count * n_count), block)
+def columns_of(work, n):
+    """The blocks of a row: first column, where it begins in b, columns, whether they meet the diagonal of A A^T."""
+    found, step = [], 1 if work["b_rows"] else work["b"].shape[1]
+    for n0 in range(0, n, work["n_block"]):
+        found.append((n0, n0 * step, min(work["n_block"], n - n0), False))
+    return found
+
+
+def row_work(job, a, b, m_block, n_block, k, k_tiles, a_rows, b_rows, held, finish):
+    """What ``row`` needs, but for its rows ``m_size`` and ``columns``; job gets the pools, too.
+
+    kept: (K, M) in HBM, where the left operand is stored as soon as it is turned; None for nowhere.
+    """
+    depth = (k + TILE - 1) // TILE
+    k_tiles = min(k_tiles or chunk_tiles(dtype=a.dtype), depth)
+    job["pools"] = pools_of(
+        dtype=a.dtype, turned=a_rows or not b_rows, lefts=depth if held else HALVES * k_tiles, k_tiles=k_tiles,
+        m_size=m_block, n_size=n_block,
+    )  # fmt: skip
+    return {
+        "a": a, "b": b, "k": k, "a_rows": a_rows, "b_rows": b_rows, "k_tiles": k_tiles, "n_block": n_block,
+        "held": held, "kept": None, "job": job, "finish": finish, "pools": job["pools"],
+    }  # fmt: skip
+
+
+def row_steps(work):
+    """About how many instructions one row of blocks has: products, evictions, loads, transposes, results."""
+    depth, rows = (work["k"] + TILE - 1) // TILE, (work["m_size"] + TILE - 1) // TILE
+    chunks, steps = (depth + work["k_tiles"] - 1) // work["k_tiles"], depth * rows
+    for part in work["columns"]:
+        wide = (part[2] + TILE_N - 1) // TILE_N
+        right = depth if work["b_rows"] else 5 * depth * wide
+        steps = steps + rows * wide * (depth + chunks) + right + 3 * rows + (0 if work["held"] else depth * rows)
+    return steps
+
+
+def start_row(job):
+    """PSUM of a turn: banks for sums, one chain of products each at a time, and banks for transposes."""
+    banks, turns = banks_of(dtype=job["a"].dtype)
+    job["banks"] = banks
+    job["turns"] = turns
+    job["job"]["banks"] = banks
+
+
+def row(job, at):
+    """One row of blocks of A B: panels are on their way before the products of the chunk before."""
+    chunks = []
+    for part in job["columns"]:
+        for k0 in range(0, job["k"], job["k_tiles"] * TILE):
+            chunks.append((part, k0))
+    finish, lefts, following = job["finish"], [], None
+    for i in range(len(chunks) + 1):
+        current = following
+        if i < len(chunks):
+            following = _panels(job=job, at=at, part=chunks[i][0], k0=chunks[i][1], turn=i, lefts=lefts)
+        if i > 0:
+            part, k0 = chunks[i - 1]
+            n0, _, n_size, lower = part
+            sums = []
+            for i0 in range(0, job["m_size"], TILE):
+                sums.append(job["pools"]["sums"][i0 // TILE][0 : min(TILE, job["m_size"] - i0), 0:n_size])
+            add_tiles(
+                lefts=current[0], rights=current[1], sums=sums, m_size=job["m_size"], n_size=n_size,
+                banks=job["banks"], begun=k0 > 0, lower=lower,
+            )  # fmt: skip
+            if k0 + job["k_tiles"] * TILE >= job["k"]:
+                finish(job=job["job"], sums=sums, at=at, n0=n0)
+
+
+def _panels(job, at, part, k0, turn, lefts):
+    """Both operands of chunk ``turn`` of a row; ``lefts``: what the row holds of the left one."""
+    _, base, n_size, lower = part
+    pools, k_tiles, m_size = job["pools"], job["k_tiles"], job["m_size"]
+    depth, slot = min(k_tiles * TILE, job["k"] - k0), turn % HALVES * k_tiles
+    each = (job["k"] + k_tiles * TILE - 1) // (k_tiles * TILE)  # chunks
+    if turn < each or not job["held"]:
+        left = panel(
+            x=job["a"], at=at[0], k0=k0, depth=depth, size=m_size, k_inside=job["a_rows"], banks=job["turns"],
+            memory=pools["lefts"][k0 // TILE if job["held"] else slot :], strips_of=pools["strips"],
+        )  # fmt: skip
+        lefts.append(left)
+        if job["kept"] != None:  # noqa: E711 - NKI has no `is`
+            for q in range(len(left)):
+                offset = (k0 + q * TILE) * job["kept"].shape[1]
+                target = place(x=job["kept"], at=at[3], offset=offset, rows=left[q].shape[0], columns=m_size)
+                nisa.dma_copy(dst=target, src=left[q])
+    else:
+        left = lefts[turn % each]
+    if lower:
+        return (left, left)
+    right = panel(
+        x=job["b"], at=at[1], k0=k0, depth=depth, size=n_size, k_inside=not job["b_rows"],
+        memory=pools["rights"][slot:], strips_of=pools["strips"], banks=job["turns"], base=base,
+    )  # fmt: skip
+    return (left, right)
+
+
+def store(job, sums, at, n0):
+    """alpha A B + beta C0 of one block: what ``product`` finishes with, where the job has c, c0 and scales."""
+    c, pools, columns = job["c"], job["pools"], sums[0].shape[1]
+    for i in range(len(sums)):
+        rows, offset = sums[i].shape[0], i * TILE * c.shape[1] + n0
+        out = pools["outs"][i % OUTS][0:rows, 0:columns]
+        scale(
+            c0=job["c0"], scales=job["scales"], at=at[2], offset=offset, tile=sums[i], out=out,
+            old=pools["olds"][i % OLDS],
+        )  # fmt: skip
+        nisa.dma_copy(dst=place(x=c, at=at[2], offset=offset, rows=rows, columns=columns), src=out)
 
 
 def scale(c0, scales, at, offset, tile, out, old):

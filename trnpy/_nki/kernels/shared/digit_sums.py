@@ -7,7 +7,7 @@ lowest first (``wrap``), the rows and columns of a block of the result, and the 
 import nki.isa as nisa
 import nki.language as nl
 
-from .blocks import flat
+from .blocks import view
 
 TILE = 128  # rows of K on the partitions, and of M in the stationary operand
 TILE_N = 512  # columns of one PSUM bank
@@ -158,10 +158,6 @@ def carry_group(plan, i, e, c_at):
     if e == digits - 1:
         row = plan["row"]
         for w in range(words):
-            place = flat(plan["c"]).ap(
-                pattern=[[row, rows], [1, n_size]],
-                offset=w * plan["plane"] + i * TILE * row,
-                scalar_offset=c_at,
-                indirect_dim=0,
-            )
+            offset = w * plan["plane"] + i * TILE * row
+            place = view(x=plan["c"], at=c_at, pattern=[[row, rows], [1, n_size]], offset=offset)
             nisa.dma_copy(dst=place, src=outs[w])

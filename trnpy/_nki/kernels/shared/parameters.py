@@ -14,7 +14,8 @@ SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
 DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
 FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
 NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)
-STRIPS, OUTS, HALVES = 8, 3, 2  # of blocks.py
+STRIPS, OUTS, OLDS, HALVES, HELD_BYTES = 8, 3, 2, 2, 64 * 1024  # of blocks.py
+DEPTH = 64  # tiles of the longest K of one launch
 
 Tiles = tuple[int, int, int]  # of m, n and k
 
@@ -49,9 +50,10 @@ class Parameters:
         return slots + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
 
     def number_bytes(self, itemsize: int) -> int:
-        """Bytes of one partition that matmul takes without C0: strips to turn, panels, sums, and finished tiles."""
+        """Bytes of one partition that matmul takes: strips to turn, panels, sums, finished tiles, and tiles of C0."""
         m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
-        return itemsize * k * (STRIPS * TILE + HALVES * (m + n)) + (self.m_tiles + OUTS) * n * 4
+        panels = min(HELD_BYTES, DEPTH * m * itemsize) + itemsize * k * (STRIPS * TILE + HALVES * n)
+        return panels + (self.m_tiles + OUTS + OLDS) * n * 4
 
     def of_digits(self) -> dict[str, int | bool]:
         """Keyword arguments of digits_matmul."""
@@ -73,7 +75,7 @@ class Parameters:
 
 
 def number_tilings(itemsize: int, machine: Hardware) -> tuple[Tiles, ...]:
-    """Every choice of tiles for matmul without C0, abs_bound and syrk that fits a machine."""
+    """Every choice of tiles for matmul, abs_bound and syrk that fits a machine."""
     longest = for_numbers(itemsize).k_tiles
     tried = [Parameters(m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES]
     fitting = [p for p in tried if p.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition]
@@ -90,13 +92,6 @@ def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int 
 def for_numbers(itemsize: int) -> Parameters:
     """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
     return Parameters(k_tiles=16 // itemsize)
-
-
-def for_turned(itemsize: int, machine: Hardware) -> Parameters:
-    """Tiles of matmul, without C0, of operands that TensorE turns: A once for 2048 columns where that fits."""
-    wide = Parameters(n_tiles=4, k_tiles=16 // itemsize)
-    fits = wide.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition
-    return wide if fits else for_numbers(itemsize)
 
 
 def for_bounds() -> Parameters:

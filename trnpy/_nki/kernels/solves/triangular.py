@@ -24,34 +24,32 @@ def invert_tiles(a, out, lower, turned, unit, size):
     repeats = []
     for i in range(SMALL):
         repeats.append(_repeat(row=i))
-    for part in blocks.pieces(extent=n, block=size):
-        start, extent, count = part
-        a_at = blocks.offsets(pattern=[[extent * (n + 1), count]], start=start * (n + 1))
-        out_at = blocks.offsets(pattern=[[extent * blocks.TILE, count]], start=start * blocks.TILE)
+    job = {
+        "a": a, "out": out, "lower": lower, "turned": turned, "unit": unit, "masks": masks, "repeats": repeats,
+        "banks": banks,
+    }  # fmt: skip
+    for first in range(0, n, size):
+        _panel(job=job, first=first, extent=min(size, n - first))
 
-        def panel(t, a_at=a_at, out_at=out_at, extent=extent):
-            here, banks = blocks.entry(table=a_at, t=t), _banks()
-            tile_count = (extent + blocks.TILE - 1) // blocks.TILE
-            straight, across = _lower(
-                a=a, at=here, extent=extent, lower=lower, unit=unit, tiles=tile_count, banks=banks
-            )
-            turned_inverse = _substitute(x=straight, repeats=repeats, unit=unit, tiles=tile_count, banks=banks)
-            inverse = _transposed(x=turned_inverse, tiles=tile_count, banks=banks)
-            _double(
-                straight=straight, across=across, inverse=inverse, turned=turned_inverse, masks=masks,
-                tiles=tile_count, banks=banks,
-            )  # fmt: skip
-            pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, tile_count], [1, blocks.TILE]]
-            target = blocks.flat(out).ap(
-                pattern=pattern, offset=0, scalar_offset=blocks.entry(table=out_at, t=t), indirect_dim=0
-            )
-            nisa.dma_copy(dst=target, src=turned_inverse if turned else inverse)
 
-        nl.fori_loop(0, nisa.register_alloc(count), panel)
+def _panel(job, first, extent):
+    """The tiles of one panel."""
+    a, banks, unit = job["a"], job["banks"], job["unit"]
+    tiles = (extent + blocks.TILE - 1) // blocks.TILE
+    here = (None, first * (a.shape[0] + 1))
+    straight, across = _lower(a=a, at=here, extent=extent, lower=job["lower"], unit=unit, tiles=tiles, banks=banks)
+    turned = _substitute(x=straight, repeats=job["repeats"], unit=unit, tiles=tiles, banks=banks)
+    inverse = _transposed(x=turned, tiles=tiles, banks=banks)
+    _double(
+        straight=straight, across=across, inverse=inverse, turned=turned, masks=job["masks"], tiles=tiles, banks=banks
+    )  # fmt: skip
+    pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, tiles], [1, blocks.TILE]]
+    target = blocks.view(x=job["out"], at=(None, first * blocks.TILE), pattern=pattern)
+    nisa.dma_copy(dst=target, src=turned if job["turned"] else inverse)
 
 
 def _banks():
-    """PSUM of one loop body, or of what comes before it."""
+    """PSUM of all panels."""
     banks = []
     for _ in range(BANKS):
         banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
@@ -127,7 +125,7 @@ def _lower(a, at, extent, lower, unit, tiles, banks):
         nisa.dma_copy(dst=tile[0:order, whole, 0:order], src=source)
     if whole > 0:
         pattern = [[n, blocks.TILE], [blocks.TILE * (n + 1), whole], [1, blocks.TILE]]
-        source = blocks.flat(a).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
+        source = blocks.view(x=a, at=at, pattern=pattern)
         nisa.dma_copy(dst=tile[:, 0:whole, :], src=source)
     # What lies in the other triangle may be anything, NaN too, and on a unit diagonal.
     if unit:

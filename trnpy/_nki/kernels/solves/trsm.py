@@ -51,21 +51,20 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
     count = (n + blocks.TILE - 1) // blocks.TILE
     inverses = nl.ndarray((count * blocks.TILE, blocks.TILE), dtype=nl.float32, buffer=nl.private_hbm)
     triangular.invert_tiles(a=a, out=inverses, lower=lower, turned=forward, unit=unit, size=size)
-    k_tiles = blocks.chunk_tiles(dtype=a.dtype)
-    diagonal, solutions, sums = [], [], []
+    diagonal, solutions = [], []
     width = min(r, COLUMNS * blocks.TILE_N)
     for _ in range(0, size, blocks.TILE):
         diagonal.append(nl.ndarray((blocks.TILE, size), dtype=nl.float32, buffer=nl.sbuf))
         solutions.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
-        sums.append(nl.ndarray((blocks.TILE, width), dtype=nl.float32, buffer=nl.sbuf))
     job = {
-        "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "k_tiles": k_tiles,
-        "inverses": inverses, "diagonal": diagonal, "solutions": solutions, "sums": sums,
-        "alpha": blocks.broadcast(scalar=alpha),
-        "pools": blocks.pools_of(
-            dtype=a.dtype, turned=not transposed, k_tiles=k_tiles, m_size=size, n_size=width
-        ),
+        "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "inverses": inverses,
+        "diagonal": diagonal, "solutions": solutions, "alpha": blocks.broadcast(scalar=alpha),
     }  # fmt: skip
+    work = blocks.row_work(
+        job=job, a=a, b=x, m_block=size, n_block=width, k=n, k_tiles=None, a_rows=not transposed, b_rows=True,
+        held=False, finish=None,
+    )  # fmt: skip
+    job["k_tiles"] = work["k_tiles"]
     order = []
     for p in range(full):
         order.append((p * size, size))
@@ -86,42 +85,63 @@ def _panel(job, first, extent, known):
     _, turns = blocks.banks_of(dtype=a.dtype)
     for k0 in range(0, extent, chunk):
         found = blocks.panel(
-            x=a, at=None, k0=k0, depth=min(chunk, extent - k0), size=extent, k_inside=job["a_rows"],
-            memory=job["diagonal"][k0 // blocks.TILE :], strips_of=job["pools"][0], banks=turns, base=first * (n + 1),
+            x=a, at=(None, first * (n + 1)), k0=k0, depth=min(chunk, extent - k0), size=extent, k_inside=job["a_rows"],
+            memory=job["diagonal"][k0 // blocks.TILE :], strips_of=job["pools"]["strips"], banks=turns,
         )  # fmt: skip
         diagonal.extend(found)
     inverses = nl.ndarray((blocks.TILE, len(diagonal), blocks.TILE), dtype=nl.float32, buffer=nl.sbuf)
     pattern = [[blocks.TILE, blocks.TILE], [blocks.TILE * blocks.TILE, len(diagonal)], [1, blocks.TILE]]
     nisa.dma_copy(dst=inverses, src=blocks.flat(job["inverses"]).ap(pattern=pattern, offset=first * blocks.TILE))
     row = n if job["a_rows"] else 1  # in a, from one row of T to the next
+    job["panel"] = {"first": first, "extent": extent, "known": known, "diagonal": diagonal, "inverses": inverses}
+    tiles, depth = len(diagonal), 0
+    for item in known:
+        depth = depth + (item[1] + blocks.TILE - 1) // blocks.TILE
     for c_piece in blocks.pieces(extent=r, block=COLUMNS * blocks.TILE_N):
         c0, width, count = c_piece
-        c_at = blocks.offsets(pattern=[[width, count]], start=c0)
-        a_at = blocks.offsets(pattern=[[0, count]], start=first * row)  # a loop reads inputs at run-time addresses only
+        job["width"] = width
+        spots = ([([[width, count]], c0)], [([[0, count]], first * row)])
+        steps = (depth + tiles) * tiles * (COLUMNS + 2)
+        blocks.walk(job=job, start=_start, body=_columns, spots=spots, steps=steps)
 
-        def columns(t, c_at=c_at, a_at=a_at, width=width):
-            here, rows_at = blocks.entry(table=c_at, t=t), blocks.entry(table=a_at, t=t)
-            banks = blocks.banks_of(dtype=a.dtype)
-            sums = blocks.zeros(rows=extent, columns=width, memory=job["sums"])
-            for p in range(len(known)):
-                start, rows = known[p]
-                for k0 in range(0, rows, chunk):
-                    blocks.add_chunk(
-                        a=a, b=job["x"], a_at=rows_at, b_at=here, k0=start + k0, depth=min(chunk, rows - k0),
-                        half=k0 // chunk % blocks.HALVES, sums=sums, a_rows=job["a_rows"], b_rows=True,
-                        m_size=extent, n_size=width, pools=job["pools"], banks=banks,
-                    )  # fmt: skip
-            _solve(
-                job=job, at=here, first=first, diagonal=diagonal, inverses=inverses, sums=sums, width=width,
-                banks=banks[0],
+
+def _start(job):
+    """PSUM of a turn."""
+    banks, turns = blocks.banks_of(dtype=job["a"].dtype)
+    job["banks"] = banks
+    job["turns"] = turns
+
+
+def _columns(job, at):
+    """Some columns of one panel: what the panels before it give, then the panel itself."""
+    a, panel, pools, width = job["a"], job["panel"], job["pools"], job["width"]
+    extent, k_tiles = panel["extent"], job["k_tiles"]
+    chunk, sums, turn = k_tiles * blocks.TILE, [], 0
+    for i in range(0, extent, blocks.TILE):
+        sums.append(pools["sums"][i // blocks.TILE][0 : min(blocks.TILE, extent - i), 0:width])
+    for item in panel["known"]:
+        start, rows = item
+        for k0 in range(0, rows, chunk):
+            depth, slot = min(chunk, rows - k0), turn % blocks.HALVES * k_tiles
+            left = blocks.panel(
+                x=a, at=at[1], k0=start + k0, depth=depth, size=extent, k_inside=job["a_rows"],
+                memory=pools["lefts"][slot:], strips_of=pools["strips"], banks=job["turns"],
             )  # fmt: skip
+            right = blocks.panel(
+                x=job["x"], at=at[0], k0=start + k0, depth=depth, size=width, k_inside=False,
+                memory=pools["rights"][slot:], strips_of=pools["strips"], banks=job["turns"],
+            )  # fmt: skip
+            blocks.add_tiles(
+                lefts=left, rights=right, sums=sums, m_size=extent, n_size=width, banks=job["banks"], begun=turn > 0
+            )
+            turn = turn + 1
+    _solve(job=job, at=at[0], sums=sums, begun=turn > 0)
 
-        nl.fori_loop(0, nisa.register_alloc(count), columns)
 
-
-def _solve(job, at, first, diagonal, inverses, sums, width, banks):
-    """Solve the panel on the diagonal tile by tile, alpha B less the sums on its right."""
-    b, olds = job["b"], job["pools"][3]
+def _solve(job, at, sums, begun):
+    """Solve the panel on the diagonal tile by tile, alpha B less the sums on its right, if these have ``begun``."""
+    b, olds, panel, banks, width = job["b"], job["pools"]["olds"], job["panel"], job["banks"], job["width"]
+    first, diagonal, inverses = panel["first"], panel["diagonal"], panel["inverses"]
     order = []
     for i in range(len(sums)):
         order.append(i)
@@ -136,9 +156,12 @@ def _solve(job, at, first, diagonal, inverses, sums, width, banks):
         old = olds[i % blocks.OLDS][0:rows, 0:width]
         offset = (first + i * blocks.TILE) * b.shape[1]
         nisa.dma_copy(dst=old, src=blocks.place(x=b, at=at, offset=offset, rows=rows, columns=width))
-        nisa.scalar_tensor_tensor(
-            dst=solution, data=old, op0=nl.multiply, operand0=alpha, op1=nl.subtract, operand1=sums[i]
-        )
+        if begun:
+            nisa.scalar_tensor_tensor(
+                dst=solution, data=old, op0=nl.multiply, operand0=alpha, op1=nl.subtract, operand1=sums[i]
+            )
+        else:
+            nisa.tensor_scalar(dst=solution, data=old, op0=nl.multiply, operand0=alpha)
         for n0 in range(0, width, blocks.TILE_N):
             here = solution[:, n0 : min(width, n0 + blocks.TILE_N)]
             bank = banks[used % blocks.SUM_BANKS][0:rows, 0 : here.shape[1]]

@@ -15,7 +15,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import digit_sums, rows
-from ..shared.blocks import entry, flat, offsets, turned_format
+from ..shared.blocks import flat, offsets, place, spot, turned_format
 from ..shared.digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
 
 TILE = 128
@@ -75,7 +75,7 @@ def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least
                 _multiply(plan=plan, slots=slots)
         else:
             rows.turns(plan=plan, bounds=bounds, r=r, unit=unit, load=_load, multiply=_multiply, start=_start)
-        _finish(plan=plan, here=entry(table=c_at, t=r))
+        _finish(plan=plan, here=spot(table=c_at, t=r))
 
     nl.fori_loop(0, nisa.register_alloc(count), row)
     if least:
@@ -236,8 +236,7 @@ def _finish(plan, here):
         return
     out, n = plan["out"], plan["n"]
     if plan["least"] == None:  # noqa: E711
-        place = flat(plan["c"]).ap(pattern=[[n, TILE], [1, n]], offset=0, scalar_offset=here, indirect_dim=0)
-        nisa.dma_copy(dst=place, src=out)
+        nisa.dma_copy(dst=place(x=plan["c"], at=here, offset=0, rows=TILE, columns=n), src=out)
         return
     lowest = plan["lowest"]
     absent = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)

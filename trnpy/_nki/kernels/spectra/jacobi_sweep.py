@@ -40,16 +40,16 @@ def jacobi_sweep(a, w, order):
         banks = []
         for _ in range(BANKS):
             banks.append(nl.ndarray((blocks.TILE, blocks.TILE_N), dtype=nl.float32, buffer=nl.psum))
-        row_i, row_j = blocks.entry(table=order, t=t), blocks.entry(table=order, t=t, row=1)
+        row_i, row_j = blocks.spot(table=order, t=t), blocks.spot(table=order, t=t, row=1)
         corners = []
         for row in (row_i, row_j):
             for column in range(2):
-                corners.append(blocks.entry(table=order, t=t, row=2 + column, start=row))
+                corners.append(blocks.spot(table=order, t=t, row=2 + column, start=row[0]))
         for c in range(4):
             source = blocks.place(x=turned, at=corners[c], offset=0, rows=HALF, columns=HALF)
             nisa.dma_copy(dst=_corner(tile=job["problem"], c=c), src=source)
         stationary = _solve(job=job, banks=banks)
-        columns = (blocks.entry(table=order, t=t, row=2), blocks.entry(table=order, t=t, row=3))
+        columns = (blocks.spot(table=order, t=t, row=2), blocks.spot(table=order, t=t, row=3))
         _rotate(job=job, x=vectors, at=(row_i, row_j), stationary=stationary, columns=None, banks=banks)
         _rotate(job=job, x=turned, at=(row_i, row_j), stationary=stationary, columns=columns, banks=banks)
         for c in range(4):

@@ -29,20 +29,20 @@ def orthonormal_polar(h, operator, omega, coefficients, polish, complement=False
     other = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
     y = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
     z = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
-    work = iterate.workspace(extents=(n, r, operator.shape[1]))
-    job = {"work": work, "operator": operator, "complement": complement}
+    walks = 3 * (coefficients.shape[0] + polish.shape[0]) + 7
+    job = {"walks": walks, "operator": operator, "complement": complement}
     if complement:
         job["overlap"] = nl.ndarray((operator.shape[1], r), dtype=nl.float32, buffer=nl.private_hbm)
         job["scales"] = (iterate.constant(value=-1.0), iterate.constant(value=1.0))
     else:
         job["scales"] = (iterate.constant(value=0.5), iterate.constant(value=0.5))
     _project(job=job, x=omega, out=x)
-    iterate.steps(work=work, x=x, other=other, y=y, z=z, coefficients=coefficients)
+    iterate.steps(walks=walks, x=x, other=other, y=y, z=z, coefficients=coefficients)
     _project(job=job, x=x, out=q)
-    iterate.steps(work=work, x=q, other=other, y=y, z=z, coefficients=polish)
-    iterate.multiply(work=work, a=h, b=q, out=other, transposed=True)
-    iterate.multiply(work=work, a=q, b=other, out=inside, transposed=True)
-    iterate.multiply(work=work, a=q, b=q, out=y, transposed=True)
+    iterate.steps(walks=walks, x=q, other=other, y=y, z=z, coefficients=polish)
+    iterate.multiply(walks=walks, a=h, b=q, out=other, transposed=True)
+    iterate.multiply(walks=walks, a=q, b=other, out=inside, transposed=True)
+    iterate.multiply(walks=walks, a=q, b=q, out=y, transposed=True)
     nisa.dma_copy(dst=sums, src=iterate.measure(x=y, less_identity=True))
     return q, inside, sums
 
@@ -52,8 +52,8 @@ def _project(job, x, out):
     alpha, beta = job["scales"]
     if not job["complement"]:
         iterate.multiply(
-            work=job["work"], a=job["operator"], b=x, out=out, transposed=True, alpha=alpha, c0=x, beta=beta
+            walks=job["walks"], a=job["operator"], b=x, out=out, transposed=True, alpha=alpha, c0=x, beta=beta
         )
         return
-    iterate.multiply(work=job["work"], a=job["operator"], b=x, out=job["overlap"], transposed=True)
-    iterate.multiply(work=job["work"], a=job["operator"], b=job["overlap"], out=out, alpha=alpha, c0=x, beta=beta)
+    iterate.multiply(walks=job["walks"], a=job["operator"], b=x, out=job["overlap"], transposed=True)
+    iterate.multiply(walks=job["walks"], a=job["operator"], b=job["overlap"], out=out, alpha=alpha, c0=x, beta=beta)

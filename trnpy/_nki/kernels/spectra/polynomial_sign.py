@@ -26,7 +26,6 @@ def polynomial_sign(x, coefficients):
     y = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.private_hbm)
     z = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.private_hbm)
     nisa.dma_copy(dst=sign, src=x)
-    work = iterate.workspace(extents=(n,))
-    iterate.steps(work=work, x=sign, other=other, y=y, z=z, coefficients=coefficients)
+    iterate.steps(walks=3 * coefficients.shape[0], x=sign, other=other, y=y, z=z, coefficients=coefficients)
     nisa.dma_copy(dst=sums, src=iterate.measure(x=sign))
     return sign, sums

@@ -1,0 +1,37 @@
+"""Every kernel of trnpy at the largest extents of one launch, traced without arithmetic: what compiling it may take."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests._nki.kernels.budget import kept
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.runtime import kernel
+
+N = 8192
+BF16 = np.dtype(ml_dtypes.bfloat16)
+SQUARE, DIGITS = Specification((N, N)), Specification((7, N, N), BF16)
+SEVEN = {"width": 8, "places": tuple(range(6, -1, -1))}
+
+
+@pytest.mark.parametrize(
+    "name, operands, settings, straight",
+    [
+        ("matmul", (SQUARE, SQUARE), {}, False),
+        ("syrk", (SQUARE,), {}, True),
+        ("trsm", (SQUARE, SQUARE), {}, True),
+        ("axpby", (SQUARE, SQUARE), {}, True),
+        ("transpose", (SQUARE,), {}, True),
+        ("abs_bound", (Specification((N, N), BF16),) * 2, for_bounds().of_numbers(), False),
+        ("digits_matmul", (DIGITS, DIGITS), for_digits(7, TRN2).of_digits(), False),
+        ("digits_split", (Specification((N, 8 * N), np.uint8),), {**SEVEN, "turned": True}, False),
+        ("scale_combine", (Specification((3, N, N), np.int32), Specification((N, 1)), Specification((1, N))), {}, True),
+        ("batched_matmul", (Specification((4096, 256, 256)),) * 2, {}, False),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)  # fmt: skip
+def test_the_largest_launch_compiles_within_its_budget(name, operands, settings, straight):
+    trace = run(kernel(name), operands, settings, mode="trace").trace
+    assert kept(trace) and straight == (not trace.loops)
