@@ -1,6 +1,6 @@
 """One kernel for each rule of the backend, with one planted bug, and its twin that does the same and passes.
 
-``PAIRS``: rule, severity, target, note, statements with the bug, statements without, arrays.
+``PAIRS``: rule, severity, target, note, parameters, statements with the bug, statements without, arrays, cores if 2.
 """
 
 from __future__ import annotations
@@ -168,6 +168,7 @@ CLAMPED = SKIPPING.replace(", oob_mode=nisa.oob_mode.skip", "")
 BIG = """
 t = fetch(x)
 big = nl.ndarray(({rows}, 8192), dtype=nl.float32, buffer=nl.private_hbm)
+nisa.dma_copy(dst=big[0:128, 0:64], src=t)
 return put(t)
 """
 NESTED = """
@@ -258,6 +259,55 @@ u = sbuf((32, 64), nl.float32)
 {copy}(dst=u, src=t[32:64])
 return put(u)
 """
+STAGED = """
+import nki.collectives as ncc
+source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+nisa.dma_copy(dst=source, src=x)
+ncc.all_reduce([source], [total], ncc.ReplicaGroup([[0]]), nl.add)
+nisa.dma_copy(dst=out, src=total)
+return out
+"""
+OF_AN_INPUT = STAGED.replace("all_reduce([source]", "all_reduce([x]")
+INTO_AN_OUTPUT = STAGED.replace("return out", "return total")
+IN_SBUF = """
+import nki.collectives as ncc
+t, total = fetch(x), sbuf(x.shape, x.dtype)
+ncc.all_reduce([t], [total], ncc.ReplicaGroup([[0]]), nl.add)
+return put(total)
+"""
+SCRATCH = """
+t = fetch(x)
+scratch = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+return put(t)
+"""
+USED = SCRATCH.replace("return", "nisa.dma_copy(dst=scratch, src=t)\nreturn")
+SCATTERED = """
+out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+nisa.dma_copy(dst=sums, src=x)
+t, where = fetch(x), fetch(i)
+{between}
+there = sums.ap(pattern=[[64, 128], [1, 64]], vector_offset=where, indirect_dim=0)
+nisa.dma_compute(dst=there, srcs=[there, t], reduce_op=nl.add{mode})
+core = nl.program_id(0)
+nisa.dma_copy(dst=out[:, core * 64 : (core + 1) * 64], src=sums)
+return out
+"""
+BARRIER = "nisa.core_barrier(data=out, cores=[0, 1])"
+PART = """
+out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+t, where = fetch(x), fetch(i)
+u = sbuf({tile}, nl.float32)
+nisa.tensor_copy(dst=u[:, 0:64], src=t)
+sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+there = sums.ap(pattern=[[64, 128], [1, 64]], vector_offset=where, indirect_dim=0)
+nisa.dma_copy(dst=there, src=u[:, 0:64], oob_mode=nisa.oob_mode.skip)
+core = nl.program_id(0)
+nisa.dma_copy(dst=out[:, core * 64 : (core + 1) * 64], src=t)
+return out
+"""
 HALF = (normal(128, 64).astype(ml_dtypes.bfloat16),)
 FIVE = (normal(5, 3).astype(ml_dtypes.bfloat16),)
 X = (normal(128, 64),)
@@ -305,13 +355,23 @@ PAIRS = (
     (27, "E", "trn2", "two in psum", "a, b", BOTH_IN_PSUM.format(second="banks[1]"),
      BOTH_IN_PSUM.format(second="out").replace("nisa.scalar", "nisa.tensor_copy(dst=out, src=banks[1])\nnisa.scalar"),
      THREE),
+    (51, "E", "trn2", "of an input", "x", OF_AN_INPUT, STAGED, X),
+    (51, "E", "trn2", "into an output", "x", INTO_AN_OUTPUT, STAGED, X),
+    (51, "E", "trn1", "in SBUF", "x", IN_SBUF, STAGED, X),
+    (52, "E", "trn2", "scratch", "x", SCRATCH, USED, X),
+    (53, "E", "trn2", "not landed", ROWS_OF_X, SCATTERED.format(between="", mode=""),
+     SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),
+    (53, "E", "trn2", "skipped", ROWS_OF_X, SCATTERED.format(between=BARRIER, mode=", oob_mode=nisa.oob_mode.skip"),
+     SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),
+    (53, "W", "trn2", "part of a tile", ROWS_OF_X, PART.format(tile="(128, 65)"), PART.format(tile="(128, 64)"),
+     GATHERED, 2),
 )  # fmt: skip
 
 BACKEND = tuple(
-    Planted(rule, severity, kernel(parameters, wrong), arrays, target=target, note=note)
-    for rule, severity, target, note, parameters, wrong, _, arrays in PAIRS
+    Planted(rule, severity, kernel(parameters, wrong), arrays, target=target, note=note, lnc=lnc[0] if lnc else 1)
+    for rule, severity, target, note, parameters, wrong, _, arrays, *lnc in PAIRS
 )
 TWINS = tuple(
-    Planted(rule, severity, kernel(parameters, right), arrays, target=target, note=note)
-    for rule, severity, target, note, parameters, _, right, arrays in PAIRS
+    Planted(rule, severity, kernel(parameters, right), arrays, target=target, note=note, lnc=lnc[0] if lnc else 1)
+    for rule, severity, target, note, parameters, _, right, arrays, *lnc in PAIRS
 )

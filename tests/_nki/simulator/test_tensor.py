@@ -19,7 +19,7 @@ def inside(statement):
     def kernel():
         found.append(statement())
 
-    run(kernel)
+    run(kernel, rules={52: "off"})  # tensors in HBM are only looked at
     return found[0]
 
 

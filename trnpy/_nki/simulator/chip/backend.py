@@ -7,7 +7,8 @@ A run may relax them (strictness.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from trnpy._nki.simulator.chip.dialects import SEVEN
@@ -17,6 +18,7 @@ from trnpy._nki.simulator.chip.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from trnpy._nki.simulator.chip.context import Run
+    from trnpy._nki.simulator.chip.memory import Storage
     from trnpy._nki.simulator.chip.record import Trace
 
 MOST_FUNCTIONS = 8  # of ScalarEngine in one program
@@ -31,6 +33,8 @@ def check_instruction(
     """Check the rules for one instruction that is being recorded."""
     if run.hardware.generation < GEN3:
         _check_encoding(run, opcode, sources, targets, options)
+    if "ranks" in options:
+        _check_collective(run, opcode, sources, targets)
     for role, tensor in (*sources, *targets):
         if tensor.storage.buffer == "psum":
             _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
@@ -60,6 +64,35 @@ def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands,
                 f"NCC_IXCG864: tensor_copy: src starts at partition {source.partitions[0]}, dst at "
                 f"{target.partitions[0]}; on trn1 a DMA or TensorEngine moves data between partitions",
             )  # fmt: skip
+
+
+def _check_collective(run: Run, opcode: str, sources: Operands, targets: Operands) -> None:
+    """Refuse a collective on what the launch passes in; check_stored does so for what the kernel returns."""
+    for role, tensor in (*sources, *targets):
+        storage = tensor.storage
+        if storage.argument:
+            refuse(run, 51, _io_tensor(opcode, f"{role} is the input {storage.name}"))
+        if storage.buffer == "sbuf" and run.hardware.generation < GEN3:
+            refuse(run, 51, f"NCC_IBIR428: {opcode}: {role} is in SBUF, which collectives reach from trn2 on: use HBM")
+        storage.collective = storage.collective or opcode
+
+
+def _io_tensor(opcode: str, what: str) -> str:
+    message = f"{opcode}: a collective instruction cannot read or write IO tensors, and {what}"
+    return f"{message}: copy to and from another HBM tensor"
+
+
+def check_stored(runs: Sequence[Run], made: Iterable[Storage], returned: Iterable[Storage]) -> None:
+    """Check the HBM tensors of a launch that has ended: those the kernel made, and those it returns."""
+    for storage in returned:
+        if storage.collective:
+            what = f"the one of line {storage.line} is an output"
+            refuse(runs[0], 51, _io_tensor(storage.collective, what), storage.file, storage.line)
+    stored = {o.region.storage for run in runs for x in run.instructions for o in x.writes}
+    for storage in made:
+        if storage.ident not in stored:
+            message = f"NCC_IGCA090: no instruction stores to HBM tensor {storage.shape}: store to it, or drop it"
+            refuse(runs[0], 52, message, storage.file, storage.line)
 
 
 def check_program(run: Run, trace: Trace) -> None:
@@ -145,7 +178,9 @@ def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool
 
 
 def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
-    """The rules for a DMA inside a device loop."""
+    """The rules for a DMA on two cores, and inside a device loop."""
+    if run.launch.cores.size > 1:
+        _check_two_cores(run, opcode, sources, targets, skip)
     if not run.loop_stack:
         return
     if skip:
@@ -156,6 +191,27 @@ def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip:
                 run, 44,
                 f"NCC_ISQI001: {opcode}: {role} is a kernel input at a compile-time address inside a device loop: give "
                 "it a run-time address, or move it before the loop",
+            )  # fmt: skip
+
+
+def _check_two_cores(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
+    """Scatters that hang, race or write too much where two cores share a program (trn2)."""
+    scattered = [t for _, t in targets if t.storage.buffer == "hbm" and t.index is not None]
+    if opcode != "dma_compute":
+        for _, target in targets:
+            target.storage.copied = run.meetings
+        for role, source in sources:
+            if skip and scattered and source.on_chip and source.size != prod(source.storage.shape):
+                doubt(run, 53, f"{opcode}: {role} is a part of its tile: rows to skip were written all the same (trn2)")
+        return
+    if skip and any(t.index is not None for _, t in (*sources, *targets)):
+        refuse(run, 53, f"{opcode}: skipped indices hang where two cores run a kernel (trn2): clamp them")
+    for target in scattered:
+        if target.storage.copied == run.meetings:
+            refuse(
+                run, 53,
+                f"{opcode}: dst was the target of a copy: on two cores it may be read before the copy lands (trn2); put a "
+                "nisa.core_barrier between them",
             )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ class Storage:
     """
 
     __slots__ = (
-        "address", "argument", "buffer", "cache", "chains", "data", "dtype", "file", "ident", "line", "loop", "name",
+        "address", "argument", "buffer", "cache", "chains", "collective", "copied", "data", "dtype", "file", "ident", "line", "loop", "name",
         "partition_start", "partitions", "products", "readonly", "reused", "row_bytes", "scope", "shape", "shared",
         "written",
     )  # fmt: skip
@@ -186,6 +186,8 @@ class Storage:
         self.scope: Any = None  # the iteration of a device loop in which it was allocated
         self.loop: Any = None  # the device loop that uses it, if it is PSUM
         self.chains: dict[Any, int] = {}  # PSUM regions of unread sums, and the products in each
+        self.collective = ""  # the first collective that reads or writes it
+        self.copied = -1  # meetings of the cores before the last copy into it; -1: none
         self.reused = False  # whether an instruction has read sums of products from it
         nbytes = self.partitions * self.row_bytes
         self.written = Marks(nbytes, itemsize, written)

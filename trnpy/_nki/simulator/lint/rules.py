@@ -124,6 +124,9 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(48, "more activation functions than a core holds", f"{KILN} (NCC_INLA001)", "run"),
             _rule(49, "SBUF placed by hand beside SBUF that is not", f"{KILN} (NCC_EGCA111)", "run"),
             _rule(50, "instruction that trn1 has no encoding for", f"{KILN} (NCC_IXCG863, NCC_IXCG864)", "run"),
+            _rule(51, "collective on inputs or outputs of the kernel", f"{KILN} (NCC_IBIR428)", "run"),
+            _rule(52, "HBM tensor that nothing is stored to", f"{KILN} (NCC_IGCA090)", "run"),
+            _rule(53, "scatter of two cores that hangs, races or writes too much", KILN, "run"),
         )
     }
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from trnpy._nki.hardware import MACHINES, PSUM_BANKS
 from trnpy._nki.simulator.chip.errors import SimulatorError
 from trnpy._nki.simulator.chip.record import Instruction, Operand, Trace
+from trnpy._nki.simulator.chip.sharing import MEETINGS
 from trnpy._nki.simulator.lint.rules import Finding, Severity
 from trnpy._nki.simulator.price.durations import free_size, itemsize, transfer
 from trnpy._nki.simulator.price.loops import executions
@@ -177,8 +178,8 @@ def _shared_writes(traces: Sequence[Trace]) -> Iterator[Finding]:
     for trace in traces:
         for instruction in trace.instructions:
             for operand in instruction.writes:
-                if operand.region.buffer != "hbm":
-                    continue
+                if operand.region.buffer != "hbm" or instruction.opcode in MEETINGS:
+                    continue  # a barrier is recorded as a write of what it guards
                 others = written.setdefault(operand.region.storage, [])
                 if any(core != trace.core and _collide(o, operand) for core, o in others):
                     yield _at(instruction, 37, "E", f"core {trace.core} writes HBM that another core writes too")

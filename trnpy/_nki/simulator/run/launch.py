@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.chip.backend import check_program, check_size
+from trnpy._nki.simulator.chip.backend import check_program, check_size, check_stored
 from trnpy._nki.simulator.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run
 from trnpy._nki.simulator.chip.cores import CoreGroup
 from trnpy._nki.simulator.chip.dialects import DEFAULT, DIALECTS, PARSER, Dialect
@@ -120,6 +120,7 @@ class Launch:
     shared: dict[Any, Storage] = field(default_factory=dict)  # by order of allocation, or by constant
     inputs: dict[Any, Storage] = field(default_factory=dict)  # by memory
     arguments: list[Storage] = field(default_factory=list)
+    made: list[Storage] = field(default_factory=list)  # HBM tensors of the kernel
     copies: list[tuple[Array, Array]] = field(default_factory=list)  # (caller's array, contiguous stand-in)
 
     @property
@@ -137,10 +138,13 @@ class Launch:
             dtype = "float32"
         data = None if tracing else fresh(shape, dtype, self.other)
         # Without data in HBM no read needs a check, and the shadow masks would be large.
-        return Storage(
+        storage = Storage(
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
             written=tracing and buffer == "hbm", location=location, address=address,
         )  # fmt: skip
+        if buffer == "hbm":
+            self.made.append(storage)
+        return storage
 
     def argument(self, value: Any, name: str) -> Any:
         """A kernel argument: arrays become HBM tensors on the caller's own memory, also inside containers."""
@@ -315,6 +319,7 @@ class Simulation:
         returned = [bodies[0]()] if kernel.lnc == 1 else cores.run(bodies)
         traces = tuple(_finished(run) for run in runs)
         outputs = launch.output(returned[0])
+        check_stored(runs, launch.made, [t.storage for t in _tensors(returned[0])])
         if launch.torch:
             outputs = as_tensor(outputs)
         for original, flat in launch.copies:
@@ -351,6 +356,12 @@ def _same_memory(result: Result, launch: Launch, other: Result, others: Launch) 
                 f"{name} at {place} depends on memory that nothing wrote: with two contents of it, it is {values}",
                 rule=UNINITIALISED,
             )
+
+
+def _tensors(returned: Any) -> list[NkiTensor]:
+    if isinstance(returned, (tuple, list)):
+        return [tensor for one in returned for tensor in _tensors(one)]
+    return [returned] if isinstance(returned, NkiTensor) else []
 
 
 def _flat(outputs: Any) -> list[Array]:
