@@ -176,11 +176,11 @@ def _transfers() -> Iterator[Measurement]:
     for times, found in ((512, 1.0), (256, 0.55)):
         launch = streams("scatters", *column, times=times)
         yield Measurement(22, "DMA", f"{times} scatters of 128 x 4 B", "ms", found, ms(launch))
-    pitch = 2**17
-    even, padded = (streams("stream", ((1, 128, pitch + more), "uint8"), columns=2048, buffers=4) for more in (0, 2048))
+    even = streams("passes", ((128, 512, 512), "float32"), turns=512)
+    padded = streams("passes", ((128, 65, 8 * 512), "float32"), turns=64, body_tiles=8)
     yield Measurement(
-        26, "DMA", "rows a power of two apart over padded ones", "ratio", 1708 / 743,
-        lambda m: priced(even, m).device_s / priced(padded, m).device_s, False, "measured with longer bodies as well",
+        26, "DMA", "pass of a tile a turn, even rows, over 8 a turn, padded", "ratio", 1708 / 743,
+        lambda m: priced(even, m).device_s / priced(padded, m).device_s, False,
     )  # fmt: skip
     for kept, found in ((64, 2798), (88, 2823), (96, 11201)):
         what = f"residents of {kept} KB over those of 32"

@@ -146,6 +146,24 @@ def factored(x, factor, tiles=64, body_tiles=0):
     return out
 
 
+@nki.jit
+def passes(x, turns=64, body_tiles=1):
+    """Tiles (128, 512) of x (128, groups, columns of a body) to an equal array, all loads of a body first."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    register = nisa.register_alloc(turns)
+
+    def body(i, source=x, target=out):
+        here = []
+        for t in range(body_tiles):
+            here.append(nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.sbuf))
+            nisa.dma_copy(dst=here[t], src=at(source, i, t))
+        for t in range(body_tiles):
+            nisa.dma_copy(dst=at(target, i, t), src=here[t])
+
+    nl.fori_loop(0, register, body)
+    return out
+
+
 def at(source, register, tile):
     """Tile ``tile`` of the group of columns that the register counts."""
     _, groups, width = source.shape

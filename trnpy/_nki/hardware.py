@@ -59,7 +59,7 @@ class Timing:
     throttle_utilisation: float = 0.5
     throttle_factor: float = 2.0
     turn_barrier_s: float = 1.4e-6  # each turn of a device loop: all engines wait for one another (kiln)
-    turn_drain_s: float = 3e-6  # and if it moves data, and again per 16 KiB of instructions (kiln, spectral)
+    turn_drain_s: float = 3e-6  # and if it moves data, per 16 KiB of instructions (kiln, spectral)
     turn_restart_s: float = 25e-6  # at most (kiln)
     region_s: float = 15e-6  # each time a loop is entered: 10 to 30 us, measured with a loop of no turns (kiln)
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
@@ -124,7 +124,7 @@ TIMING_GEN2 = Timing(
     vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
     scalar_issue_cycles=22,
     pool_trigger_s=46e-9,  # no hardware generator: GpSimd issues every DMA (kiln, spectral); 64 cycles, a guess
-    power_of_two_factor=1.5,  # 5.2 and 20.4 ms of steps at 64^3 and 128^3; "about half the rate" in words (spectral)
+    power_of_two_factor=1.5,  # streams of 3.18 us a tile, steps of 5.2 ms at 64^3 and 20.4 ms at 128^3 (spectral)
     dma_written_bytes=96 * 1024,  # (spectral)
     dma_written_factor=4.0,  # (spectral)
     group_barrier_s=26e-6,  # (kiln)

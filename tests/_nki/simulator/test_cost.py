@@ -338,7 +338,7 @@ def test_a_turn_that_moves_data_drains_the_queues_and_fetches_its_instructions_a
         trace = loop_trace(1, True, body)
         return turn_s(trace.loops[0], trace, TRN2)
 
-    assert turn(2) == pytest.approx(timing.turn_barrier_s + timing.turn_drain_s, rel=1e-12)
+    assert turn(2) == pytest.approx(timing.turn_barrier_s + timing.turn_drain_s * 2 / REFETCHED, rel=1e-12)
     assert turn(2 * REFETCHED) == pytest.approx(timing.turn_barrier_s + 2 * timing.turn_drain_s, rel=1e-12)
     assert turn(100 * REFETCHED) == pytest.approx(timing.turn_barrier_s + timing.turn_restart_s, rel=1e-12)
 

@@ -55,8 +55,7 @@ def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
     inside = trace.instructions[loop.first : loop.stop]
     if not any(x.engine == "dma" for x in inside):
         return timing.turn_barrier_s
-    fetches = -(-len(inside) // REFETCHED)
-    return timing.turn_barrier_s + min(timing.turn_restart_s, timing.turn_drain_s * fetches)
+    return timing.turn_barrier_s + min(timing.turn_restart_s, timing.turn_drain_s * len(inside) / REFETCHED)
 
 
 def loops_s(trace: Trace, machine: Hardware) -> float:
