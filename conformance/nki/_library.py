@@ -89,8 +89,9 @@ def tests(folder: Path, most: int, seconds: int, wanted: str) -> list[Test]:
         paths = [str(folder), str(folder / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [
             sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={folder}", "--noconftest", "-q", "--tb=no",
-            "-p", "conformance.nki._library_plugin", "-p", "no:cacheprovider", "-m", "fast", "-k", wanted, "--continue-on-collection-errors",
-            f"--trnpy-results={results}", f"--trnpy-most={most}", f"--trnpy-seconds={seconds}", "test/integration",
+            "-p", "conformance.nki._library_plugin", "-p", "no:cacheprovider", "-m", "fast", "-k", wanted,
+            "--continue-on-collection-errors", f"--trnpy-results={results}", f"--trnpy-most={most}",
+            f"--trnpy-seconds={seconds}", "test/integration",
         ]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -210,8 +210,8 @@ def _check_two_cores(run: Run, opcode: str, sources: Operands, targets: Operands
         if target.storage.copied == run.meetings:
             refuse(
                 run, 53,
-                f"{opcode}: dst was the target of a copy: on two cores it may be read before the copy lands (trn2); put a "
-                "nisa.core_barrier between them",
+                f"{opcode}: dst was the target of a copy: on two cores it may be read before the copy lands (trn2); "
+                "put a nisa.core_barrier between them",
             )  # fmt: skip
 
 

@@ -149,9 +149,9 @@ class Storage:
     """
 
     __slots__ = (
-        "address", "argument", "buffer", "cache", "chains", "collective", "copied", "data", "dtype", "file", "ident", "line", "loop", "name",
-        "partition_start", "partitions", "products", "readonly", "reused", "row_bytes", "scope", "shape", "shared",
-        "written",
+        "address", "argument", "buffer", "cache", "chains", "collective", "copied", "data", "dtype", "file", "ident",
+        "line", "loop", "name", "partition_start", "partitions", "products", "readonly", "reused", "row_bytes",
+        "scope", "shape", "shared", "written",
     )  # fmt: skip
 
     def __init__(

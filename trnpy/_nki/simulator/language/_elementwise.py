@@ -233,7 +233,8 @@ def _spread(x: NkiTensor, partitions: int) -> NkiTensor:
     if x.storage.buffer != "sbuf":
         x = copy(x)
     row = x.reshape((1, x.free_size))
-    ones = full((1, partitions), 1.0, x.dtype)
+    ones = ndarray((1, partitions), x.dtype)
+    isa.memset(dst=ones, value=1.0, engine=isa.engine.gpsimd)  # VectorEngine would wait for what it computes before
     columns = row.shape[1]
     total = ndarray((partitions, columns), x.dtype) if columns > MATMUL_COLUMNS else None
     result = total

@@ -106,7 +106,7 @@ def tensor_duration(instruction: Instruction, machine: Hardware) -> Duration:
     hz = machine.tensor_hz * timing.tensor_sustained
     if instruction.opcode == "nc_transpose" or instruction.options.get("is_transpose"):
         passes = timing.float32_transpose_passes if instruction.reads[0].dtype == "float32" else 1
-    elif min(rows, depth) < PARTITIONS // 2:
+    elif passes == 1 and min(rows, depth) < PARTITIONS // 2:
         hz /= timing.narrow_factor  # slower if less than half of the array works (docs/hardware.md#tensor-engine)
     stream = max(min(MIN_INTERVAL, depth), columns) * passes
     exposed = timing.load_stationary_cycles if stream < MIN_INTERVAL else 0
