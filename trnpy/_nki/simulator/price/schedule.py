@@ -275,8 +275,11 @@ def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) 
     """
     timing = machine.timing
     if moved.software or timing.pool_trigger_s:
-        written_s = max(timing.software_dge_s, moved.descriptors * timing.software_descriptor_s)
-        return written_s if instruction.options.get("indirect") else timing.pool_trigger_s
+        if not instruction.options.get("indirect"):
+            return timing.pool_trigger_s
+        # An address from one register moves all descriptors alike; a vector of them is read descriptor by descriptor.
+        each_s = timing.software_descriptor_s if moved.software else 0.0
+        return max(timing.software_dge_s, moved.descriptors * each_s)
     return 0.0 if instruction.options.get("dge") == "none" else timing.descriptor_generation_s
 
 
