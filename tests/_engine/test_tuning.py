@@ -359,6 +359,7 @@ def test_what_else_the_command_says(argv, status, says, capsys):
         ("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1", True, "rounded at random"),
         ("NEURON_LOGICAL_NC_CONFIG", "2", True, "NEURON_LOGICAL_NC_CONFIG=2"),
         ("NEURON_CC_FLAGS", "--auto-cast=all -O1", False, "has --auto-cast=all: trnpy compiles with --auto-cast=none"),
+        ("NKI_COMPILER_FRONTEND", "parser", False, "compiled by nki's parser, for logical cores of 1 (LNC)"),
         ("NEURON_COMPILE_CACHE_URL", "/elsewhere", False, "kept in /elsewhere (from NEURON_COMPILE_CACHE_URL)"),
     ],
 )

@@ -212,6 +212,18 @@ def test_the_older_route_is_taken_where_torch_has_no_neuron_device(monkeypatch):
     assert xla.synced and all(xla.synced)
 
 
+@pytest.mark.parametrize(
+    "version, chosen, set_to", [("0.6.0", "", "tracer"), ("0.6.0", "parser", "parser"), ("0.7.0", "", "")]
+)
+def test_nki_that_would_parse_kernels_is_told_to_trace_them(version, chosen, set_to, monkeypatch):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    monkeypatch.setenv("NKI_COMPILER_FRONTEND", chosen)
+    monkeypatch.setattr(device, "software", lambda: {"nki": version})
+    monkeypatch.setitem(sys.modules, "torch_xla", Xla())
+    neuron_route()
+    assert os.environ["NKI_COMPILER_FRONTEND"] == set_to
+
+
 def test_the_native_route_comes_first(monkeypatch):
     native = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
     monkeypatch.setenv("NEURON_CC_FLAGS", "")

@@ -27,6 +27,7 @@ from trnpy._nki.device import (
     LOGICAL_CORES,
     compile_cache,
     detect,
+    front_end,
     pinned_flags,
 )
 from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
@@ -191,6 +192,8 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
                 )
     source = f"from {COMPILE_CACHE}" if environ.get(COMPILE_CACHE) else "trnpy's own"
     yield Finding("kernels", f"compiled ones are kept in {compile_cache(environ)} ({source})")
+    cores = environ.get(LOGICAL_CORES, LNC)
+    yield Finding("kernels", f"compiled by nki's {front_end(environ)}, for logical cores of {cores} (LNC)")
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")

@@ -144,6 +144,15 @@ def pinned_flags(flags: str) -> str:
     return " ".join([*kept, AUTO_CAST])
 
 
+FRONT_END = "NKI_COMPILER_FRONTEND"
+PARSING_NKI = "0.6"  # the version that parses a kernel's source unless told to trace it; later ones trace
+
+
+def front_end(environ: Mapping[str, str] = os.environ) -> str:
+    """The front end of nki that compiles trnpy's kernels: the user's choice, else the tracer."""
+    return environ.get(FRONT_END) or "tracer"
+
+
 COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps compiled kernels
 
 
@@ -164,6 +173,8 @@ def neuron_route() -> Route:
     """torch's own ``neuron`` device, or else torch-xla's; DeviceUnavailable if there is neither."""
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
     os.environ.setdefault(LOGICAL_CORES, LNC)
+    if software().get("nki", "").startswith(PARSING_NKI):
+        os.environ[FRONT_END] = front_end()
     os.environ[COMPILE_CACHE] = compile_cache()
     torch = importlib.import_module("torch")
     for package in ("torch_neuronx", "libtorch_neuronx_lite"):
