@@ -88,6 +88,8 @@ def check_stored(runs: Sequence[Run], made: Iterable[Storage], returned: Iterabl
         if storage.collective:
             what = f"the one of line {storage.line} is an output"
             refuse(runs[0], 51, _io_tensor(storage.collective, what), storage.file, storage.line)
+    if any(loop.stop == loop.first for run in runs for loop in run.loops):
+        return  # a loop of no turns: the stores of its body were not seen
     stored = {o.region.storage for run in runs for x in run.instructions for o in x.writes}
     for storage in made:
         if storage.ident not in stored:
