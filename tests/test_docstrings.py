@@ -35,7 +35,7 @@ def is_own(thing):
 def own_names():
     """Dotted names of the public functions and classes that neither NumPy nor SciPy has."""
     found = [f"trnpy.{name}" for name in trnpy.__all__ if name not in (*PRODUCTS, "__version__")]
-    found += [f"trnpy.chem.{name}" for name in trnpy.chem.__all__]
+    found += [f"trnpy.{module}.{name}" for module in ("chem", "dist") for name in getattr(trnpy, module).__all__]
     for path, references in (
         ("linalg", ("scipy.linalg", "numpy.linalg")),
         ("linalg.blas", ("scipy.linalg.blas",)),
@@ -49,7 +49,7 @@ def own_names():
         names = [name for name in dir(module) if not name.startswith("_") and name not in known]
         found += [f"trnpy.{path}.{name}" for name in names if is_own(getattr(module, name))]
     found += [f"trnpy.sparse.torch_bridge.{name}" for name in ("block_mask_matmul", "masked_attention", "matmul")]
-    return [name for name in found if name not in ("trnpy.linalg", "trnpy.sparse", "trnpy.chem")]
+    return [name for name in found if name not in ("trnpy.linalg", "trnpy.sparse", "trnpy.chem", "trnpy.dist")]
 
 
 def named(name):
@@ -77,7 +77,7 @@ def parameters(thing):
     """Names that the docstring of ``thing`` must describe: parameters, members of an enumeration, fields."""
     if hasattr(thing, "__members__"):
         return set(thing.__members__)
-    if isinstance(thing, type) and issubclass(thing, Warning):
+    if isinstance(thing, type) and issubclass(thing, (Warning, RuntimeError)):
         return set()
     return set(inspect.signature(thing).parameters)
 

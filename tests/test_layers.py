@@ -8,12 +8,13 @@ ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
 # From the bottom to the top; "" stands for trnpy/__init__.py, __main__.py and whatever else lies beside the folders.
 LAYERS = (
     "_base", "_nki", "_settings", "_engine", "_report", "_call", "_patch", "_einsum", "linalg", "sparse",
-    "_host", "chem", "_cli", "",
+    "_host", "dist", "chem", "_cli", "",
 )  # fmt: skip
 MOST_ROOMS = 18  # folders and modules at the top of the package
 ONLY = {
     "nki": ("_nki/device.py",),
     "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
+    "mpi4py": ("dist/_mpi.py",),
     "pyscf": ("chem/pyscf_patch.py", "chem/pyscf_methods.py"),
 }
 

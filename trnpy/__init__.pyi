@@ -4,7 +4,7 @@ from numpy import (
     dot as dot, einsum as einsum, einsum_path as einsum_path, inner as inner, kron as kron, matmul as matmul,
     outer as outer, tensordot as tensordot, vdot as vdot
 )
-from trnpy import chem as chem, linalg as linalg, sparse as sparse
+from trnpy import chem as chem, dist as dist, linalg as linalg, sparse as sparse
 from trnpy._call.dispatch import (
     Decision as Decision, FallbackError as FallbackError, NkiFallbackWarning as NkiFallbackWarning, Reason as Reason,
     explain as explain, trace as trace

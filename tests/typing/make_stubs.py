@@ -14,7 +14,7 @@ import trnpy
 
 PACKAGE = pathlib.Path(trnpy.__file__).parent
 SCIPYS = ("linalg", "linalg.blas", "linalg.lapack", "linalg.interpolative", "sparse", "sparse.linalg", "sparse.csgraph")
-MODULES = ("trnpy", "trnpy.chem", *(f"trnpy.{path}" for path in SCIPYS))
+MODULES = ("trnpy", "trnpy.chem", "trnpy.dist", *(f"trnpy.{path}" for path in SCIPYS))
 WIDE = 118
 
 
@@ -33,7 +33,7 @@ def source(module, name):
     value = getattr(found, name)
     if isinstance(value, types.ModuleType):
         return module
-    if name in (lazy := getattr(found, "_LAZY", {})):  # of trnpy and trnpy.chem
+    if name in (lazy := getattr(found, "_LAZY", {})):  # of trnpy, trnpy.chem and trnpy.dist
         home = lazy[name] if module == "trnpy" else f"{module}.{lazy[name]}"
         return "numpy" if home == "trnpy._einsum.rows" else home
     theirs = module.replace("trnpy", "scipy")

@@ -25,6 +25,7 @@ from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
 from trnpy._report.text import past_patch
 from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
+from trnpy.dist._start import uncoordinated
 
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
@@ -220,7 +221,7 @@ def _record(options: argparse.Namespace, title: str) -> None:
             sys.stdout.flush()
         written = [_written(path, write) for path, write in files]
         if sys.stderr is not None:  # print() would take stdout instead
-            _say(ledger, options, filter(None, written))
+            _say(ledger, options, written)
         if _program.Ended.interrupted:
             # Python dies of SIGINT if the last string that exec ran ended with KeyboardInterrupt. The dataclasses of
             # rich have run others since.
@@ -241,7 +242,7 @@ def _written(path: Path, write: Callable[[Path], None]) -> str:
 
 
 def _say(ledger: _ledger.Ledger, options: argparse.Namespace, failures: Iterable[str]) -> None:
-    for failure in failures:
+    for failure in filter(None, (*failures, uncoordinated())):
         print(f"trnpy: {failure}", file=sys.stderr)
     if not options.no_report and ledger.tallies:
         _ledger.print_report(ledger, sys.stderr)

@@ -1,0 +1,189 @@
+"""Collective operations of threads that stand for processes: values, bits, bytes sent, and how runs end."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trnpy import dist
+
+RANKS = (1, 2, 3, 4, 5)
+DTYPES = ("?", "i4", "i8", "f2", "f4", "f8", "c8", "c16", ">f8")
+BIG = 3000  # float64 elements above the size from which sums take two messages
+
+
+def values(shape, dtype, seed):
+    """Random numbers that depend on ``seed``; sums of a few of them are exact."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-8, 8, shape) + (1j * rng.integers(-8, 8, shape) if "c" in dtype else 0)).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 4), (BIG,), (0, 5), (2, BIG)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_operations_have_the_result_of_one_rank(ranks, dtype, shape):
+    arrays = [values(shape, dtype, seed) for seed in range(ranks)]
+    total = arrays[0]
+    for a in arrays[1:]:
+        total = np.add(total, a)
+
+    def program():
+        c = dist.comm()
+        mine = arrays[c.rank]
+        np.testing.assert_array_equal(c.allreduce(mine), total)
+        for root in range(ranks):
+            sent = c.bcast(mine if c.rank == root else None, root)
+            assert sent.dtype == arrays[root].dtype
+            np.testing.assert_array_equal(sent, arrays[root])
+        for x, source in zip(c.alltoall([mine] * ranks), arrays, strict=True):
+            np.testing.assert_array_equal(x, source)
+        for axis in range(len(shape)):
+            np.testing.assert_array_equal(c.allgather(mine, axis), np.concatenate(arrays, axis))
+            part = c.reduce_scatter(mine, axis)
+            np.testing.assert_array_equal(c.allgather(part, axis), total)
+        c.barrier()
+
+    dist.threads(ranks, program)
+
+
+@given(
+    st.integers(1, 6), st.lists(st.integers(0, 9), min_size=1, max_size=3), st.data(), st.sampled_from(DTYPES)
+)  # fmt: skip
+def test_pieces_of_any_lengths_are_gathered_and_cut_anew(ranks, shape, data, dtype):
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    other = data.draw(st.integers(0, len(shape) - 1))
+    n = shape[axis]
+    edges = sorted(data.draw(st.lists(st.integers(0, n), min_size=ranks - 1, max_size=ranks - 1)))
+    edges = [0, *edges, n]
+    whole = values(shape, dtype, 0)
+
+    def program():
+        c = dist.comm()
+        piece = np.take(whole, range(edges[c.rank], edges[c.rank + 1]), axis)
+        s = dist.Sharded(piece, axis, shape, c)
+        assert s.edges == tuple(edges)
+        for x in (s, s.along(other), s.along(other).along(axis, edges), dist.scatter(whole, other)):
+            np.testing.assert_array_equal(dist.gather(x), whole)
+            assert x.dtype == whole.dtype
+
+    dist.threads(ranks, program)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_sums_have_the_same_bits_every_time_and_on_every_rank(ranks):
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(BIG) * 10.0 ** rng.integers(-9, 9, BIG) for _ in range(ranks)]
+
+    def program():
+        c = dist.comm()
+        time.sleep(0.001 * (c.rank * 7 % 5))  # ranks arrive in any order
+        both = c.allreduce(arrays[c.rank]), c.allgather(c.reduce_scatter(arrays[c.rank]))
+        few = np.concatenate([c.allreduce(x) for x in np.split(arrays[c.rank], 30)])  # in one message, not two
+        return {x.tobytes() for x in (*both, few)}
+
+    assert len(set.union(*dist.threads(ranks, program), *dist.threads(ranks, program))) == 1
+
+
+def test_a_rank_sends_as_many_bytes_as_the_operation_needs():
+    n, p = 2**15, 4
+
+    def program():
+        c = dist.comm()
+        sent = []
+        for run in (
+            lambda: c.allreduce(np.zeros(n)), lambda: c.reduce_scatter(np.zeros(n)),
+            lambda: c.allgather(np.zeros(n // p)), lambda: dist.scatter(np.zeros((n, p)), 0).along(1),
+        ):  # fmt: skip
+            before = c.sent
+            run()
+            sent.append(c.sent - before)
+        return sent
+
+    whole = 8 * n
+    assert dist.threads(p, program)[1] == [whole * 2 * 3 // 4, whole * 3 // 4, whole * 3 // 4, p * whole * 3 // 16]
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda c: c.barrier(),
+        lambda c: c.bcast(np.zeros(5), 0),
+        lambda c: c.allreduce(np.zeros(5, "f4")),
+        lambda c: c.allreduce(np.zeros(5), "max"),
+        lambda c: c.allreduce(np.zeros((5, 1))),
+        lambda c: None,  # the rank ends
+    ],
+)
+def test_ranks_in_different_calls_all_learn_which(victim, other):
+    seen = []
+
+    def program():
+        c = dist.comm()
+        try:
+            (other if c.rank == victim else lambda c: c.allreduce(np.zeros(5)))(c)
+        except dist.MismatchedCalls as why:
+            seen.append(str(why))
+            raise
+
+    with pytest.raises(dist.MismatchedCalls, match=r"rank \d: allreduce .* at .*test_dist_collectives.py:\d+") as caught:
+        dist.threads(3, program)
+    assert f"rank {victim}: " in str(caught.value)
+    assert len(set(seen)) <= 1  # the thread that ends first may break the barrier in which others still are
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_an_exception_in_one_rank_is_raised_and_no_other_waits(victim):
+    def program():
+        c = dist.comm()
+        if c.rank == victim:
+            raise ZeroDivisionError("mine")
+        c.barrier()
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        dist.threads(3, program)
+    assert caught.value.__notes__ == [f"on rank {victim} of 3"]
+
+
+def test_a_rank_waits_no_longer_than_asked():
+    late = dist._start.threading.Event()
+
+    def program():
+        if dist.comm().rank == 1:
+            late.wait(2)
+        dist.comm().barrier()
+
+    with pytest.raises(TimeoutError, match="waited 0.05 s"):
+        dist.threads(2, program, timeout=0.05)
+
+
+def test_wrong_pieces_are_refused_on_every_rank():
+    def program():
+        c = dist.comm()
+        with pytest.raises(ValueError, match=r"lengths \[2, 2, 2\] along axis 0: expected pieces of \(5, 3\)"):
+            dist.Sharded(np.zeros((2, 3)), 0, (5, 3), c)
+        with pytest.raises(ValueError, match=r"rank 1 has \(2, 4\)"):
+            dist.Sharded(np.zeros((2, 4 if c.rank == 1 else 3)), 0, (6, 3), c)
+        with pytest.raises(ValueError, match="axis=2 of shape"):
+            dist.scatter(np.zeros((2, 3)), 2)
+        with pytest.raises(TypeError, match="dtype object"):
+            c.allreduce(np.array([None]))
+        with pytest.raises(TypeError, match=r"trnpy\.dist\.gather returns the whole array"):
+            np.asarray(dist.scatter(np.zeros(4)))
+
+    dist.threads(3, program)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_one_rank_cuts_what_only_it_has(ranks):
+    whole = np.arange(24.0, dtype="f4").reshape(4, 6)
+
+    def program():
+        for root in range(ranks):
+            s = dist.scatter(whole if dist.comm().rank == root else None, 1, root)
+            assert s.dtype == whole.dtype
+            np.testing.assert_array_equal(dist.gather(s), whole)
+
+    dist.threads(ranks, program)

@@ -1,0 +1,135 @@
+"""The same operations over MPI: ``mpiexec -n 3 python -m pytest -m mpi``, and programs that end early."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from trnpy import dist
+
+mpi = pytest.mark.mpi
+BIG = 300_000  # elements above the size from which sums take two messages
+
+
+@mpi
+@pytest.mark.parametrize("n", [0, 1, 100, BIG])
+@pytest.mark.parametrize("dtype", ["?", "i4", "f4", "f8", "c16"])
+def test_operations_over_mpi_have_the_result_of_one_rank(n, dtype):
+    c = dist.comm()
+    arrays = [np.random.default_rng(r).integers(0, 9, n).astype(dtype) for r in range(c.size)]
+    mine = arrays[c.rank]
+    total = arrays[0]
+    for a in arrays[1:]:
+        total = total + a
+    np.testing.assert_array_equal(c.allreduce(mine), total)
+    np.testing.assert_array_equal(c.allgather(c.reduce_scatter(mine)), total)
+    np.testing.assert_array_equal(c.allgather(mine), np.concatenate(arrays))
+    for x, source in zip(c.alltoall([mine] * c.size), arrays, strict=True):
+        np.testing.assert_array_equal(x, source)
+    for root in range(c.size):
+        np.testing.assert_array_equal(c.bcast(mine if c.rank == root else None, root), arrays[root])
+
+
+def product(reproducible, axes):
+    a, b = np.random.default_rng(4).standard_normal((2, 37, 200, 30))
+    parts = [dist.scatter(x, axis) for x, axis in zip((a, b), axes, strict=True)]
+    return dist.einsum("Pij,Pkj->ik", *parts, axis=None, reproducible=reproducible)
+
+
+@mpi
+@pytest.mark.parametrize("axes", [(0, 0), (1, 1), (0, 2)])
+def test_products_over_mpi_have_the_bits_of_threads(axes):
+    c = dist.comm()
+    found, again = product(False, axes), product(False, axes)
+    assert found.tobytes() == again.tobytes()
+    assert len({x.tobytes() for x in c.allgather(found[None])}) == 1
+    fixed = product(True, axes)
+    c.barrier()
+    assert [x.tobytes() for x in dist.threads(c.size, product, False, axes)] == [found.tobytes()] * c.size
+    assert dist.threads(1, product, True, axes)[0].tobytes() == fixed.tobytes()
+    np.testing.assert_allclose(fixed, found, rtol=0, atol=1e-10)
+
+
+@mpi
+@pytest.mark.parametrize("memory", [0, 1e12])
+def test_sharded_products_over_mpi(memory):
+    a, b = np.random.default_rng(5).integers(-9, 9, (2, 61, 61)).astype(float)
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        for axis in ("kept", None, 0, 1):
+            found = dist.matmul(dist.scatter(a, i), dist.scatter(b, j), axis=axis, memory=memory)
+            np.testing.assert_array_equal(dist.gather(found), a @ b)
+
+
+@mpi
+def test_mismatched_calls_over_mpi_are_told_to_every_rank():
+    c = dist.comm()
+    if c.size == 1:
+        return
+    with pytest.raises(dist.MismatchedCalls, match=r"rank 0: barrier(.*\n)*.*rank 1: allreduce"):
+        c.allreduce(0.0) if c.rank else c.barrier()
+
+
+# --- Programs that end early: one pytest starts mpiexec ---------------------------------------------------------------
+
+BEGIN = """
+import os, signal, sys, time
+import numpy as np
+from trnpy import dist
+c = dist.comm(timeout={timeout})
+c.allreduce(np.ones(5))
+if c.rank == {victim}:
+    {fault}
+c.allreduce(np.zeros(5))
+"""
+FAULTS = {
+    "an exception": ("raise ValueError('boom')", "rank {victim} of 3 ended the run: ValueError: boom"),
+    # The launcher ends the others within milliseconds: on a busy host one of them may be noticed first.
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", " of 3 ended the run: its process was killed"),
+    "stop": ("os.kill(os.getpid(), signal.SIGSTOP)", "rank {victim} of 3 ended the run: its process"),
+    "a hang": ("time.sleep(1000)", "waited 2 s for rank {victim}, whose last call was allreduce"),
+    "an early end": ("sys.exit(0)", "rank {victim}: end of the program"),
+    "another call": ("c.barrier()", "rank {victim}: barrier at "),
+    "another dtype": ("c.allreduce(np.zeros(5, 'f4'))", "rank {victim}: allreduce (sum) of <f4 (5,)"),
+}
+
+
+def mpiexec(tmp_path, program, ranks=3, options=()):
+    """Run a program on several ranks; skips where that is not possible."""
+    if "PMI_SIZE" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
+        pytest.skip("this pytest is a rank itself")
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py, which is not installed")
+    here = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    launcher = here if os.path.exists(here) else shutil.which("mpiexec")
+    if launcher is None:
+        pytest.skip("no mpiexec: pip install mpich brings one")
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    command = [launcher, "-n", str(ranks), sys.executable, *options, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path, fault, victim):
+    code, said = FAULTS[fault]
+    ended = mpiexec(tmp_path, BEGIN.format(victim=victim, fault=code, timeout=2 if fault == "a hang" else None))
+    assert ended.returncode != 0
+    assert said.format(victim=victim) in ended.stderr
+    assert ended.stderr.count("trnpy.dist: ") == 1
+    assert "program.py:" in ended.stderr
+
+
+def test_a_program_over_mpi_ends_in_silence(tmp_path):
+    ended = mpiexec(tmp_path, "from trnpy import dist; print(dist.comm().allreduce(1), flush=True)")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n" * 3, "")
+
+
+def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path):
+    ended = mpiexec(tmp_path, "x = 1", options=("-m", "trnpy", "--no-report"))
+    assert ended.stderr == "trnpy: 3 processes ran this program and none used trnpy.dist: each one did the whole work\n"
+    used = mpiexec(tmp_path, "from trnpy import dist; dist.comm()", options=("-m", "trnpy", "--no-report"))
+    assert (used.returncode, used.stderr) == (0, "")

@@ -1,0 +1,309 @@
+"""Collective operations of ranks: each begins with a header that all compare, and sums have a fixed order."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+Bytes = np.ndarray  # of uint8, contiguous
+Interval = tuple[int, int]  # of leaves: the first one, and the one after the last
+
+HEADER = 512  # bytes of a header: the call, what is said beside it, the line
+LINE = 160  # characters of a line of source, the last ones of its path
+SMALL = 2**14  # bytes below which a sum is quicker if every rank receives everything: one message instead of two
+FOLDS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+END = "end of the program"  # the last call of every rank
+FOLDER = os.path.dirname(__file__)
+
+
+class MismatchedCalls(RuntimeError):
+    """Ranks met in different collective operations; the message has the call and the line of each one.
+
+    Every rank raises it, at the same operation, so that none waits for another.
+
+    Examples
+    --------
+    >>> from trnpy import dist
+    >>> def program():
+    ...     return dist.comm().allreduce(1.0, "sum" if dist.comm().rank else "max")
+    >>> try:
+    ...     dist.threads(2, program)
+    ... except dist.MismatchedCalls as why:
+    ...     print(str(why).splitlines()[0])
+    Ranks are in different calls:
+    """
+
+
+class Transport(Protocol):
+    """What carries bytes between ranks; a block for each rank, in the order of ranks."""
+
+    rank: int
+    size: int
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        """The blocks of all ranks, which have ``sizes`` bytes."""
+
+    def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        """The blocks that the ranks have for this one, of ``sizes`` bytes."""
+
+
+class Alone:
+    """The transport of a single process."""
+
+    rank, size = 0, 1
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        return [block.copy()]
+
+    def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        return [blocks[0].copy()]
+
+
+class Communicator:
+    """The ranks of a program, and what they do together; `comm` returns it.
+
+    All ranks make the same calls in the same order; if they do not, each raises `MismatchedCalls`. Arrays have any
+    dtype but object. Sums are folded by a binary tree over the ranks, so the same number of ranks gives the same bits.
+
+    Parameters
+    ----------
+    transport : Transport
+        What carries bytes between the ranks.
+    waits : callable, optional
+        Is told the call and the line before a rank waits for the others, and ``None`` afterwards.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this process, from 0.
+    size : int
+        Number of processes.
+    sent : int
+        Bytes of arrays that this rank has sent to others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy import dist
+    >>> c = dist.comm()
+    >>> c.rank, c.size, c.allreduce(np.arange(3))
+    (0, 1, array([0, 1, 2]))
+    """
+
+    def __init__(self, transport: Transport, waits: Callable[[Any], None] = lambda told: None) -> None:
+        self.rank, self.size, self.sent = transport.rank, transport.size, 0
+        self.gathers: float | None = None  # bytes of the largest operand that is gathered unasked, once agreed
+        self._transport, self._waits = transport, waits
+
+    def __repr__(self) -> str:
+        return f"Communicator(rank {self.rank} of {self.size})"
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.meet("barrier")
+
+    def bcast(self, x: Any = None, root: int = 0) -> np.ndarray:
+        """The array of rank ``root``, on every rank; what the others pass is not read."""
+        if not 0 <= root < self.size:
+            raise ValueError(f"root={root}: expected a rank from 0 to {self.size - 1}")
+        a = plain(x) if self.rank == root else np.empty(0, np.uint8)
+        said = self.meet(f"bcast from rank {root}", f"{a.dtype.str};{','.join(map(str, a.shape))}")[root]
+        kind, _, extents = said.partition(";")
+        shape = tuple(int(n) for n in extents.split(",") if n)
+        dtype = np.dtype(kind)
+        size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        whole = to_bytes(a) if self.rank == root else np.empty(0, np.uint8)
+        if size < SMALL:
+            sizes = [size if rank == root else 0 for rank in range(self.size)]
+            (found,) = self._allgather(whole, sizes)[root : root + 1]
+        else:  # each rank receives a segment and passes it on to all
+            edges = even(size, self.size)
+            mine = edges[self.rank + 1] - edges[self.rank]
+            sizes = [mine if rank == root else 0 for rank in range(self.size)]
+            segment = self._alltoall([whole[i:j] for i, j in pairwise(edges)], sizes)[root]
+            found = np.concatenate(self._allgather(segment, [j - i for i, j in pairwise(edges)]))
+        return found.view(dtype).reshape(shape)
+
+    def allgather(self, x: Any, axis: int = 0) -> np.ndarray:
+        """The arrays of all ranks joined along ``axis``, where their lengths may differ; numbers make a vector."""
+        a = np.atleast_1d(plain(x))
+        axis = range(a.ndim)[axis]
+        rest = a.shape[:axis] + a.shape[axis + 1 :]
+        said = self.meet(f"allgather of {a.dtype.str} {rest} along axis {axis}", str(a.shape[axis]))
+        lengths = [int(n) for n in said]
+        row = a.dtype.itemsize * int(np.prod(rest, dtype=np.int64))
+        found = self._allgather(to_bytes(np.moveaxis(a, axis, 0)), [n * row for n in lengths])
+        shape = (*a.shape[:axis], sum(lengths), *a.shape[axis + 1 :])
+        whole = np.empty(shape, a.dtype)
+        rows = np.moveaxis(whole, axis, 0)
+        edges = np.cumsum([0, *lengths]).tolist()
+        for block, (i, j) in zip(found, pairwise(edges), strict=True):
+            rows[i:j] = block.view(a.dtype).reshape(j - i, *rest)
+        return whole
+
+    def alltoall(self, blocks: Sequence[Any]) -> list[np.ndarray]:
+        """What every rank has for this one, given one array for each rank: of one dtype, with as many dimensions."""
+        arrays = [plain(x) for x in blocks]
+        if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
+            raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
+        dtype, ndim = arrays[0].dtype, arrays[0].ndim
+        self.meet(f"alltoall of {dtype.str}, {ndim} dimensions")
+        shapes = np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)
+        told = self._transport.allgather(to_bytes(shapes), [shapes.nbytes] * self.size)
+        mine = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]
+        sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape in mine]
+        found = self._alltoall([to_bytes(a) for a in arrays], sizes)
+        return [block.view(dtype).reshape(shape) for block, shape in zip(found, mine, strict=True)]
+
+    def allreduce(self, x: Any, op: str = "sum") -> np.ndarray:
+        """The sum (``max``, ``min``) of the arrays of all ranks, on every rank."""
+        a = plain(x)
+        return self.reduced({(self.rank, self.rank + 1): a}, range(self.size + 1), a.shape, a.dtype, op)
+
+    def reduce_scatter(self, x: Any, axis: int = 0, op: str = "sum", edges: Sequence[int] | None = None) -> np.ndarray:
+        """This rank's part, along ``axis``, of the sum of the arrays of all ranks; parts are even without ``edges``."""
+        a = plain(x)
+        edges = even(a.shape[axis], self.size) if edges is None else edges
+        leaves = range(self.size + 1)
+        return self.reduced({(self.rank, self.rank + 1): a}, leaves, a.shape, a.dtype, op, axis, edges)
+
+    def reduced(
+        self, parts: dict[Interval, np.ndarray], leaves: Sequence[int], shape: tuple[int, ...], dtype: np.dtype,
+        op: str = "sum", axis: int | None = None, edges: Sequence[int] = (),
+    ) -> np.ndarray:  # fmt: skip
+        """The sum of leaves, folded by one tree whatever the number of ranks.
+
+        ``leaves``: rank r has the leaves from ``leaves[r]`` to ``leaves[r + 1]``, and in ``parts`` their sums by
+        maximal intervals of the tree. With ``axis``, the part of the sum from ``edges[rank]`` to ``edges[rank + 1]``.
+        """
+        if op not in FOLDS:
+            raise ValueError(f"op={op!r}: expected {', '.join(FOLDS)}")
+        what = "allreduce" if axis is None else f"reduce_scatter along axis {axis} at {list(edges)[:9]}"
+        self.meet(f"{what} ({op}) of {dtype.str} {shape}" + ("" if len(leaves) == self.size + 1 else ", by leaves"))
+        owned = [maximal(0, leaves[-1], i, j) for i, j in pairwise(leaves)]
+        mine = [parts[interval] for interval in owned[self.rank]]
+        if axis is None and dtype.itemsize * int(np.prod(shape, dtype=np.int64)) < SMALL:
+            block = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+            found = self._allgather(joined(mine), [block * len(intervals) for intervals in owned])
+            return _folded(found, owned, shape, dtype, leaves[-1], op)
+        rows = [np.moveaxis(a, axis, 0) if axis is not None else a.reshape(-1) for a in mine]
+        rest = () if axis is None else tuple(n for i, n in enumerate(shape) if i != axis % len(shape))
+        if axis is None:
+            edges = even(int(np.prod(shape, dtype=np.int64)), self.size)
+        segment = (edges[self.rank + 1] - edges[self.rank], *rest)
+        block = dtype.itemsize * int(np.prod(segment, dtype=np.int64))
+        sizes = [block * len(intervals) for intervals in owned]
+        found = self._alltoall([joined([a[i:j] for a in rows]) for i, j in pairwise(edges)], sizes)
+        total = _folded(found, owned, segment, dtype, leaves[-1], op)
+        if axis is not None:
+            return np.ascontiguousarray(np.moveaxis(total, 0, axis))
+        whole = self._allgather(to_bytes(total), [dtype.itemsize * (j - i) for i, j in pairwise(edges)])
+        return np.concatenate(whole).view(dtype).reshape(shape)
+
+    def meet(self, call: str, said: str = "") -> list[str]:
+        """What every rank said; raises MismatchedCalls on all ranks if their calls differ."""
+        if self.size == 1:
+            return [said]
+        line = _line()
+        text = f"{call[: HEADER - LINE - 128]}\n{said}\n{line[-LINE:]}".encode()[:HEADER]
+        self._waits((call, line))
+        found = self._transport.allgather(np.frombuffer(text.ljust(HEADER), np.uint8), [HEADER] * self.size)
+        self._waits(None)
+        if all(np.array_equal(block, found[0]) for block in found):
+            return [said] * self.size
+        headers = [block.tobytes().decode(errors="replace").rstrip(" ").split("\n") for block in found]
+        if len({header[0] for header in headers}) > 1:
+            lines = [
+                f"  rank {rank}: {call}" + (f" at {there}" if call != END else "")
+                for rank, (call, *_, there) in enumerate(headers)
+            ]
+            raise MismatchedCalls("\n".join(["Ranks are in different calls:", *lines]))
+        return [header[1] for header in headers]
+
+    def _allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        self.sent += (self.size - 1) * block.size
+        return self._transport.allgather(block, sizes)
+
+    def _alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        self.sent += sum(block.size for rank, block in enumerate(blocks) if rank != self.rank)
+        return self._transport.alltoall(blocks, sizes)
+
+    def shifted(self, a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """The array of the next rank, which has ``shape``; this one's goes to the rank before."""
+        self.meet(f"a step of a ring, {a.dtype.str}")
+        size = a.dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        to, source = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        none = np.empty(0, np.uint8)
+        blocks = [to_bytes(a) if rank == to else none for rank in range(self.size)]
+        found = self._alltoall(blocks, [size if rank == source else 0 for rank in range(self.size)])
+        return found[source].view(a.dtype).reshape(shape)
+
+
+def even(n: int, parts: int) -> list[int]:
+    """Edges of ``parts`` pieces of ``n``, as even as can be."""
+    return [n * i // parts for i in range(parts + 1)]
+
+
+def plain(x: Any) -> np.ndarray:
+    """An array whose bytes can be sent."""
+    a = np.asarray(x)
+    if a.dtype.hasobject:
+        raise TypeError(f"dtype {a.dtype}: expected numbers")
+    return a
+
+
+def to_bytes(a: np.ndarray) -> Bytes:
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+
+
+def joined(arrays: Sequence[np.ndarray]) -> Bytes:
+    """The bytes of arrays, one after the other."""
+    if len(arrays) == 1:
+        return to_bytes(arrays[0])
+    return np.concatenate([np.empty(0, np.uint8), *map(to_bytes, arrays)])
+
+
+def maximal(lo: int, hi: int, first: int, last: int) -> list[Interval]:
+    """The largest nodes within leaves ``first`` to ``last`` of the binary tree over leaves ``lo`` to ``hi``."""
+    if last <= lo or hi <= first or lo == hi:
+        return []
+    if first <= lo and hi <= last:
+        return [(lo, hi)]
+    middle = (lo + hi) // 2
+    return maximal(lo, middle, first, last) + maximal(middle, hi, first, last)
+
+
+def fold(lo: int, hi: int, value: Callable[[int, int], np.ndarray | None], op: str = "sum") -> np.ndarray:
+    """The node of leaves ``lo`` to ``hi``: its ``value``, or the two nodes below it folded."""
+    found = value(lo, hi)
+    if found is not None:
+        return found
+    middle = (lo + hi) // 2
+    result: np.ndarray = FOLDS[op](fold(lo, middle, value, op), fold(middle, hi, value, op))
+    return result
+
+
+def _folded(
+    found: Sequence[Bytes], owned: Sequence[Sequence[Interval]], shape: tuple[int, ...], dtype: np.dtype, leaves: int,
+    op: str,
+) -> np.ndarray:  # fmt: skip
+    """The tree over what all ranks sent, each the arrays of its intervals."""
+    nodes: dict[Interval, np.ndarray] = {}
+    for block, intervals in zip(found, owned, strict=True):
+        arrays = block.view(dtype).reshape(len(intervals), *shape)
+        nodes.update(zip(intervals, arrays, strict=True))
+    total = fold(0, leaves, lambda lo, hi: nodes.get((lo, hi)), op)
+    return np.asarray(total, dtype).reshape(shape)  # NumPy's sums have the byte order of the host
+
+
+def _line() -> str:
+    """The file and the line that called trnpy.dist."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

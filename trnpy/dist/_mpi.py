@@ -1,0 +1,93 @@
+"""Ranks of an MPI program: bytes carried by mpi4py, and the end of all ranks when one fails."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import mpi4py
+import numpy as np
+
+from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls
+from trnpy.dist._watched import Watched
+
+LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit integers
+SILENT_S = 5.0  # after so long a rank that has nothing to add ends the run, should the one that speaks not do so
+READ_S = 0.2  # for the launcher to read what a rank says: it drops the rest when it ends the run
+
+
+class Mpi:
+    """The transport of an MPI communicator."""
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self.rank, self.size, self._mpi, self.comm = comm.rank, comm.size, mpi, comm
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        edges = np.cumsum([0, *sizes])
+        whole = np.empty(edges[-1], np.uint8)
+        byte = self._mpi.BYTE
+        if edges[-1] <= LIMIT:
+            self.comm.Allgatherv([block, byte], [whole, list(sizes), edges[:-1].tolist(), byte])
+        else:
+            blocks = self.alltoall([block] * self.size, sizes)
+            np.concatenate(blocks, out=whole)
+        return [whole[i:j] for i, j in pairwise(edges)]
+
+    def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        found = [np.empty(size, np.uint8) for size in sizes]
+        found[self.rank][...] = blocks[self.rank]
+        requests = []
+        for turn in range(1, self.size):
+            to, source = (self.rank + turn) % self.size, (self.rank - turn) % self.size
+            requests += [self.comm.Irecv([x, self._mpi.BYTE], source) for x in _cut(found[source])]
+            requests += [self.comm.Isend([x, self._mpi.BYTE], to) for x in _cut(blocks[to])]
+        self._mpi.Request.Waitall(requests)
+        return found
+
+
+def _cut(block: Bytes) -> list[Bytes]:
+    return [block[i : i + LIMIT] for i in range(0, block.size, LIMIT)]
+
+
+def communicator(timeout: float | None) -> Communicator:
+    """The communicator of all ranks. It initialises MPI, unless the program has, and watches this rank."""
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    ours = not MPI.Is_initialized()
+    if ours:
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    world = MPI.COMM_WORLD.Dup()  # the program's own messages do not meet ours
+    folder = world.bcast(Watched.folder() if world.rank == 0 else None)
+    watched = Watched(folder, world.rank, world.size, timeout)
+    found = Communicator(Mpi(MPI, world), watched.tell)
+    usual = sys.excepthook
+
+    def fail(kind: type[BaseException], why: BaseException, trace: Any) -> None:
+        """End the run after an exception that the program does not catch; one rank says why."""
+        if not issubclass(kind, MismatchedCalls):
+            usual(kind, why, trace)
+        elif found.rank:
+            time.sleep(SILENT_S)  # the same exception ends rank 0, which speaks
+        watched.report(why)
+        time.sleep(READ_S)
+        MPI.COMM_WORLD.Abort(1)
+
+    def end() -> None:
+        """Wait for all ranks to end; one that waits for a rank that ends learns of it here."""
+        try:
+            found.meet(END)
+        except MismatchedCalls as why:
+            fail(type(why), why, None)
+        watched.end()
+        world.Free()
+        if ours:
+            MPI.Finalize()
+
+    sys.excepthook = fail
+    atexit.register(end)
+    return found

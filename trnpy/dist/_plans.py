@@ -1,0 +1,137 @@
+"""Plans of contractions of sharded arrays: the label of which each rank computes a range, and what moves for that."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from trnpy._einsum import grammar
+from trnpy.dist._collectives import even
+
+# The model: seconds of one message to each other rank, bytes per second that a rank sends, and flops of a product.
+# Measured with MPICH over the memory of one host, 4 ranks, 64 MB; "reduce" includes folding. docs/scaling.md#the-model.
+MESSAGE_S = 5e-6
+BYTES_PER_S = {"gather": 6e9, "ring": 6e9, "reshard": 4e9, "allreduce": 2.4e9, "reduce_scatter": 3e9}
+FLOPS_PER_S = 2e10
+LEAVES = 16  # pieces of the label in a reproducible product, whatever the number of ranks
+Layout = int | None | Literal["kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What moves between the ranks, or the products between two moves."""
+
+    action: str  # gather, ring, reshard, product, allreduce, reduce_scatter
+    what: str  # labels of the operand or of the result
+    bytes: float  # that a rank sends, on average
+    seconds: float  # modelled
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedPlan:
+    """How the ranks compute a contraction: each one a range of ``label``."""
+
+    subscripts: str
+    label: str  # "" if no operand is in pieces
+    edges: tuple[int, ...]  # rank r computes the range from ``edges[r]`` to ``edges[r + 1]``
+    ring: int | None  # the operand whose pieces pass from rank to rank
+    axis: int | None  # of the result, cut along it; None if every rank has the whole result
+    steps: tuple[Step, ...]
+
+    @property
+    def bytes(self) -> float:
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+    def __str__(self) -> str:
+        where = "whole on every rank" if self.axis is None else f"cut along axis {self.axis}"
+        first = (
+            f"{self.subscripts}: {len(self.edges) - 1} ranks, a range of {self.label!r} each; result {where}; "
+            f"{self.bytes:.3g} bytes sent by a rank, {self.seconds:.2g} s modelled"
+        )
+        rows = [f"  {s.action:15}{s.what:8}{s.bytes:10.3g} bytes{s.seconds:10.2g} s" for s in self.steps]
+        return "\n".join([first, *rows])
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An operand without its values: how it is cut, and its size."""
+
+    shape: tuple[int, ...]
+    bytes: int
+    axis: int | None
+    edges: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def planned(
+    inputs: tuple[str, ...], output: str, pieces: tuple[Piece, ...], wanted: Layout, itemsize: int, ranks: int,
+    memory: float, reproducible: bool,
+) -> ShardedPlan:  # fmt: skip
+    """The plan with the fewest modelled seconds, the first label at equality."""
+    sizes = grammar.label_sizes(inputs, output, tuple(piece.shape for piece in pieces))
+    cuts = [labels[p.axis] if p.axis is not None else "" for labels, p in zip(inputs, pieces, strict=True)]
+    axis = next((output.index(c) for c in cuts if c and c in output), None) if wanted == "kept" else wanted
+    axis = None if axis is None else range(len(output))[axis]
+    candidates = dict.fromkeys([*filter(None, cuts), *([output[axis]] if axis is not None else [])])
+    subscripts = f"{','.join(inputs)}->{output}"
+    if not candidates:
+        return ShardedPlan(subscripts, "", (0, 0), None, axis, ())
+    # The choice of a reproducible product is the same for any number of ranks.
+    assumed = LEAVES if reproducible else ranks
+    size = itemsize * math.prod(sizes[c] for c in output)
+    flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
+
+    def edges_of(label: str) -> tuple[int, ...]:
+        """The ranges of ``label``: of leaves, else those of the first operand that is cut along it, else even ones."""
+        n = sizes[label]
+        if reproducible:
+            return tuple(n * leaf // LEAVES for leaf in even(LEAVES, ranks))
+        given = (q.edges for c, q in zip(cuts, pieces, strict=True) if c == label and q.edges[-1] == n)
+        return next(given, tuple(even(n, ranks)))
+
+    def steps(label: str, p: int) -> tuple[list[Step], int | None]:
+        listed: list[Step] = []
+        ring = None
+        for i, (labels, piece) in enumerate(zip(inputs, pieces, strict=True)):
+            if piece.axis is None:
+                continue
+            share = piece.bytes * (p - 1) / p
+            if label in labels and piece.shape[labels.index(label)] == sizes[label]:
+                # Of the same label few rows move, if any, to the edges of leaves.
+                if cuts[i] != label or (piece.edges != edges_of(label) and not reproducible):
+                    listed.append(_step("reshard", labels, share / p, p))
+                continue
+            whole = labels.count(cuts[i]) == 1 and piece.edges[-1] == sizes[cuts[i]]
+            if ring is None and whole and piece.bytes > memory and not reproducible:
+                ring = i
+                listed.append(_step("ring", labels, share, p, p - 1))
+            else:
+                listed.append(_step("gather", labels, share, p))
+        longest = math.ceil(sizes[label] / p) / max(sizes[label], 1)  # share of the rank with the longest range
+        listed.append(Step("product", output, 0.0, flops * longest / FLOPS_PER_S))
+        end, share = "" if axis is None else output[axis], size * (p - 1) / p
+        if label not in output:
+            action, sends = ("reduce_scatter", 1) if end else ("allreduce", 2)
+            listed.append(_step(action, output, sends * share, p, sends))
+        elif not end:
+            listed.append(_step("gather", output, share, p))
+        elif end != label:
+            listed.append(_step("reshard", output, share / p, p))
+        return listed, ring
+
+    label = min(candidates, key=lambda c: sum(step.seconds for step in steps(c, assumed)[0]))
+    listed, ring = steps(label, ranks)
+    return ShardedPlan(subscripts, label, edges_of(label), ring, axis, tuple(listed))
+
+
+def _step(action: str, what: str, sent: float, ranks: int, messages: int = 1) -> Step:
+    seconds = 0.0 if ranks == 1 else messages * (ranks - 1) * MESSAGE_S + sent / BYTES_PER_S[action]
+    return Step(action, what, sent, seconds)

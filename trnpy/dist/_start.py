@@ -1,0 +1,176 @@
+"""The communicator of a process: alone, one of an MPI program, or one of threads that stand for processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trnpy._base import distribution
+from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls
+
+# Numbers of processes and of this one, set by MPICH and those like it, by Open MPI, and by srun.
+LAUNCHERS = {
+    "PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+}  # fmt: skip
+
+_own = threading.local()  # the communicator of a thread that stands for a process
+_process: list[Communicator] = []  # that of the process, once made
+_making = threading.Lock()
+
+
+def launched() -> int:
+    """The number of processes that a launcher says it has started; 1 without one."""
+    return max(int(value) if (value := os.environ.get(name, "1")).isdigit() else 1 for name in LAUNCHERS)
+
+
+def uncoordinated() -> str:
+    """What to tell the user if a launcher started several processes that do not know of each other; "" if they do.
+
+    Only the first process has something to say. A program that imports mpi4py divides its work itself.
+    """
+    if launched() == 1 or _process or "mpi4py.MPI" in sys.modules:
+        return ""
+    if all(os.environ.get(rank, "0") != "0" for size, rank in LAUNCHERS.items() if size in os.environ):
+        return ""
+    return f"{launched()} processes ran this program and none used trnpy.dist: each one did the whole work"
+
+
+def comm(timeout: float | None = None) -> Communicator:
+    """The communicator of this process; the first call initialises MPI if a launcher started several processes.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds that a rank waits for another before the run ends with a message. Read by the first call. Without it
+        ranks wait for as long as the others run; a rank that is stopped or killed ends the run in any case.
+
+    Returns
+    -------
+    Communicator
+        ``rank``, ``size`` and the collective operations. A program that was not started by ``mpiexec`` or ``srun`` is
+        one rank.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If there are several processes and mpi4py is not installed.
+
+    Examples
+    --------
+    >>> from trnpy import dist
+    >>> dist.comm()
+    Communicator(rank 0 of 1)
+    """
+    own: Communicator | None = getattr(_own, "communicator", None)
+    if own is not None:
+        return own
+    with _making:
+        if not _process:
+            _process.append(_of_mpi(timeout) if launched() > 1 else Communicator(Alone()))
+        return _process[0]
+
+
+def _of_mpi(timeout: float | None) -> Communicator:
+    try:
+        from trnpy.dist import _mpi
+    except ModuleNotFoundError as why:
+        if why.name != "mpi4py":
+            raise
+        needs = f"{launched()} processes need mpi4py: {distribution.install('mpi')}"
+        raise ModuleNotFoundError(needs, name="mpi4py") from why
+    return _mpi.communicator(timeout)
+
+
+def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float | None = None) -> list[Any]:
+    """Run ``program`` in each of several threads, which stand for ranks: for tests of parallel code without MPI.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of threads.
+    program : callable
+        Called with ``args`` in each thread, where `comm` returns a communicator of its own.
+    *args
+        Arguments of ``program``, the same objects in every thread.
+    timeout : float, optional
+        Seconds that a rank waits for another.
+
+    Returns
+    -------
+    list
+        What each rank returned.
+
+    Raises
+    ------
+    Exception
+        What the first rank that failed raised; the others then end at their next collective operation.
+    MismatchedCalls
+        If ranks met in different collective operations, or one returned while others wait for it.
+
+    Examples
+    --------
+    >>> from trnpy import dist
+    >>> dist.threads(3, lambda: dist.comm().rank)
+    [0, 1, 2]
+    """
+    room = _Room(ranks, timeout)
+    results: list[Any] = [None] * ranks
+    failures: dict[int, BaseException] = {}
+
+    def run(rank: int) -> None:
+        _own.communicator = Communicator(_Thread(room, rank))
+        try:
+            results[rank] = program(*args)
+            _own.communicator.meet(END)
+        except BaseException as why:
+            failures[rank] = why
+            room.barrier.abort()
+
+    running = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    if failures:
+        # Who waits for a rank that failed finds a broken barrier.
+        causes = [rank for rank, why in sorted(failures.items()) if not isinstance(why, threading.BrokenBarrierError)]
+        if not causes:
+            raise TimeoutError(f"rank {min(failures)} of {ranks} waited {timeout} s for another")
+        why = failures[causes[0]]
+        if not isinstance(why, MismatchedCalls):
+            why.add_note(f"on rank {causes[0]} of {ranks}")
+        raise why
+    return results
+
+
+class _Room:
+    """Where threads leave what others take."""
+
+    def __init__(self, size: int, timeout: float | None) -> None:
+        self.barrier = threading.Barrier(size, timeout=timeout)
+        self.left: list[Any] = [None] * size
+
+
+class _Thread:
+    """The transport of one of several threads."""
+
+    def __init__(self, room: _Room, rank: int) -> None:
+        self.rank, self.size, self._room = rank, room.barrier.parties, room
+
+    def _taken(self, mine: Any, take: Callable[[Any], Bytes]) -> list[Bytes]:
+        self._room.left[self.rank] = mine
+        self._room.barrier.wait()
+        found = [take(left) for left in self._room.left]
+        self._room.barrier.wait()
+        return found
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        return self._taken(block, np.ndarray.copy)
+
+    def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        return self._taken(blocks, lambda left: left[self.rank].copy())

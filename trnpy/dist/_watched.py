@@ -1,0 +1,60 @@
+"""What a rank says of itself in a file, and the process that reads it: one for each rank, started here."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from trnpy.dist import _watcher
+from trnpy.dist._collectives import MismatchedCalls
+
+
+class Watched:
+    """This rank as its watcher sees it: a page in ``folder`` with what the rank does."""
+
+    def __init__(self, folder: str, rank: int, size: int, timeout: float | None) -> None:
+        Path(folder).mkdir(mode=0o700, exist_ok=True)
+        self._folder, self._rank, self._size = folder, rank, size
+        self._told = ""
+        path = _watcher.page(folder, rank)
+        path.write_bytes(bytes(_watcher.PAGE))
+        with path.open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), _watcher.PAGE)
+        self.tell(None)
+        command = [sys.executable, "-S", "-E", _watcher.__file__, folder, *map(str, (rank, size, timeout or 0, os.getpid()))]
+        # A session of its own: signals for the group of the program do not stop it.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    @staticmethod
+    def folder() -> str:
+        """The name of a new folder for pages, in memory where that is possible."""
+        memory = Path("/dev/shm")
+        return tempfile.mkdtemp(prefix="trnpy-", dir=memory if os.access(memory, os.W_OK) else None)
+
+    def tell(self, waits: Any) -> None:
+        """Write that the rank waits for others in a call at a line, or with None that it goes on."""
+        if waits is not None:
+            self._told = f"{waits[0]} at {waits[1]}"
+        self._write("waits" if waits is not None else "runs")
+
+    def _write(self, state: str) -> None:
+        text = f"{os.getpid()}\n{state}\n{time.monotonic()}\n{self._told}"
+        self._page[:] = text.encode()[: _watcher.PAGE].ljust(_watcher.PAGE)
+
+    def report(self, why: BaseException) -> None:
+        """Say which exception ends the run, unless another rank has spoken; watchers are silent from now on."""
+        ended = _watcher.ended(self._rank, self._size, f"{type(why).__name__}: {why}", self._told)
+        _watcher.report(self._folder, str(why) if isinstance(why, MismatchedCalls) else ended)
+
+    def end(self) -> None:
+        """End the watcher: this rank has nothing more to say."""
+        self._write(_watcher.ENDED)
+        self._process.communicate()
