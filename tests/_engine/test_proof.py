@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import RecordingEngine
+from dry_runs import tallied
 
 import trnpy
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
@@ -135,6 +136,17 @@ def test_products_of_blas_of_hostile_data_pass(left, right):
             assert products.excess(a, b, c) <= 1
 
 
+def test_products_of_one_row_column_or_term_pass_in_any_layout():
+    rng = np.random.default_rng(5)
+    for m, k, n in [(1, 1, 1), (1, 5, 1), (5, 1, 5), (1, 5, 7), (5, 3, 1)]:
+        a, b = rng.standard_normal((2 * m, 2 * k))[::2, ::2], rng.standard_normal((2 * k, 2 * n))[::2, ::2]
+        for left, right in [(a, b), (np.asfortranarray(a), b.copy()), (a.copy(), np.asfortranarray(b))]:
+            c = left @ right
+            for found in (c, np.asfortranarray(c), np.repeat(c, 2, axis=1)[:, ::2]):
+                assert products.excess(left, right, found) <= 1
+                assert products.excess(left, right, found + 1) > 1
+
+
 @pytest.mark.parametrize("terms", [300, 1100, 4096])
 def test_the_sums_of_the_check_err_little_on_constants(terms):
     """Every rounding has the same sign. The product is the nearest number to the exact one."""
@@ -184,3 +196,48 @@ def test_the_check_is_to_blame_where_the_hosts_own_result_fails_it(monkeypatch):
         np.testing.assert_array_equal(trnpy.matmul(a, b), a @ b)
     assert "the host's own result fails the check too" in log[0].detail
     assert not sound.health.faults and log[0].reason is Reason.ACCURACY
+
+
+def planted(engine, kept, digits):
+    """A product of handles of float64 on ``engine``."""
+    h = engine.put(kept[0])
+    return engine.get(engine.matmul(h, engine.put(kept[1]), digits=digits))
+
+
+@pytest.mark.parametrize("fault", [zeros, tile, columns, rows])
+@pytest.mark.parametrize("digits", [None, 5, 7])
+def test_a_wrong_product_of_handles_is_noticed_where_it_is_fetched(fault, digits):
+    with pytest.raises(products.Wrong, match="wrong by"):
+        planted(DeviceEngine(Planted(fault)), operands("f8"), digits)
+    if digits is None:
+        with pytest.raises(products.Wrong, match="not exact"):
+            planted(DeviceEngine(Planted(fault)), operands("i8"), None)
+
+
+def test_a_wrong_gram_matrix_of_a_handle_is_noticed_where_it_is_fetched(monkeypatch):
+    device = DeviceEngine(SimulatorRuntime(TRN2))
+    h = device.put(operands("f8")[0])
+    assert device.get(device.gram(h)).any()
+    get = device.runtime.get
+    monkeypatch.setattr(device.runtime, "get", lambda buffer: get(buffer) * (buffer.dtype != np.int32))
+    with pytest.raises(products.Wrong, match="wrong by"):
+        device.get(device.gram(h))
+
+
+@pytest.mark.parametrize("left", [family for family in HOSTILE if family not in ("scaled entries", "all scales")])
+@pytest.mark.parametrize("digits", [2, 5, 7])
+def test_healthy_products_of_few_digits_pass(left, digits):
+    rng = np.random.default_rng(4)
+    a, b = HOSTILE[left](rng.standard_normal((90, 90)), rng)[:40], rng.standard_normal((90, 30))
+    c = planted(DeviceEngine(SimulatorRuntime(TRN2)), (a, b), digits)
+    size = np.abs(a).max(axis=1)[:, None] * np.abs(b).max(axis=0)
+    assert np.all(np.abs(c - a @ b) <= 90 * 256.0 ** (1 - digits) * size + 1e-300)
+
+
+def test_the_dry_run_counts_the_proof_of_each_product():
+    a, b = operands("f8")
+    for namespace, name, left in ((trnpy, "matmul", a), (trnpy.linalg, "eigh", a + a.T)):
+        op = getattr(namespace, name).__trnpy_op__
+        tally = tallied(op, op.prepare(left, b) if name == "matmul" else op.prepare(left))
+        counted = {kind: amount for (kind, *_), amount in tally.host}
+        assert counted["proof"] == 3 * N * N * dict(tally.launches)["digits_matmul"]

@@ -42,7 +42,8 @@ from trnpy._call.verify import disagreement
 from trnpy._engine import health, lapack
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps
-from trnpy._engine.proof.engine import Proving, Wrong
+from trnpy._engine.proof.engine import Proving
+from trnpy._engine.proof.products import Wrong
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._settings.host_rates import current_rates

@@ -19,7 +19,7 @@ from trnpy._einsum import grammar
 from trnpy._einsum.product import TRANSPOSES, Sizes, Step, extent, on_host, product_of
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.proof import integers
-from trnpy._engine.proof.engine import Wrong
+from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import Shape, priced
 from trnpy._nki.hardware import Hardware
 from trnpy._settings.host_rates import HostRates, current_rates

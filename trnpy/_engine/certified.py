@@ -21,6 +21,7 @@ import numpy as np
 
 from trnpy._engine import digits as _digits
 from trnpy._engine.handles import Digits, Source, Store, stored
+from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
@@ -47,6 +48,7 @@ class Device:
     # (operand, form, make) -> make(), or its earlier result for the same operand in the same form
     keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
     bits: int = _digits.BITS  # of one digit
+    proved: bool = False  # each product is proved when its words arrive; arrays are proved by the caller
     passes: float = math.inf  # the host is faster than a product that takes more digit products than this
 
     def count(self, digits: int) -> int:
@@ -178,7 +180,7 @@ def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_
 def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
     """One product of that many digits."""
     m, k, n = fit
-    digits = device.count(digits)
+    asked, digits = digits, device.count(digits)
     left, rows = _put_digits(device, a, digits, 1, (k, m))
     right, columns = _put_digits(device, b, digits, 0, (k, n))
     best = for_digits(digits, device.runtime.hardware, bits=device.bits)
@@ -188,7 +190,10 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
 
     def fetch() -> np.ndarray:
         found = device.runtime.get(words)[:, : shape[0], : shape[1]]
-        return _digits.assemble(found, digits, rows[:, np.newaxis] + columns, device.bits)
+        c = _digits.assemble(found, digits, rows[:, np.newaxis] + columns, device.bits)
+        if device.proved:
+            products.prove(a.values, b.values, c, digits=asked)
+        return c
 
     return Source(Store(shape, a.dtype, fetch))
 
@@ -210,7 +215,10 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
-        return _unpacked(device.runtime.get(packed), order, m, tiles.m_tiles * TILE, s, shift, device.bits)
+        c = _unpacked(device.runtime.get(packed), order, m, tiles.m_tiles * TILE, s, shift, device.bits)
+        if device.proved:
+            products.prove(a.values, a.T.values, c, digits=digits)
+        return c
 
     return Source(Store((order, order), a.dtype, fetch))
 
@@ -258,7 +266,10 @@ def _integers(device: Device, a: Source, b: Source, fit: Extents) -> Source:
     words = device.runtime.run("digits_matmul", left, right, **tiles.of_digits())
 
     def fetch() -> np.ndarray:
-        return _digits.integers(device.runtime.get(words)[:, : shape[0], : shape[1]], dtype)
+        c = _digits.integers(device.runtime.get(words)[:, : shape[0], : shape[1]], dtype)
+        if device.proved and dtype.kind != "b":
+            integers.prove(a.values, b.values, c)
+        return c
 
     return Source(Store(shape, dtype, fetch))
 

@@ -197,8 +197,8 @@ class DeviceEngine:
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
             if a.dtype.kind in "fc":
-                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits))
-            return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T))
+                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits), True)
+            return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T), True)
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and a.dtype.kind in "fc":
             if not form:
@@ -244,7 +244,7 @@ class DeviceEngine:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
-        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits))
+        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits), True)
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put on the device in the form of the other operand."""
@@ -324,12 +324,14 @@ class DeviceEngine:
             raise Refused(f"no block of digits fits device_memory of {self.memory:.3g} bytes")
         return wide, longest
 
-    def _in_digits(self, dtype: np.dtype, product: Callable[[certified.Device, np.dtype], T]) -> T:
+    def _in_digits(
+        self, dtype: np.dtype, product: Callable[[certified.Device, np.dtype], T], proved: bool = False
+    ) -> T:
         """The result of ``product`` with the dtype by whose digits ``dtype`` is multiplied."""
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES
         device = certified.Device(
-            self.runtime, self.buckets, longest, self._kernels.keep, passes=passes, bits=self.facts.bits
+            self.runtime, self.buckets, longest, self._kernels.keep, proved=proved, passes=passes, bits=self.facts.bits
         )
         try:
             try:

@@ -16,6 +16,7 @@ from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # regi
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
+from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
@@ -291,7 +292,7 @@ def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, p
     problem = make(*stand_ins_of(shapes, [], runtime.count))
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
     resident = any(problem.method in o.resident for o in outlines)
-    engine = DeviceEngine(runtime, Tuning(), Facts())
+    engine = Proving(DeviceEngine(runtime, Tuning(), Facts()))
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):

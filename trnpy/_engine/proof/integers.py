@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from trnpy._engine.proof.products import Wrong
+from trnpy._engine.stand_ins import priced
 
 UNIFORM = 3  # columns of uniform weights beside one of odd weights
 
 
+def prove(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """Wrong unless c = a b exactly, modulo the width of its dtype."""
+    if not agree(a, b, c):
+        raise Wrong(f"the {c.dtype} product {' x '.join(map(str, c.shape))} is not exact")
+
+
+def _price(*operands: Any) -> tuple[float, tuple[Any, ...]]:
+    return float(sum(x.size for x in operands)), (True,)
+
+
+@priced("integer proof", _price)
 def agree(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
     """Whether c (..., m, n) is a b modulo the width of its dtype, by sums of rows and of columns.
 

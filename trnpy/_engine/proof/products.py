@@ -6,26 +6,56 @@ Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for ea
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from trnpy._engine.handles import Refused
 from trnpy._engine.proof.weights import weights
+from trnpy._engine.stand_ins import priced
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
 # check. The error of sums in float32 is not certified: twice as much is allowed (docs/numerics.md#proof-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
-BLOCK = 64  # terms that one call of BLAS sums: of constants, with 256, the sums of the check err by 48 u
+BLOCK = 64  # terms that one call of BLAS sums: of constants the check then errs by up to 20 u, with 128 by up to 35 u
+STRIP = 256  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
+DIGITS = 7  # of eight bits, as accurate as float64
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 ROUNDED = ("float32", "bfloat16")  # formats to which a kernel rounds operands; its sums are float32's
 HALF = np.dtype(np.float16)
 
 
-def excess(a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False) -> float:
+class Wrong(ArithmeticError):
+    """A result fails its proof."""
+
+
+def prove(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
+) -> None:
+    """Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``excess``."""
+    error = excess(a, b, c, form, single, digits)
+    if error <= 1:
+        return
+    shape = f"{c.dtype} product {' x '.join(map(str, c.shape))}"
+    if not np.isfinite(c).all() and may_overflow(a, b, c.dtype):
+        raise Refused(f"the {shape} may overflow", accuracy=True)
+    raise Wrong(f"the {shape} is wrong by {error:.2g} tolerances")
+
+
+def _price(a: np.ndarray, b: np.ndarray, c: np.ndarray, *_: Any, **__: Any) -> tuple[float, tuple[Any, ...]]:
+    return (2.0 if c.dtype.kind == "c" else 1.0) * (a.size + b.size + c.size), (0.0,)
+
+
+@priced("proof", _price)
+def excess(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
+) -> float:
     """The largest error of c (..., m, n) = a b in tolerances: up to 1 it is accepted. NaN if a sum of c is not finite.
 
-    ``form`` is the format to which the engine rounds operands; ``single``: its sums are float32's.
+    ``form`` is the format to which the engine rounds operands; ``single``: its sums are float32's; ``digits``: real
+    operands have so many digits of eight bits (docs/numerics.md#certificate).
     """
     if not c.size:
         return 0.0
@@ -33,12 +63,17 @@ def excess(a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: 
     with np.errstate(all="ignore"):
         a, b = (_wide(_rounded(x, form)) for x in (a, b))
         rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
-        kept = c.dtype == HALF
+        half = c.dtype == HALF
         c = _wide(c)
-        return max_nan(
-            _side(a, b, c, rows, columns, single, kept),
-            _side(b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2), columns, rows, single, kept),
+        right, left = _weights(rows, columns, single), _weights(columns, rows, single)
+        by_rows, by_columns = _both(c, right, left)
+        expected, inner = _both(a, _times(b, right), left)
+        cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
+        sides = (
+            (by_rows - expected, right, rows, columns, c, cut[0]),
+            (by_columns - _times(b.swapaxes(-1, -2), inner), left, columns, rows, c.swapaxes(-1, -2), cut[1]),
         )
+        return max_nan(*(_in_tolerances(*side, a.shape[-1], single, half) for side in sides))
 
 
 def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
@@ -53,29 +88,50 @@ def max_nan(*numbers: float) -> float:
     return float(np.max(numbers))
 
 
-def _side(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray, rows: np.ndarray, columns: np.ndarray, single: bool, half: bool
-) -> float:
-    """The largest error of a row of c w - a (b w) in tolerances; rows and columns are lengths of a's and b's."""
-    k, n = b.shape[-2:]
+def _tiny(single: bool) -> float:
     info = np.finfo(SINGLE if single else DOUBLE)
-    tiny = float(info.tiny if single else info.smallest_subnormal)  # a device may flush below float32's normal numbers
-    lowest = int(np.frexp(tiny)[1]) + (SAFE // 20 if single else SAFE // 8)
-    # Powers of two make columns of unlike size equal; small columns keep some of their size, or their underflow would
-    # hide the others' errors.
+    return float(info.tiny if single else info.smallest_subnormal)  # a device may flush below float32's normal numbers
+
+
+def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
+    """Weights (..., n) of the columns of a product; rows (..., m) and columns (..., n) are lengths of its operands.
+
+    Powers of two make columns of unlike size equal; small columns keep some of their size, or their underflow would
+    hide the others' errors.
+    """
+    lowest = int(np.frexp(_tiny(single))[1]) + (SAFE // 20 if single else SAFE // 8)
     top = max(int(np.frexp(rows.max(initial=0.0))[1]) - SAFE, 0)
-    w = np.ldexp(weights(n), -np.maximum(np.frexp(columns)[1], lowest) - top)
-    residual = np.abs(_times(c, w) - _times(a, _times(b, w)))
-    unit = float(info.eps) / 2
+    return np.asarray(np.ldexp(weights(columns.shape[-1]), -np.maximum(np.frexp(columns)[1], lowest) - top))
+
+
+def _in_tolerances(
+    residual: np.ndarray, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any, k: int,
+    single: bool, half: bool,
+) -> float:  # fmt: skip
+    """The largest error of a row of c w - a (b w) in tolerances."""
+    unit = float(np.finfo(SINGLE if single else DOUBLE).eps) / 2
     most = (SUMMED if single else CERTIFIED) * (2 if c.dtype.kind == "c" else 1)
     size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
     length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
-    floor = DEVIATIONS * (k + 2) * tiny * (length * (1 + rows) + 2 * math.sqrt(n))
-    tolerance = most * unit * rows * size + floor
+    floor = DEVIATIONS * (k + 2) * _tiny(single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
+    tolerance = most * unit * rows * size + floor + cut
     if half:  # the sums are rounded once more
-        rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], n))))
+        rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1]))))
         tolerance = tolerance + DEVIATIONS * (2.0**-11 * rounding + 2.0**-25 * length)
-    return float(np.max(residual / tolerance))
+    return float(np.max(np.abs(residual) / tolerance))
+
+
+def _cut(a: np.ndarray, b: np.ndarray, right: np.ndarray, left: np.ndarray, digits: int) -> tuple[Any, Any]:
+    """What sums of rows and of columns may err by because operands are cut to ``digits``.
+
+    An element errs by sqrt(K) 256^(7-s) u of the largest terms at most, as measured for the certificate; twice that.
+    """
+    unit = 2 * DEVIATIONS * float(np.finfo(DOUBLE).eps) / 2 * math.sqrt(a.shape[-1]) * 256.0 ** (DIGITS - digits)
+    rows, columns = np.abs(a).max(axis=-1), np.abs(b).max(axis=-2)
+    return tuple(
+        unit * x * np.sqrt(np.square(w * y).sum(axis=-1, keepdims=True))
+        for x, y, w in ((rows, columns, right), (columns, rows, left))
+    )
 
 
 def _rounded(x: np.ndarray, form: str) -> np.ndarray:
@@ -110,14 +166,48 @@ def lengths(x: np.ndarray) -> np.ndarray:
 def _squares(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "c":
         return np.asarray(_squares(x.real) + _squares(x.imag))
-    return np.asarray(np.einsum("...ij,...ij->...i", x, x))
+    return np.asarray(np.einsum("...ij,...ij->...i", x, x) if _turned(x) else np.vecdot(x, x))
 
 
 def _times(x: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """x (..., m, k) times v (..., k), summed in blocks, and those in pairs."""
-    column = v[..., np.newaxis]
-    cuts = range(0, x.shape[-1], BLOCK)
-    parts = [x[..., at : at + BLOCK] @ column[..., at : at + BLOCK, :] for at in cuts]
+    """x (..., m, k) times v (..., k)."""
+    if _turned(x):
+        return _down(x.swapaxes(-1, -2), v)
+    strips = range(0, x.shape[-2], STRIP)
+    return np.concatenate([_across(x[..., at : at + STRIP, :], v) for at in strips], axis=-1)
+
+
+def _both(x: np.ndarray, right: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x (..., m, n) times right (..., n), and x^T times left (..., m), strip by strip: x is read once from memory."""
+    if _turned(x):
+        return _both(x.swapaxes(-1, -2), left, right)[::-1]
+    rows, columns = [], []
+    for at in range(0, x.shape[-2], STRIP):
+        strip = x[..., at : at + STRIP, :]
+        rows.append(_across(strip, right))
+        columns.append(_down(strip, left[..., at : at + STRIP]))
+    return np.concatenate(rows, axis=-1), _sum(columns)
+
+
+def _turned(x: np.ndarray) -> bool:
+    """Whether columns of x lie in memory one after the other."""
+    return x.strides[-2] == x.itemsize != x.strides[-1]
+
+
+def _across(strip: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """strip (..., m, k), of which rows lie in memory one after the other, times v (..., k), summed in blocks."""
+    cuts = [slice(at, at + BLOCK) for at in range(0, max(strip.shape[-1], 1), BLOCK)]
+    return _sum([(strip[..., cut] @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
+
+
+def _down(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The transpose of x (..., k, m) times v (..., k), summed in blocks of rows."""
+    cuts = [slice(at, at + BLOCK) for at in range(0, max(x.shape[-2], 1), BLOCK)]
+    return _sum([(x[..., cut, :].swapaxes(-1, -2) @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
+
+
+def _sum(parts: list[np.ndarray]) -> np.ndarray:
+    """The sum of arrays, in pairs."""
     while len(parts) > 1:
         parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) & ~1 :]
-    return np.asarray(parts[0][..., 0]) if parts else np.zeros(x.shape[:-1])
+    return parts[0]
