@@ -414,7 +414,8 @@ def test_the_main_algorithms_run_through_kernels(device):
     assert all(d.on_device and d.launches for d in log)
     launches, grams = (sum(dict(d.launches).get(kernel, 0) for d in log) for kernel in ("matmul", "syrk"))
     assert launches > 0 and grams > 0
-    assert f"simulator engine: launches by kernel: matmul {launches}, syrk {grams}" in repr(ledger)
+    line = next(line for line in repr(ledger).splitlines() if "launches by kernel" in line)
+    assert f"matmul {launches}" in line and f"syrk {grams}" in line
     assert sum(t["launches"].get("matmul", 0) for t in ledger.to_dict()["by_function"]) == launches
 
 

@@ -22,6 +22,14 @@ def oriented(a: np.ndarray, b: np.ndarray, side: str, lower: bool, trans: str) -
     return (a, b, lower) if side == "left" else (a.swapaxes(-1, -2), b.swapaxes(-1, -2), not lower)
 
 
+def triangle(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
+    """The triangle of a (n, n) that a solver reads, with zeros in the other one, and ones on a unit diagonal."""
+    t: np.ndarray = np.tril(a) if lower else np.triu(a)
+    if unit:
+        np.fill_diagonal(t, 1)
+    return t
+
+
 def check(a: Operand, b: Operand, side: str, trans: str) -> None:
     """Raise ValueError or TypeError if shapes, dtypes or options of a call do not fit."""
     if side not in ("left", "right") or trans not in ("N", "T", "C"):
@@ -74,7 +82,4 @@ def _inverted(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
     inverse, zero = trtri(np.asarray(a, wide), lower=lower, unitdiag=unit)
     if zero:
         raise np.linalg.LinAlgError(f"singular matrix: element {zero - 1} of the diagonal of a block is zero")
-    triangle: np.ndarray = np.tril(inverse) if lower else np.triu(inverse)
-    if unit:
-        np.fill_diagonal(triangle, 1)
-    return triangle
+    return triangle(inverse, lower, unit)

@@ -55,9 +55,7 @@ class TriangularSystem(Problem):
 
     def error(self, x: np.ndarray) -> float:
         a, b = self.arrays
-        t = np.tril(a) if self.lower else np.triu(a)
-        if self.unit:
-            np.fill_diagonal(t, 1)
+        t = triangular.triangle(a, self.lower, self.unit)
         t = {"N": t, "T": t.T, "C": adjoint(t)}[self.trans]
         return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
 
