@@ -41,3 +41,11 @@ def test_pivots_whose_partial_products_overflow_have_a_determinant(n, dtype):
     graded = np.geomspace(1e-150, 1e150, n)  # whose product is 1
     for rows in (graded, graded[::-1]):
         assert abs(abs(both("scipy", "det", rows[:, np.newaxis] * q)[0]) - 1) <= 200 * n * eps(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("n", [129, 300])
+def test_determinants_of_rows_graded_by_twenty_decades_are_scipys(n, dtype):
+    rows = 10.0 ** np.random.default_rng(n).uniform(-10, 10, (n, 1))
+    ours, theirs = both("scipy", "det", rows * general(n, n, dtype, 10.0))
+    assert np.isfinite(theirs) and abs(ours - theirs) <= 20 * n * eps(dtype) * abs(theirs)

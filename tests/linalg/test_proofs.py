@@ -112,3 +112,17 @@ def test_a_wrong_pseudo_inverse_is_noticed(name):
     assert error(x + 1e-7 * size * np.outer(u, null)) > 1  # A X is no longer Hermitian
     assert error(x + 1e-7 * size * np.outer(null, u)) > 1  # nor X A
     assert error(x * (1 + 1e-8)) > 1
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_factor_of_another_structure_is_noticed(lower):
+    """Its product with its adjoint is the matrix still."""
+    _, factor, error = solved("cholesky", POSITIVE, lower=lower)
+    assert error(factor) < 0.5
+    l = factor if lower else factor.T
+    exchanged, negated = l.copy(), l.copy()
+    exchanged[:, [3, 4]] = exchanged[:, [4, 3]]
+    negated[:, 7] *= -1
+    for wrong in (exchanged, negated):
+        np.testing.assert_allclose(wrong @ wrong.T, POSITIVE, rtol=0, atol=1e-12)
+        assert error(wrong if lower else wrong.T) > 10

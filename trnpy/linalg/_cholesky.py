@@ -28,6 +28,8 @@ from trnpy.linalg._matrices import (
 )
 from trnpy.linalg._panels import BLOCK, adjoint, split
 
+ANOTHER = 1.0  # the error, relative to A, of a factor that is not triangular with a positive diagonal
+
 
 def cholesky(a: np.ndarray, engine: Engine, block: int = BLOCK) -> np.ndarray:
     """Lower L with A = L L^H for Hermitian positive-definite a (..., n, n); LinAlgError if a matrix is not definite.
@@ -92,6 +94,9 @@ class Cholesky(Problem):
         if not self.clean:
             c = np.tril(c) if self.lower else np.triu(c)
         l, a = (c, a) if self.lower else (adjoint(c), adjoint(a))
+        # L L^H does not tell a factor from one with columns exchanged or of the other sign.
+        if np.triu(l, 1).any() or not (np.diagonal(l, axis1=-2, axis2=-1).real > 0).all():
+            return ANOTHER
         v = probe(a.shape[-1], self.dtype)
         below = np.tril(a, -1)
         av = below @ v + adjoint(below) @ v + np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis] * v
