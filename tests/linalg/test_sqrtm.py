@@ -2,12 +2,21 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import hermitian, positive
-from linalg.rows import LAYOUTS, of_positive_matrices, scipys_unless_positive, scipys_where_products_are_wrong
+from linalg.rows import (
+    LAYOUTS,
+    eps,
+    forced,
+    gaussian,
+    of_positive_matrices,
+    scipys_unless_positive,
+    scipys_where_products_are_wrong,
+)
 from trnpy._engine.engines import HOST, engine
 
 
@@ -36,3 +45,37 @@ def test_any_layout(n, dtype, layout, seed):
         root = trnpy.linalg.sqrtm(a)
     assert log[0].on_device, log
     np.testing.assert_allclose(root @ root, kept, rtol=0, atol=1e-12 * np.linalg.norm(kept))
+
+
+SPECTRA = {
+    "geometric": lambda n, c: np.geomspace(1, 1 / c, n),
+    "one small": lambda n, c: np.append(np.linspace(1, 2, n - 1), 1 / c),
+    "half small": lambda n, c: np.where(np.arange(n) % 2, 1.0, 1 / c) * np.linspace(1, 2, n),
+    "three clusters": lambda n, c: np.geomspace(1, 1 / c, 3)[np.arange(n) % 3] * (1 + 1e-10 * np.arange(n)),
+}
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("name", ["sqrtm", "logm", "fractional_matrix_power"])
+def test_functions_on_the_device_path_err_at_most_twice_as_much_as_scipys(name, spectrum, condition):
+    """Q and w are exact to long double's rounding: A is rounded once, from A = Q diag(w) Q^T refined there."""
+    n = 40
+    w, q = SPECTRA[spectrum](n, condition).astype("g"), np.linalg.qr(gaussian((n, n), "f8"))[0].astype("g")
+    for _ in range(3):  # Newton and Schulz: orthonormal in long double
+        q = q @ (3 * np.eye(n) - q.T @ q) / 2
+    a = (q * w) @ q.T
+    a = ((a + a.T) / 2).astype("f8")
+    function, options = {
+        "sqrtm": (np.sqrt, ()), "logm": (np.log, ()), "fractional_matrix_power": (lambda x: x**-0.5, (-0.5,)),
+    }[name]  # fmt: skip
+    lost = q.T @ (a - (q * w) @ q.T) @ q  # of rounding A, to first order
+    x, y = w[:, np.newaxis], w
+    with np.errstate(all="ignore"):
+        near = np.abs(x - y) <= 1e-4 * np.maximum(x, y)
+        slope = (function(w * (1 + 1e-6)) - function(w * (1 - 1e-6))) / (2e-6 * w)
+        quotients = np.where(near, slope, (function(x) - function(y)) / np.where(near, 1, x - y))
+    exact = (q * function(w)) @ q.T + q @ (quotients * lost) @ q.T
+    ours, theirs = forced(name, a, *options), getattr(scipy.linalg, name)(a, *options)
+    errors = [float(np.abs(z - exact).max() / np.abs(exact).max()) / eps("f8") for z in (ours, theirs)]
+    assert errors[0] <= 2 * errors[1] + 4

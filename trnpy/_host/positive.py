@@ -23,12 +23,9 @@ from trnpy._settings.host_rates import FLOPS, HostRates
 from trnpy.linalg import _positive
 from trnpy.linalg._matrices import mirror, real
 from trnpy.linalg._panels import adjoint
-from trnpy.linalg._positive import FUNCTIONS, LAST, Function, certify
+from trnpy.linalg._positive import FUNCTIONS, LAST, STEEP, Function, certify, correction, steep, with_slope
 
 BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
-AMPLIFIED = 2.0  # errors of eigenvalues that f makes more than so many times as large as its rounding are taken out
-STEEP = 1 / 4  # share of the eigenvalues for which the price assumes that
-STEP = 1e-4  # relative, of a difference that stands for a derivative
 SPREAD = 8  # the factorization of LAST rows and columns costs nothing beside that of so many times more
 
 
@@ -96,63 +93,16 @@ def through_eigh(a: np.ndarray, function: Function, norms: tuple[float, float]) 
         w, q = _eigenpairs(a)
     except (LinAlgError, tridiagonal.OutOfRange) as why:
         raise Unsupported(Reason.VALUE, str(why)) from why
-    f, slope = guards.QUIET.copy().run(_with_slope, function, w)
+    f, slope = guards.QUIET.copy().run(with_slope, function, w)
     guards.finite(f)  # then so is Q f Q^H, no entry of which exceeds the largest of f
-    grows = np.abs(slope) * w[..., -1:] > AMPLIFIED * np.abs(f).max(axis=-1, keepdims=True)
-    some = np.flatnonzero(grows.reshape(-1, w.shape[-1]).any(axis=0))
-    correction = _correction(a, w[..., some], q[..., some], f[..., some], slope[..., some]) if len(some) else None
+    some = np.flatnonzero(steep(w, f, slope).reshape(-1, w.shape[-1]).any(axis=0))
+    parts = (w[..., some], q[..., some], f[..., some], slope[..., some])
+    taken_out = correction(a, *parts, _times) if len(some) else None
     found = _product(q, f)
-    if correction is not None:
-        guards.finite(correction)
-        found = found + correction
+    if taken_out is not None:
+        guards.finite(taken_out)
+        found = found + taken_out
     return np.asarray(found, a.dtype, order="C")
-
-
-def _with_slope(function: Function, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A function at w and the size of its derivative, to a few digits: it multiplies rounding errors."""
-    above, below = w * (1 + STEP), w * (1 - STEP)
-    return function(w), (function(above) - function(below)) / (above - below)
-
-
-def _correction(a: np.ndarray, w: np.ndarray, q: np.ndarray, f: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """What the errors of eigenpairs w (..., k) and q (..., n, k) take from f(A), to first order.
-
-    E = Q^H A Q - diag(w) is c u |A|. Where f is steep it makes the error of f(A) many times as large as rounding, and
-    often as large again as that of SciPy, whose Schur form is luckier with single small eigenvalues. f(A) is
-    Q (diag(f) + F E) Q^H, elementwise in F E, with F_ij = (f_i - f_j) / (w_i - w_j): Higham, Functions of Matrices,
-    theorem 3.11. A Q is computed with twice the working precision. What remains is |E|^2 over the least eigenvalue.
-    """
-    wide = np.result_type(a, np.float64)
-    whole, vectors = a.astype(wide, copy=False), q.astype(wide)
-    if a.dtype == wide:
-        bits = (52 - math.ceil(math.log2(2 * a.shape[-1]))) // 2
-        high, low = _split(whole, -1, bits)
-        first, second = _split(vectors, -2, bits)
-        image = _times(high, first) + (_times(high, second) + _times(low, vectors))  # the first product is exact
-    else:
-        image = _times(whole, vectors)
-    e = _times(adjoint(vectors), image)
-    np.einsum("...ii->...i", e)[...] -= w
-    x, y = w[..., np.newaxis, :], w[..., np.newaxis]
-    near = np.abs(x - y) <= STEP * np.maximum(x, y)
-    quotients = (f[..., np.newaxis, :] - f[..., np.newaxis]) / np.where(near, 1, x - y)
-    e *= np.where(near, slope[..., np.newaxis, :], quotients)
-    found = _times(_times(vectors, e), adjoint(vectors))
-    return np.asarray((found + adjoint(found)) / 2)
-
-
-def _split(x: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """x as a sum of two, of which the first has ``bits`` bits below the largest part of a number along ``axis``."""
-    if x.dtype.kind == "c":
-        size = np.maximum(np.abs(x.real), np.abs(x.imag)).max(axis=axis, keepdims=True)
-    else:
-        size = np.abs(x).max(axis=axis, keepdims=True)
-    rounding = np.ldexp(1.5, np.frexp(size)[1] + 52 - bits)
-    high = np.empty_like(x)
-    high.real = (x.real + rounding) - rounding
-    if x.dtype.kind == "c":
-        high.imag = (x.imag + rounding) - rounding
-    return high, x - high
 
 
 def _times(x: np.ndarray, y: np.ndarray) -> np.ndarray:
