@@ -23,7 +23,7 @@ from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy.linalg._ops import NUMPY_OPS
 from trnpy.linalg._ops import OPS as SCIPY_OPS
-from trnpy.sparse.linalg._exponential import EXPONENTIAL_OPS as EXPONENTIALS
+from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as EXPONENTIALS
 from trnpy.sparse.linalg._ops import OPS as SOLVERS
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ _LAZY = {
     **dict.fromkeys(
         ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._einsum.rows"
     ),
-    "multi_einsum": "trnpy._einsum.many",
+    "multi_einsum": "trnpy._einsum.multi_einsum",
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._call.dispatch"
     ),

@@ -9,7 +9,7 @@ from trnpy._call.dispatch import (
     Decision as Decision, FallbackError as FallbackError, NkiFallbackWarning as NkiFallbackWarning, Reason as Reason,
     explain as explain, trace as trace
 )
-from trnpy._einsum.many import multi_einsum as multi_einsum
+from trnpy._einsum.multi_einsum import multi_einsum as multi_einsum
 from trnpy._einsum.shown import einsum_plan as einsum_plan
 from trnpy._engine.engines import available as available
 from trnpy._engine.residency import resident as resident

@@ -10,7 +10,7 @@ from dry_runs import assert_dry_is_the_run
 import trnpy
 from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _ops
-from trnpy.sparse.linalg import _exponential
+from trnpy.sparse.linalg import _expm_multiply
 from trnpy.sparse.linalg import _ops as _solvers
 
 LAYOUTS = ("csr", "csc", "bsr", "coo", "dia")
@@ -97,11 +97,11 @@ def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
 def test_the_exponential_times_a_block(monkeypatch):
     """For as many products as SciPy's algorithm takes."""
     rng = np.random.default_rng(6)
-    (op,) = _exponential.EXPONENTIAL_OPS
+    (op,) = _expm_multiply.EXPONENTIAL_OPS
     problem = op.prepare(rng.standard_normal((80, 80)) / 4, rng.standard_normal((80, 20)))
     taken = products_of(problem)
-    assert {columns for columns, _ in taken} == {20, _exponential.ESTIMATED}
-    monkeypatch.setattr(_exponential, "usual_products", lambda columns: taken)
+    assert {columns for columns, _ in taken} == {20, _expm_multiply.ESTIMATED}
+    monkeypatch.setattr(_expm_multiply, "usual_products", lambda columns: taken)
     assert_dry_is_the_run(op, problem)
 
 
@@ -109,11 +109,11 @@ def test_the_exponential_times_a_block(monkeypatch):
 def test_the_exponential_takes_about_as_many_products_as_stated(columns):
     rng = np.random.default_rng(7)
     a = rng.standard_normal((400, 400))
-    problem = _exponential.prepare_expm_multiply(
-        a * _exponential.NORM / np.linalg.norm(a, 1), rng.standard_normal((400, columns))
+    problem = _expm_multiply.prepare_expm_multiply(
+        a * _expm_multiply.NORM / np.linalg.norm(a, 1), rng.standard_normal((400, columns))
     )
-    taken, stated = products_of(problem), _exponential.usual_products(columns)
-    assert stated[: -int(_exponential.NORM * _exponential.PER_NORM)] == [p for p in taken if p[0] != columns]
+    taken, stated = products_of(problem), _expm_multiply.usual_products(columns)
+    assert stated[: -int(_expm_multiply.NORM * _expm_multiply.PER_NORM)] == [p for p in taken if p[0] != columns]
     assert stated.count((columns, False)) / 3 <= taken.count((columns, False)) <= stated.count((columns, False))
 
 

@@ -7,7 +7,7 @@ from scipy.sparse import linalg as _scipy
 from trnpy._call.names import public as _public
 from trnpy._call.names import rows as _rows
 from trnpy.sparse._classes import makers as _makers
-from trnpy.sparse.linalg._exponential import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
+from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
 from trnpy.sparse.linalg._ops import OPS as _OPS
 
 _PLAIN = """aslinearoperator bicg bicgstab cgs eigs factorized funm_multiply_krylov gcrotmk is_sptriangular lgmres lsmr

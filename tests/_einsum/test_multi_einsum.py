@@ -190,7 +190,7 @@ def test_any_product_on_the_host_is_numpy_s(data):
 
 @pytest.mark.route
 def test_alike_products_on_the_host_are_computed_without_a_plan_for_each(monkeypatch):
-    monkeypatch.setattr("trnpy._einsum.many.einsum", None)
+    monkeypatch.setattr("trnpy._einsum.multi_einsum.einsum", None)
     for calls in (
         pairs(3, 4, 30),
         [("ij,jk->ki", array(3, 4), array(4, 5)) for _ in range(50)],
@@ -199,7 +199,7 @@ def test_alike_products_on_the_host_are_computed_without_a_plan_for_each(monkeyp
         ours = trnpy.multi_einsum(calls)
         monkeypatch.undo()
         same(ours, [np.einsum(*call) for call in calls])
-        monkeypatch.setattr("trnpy._einsum.many.einsum", None)
+        monkeypatch.setattr("trnpy._einsum.multi_einsum.einsum", None)
 
 
 def test_nothing_to_do_is_an_empty_list():
@@ -253,7 +253,7 @@ def test_products_of_low_accuracy_are_refused():
 
 
 def test_budgets_cut_products_that_are_put_together(monkeypatch):
-    monkeypatch.setattr("trnpy._einsum.many.MEMORY", 8 * 2 * 5 * 16)
+    monkeypatch.setattr("trnpy._einsum.multi_einsum.MEMORY", 8 * 2 * 5 * 16)
     for calls in (pairs(5, 4, 9), [("ij,jk->ik", array(4, 3), array(3, 4)) for _ in range(7)]):
         recording = RecordingEngine()
         with engine(recording), policy(force=True):
