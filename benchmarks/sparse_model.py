@@ -19,7 +19,7 @@ import trnpy.sparse
 import trnpy.sparse.linalg
 from benchmarks._measure import gate, header
 from benchmarks.sparse import arrow, ours, power_law, screened
-from trnpy._engine.precision import transfer_s
+from trnpy._engine.precision import COMBINE_S, SPLIT_S
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
@@ -62,6 +62,18 @@ def kernel_s(machine: Hardware, in_row: np.ndarray, columns: int, digits: int) -
     return fixed_s + row_s * np.count_nonzero(in_row) + tile_s * float(in_row.sum())
 
 
+WORD_BYTES = 3 * 4  # of a float64 result on the link
+
+
+def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, machine: Hardware) -> float:
+    """Modelled seconds to bring operands to the device and the result back, host conversions included."""
+    split = 0.0
+    if dtype == np.float64:
+        split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
+        bytes_out *= WORD_BYTES / 8
+    return bytes_in / machine.link_bytes_per_s + bytes_out / machine.unlink_bytes_per_s + split
+
+
 def seconds(machine: Hardware, a, columns: int) -> tuple[float, float]:
     """(resident, one-shot) modelled seconds of A X, X and A X on the host; tiles of A on the device or sent along."""
     blocks = count_blocks(a)
@@ -70,9 +82,9 @@ def seconds(machine: Hardware, a, columns: int) -> tuple[float, float]:
     tiles, x_bytes = itemsize * blocks.count * TILE**2, itemsize * a.shape[1] * columns
     launches = -(-blocks.count // SLOTS) * (2 if digits else 1) + bool(digits)
     work = kernel_s(machine, blocks.in_row, columns, digits) * (1 + 1 / 28 if digits else 1)
-    moved = transfer_s(x_bytes, itemsize * a.shape[0] * columns, a.dtype, "matched", machine)
+    moved = transfer_s(x_bytes, itemsize * a.shape[0] * columns, a.dtype, machine)
     resident = launches * machine.launch_s + work + moved
-    return resident, resident + transfer_s(tiles, 0, a.dtype, "matched", machine)
+    return resident, resident + transfer_s(tiles, 0, a.dtype, machine)
 
 
 def published() -> Iterator[tuple[str, ...]]:

@@ -60,7 +60,7 @@ class Told:
 
 def tallied(op, problem, work=None):
     """Not remembered."""
-    policy, work = Policy(), work or work_of(op, problem)
+    policy, work = Policy(), work or work_of(problem)
     return _tally.__wrapped__(work.by(problem.method), TRN2, policy)
 
 
@@ -78,7 +78,7 @@ def assert_dry_is_the_run(op, problem, before=0):
         told.log.clear()
         for _ in range(before):
             problem.run(engine)
-        work = work_of(op, problem)  # decisions are taken before a run, which may keep something
+        work = work_of(problem)  # decisions are taken before a run, which may keep something
         resident = sum(o.nbytes for o in work.options if isinstance(o, Outline) and o.resident)
         if not resident:  # too small to be kept: one dry run is enough
             told.log.clear()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import trnpy
 from trnpy._call.decisions import work_of
-from trnpy._call.dispatch import Cost, Problem, decide, predict
+from trnpy._call.dispatch import decide
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
 from trnpy._nki.hardware import TRN2
@@ -253,13 +253,13 @@ def test_small_arrays_are_not_looked_at():
 
 
 def test_a_resident_operand_counts_as_moved():
-    a = np.empty((2000, 2000))
-    cost = Cost("matmul", 2000, 2.0 * 2000**3, 2 * a.nbytes, a.nbytes, products=2.0 * 2000**3)
-    whole, moved = predict(cost, a.dtype, TRN2, Policy(), RATES)
-    less, moved_less = predict(cost, a.dtype, TRN2, Policy(), RATES, 2 * a.nbytes)
-    assert whole - less == pytest.approx(moved - moved_less, rel=1e-12) and moved_less < moved
-    problem = Problem((a, a), a.dtype, cost)
-    decisions = [decide("f", problem, TRN2, Policy(), RATES, 0.0, resident) for resident in (0, 2 * a.nbytes)]
+    a, b = np.empty((2, 2000, 2000))
+    problem = trnpy.matmul.__trnpy_op__.prepare(a, b)
+    work, held = work_of(problem), 2 * a.nbytes
+    tally = work.tally(TRN2, Policy())
+    saved = tally.moved_s(TRN2) - tally.moved_s(TRN2, held)
+    assert tally.seconds(TRN2, RATES) - tally.seconds(TRN2, RATES, held) == pytest.approx(saved, rel=1e-12)
+    decisions = [decide("f", problem, TRN2, Policy(), RATES, 0.0, n, work) for n in (0, held)]
     assert decisions[0].device_s > decisions[1].device_s and decisions[0].host_s == decisions[1].host_s
 
 
@@ -281,7 +281,7 @@ def test_decisions_count_the_launches_that_a_product_takes(device, dtype, cold, 
         a = a * np.array(1 + 1j, dtype)
     b = a[::-1].copy()
     op = trnpy.matmul.__trnpy_op__
-    work = work_of(op, op.prepare(a, b))
+    work = work_of(op.prepare(a, b))
     assert work.tally(device.hardware, Policy()).launched == cold
     with trnpy.resident(a, b):
         taken = []

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import trnpy
-from trnpy._call.dispatch import Cost, Problem, Reason, decide
+from trnpy._call.decisions import work_of
+from trnpy._call.dispatch import Reason, decide
 from trnpy._nki.hardware import GIB, TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy, current_policy, from_environment, policy, process_policy, set_process_policy
@@ -195,18 +196,21 @@ def test_the_policy_of_the_process_reaches_every_thread_that_has_none():
 
 
 def big_product():
-    """2048 x 2048 x 2048, cold: 17 Gflop, well worth a device."""
-    n = 2048
-    a = np.empty((n, n))
-    return Problem((a, a), a.dtype, Cost("matmul", n, 2.0 * n**3, 2 * a.nbytes, a.nbytes, products=2.0 * n**3))
+    """4096 x 4096 x 4096, cold: 137 Gflop, well worth a device."""
+    n = 4096
+    return trnpy.matmul.__trnpy_op__.prepare(*np.empty((2, n, n)))
 
 
 def test_min_flops_keeps_calls_below_it_on_the_host():
-    problem, rates = big_product(), current_rates()
-    assert decide("numpy.matmul", problem, TRN2, Policy(), rates).on_device
-    kept = decide("numpy.matmul", problem, TRN2, Policy(min_flops=problem.cost.flops * 1.01), rates)
+    problem = big_product()
+
+    def decided(policy):
+        return decide("numpy.matmul", problem, TRN2, policy, current_rates(), work=work_of(problem))
+
+    assert decided(Policy()).on_device
+    kept = decided(Policy(min_flops=problem.cost.flops * 1.01))
     assert (kept.on_device, kept.reason) == (False, Reason.POLICY)
-    assert decide("numpy.matmul", problem, TRN2, Policy(min_flops=problem.cost.flops), rates).on_device
+    assert decided(Policy(min_flops=problem.cost.flops)).on_device
 
 
 def test_force_goes_to_the_device_however_small():

@@ -53,7 +53,7 @@ def test_stacks_and_large_matrices_go_where_the_model_says_they_pay(name, launch
     assert not decision((64, 256, 256), "f8").on_device and not decision((512, 512), "f8").on_device
     assert decision((8192, 8192), "f4").on_device
     op = getattr(trnpy.linalg, name).__trnpy_op__
-    work = work_of(op, op.prepare(np.broadcast_to(np.float32(0), (64, 256, 256))))
+    work = work_of(op.prepare(np.broadcast_to(np.float32(0), (64, 256, 256))))
     assert work.tally(MACHINES["trn2"], trnpy.Policy()).launched == launches  # for all matrices together
 
 
@@ -69,7 +69,7 @@ def test_less_crosses_the_link_than_the_whole_trailing_matrix_at_every_panel():
     a = np.broadcast_to(0.0, (n, n))
     for name, share in (("cholesky", 5), ("lu_factor", 3)):
         op = getattr(trnpy.linalg, name).__trnpy_op__
-        tally = work_of(op, op.prepare(a)).tally(MACHINES["trn2"], trnpy.Policy())
+        tally = work_of(op.prepare(a)).tally(MACHINES["trn2"], trnpy.Policy())
         words = 12 * n * n * panels / 3  # of a product of digits, for each element
         assert tally.bytes_out < words / share
 

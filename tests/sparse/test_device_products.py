@@ -389,9 +389,9 @@ def price(a, m, machine="trn2", **settings_):
     """What the model says of a @ X with m columns under a policy whose device is modelled."""
     with trnpy.policy(device="null", machine=machine, **settings_):
         problem = _ops.prepare_matmul(a, np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], m)))
-        work = work_of(_ops.MATMUL, problem)
+        work = work_of(problem)
         hardware, policy = MACHINES[machine], current_policy()
-        return priced(problem.cost, work, problem.methods, problem.dtype, hardware, policy, current_rates())
+        return priced(work, problem.methods, hardware, policy, current_rates())
 
 
 def blocky(rng, blocks, in_row, block=128, dtype="f4"):

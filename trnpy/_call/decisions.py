@@ -5,111 +5,32 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from trnpy._call.host_table import UNSEEN, HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
+from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused
-from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches, product_s, transfer_s
+from trnpy._engine.precision import launches
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
-from trnpy._nki.hardware import MACHINES, Hardware, between
-from trnpy._report.shown import table
+from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
 
-class Reason(StrEnum):
-    """Why a call ran where it ran.
-
-    Attributes
-    ----------
-    FASTER
-        Device: the model predicts fewer seconds than for the host.
-    FORCED
-        Device: ``policy(force=True)``.
-    ROUTE
-        Host: another method with the same result is faster than the reference function.
-    SMALL
-        Host: launching a kernel takes longer than the whole call.
-    MEMORY_BOUND
-        Host: moving the operands to the device takes longer.
-    SLOWER
-        Host: the device would compute longer.
-    DTYPE, LAYOUT, PARAM
-        Host: the device path does not cover this dtype, this shape or memory layout, or this option.
-    VALUE
-        Host: the values do not allow the device path: not finite, singular, not positive definite.
-    SUBCLASS
-        Host: an operand is not exactly a numpy.ndarray.
-    EXCLUDED_CALLER
-        Host: NumPy, SciPy or an excluded package made the call.
-    NO_DEVICE
-        Host: there is no device.
-    NOT_COMPILED
-        Host: compiling the kernel takes longer than the call would save.
-    OOM
-        Host: the device ran out of memory.
-    POLICY
-        Host: a setting of `Policy` says so.
-    ACCURACY
-        Host: the device's result was not accurate enough.
-    ERROR
-        Host: the device failed.
-
-    Examples
-    --------
-    >>> import trnpy
-    >>> str(trnpy.Reason.NO_DEVICE)
-    'no_device'
-    """
-
-    FASTER = "faster"
-    FORCED = "forced"
-    ROUTE = "route"
-    SMALL = "small"
-    MEMORY_BOUND = "memory_bound"
-    SLOWER = "slower"
-    DTYPE = "dtype"
-    LAYOUT = "layout"
-    PARAM = "param"
-    VALUE = "value"
-    SUBCLASS = "subclass"
-    EXCLUDED_CALLER = "excluded_caller"
-    NO_DEVICE = "no_device"
-    NOT_COMPILED = "not_compiled"
-    OOM = "oom"
-    POLICY = "policy"
-    ACCURACY = "accuracy"
-    ERROR = "error"
-
-
-class Unsupported(Exception):
-    """The device path does not cover this call: ``reason``, and a phrase in lower case that explains it."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call costs, on the host and on a device; flops are real operations."""
+    """What the reference costs on the host; flops are real operations. A dry run finds the cost on a device."""
 
     kind: str  # of host work: a key of HostRates.curves
     n: float  # characteristic size, where the host's rate depends on it
     flops: float  # useful ones, by the textbook count
     bytes_in: int
     bytes_out: int
-    products: float = 0.0  # flops of the engine's products on the device path
-    host_flops: float = 0.0  # what the device path leaves to the host, at the rate of ``kind``
-    launches: int = 1  # 0: a dry run finds the cost of the device path
-    host_bytes: float = 0.0  # bytes that the host reads and writes between products on the device path
-    of_products: bool = False  # whether ``launches`` counts products, each of which takes the launches of its dtype
     moved: float = 0.0  # bytes that the host reads and writes besides: copies in another order, intermediate results
 
     def host_s(self, rates: HostRates, dtype: np.dtype) -> float:
@@ -202,7 +123,6 @@ class Op:
     # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
     # Unsupported where it does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
-    dry: bool = False  # whether the device path has the cost of a dry run of the problem
     theirs: bool = False  # whether the reference is other code's in place of NumPy's, for which a look has no function
 
     @property
@@ -251,9 +171,9 @@ class Work(NamedTuple):
         return _tally(self, hardware, told)
 
 
-def work_of(op: Op, problem: Problem) -> Work | None:
-    """What a dry run of a call needs; None if its row has no dry run, or if an option cannot be hashed."""
-    if not op.dry or not problem.on_device:
+def work_of(problem: Problem) -> Work | None:
+    """What a dry run of a call needs; None if there is no device path, or if an option cannot be hashed."""
+    if not problem.on_device:
         return None
     outlined = problem.outlined()
     if outlined is None:
@@ -279,136 +199,13 @@ def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
     return dry.run(problem, (work.arrays, work.options), hardware, policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Where a call runs or ran, and why.
-
-    Attributes
-    ----------
-    op : str
-        Dotted name of the reference function, such as "scipy.linalg.eigh".
-    on_device : bool
-        Whether the device computes the result.
-    reason : Reason
-        Why there.
-    detail : str
-        The reason as a phrase with figures.
-    dtype : str
-        Dtype of the products.
-    flops : float
-        Real operations by the textbook count.
-    moved_bytes : int
-        Bytes of operands and results.
-    host_s : float or None
-        Predicted seconds of the host.
-    device_s : float or None
-        Modelled seconds of the device: never measured.
-    machine : str
-        The device that `device_s` is modelled on: trn1, trn2 or trn3.
-    calibrated : bool
-        Whether `host_s` rests on measurements of this host (`calibrate`).
-    engine : str
-        What computed the result.
-    route : str
-        The host's method, if it is not the reference function.
-    method : str
-        The method of the device path, if it has several.
-    launches : tuple of (str, int)
-        Kernels and how often each was launched.
-    waiting_s : float
-        Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
-    gain_s : float
-        Predicted seconds that the device would save.
-
-    Examples
-    --------
-    >>> import numpy as np, trnpy
-    >>> a = np.ones((1000, 1000))
-    >>> with trnpy.policy(device="none"):
-    ...     decision = trnpy.explain(trnpy.matmul, a, a)
-    >>> decision.op, decision.on_device, decision.detail
-    ('numpy.matmul', False, 'no device')
-    """
-
-    op: str
-    on_device: bool
-    reason: Reason
-    detail: str
-    dtype: str = ""
-    flops: float = 0.0
-    moved_bytes: int = 0
-    host_s: float | None = None
-    device_s: float | None = None
-    machine: str = ""
-    calibrated: bool = False
-    engine: str = "host"
-    route: str = ""
-    method: str = ""
-    launches: tuple[tuple[str, int], ...] = ()
-    waiting_s: float = 0.0
-
-    @property
-    def gain_s(self) -> float:
-        """Predicted seconds that the device would save; 0 if either time is unknown."""
-        return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
-
-    def __str__(self) -> str:
-        times = ""
-        if self.host_s is not None and self.device_s is not None:
-            mark = "" if self.calibrated else ", uncalibrated"
-            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {between(self.device_s)} modelled"
-        return f"{self.op}: {self.where}: {self.reason} ({self.detail}{times})"
-
-    __repr__ = __str__
-
-    @property
-    def where(self) -> str:
-        """ "host" or "device", and the way there if it has a name."""
-        way = self.method if self.on_device else self.route
-        return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
-
-    def _repr_html_(self) -> str:
-        rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]
-        if self.host_s is not None:
-            rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
-        if self.device_s is not None:
-            rows.append((self.machine, f"{between(self.device_s)} modelled"))
-        return table(self.op, rows)
-
-
-def counted(cost: Cost, dtype: np.dtype, policy: Policy, resident_bytes: int) -> Cost:
-    """``cost``, with launches counted if it counts products."""
-    if not cost.of_products:
-        return cost
-    each = launches(dtype, policy.precision, resident_bytes >= cost.bytes_in)
-    return replace(cost, launches=cost.launches * each, of_products=False)
-
-
-def predict(
-    cost: Cost, dtype: np.dtype, hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
-) -> tuple[float, float]:
-    """Modelled seconds of the device path, and how many of them move operands.
-
-    The sum of launches, transfers, max(engine, HBM) and the work of the host. An operand that is on the device already
-    is not transferred; comparing its fingerprint takes host time instead.
-    """
-    cost = counted(cost, dtype, policy, resident_bytes)
-    moved = transfer_s(max(cost.bytes_in - resident_bytes, 0), cost.bytes_out, dtype, policy.precision, hardware)
-    moved += resident_bytes / FINGERPRINT_BYTES_PER_S
-    engine = product_s(cost.products, dtype, policy.precision, hardware)
-    hbm = (cost.bytes_in + cost.bytes_out) / hardware.hbm_bytes_per_s
-    host = rates.seconds(cost.kind, cost.n, cost.host_flops, dtype) if cost.host_flops else 0.0
-    host += cost.host_bytes / rates.copy_bytes_per_s
-    return cost.launches * hardware.launch_s + moved + max(engine, hbm) + host, moved
-
-
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
     resident_bytes: int = 0, work: Work | None = None,
 ) -> Decision:  # fmt: skip
     """Decide between device, host and another host route. A pure function.
 
-    Without ``machine``, times are of the policy's machine; without ``work`` (a dry run), costs are ``problem.cost``.
+    Without ``machine``, times are of the policy's machine; without ``work`` the device path has no modelled time.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
@@ -424,7 +221,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The modelled cost of the device path, from a dry run or from a Cost."""
+    """The modelled cost of the device path, from a dry run."""
 
     launches: int
     bytes: int  # that cross the link
@@ -434,17 +231,12 @@ class Price:
 
 
 def priced(
-    cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype, hardware: Hardware, policy: Policy,
-    rates: HostRates, resident_bytes: int = 0,
-) -> Price:  # fmt: skip
-    """The price of ``work`` by the policy's method or else by the fastest one; without ``work``, of ``cost``.
+    work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
+) -> Price:
+    """The price of ``work`` by the policy's method or else by the fastest one.
 
     A dry run may raise Refused, Unsupported or Unknown.
     """
-    if work is None:
-        seconds, moved_s = predict(cost, dtype, hardware, policy, rates, resident_bytes)
-        launched = counted(cost, dtype, policy, resident_bytes).launches
-        return Price(launched, cost.bytes_in + cost.bytes_out, moved_s, seconds)
     found = []
     for method in [m for m in methods if m == policy.method] or methods or ("",):
         tally = (work.by(method) if method else work).tally(hardware, policy)
@@ -480,9 +272,9 @@ def _decided(
     price: Price | None = None
     # If the host takes no longer than the launches of one product, no dry run is needed.
     small = work is not None and not policy.force and host_s <= launches(dtype, policy.precision) * hardware.launch_s
-    if refusal is None and not small and (work is not None or cost.launches):
+    if refusal is None and work is not None and not small:
         try:
-            price = priced(cost, work, methods, dtype, hardware, policy, rates, resident_bytes)
+            price = priced(work, methods, hardware, policy, rates, resident_bytes)
         except (Unsupported, Refused, Unknown) as why:
             if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)

@@ -23,20 +23,9 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
-from trnpy._call.decisions import (
-    Cost,
-    Decision,
-    Form,
-    Op,
-    Problem,
-    Reason,
-    Route,
-    Unsupported,
-    decide,
-    predict,
-    work_of,
-)
+from trnpy._call.decisions import Cost, Form, Op, Problem, Route, decide, work_of
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
+from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._call.soundness import retry, sound
 from trnpy._call.verify import disagreement
 from trnpy._engine import health, lapack
@@ -52,7 +41,7 @@ from trnpy._settings.policy import Process as _Process
 
 __all__ = [
     "ALLOWED_ERROR", "CONTENT", "Cost", "Decision", "FallbackError", "NkiFallbackWarning", "Op", "Problem", "Reason",
-    "Route", "Unsupported", "accelerated", "decide", "dispatch", "explain", "predict", "routed", "trace", "unattended",
+    "Route", "Unsupported", "accelerated", "decide", "dispatch", "explain", "routed", "trace", "unattended",
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
@@ -188,7 +177,7 @@ def _plan(
         return None, None, ready, engine
     problem, form = ready
     # Without an engine the modelled seconds matter only to ``explain``, traces and reports.
-    work = work_of(op, problem) if recorded or engine is not None else None
+    work = work_of(problem) if recorded or engine is not None else None
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
-from trnpy._engine.precision import MATCHED
 from trnpy._engine.stand_ins import usual
 
 c_einsum: Callable[..., Any]
@@ -54,7 +53,7 @@ def floating(*arrays: np.ndarray) -> np.dtype:
 @functools.cache
 def _promoted(*dtypes: np.dtype) -> tuple[np.dtype, bool]:
     dtype = np.result_type(*dtypes).newbyteorder("=")
-    return dtype, dtype.name in MATCHED
+    return dtype, dtype.char in "fdFD"
 
 
 def all_finite(a: np.ndarray) -> bool:

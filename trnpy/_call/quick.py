@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.conventions import uncounted
-from trnpy._call.decisions import Decision, Form, Op, Problem, Reason, Unsupported, decide, work_of
+from trnpy._call.decisions import Form, Op, Problem, decide, work_of
+from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._engine.engines import at_rest
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Attention, Policy
@@ -66,25 +67,24 @@ def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, record
     if kind is None:
         return None
     # Only a recorded decision has the modelled seconds of the device: they need a dry run.
-    modelled = recorded and op.dry
-    key, verdicts = (op.name, found is True, kind, modelled), rest(policy, current_rates()).verdicts
+    key, verdicts = (op.name, found is True, kind, recorded), rest(policy, current_rates()).verdicts
     try:
         return verdicts[key]
     except KeyError:
         if len(verdicts) >= KINDS:
             verdicts.clear()
-        verdict = verdicts[key] = _verdict(op, found, args, kwargs, policy, modelled)
+        verdict = verdicts[key] = _verdict(op, found, args, kwargs, policy, recorded)
         return verdict
 
 
-def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, modelled: bool) -> Verdict | None:
+def _verdict(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """The verdict on all calls of this kind while there is no engine at hand; None if there is none."""
     reference = found if callable(found) else op.reference
     ready = prepared(op, found is True, args, kwargs)
     if isinstance(ready, Decision):
         return reference, ready
     problem, form = ready
-    work = work_of(op, problem) if modelled else None
+    work = work_of(problem) if recorded else None
     decision = decide(op.name, problem, None, policy, current_rates(), work=work)
     if decision.waiting_s:  # a route waits until the seconds lost exceed those of importing its library
         return None

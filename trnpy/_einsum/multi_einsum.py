@@ -306,7 +306,7 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 _one_by_one.__name__ = _one_by_one.__qualname__ = "multi_einsum"
-OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None, dry=True)
+OP = Op("trnpy.multi_einsum", _one_by_one, _prepare, small=SMALL, kind=None)
 multi_einsum: Callable[[Iterable[Sequence[Any]]], list[Any]] = settled([accelerated(OP)], "trnpy")["multi_einsum"]
 
 __all__ = ["OP", "multi_einsum"]

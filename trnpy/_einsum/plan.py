@@ -218,7 +218,6 @@ def costed(
         moved=0.0 if loops else dtype.itemsize * (TRANSPOSES * copied + 2 * between),
         bytes_in=sum(size * math.prod(shape) for size, shape in zip(sizes, shapes, strict=True)),
         bytes_out=dtype.itemsize * math.prod(p.shape()),
-        launches=0,
     )
     return p, cost
 

@@ -101,7 +101,7 @@ class Step:
         flops = self.flops * (4.0 if dtype.kind == "c" else 1.0)
         moved = sum(extent(sizes, labels) for labels in self.labels) * dtype.itemsize
         kind, n = ("einsum", (flops / 2) ** (1 / 3)) if self.looped else ("matmul", self.blas_size)
-        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize, launches=0)
+        return Cost(kind, n, flops, moved, extent(sizes, self.result) * dtype.itemsize)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -222,7 +222,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
     kind = _kind_einsum if name == "einsum" else _kind
-    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind, dry=True)
+    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind)
 
 
 OPS = (
@@ -231,7 +231,7 @@ OPS = (
     _row("inner", np.inner, prepare_inner),
     _row("tensordot", np.tensordot, prepare_tensordot),
     _row("einsum", np.einsum, prepare_einsum),
-    Op("numpy.kron", np.kron, prepare_kron, small=SMALL, dry=True),
+    Op("numpy.kron", np.kron, prepare_kron, small=SMALL),
 )
 
 matmul, dot, inner, tensordot, einsum, kron = rows(OPS, "trnpy").values()

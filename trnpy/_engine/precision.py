@@ -1,4 +1,4 @@
-"""How many hardware products one product of a dtype takes, the unit of its errors, and what probes found."""
+"""How many launches one product of a dtype takes, the unit of its errors, and what probes found."""
 
 from __future__ import annotations
 
@@ -13,70 +13,28 @@ import numpy as np
 from trnpy._base import store
 from trnpy._engine.stand_ins import priced, real_dtype
 from trnpy._nki.device import identity
-from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, Hardware
 
-Passes = tuple[str, int]  # the input dtype of TensorE, and how many passes with it
-
-MATCHED: Mapping[str, Passes] = MappingProxyType(
-    {
-        "float32": ("float32", 1),
-        "float64": ("bfloat16", FLOAT64_PASSES),
-        # One pass although 4M takes four real products: flops count real operations already.
-        "complex64": ("float32", 1),
-        "complex128": ("bfloat16", FLOAT64_PASSES),
-    }
-)
-# Dtypes for which NumPy has no BLAS: float16 is summed in float32, as in NumPy; pairs of bools are counted in float32.
-LOOPED: Mapping[str, Passes] = MappingProxyType({"float16": ("float16", 1), "bool": ("float32", 1)})
-# Products of one-byte digits that contribute modulo the width of an integer.
-INTEGER: Mapping[int, Passes] = MappingProxyType({size: ("bfloat16", size * (size + 1) // 2) for size in (1, 2, 4, 8)})
 NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16"})
 EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
 
 
-def passes(dtype: np.dtype, precision: str) -> Passes:
-    """The passes of TensorE in one product of ``dtype`` under ``precision``."""
-    if dtype.kind in "iu":  # exact under every policy
-        return INTEGER[dtype.itemsize]
-    if precision == "matched" or dtype.kind == "b":
-        return MATCHED.get(dtype.name) or LOOPED[dtype.name]
-    return NAMED[precision], 1
+# Of one product of matrices: of float64 two make digits, one certifies and one multiplies; complex ones are four real.
+LAUNCHES: Mapping[str, int] = MappingProxyType({"float64": 4, "complex64": 4, "complex128": 12})
 
 
-# Launches that convert both operands to digits; each pair of real parts also takes a certificate and a product.
-CONVERSIONS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex128": 4})
-PAIRS: Mapping[str, int] = MappingProxyType({"float64": 2, "complex64": 4, "complex128": 8})
-
-
-def launches(dtype: np.dtype, precision: str, kept: bool = False) -> int:
-    """Kernel launches of one product of matrices of ``dtype``; ``kept``: their forms are on the device already."""
+def launches(dtype: np.dtype, precision: str) -> int:
+    """Kernel launches of one product of matrices of ``dtype``."""
     if dtype.kind in "iu":
-        return 1 if kept else 3
+        return 3
     if precision != "matched":
         return 4 if dtype.kind == "c" else 1
-    return PAIRS.get(dtype.name, 1) + (0 if kept else CONVERSIONS.get(dtype.name, 0))
-
-
-def product_s(flops: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
-    """Modelled seconds on the TensorEngine of products of ``flops`` real floating-point operations."""
-    rate, count = passes(dtype, precision)
-    return flops * count / (hardware.flops_per_s[rate] * EFFICIENCY)
+    return LAUNCHES.get(dtype.name, 1)
 
 
 # Splitting float64 into digits and combining digits, measured end to end with NumPy on one core (docs/baselines.md).
 SPLIT_S, COMBINE_S = 10.3e-9, 5.4e-9  # per element
 MAGNITUDES_S = 4e-9  # the part of SPLIT_S for the certificate: an assumption, not measured separately
 FINGERPRINT_BYTES_PER_S = 5.5e9  # of operands that may be on the device: 5 to 6 GB/s, measured as above
-WORDS = 3  # 32-bit words that hold one float64 result of seven digits exactly
-
-
-def transfer_s(bytes_in: float, bytes_out: float, dtype: np.dtype, precision: str, hardware: Hardware) -> float:
-    """Modelled seconds to bring operands to the device and the result back, host conversions included."""
-    split = 0.0
-    if precision == "matched" and dtype.char in "dD":
-        split = bytes_in / 8 * SPLIT_S + bytes_out / 8 * COMBINE_S
-        bytes_out *= WORDS * 4 / 8
-    return bytes_in / hardware.link_bytes_per_s + bytes_out / hardware.unlink_bytes_per_s + split
 
 
 def eps(dtype: np.dtype, precision: str) -> float:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from trnpy._call import guards
-from trnpy._call.decisions import Problem, Reason, Route, Unsupported
+from trnpy._call.decisions import Problem, Route
 from trnpy._call.host_table import HostRoute
+from trnpy._call.reasons import Reason, Unsupported
 from trnpy._host import spmm
 from trnpy._settings.host_rates import HostRates
 

@@ -13,8 +13,9 @@ from numpy.linalg import LinAlgError
 from numpy.linalg import eigh as _numpy_eigh
 
 from trnpy._call import guards
-from trnpy._call.decisions import Problem, Reason, Route, Unsupported
+from trnpy._call.decisions import Problem, Route
 from trnpy._call.host_table import HostRoute, Look
+from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack as _lapack
 from trnpy._host import tridiagonal
 from trnpy._host.stack_routes import ROUTE_S, seconds_of

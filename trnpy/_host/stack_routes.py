@@ -11,8 +11,9 @@ import numpy as np
 
 from trnpy._base import conventions
 from trnpy._call import guards
-from trnpy._call.decisions import Cost, Problem, Reason, Route, Unsupported
+from trnpy._call.decisions import Cost, Problem, Route
 from trnpy._call.host_table import HostRoute, Look
+from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host import stacks
 from trnpy._settings.host_rates import FLOPS, HostRates

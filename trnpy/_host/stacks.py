@@ -28,7 +28,7 @@ from numpy.linalg import svd as _svd
 
 from trnpy._base.conventions import uncounted
 from trnpy._call import guards
-from trnpy._call.decisions import Reason, Unsupported
+from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy.linalg._matrices import NEAR
 from trnpy.linalg._panels import adjoint

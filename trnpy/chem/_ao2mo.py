@@ -165,11 +165,11 @@ def _prepare(integrals: Any, c_left: Any, c_right: Any, ket: Any = None, *, memo
         flops += 2 * n * nao * few * (nao + many)
         results = 8 * n * few * many
     few = min(c.shape[1] for c in bra)
-    cost = Cost("matmul", cube(nao, few, nao), float(flops), g.nbytes, results, launches=0)
+    cost = Cost("matmul", cube(nao, few, nao), float(flops), g.nbytes, results)
     return OrbitalTransform((g, *bra, *ket), REAL, cost, g=g, bra=bra, ket=ket, memory=memory)
 
 
-@row(_prepare, dry=True)
+@row(_prepare)
 def ao2mo(
     integrals: np.ndarray,
     c_left: np.ndarray,

@@ -35,11 +35,11 @@ class Transform:
     matrices: Callable[[np.ndarray, np.ndarray], int]  # n, for coefficients (nao, l) and (nao, r)
 
 
-def row(prepare: Callable[..., Problem], dry: bool = False) -> Callable[[F], F]:
-    """Decorator that makes a function of the host the reference of a row of the same name; ``dry`` as in Op."""
+def row(prepare: Callable[..., Problem]) -> Callable[[F], F]:
+    """Decorator that makes a function of the host the reference of a row of the same name."""
 
     def decorate(reference: F) -> F:
-        op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, small=SMALL, kind=None, dry=dry)
+        op = Op(f"trnpy.chem.{reference.__name__}", reference, prepare, small=SMALL, kind=None)
         return cast(F, accelerated(op))
 
     return decorate

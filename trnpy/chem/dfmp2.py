@@ -325,7 +325,7 @@ def _extrapolated(errors: np.ndarray, pairs: int) -> float:
     return float(common * pairs + spread * pairs**0.5)
 
 
-@row(_prepare, dry=True)
+@row(_prepare)
 def dfmp2_energy(
     b: Arrays,
     eps_occ: Arrays,

@@ -145,14 +145,14 @@ def _prepare(
     widths = [nao] * len(densities) if sets is None else [c.shape[1] for c in sets]
     flops = sum(4.0 * naux * nao * nao * width for width in widths) + 4.0 * b.size * len(densities) * with_j
     results = densities.nbytes * (1 + with_j)
-    cost = Cost("matmul", cube(nao, nao, max(max(widths), 1)), flops, b.nbytes + densities.nbytes, results, launches=0)
+    cost = Cost("matmul", cube(nao, nao, max(max(widths), 1)), flops, b.nbytes + densities.nbytes, results)
     return FittedMatrices(
         (b, densities, *(sets or ())), REAL, cost, b=b, densities=densities, sets=sets, with_j=with_j, memory=memory,
         shape=np.shape(dm),
     )  # fmt: skip
 
 
-@row(_prepare, dry=True)
+@row(_prepare)
 def build_jk_df(
     b: np.ndarray,
     dm: np.ndarray,

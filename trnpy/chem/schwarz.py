@@ -368,7 +368,7 @@ def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
     return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
 
 
-@row(_prepare, dry=True)
+@row(_prepare)
 def screened_spmm(
     a: np.ndarray,
     b: np.ndarray,

@@ -107,7 +107,7 @@ def _problem(
     operands = arrays if c is None else (*arrays, c)
     flops = share * 2.0 * m * k * n * real(dtype)
     size = dtype.itemsize
-    cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n, launches=0)
+    cost = Cost("matmul", (float(m) * k * n) ** (1 / 3), flops, size * (m * k + k * n), size * m * n)
     return make(operands, dtype, cost, kind=kind, call=call, c=c, place=c)
 
 
@@ -309,7 +309,7 @@ PREPARE: Mapping[str, Callable[..., Problem]] = MappingProxyType(
 
 def _row(prefix: str, kind: str) -> Op:
     name, prepare = prefix + kind, functools.partial(PREPARE[kind], kind, TYPES[prefix])
-    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL, dry=True)
+    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL)
 
 
 HERMITIAN = ("hemm", "herk", "her2k")

@@ -163,10 +163,10 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
 
 def cholesky_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_cholesky, small=SMALL, dry=True),
-        Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL, dry=True),
-        Op("scipy.linalg.cho_solve", lapack.linalg.cho_solve, prepare_cho_solve, small=SMALL, dry=True),
+        Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_cholesky, small=SMALL),
+        Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL),
+        Op("scipy.linalg.cho_solve", lapack.linalg.cho_solve, prepare_cho_solve, small=SMALL),
     )  # fmt: skip
 
 
-NUMPY_CHOLESKY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL, dry=True),)
+NUMPY_CHOLESKY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL),)

@@ -94,10 +94,10 @@ def prepare_numpy_det(a: Any) -> Problem:
 
 
 def det_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.det", lapack.linalg.det, prepare_det, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.det", lapack.linalg.det, prepare_det, small=SMALL),)
 
 
 NUMPY_DET_OPS = (
-    Op("numpy.linalg.det", np.linalg.det, prepare_numpy_det, small=SMALL, dry=True),
-    Op("numpy.linalg.slogdet", np.linalg.slogdet, prepare_slogdet, small=SMALL, dry=True),
+    Op("numpy.linalg.det", np.linalg.det, prepare_numpy_det, small=SMALL),
+    Op("numpy.linalg.slogdet", np.linalg.slogdet, prepare_slogdet, small=SMALL),
 )

@@ -309,7 +309,7 @@ def _eigen_problem(a: Any, b: Any, lower: bool, vectors: bool, **options: Any) -
     kind = "eigh" if vectors else "eigvalsh"
     useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
     moved = sum(m.nbytes for m in arrays), dtype.itemsize * (n * n + n if vectors else n)
-    cost = Cost(kind, n, useful, *moved, launches=0)
+    cost = Cost(kind, n, useful, *moved)
     on_device = dtype.char in "dD"
     refusal = None if on_device else (Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
     return Eigenproblem(
@@ -376,12 +376,12 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 def eigh_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dry=True),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dry=True),
+        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL),
+        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL),
     )  # fmt: skip
 
 
 NUMPY_EIGH_OPS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dry=True),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dry=True),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL),
 )

@@ -114,7 +114,7 @@ def prepare_numpy_inv(a: Any) -> Problem:
 
 
 def inverse_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL),)
 
 
-NUMPY_INVERSE_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL, dry=True),)
+NUMPY_INVERSE_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL),)

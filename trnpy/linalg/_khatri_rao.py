@@ -19,4 +19,4 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
 
 
 def khatri_rao_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)

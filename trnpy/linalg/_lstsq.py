@@ -107,7 +107,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
 
 
 def lstsq_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL),)
 
 
-NUMPY_LSTSQ_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL, dry=True),)
+NUMPY_LSTSQ_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL),)

@@ -220,7 +220,7 @@ def prepare_lu_solve(
 
 def lu_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.lu", lapack.linalg.lu, prepare_lu, small=SMALL, dry=True),
-        Op("scipy.linalg.lu_factor", lapack.linalg.lu_factor, prepare_lu_factor, small=SMALL, dry=True),
-        Op("scipy.linalg.lu_solve", lapack.linalg.lu_solve, prepare_lu_solve, small=SMALL, dry=True),
+        Op("scipy.linalg.lu", lapack.linalg.lu, prepare_lu, small=SMALL),
+        Op("scipy.linalg.lu_factor", lapack.linalg.lu_factor, prepare_lu_factor, small=SMALL),
+        Op("scipy.linalg.lu_solve", lapack.linalg.lu_solve, prepare_lu_solve, small=SMALL),
     )

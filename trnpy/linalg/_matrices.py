@@ -122,7 +122,7 @@ def tolerance(name: str, value: Any) -> float | None:
 def useful(kind: str, n: float, flops: float, arrays: tuple[np.ndarray, ...], dtype: np.dtype, results: int) -> Cost:
     """The cost in SciPy of ``flops`` real operations for each matrix of ``arrays[0]``; ``results``: elements in all."""
     moved = sum(a.nbytes for a in arrays), dtype.itemsize * results
-    return Cost(kind, n, operations(flops, dtype) * stack_size(arrays[0]), *moved, launches=0)
+    return Cost(kind, n, operations(flops, dtype) * stack_size(arrays[0]), *moved)
 
 
 def stack_size(a: np.ndarray) -> int:

@@ -247,7 +247,7 @@ def _tau(result: Orthogonal) -> np.ndarray:
 
 
 def qr_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL),)
 
 
-NUMPY_QR_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL, dry=True),)
+NUMPY_QR_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL),)

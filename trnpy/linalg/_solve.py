@@ -220,7 +220,7 @@ def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
 
 
 def solve_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL, dry=True),)
+    return (Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL),)
 
 
-NUMPY_SOLVE_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL, dry=True),)
+NUMPY_SOLVE_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL),)

@@ -143,7 +143,7 @@ def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
     if count_blocks(product.a).count * TILE**2 * FORM_BYTES > LARGEST:
         return None  # before a dry run lists as many tiles
     with set_policy(force=True):  # a time is wanted even for a product that a launch would slow down
-        work = work_of(MATMUL, product)
+        work = work_of(product)
     if work is None:
         return None
     pattern, x = work.options

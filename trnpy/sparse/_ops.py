@@ -146,7 +146,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
     else:
         terms, kind = float(nnz * m), "bsr" if a.format == "bsr" else "csr"
         bytes_in, bytes_out = nnz * (a.dtype.itemsize + 4) + other.nbytes, a.shape[0] * m * dtype.itemsize
-    cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out, launches=0)
+    cost = Cost(kind, max(m, 1), 2.0 * real * terms, bytes_in, bytes_out)
     refusal = _refusal(a, other, dtype, nnz)
     if refusal is not None:
         return Problem((), dtype, cost, on_device=False, refusal=refusal)
@@ -230,7 +230,7 @@ def prepare_multiply(a: Any, other: Any) -> Problem:
     return Problem((), a.dtype, cost, on_device=False, refusal=refusal)
 
 
-MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product, dry=True)
+MATMUL = Op("scipy.sparse.matmul", _scipys_matmul, prepare_matmul, kind=_kind_of_product)
 MULTIPLY = Op("scipy.sparse.multiply", _scipys_multiply, prepare_multiply, kind=None)
 OPS = (MATMUL, MULTIPLY)
 PATCHED = (MATMUL,)  # ``multiply`` is a method of its own in each of SciPy's formats, with nothing to gain

@@ -99,5 +99,5 @@ def prepare_expm_multiply(
 
 
 EXPONENTIAL_OPS = (
-    Op("scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL, dry=True),
+    Op("scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL),
 )

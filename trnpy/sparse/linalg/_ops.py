@@ -113,7 +113,7 @@ def _outlined(problem: Problem, launches: int) -> tuple[Any, ...] | None:
 def _priced(a: Any, b: np.ndarray) -> Problem:
     """What a system takes."""
     dtype, flops = np.dtype(np.float64), ITERATIONS * (2.0 * a.nnz + 12.0 * a.shape[0])
-    cost = Cost("csr", 1, flops, a.nnz * 12 + b.nbytes, b.nbytes, launches=0)
+    cost = Cost("csr", 1, flops, a.nnz * 12 + b.nbytes, b.nbytes)
     if at_rest(current_policy()):
         return Problem((), dtype, cost, on_device=False, refusal=NO_DEVICE)
     return Problem((b, a.data) if a.format in PATTERNED else (b,), dtype, cost)
@@ -249,7 +249,7 @@ def _pairs_priced(a: Any, k: int, columns: int) -> Problem:
     n, real = a.shape[0], 4.0 if dtype.kind == "c" else 1.0
     moved = BLOCK_PRODUCTS * n * columns * dtype.itemsize
     flops = BLOCK_PRODUCTS * 2.0 * real * a.nnz * columns
-    cost = Cost("csr", columns, flops, a.nnz * (dtype.itemsize + 4) + moved, moved, launches=0)
+    cost = Cost("csr", columns, flops, a.nnz * (dtype.itemsize + 4) + moved, moved)
     if at_rest(policy):
         return Problem((), dtype, cost, on_device=False, refusal=NO_DEVICE)
     return Problem((a.data,) if a.format in PATTERNED else (np.empty((n, k), dtype),), dtype, cost)
@@ -293,8 +293,8 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, dry=True),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, dry=True),
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dry=True),
-    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg, dry=True),
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh),
+    Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
 )

@@ -1,0 +1,179 @@
+"""Where a call runs and why, as users read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trnpy._nki.hardware import between
+from trnpy._report.shown import table
+
+
+class Reason(StrEnum):
+    """Why a call ran where it ran.
+
+    Attributes
+    ----------
+    FASTER
+        Device: the model predicts fewer seconds than for the host.
+    FORCED
+        Device: ``policy(force=True)``.
+    ROUTE
+        Host: another method with the same result is faster than the reference function.
+    SMALL
+        Host: launching a kernel takes longer than the whole call.
+    MEMORY_BOUND
+        Host: moving the operands to the device takes longer.
+    SLOWER
+        Host: the device would compute longer.
+    DTYPE, LAYOUT, PARAM
+        Host: the device path does not cover this dtype, this shape or memory layout, or this option.
+    VALUE
+        Host: the values do not allow the device path: not finite, singular, not positive definite.
+    SUBCLASS
+        Host: an operand is not exactly a numpy.ndarray.
+    EXCLUDED_CALLER
+        Host: NumPy, SciPy or an excluded package made the call.
+    NO_DEVICE
+        Host: there is no device.
+    NOT_COMPILED
+        Host: compiling the kernel takes longer than the call would save.
+    OOM
+        Host: the device ran out of memory.
+    POLICY
+        Host: a setting of `Policy` says so.
+    ACCURACY
+        Host: the device's result was not accurate enough.
+    ERROR
+        Host: the device failed.
+
+    Examples
+    --------
+    >>> import trnpy
+    >>> str(trnpy.Reason.NO_DEVICE)
+    'no_device'
+    """
+
+    FASTER = "faster"
+    FORCED = "forced"
+    ROUTE = "route"
+    SMALL = "small"
+    MEMORY_BOUND = "memory_bound"
+    SLOWER = "slower"
+    DTYPE = "dtype"
+    LAYOUT = "layout"
+    PARAM = "param"
+    VALUE = "value"
+    SUBCLASS = "subclass"
+    EXCLUDED_CALLER = "excluded_caller"
+    NO_DEVICE = "no_device"
+    NOT_COMPILED = "not_compiled"
+    OOM = "oom"
+    POLICY = "policy"
+    ACCURACY = "accuracy"
+    ERROR = "error"
+
+
+class Unsupported(Exception):
+    """The device path does not cover this call: ``reason``, and a phrase in lower case that explains it."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a call runs or ran, and why.
+
+    Attributes
+    ----------
+    op : str
+        Dotted name of the reference function, such as "scipy.linalg.eigh".
+    on_device : bool
+        Whether the device computes the result.
+    reason : Reason
+        Why there.
+    detail : str
+        The reason as a phrase with figures.
+    dtype : str
+        Dtype of the products.
+    flops : float
+        Real operations by the textbook count.
+    moved_bytes : int
+        Bytes of operands and results.
+    host_s : float or None
+        Predicted seconds of the host.
+    device_s : float or None
+        Modelled seconds of the device: never measured.
+    machine : str
+        The device that `device_s` is modelled on: trn1, trn2 or trn3.
+    calibrated : bool
+        Whether `host_s` rests on measurements of this host (`calibrate`).
+    engine : str
+        What computed the result.
+    route : str
+        The host's method, if it is not the reference function.
+    method : str
+        The method of the device path, if it has several.
+    launches : tuple of (str, int)
+        Kernels and how often each was launched.
+    waiting_s : float
+        Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
+    gain_s : float
+        Predicted seconds that the device would save.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((1000, 1000))
+    >>> with trnpy.policy(device="none"):
+    ...     decision = trnpy.explain(trnpy.matmul, a, a)
+    >>> decision.op, decision.on_device, decision.detail
+    ('numpy.matmul', False, 'no device')
+    """
+
+    op: str
+    on_device: bool
+    reason: Reason
+    detail: str
+    dtype: str = ""
+    flops: float = 0.0
+    moved_bytes: int = 0
+    host_s: float | None = None
+    device_s: float | None = None
+    machine: str = ""
+    calibrated: bool = False
+    engine: str = "host"
+    route: str = ""
+    method: str = ""
+    launches: tuple[tuple[str, int], ...] = ()
+    waiting_s: float = 0.0
+
+    @property
+    def gain_s(self) -> float:
+        """Predicted seconds that the device would save; 0 if either time is unknown."""
+        return 0.0 if self.host_s is None or self.device_s is None else self.host_s - self.device_s
+
+    def __str__(self) -> str:
+        times = ""
+        if self.host_s is not None and self.device_s is not None:
+            mark = "" if self.calibrated else ", uncalibrated"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {between(self.device_s)} modelled"
+        return f"{self.op}: {self.where}: {self.reason} ({self.detail}{times})"
+
+    __repr__ = __str__
+
+    @property
+    def where(self) -> str:
+        """ "host" or "device", and the way there if it has a name."""
+        way = self.method if self.on_device else self.route
+        return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
+
+    def _repr_html_(self) -> str:
+        rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]
+        if self.host_s is not None:
+            rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
+        if self.device_s is not None:
+            rows.append((self.machine, f"{between(self.device_s)} modelled"))
+        return table(self.op, rows)
