@@ -10,7 +10,7 @@ from doubles import RoundingEngine
 import trnpy
 from trnpy._call.dispatch import Reason
 from trnpy._engine import tuning
-from trnpy._engine.engines import HOST, DeviceEngine, NullEngine, Refused, engine
+from trnpy._engine.engines import HOST, DeviceEngine, Refused, engine
 from trnpy._engine.tuning import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError
@@ -459,11 +459,10 @@ def test_a_full_device_is_tried_once_more_without_the_cache(device):
 
 
 def test_the_null_device_computes_on_the_host():
-    e = NullEngine(TRN2)
     a = matrix((20, 30), "D")
-    np.testing.assert_array_equal(e.matmul(a, a.T), a @ a.T)
-    np.testing.assert_array_equal(e.gram(a), HOST.gram(a))
-    assert e.counters.launches == {"matmul": 1, "syrk": 1} and e.counters.bytes_in == 3 * a.nbytes
+    with trnpy.policy(device="null", machine="trn3", force=True), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(a, a.T), a @ a.T)
+    assert (log[0].engine, log[0].machine, log[0].launches) == ("null", "trn3", ()) and log[0].on_device
 
 
 def test_the_simulator_is_a_device_by_name():

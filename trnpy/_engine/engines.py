@@ -45,7 +45,7 @@ class Engine(Protocol):
     A product has the dtype of its operands, and is a handle if one of them is. Handles have ``shape``, ``dtype``, and
     the views ``T`` and ``H``, which cost nothing. Changing an array does not change a handle that was made of it. A
     device engine launches a kernel; the host engine runs its NumPy twin, which computes the same from the same
-    operands; the null engine counts a launch and takes the host's result.
+    operands.
     """
 
     name: str
@@ -166,13 +166,19 @@ def _twin(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
 
 
 class HostEngine:
-    """BLAS and the twins of kernels: the oracle of the other engines, and the engine of ``force`` without a device."""
+    """BLAS and the twins of kernels: the oracle of the other engines, and the engine of ``force`` without a device.
+
+    With a ``machine`` it is the engine of the what-if: decisions and times are of that machine, and it executes nothing
+    unless forced.
+    """
 
     name = "host"
     hardware: Hardware | None = None
     executes = True
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Hardware | None = None) -> None:
+        if machine is not None:
+            self.name, self.hardware, self.executes = "null", machine, False
         self.health = Health()
         self.compiles = Compiles()
         self.cache = Cache()
@@ -246,77 +252,6 @@ class HostEngine:
         return _kept(x if side == "left" else x.T, a, b)
 
 
-class NullEngine:
-    """The engine of the what-if: the host computes, and launches and bytes are counted as if on a chosen machine."""
-
-    name = "null"
-    executes = False
-
-    def __init__(self, machine: Hardware) -> None:
-        self.hardware: Hardware | None = machine
-        self.machine = machine
-        self.health = Health()
-        self.compiles = Compiles()
-        self.cache = Cache()
-        self.counters = Counters()
-
-    @property
-    def room(self) -> float:
-        return HOST_ROOM
-
-    def put(self, a: np.ndarray) -> HostHandle:
-        self.counters.bytes_in += a.nbytes
-        return HostHandle(a.copy())
-
-    def get(self, h: Handle | Held) -> np.ndarray:
-        found = np.array(_array(h))
-        self.counters.bytes_out += found.nbytes
-        return found
-
-    def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
-        return HOST.block(h, rows, columns)
-
-    def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
-        return self._launch(name, functools.partial(HOST.kernel, name), *operands, **parameters)
-
-    def hold(self, array: np.ndarray) -> HostHandle:
-        self.counters.bytes_in += array.nbytes
-        return HostHandle(array)
-
-    def matrix(self, output: Held, shape: tuple[int, int]) -> Handle:
-        return HOST.matrix(output, shape)
-
-    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
-        return make()
-
-    def format(self, dtype: np.dtype) -> str:
-        return HOST.format(dtype)
-
-    def _launch(self, kernel: str, operation: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-        """Run ``operation`` on the host; count operands and a result that are arrays as transfers."""
-        self.counters.bytes_in += sum(x.nbytes for x in operands if isinstance(x, np.ndarray))
-        result = operation(*operands, **options)
-        self.counters.launches[kernel] += 1
-        self.counters.bytes_out += result.nbytes if isinstance(result, np.ndarray) else 0
-        return result
-
-    def matmul(
-        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
-    ) -> Any:
-        return self._launch("matmul", lambda a, b: HOST.matmul(a, b, alpha=alpha, beta=beta, c=c), a, b)
-
-    def gram(self, a: Any, *, digits: int | None = None) -> Any:
-        return self._launch("syrk", HOST.gram, a)
-
-    def axpby(self, alpha: complex, x: Any, beta: complex = 0.0, y: Any = None) -> Any:
-        return self._launch("axpby", lambda x, y: HOST.axpby(alpha, x, beta, y), x, y)
-
-    def trsm(
-        self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
-    ) -> Any:
-        return self._launch("trsm", HOST.trsm, a, b, side=side, lower=lower, trans=trans, unit=unit)
-
-
 HOST: Engine = HostEngine()
 _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 
@@ -334,7 +269,7 @@ def engine(e: Engine) -> Iterator[Engine]:
 
 @functools.cache
 def _null_engine(machine: str) -> Engine:
-    return NullEngine(MACHINES[machine])
+    return HostEngine(MACHINES[machine])
 
 
 def _neuron_engine() -> tuple[Engine | None, str]:
@@ -431,7 +366,6 @@ __all__ = [
     "Health",
     "Held",
     "HostEngine",
-    "NullEngine",
     "Operand",
     "Refused",
 ]
