@@ -58,13 +58,13 @@ class Told:
             self.patch.setattr(module, "usual", function)
 
 
-def tallied(op, problem, work=None):
+def tallied(problem, work=None):
     """Not remembered."""
     policy, work = Policy(), work or work_of(problem)
     return _tally.__wrapped__(work.by(problem.method), TRN2, policy)
 
 
-def assert_dry_is_the_run(op, problem, before=0):
+def assert_dry_is_the_run(problem, before=0):
     """As many launches of each kernel, the same bytes each way, the same products.
 
     before: how often the engine has run the same problem already.
@@ -74,7 +74,7 @@ def assert_dry_is_the_run(op, problem, before=0):
     with pytest.MonkeyPatch.context() as patch, trnpy.policy(precision="matched"), at_hand(engine):
         told = Told(patch)
         told.note()
-        tallied(op, problem)  # decides where the steps of a contraction run, which is remembered
+        tallied(problem)  # decides where the steps of a contraction run, which is remembered
         told.log.clear()
         for _ in range(before):
             problem.run(engine)
@@ -86,7 +86,7 @@ def assert_dry_is_the_run(op, problem, before=0):
         runtime.products.clear()
         problem.run(engine)
         told.repeat()
-        tally = tallied(op, problem, work)
+        tally = tallied(problem, work)
         assert not told.log
     assert dict(tally.launches) == dict(counters.launches - launched)
     assert (tally.bytes_in, tally.bytes_out) == pytest.approx(

@@ -197,7 +197,7 @@ def problems(op, make, dtype):
 def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype):
     """As many launches of each kernel, the same bytes each way, the same products."""
     for problem in problems(op, make, dtype):
-        assert_dry_is_the_run(op, problem)
+        assert_dry_is_the_run(problem)
 
 
 def row_work(op, *operands, **options):
@@ -232,7 +232,7 @@ def test_what_values_decide_is_usually_as_stated(name, monkeypatch):
     problem = next(problems(op, CALLS[name][0], "d"))
     runtime = Recorded()
     problem.run(DeviceEngine(runtime))
-    tally, counters = tallied(op, problem), runtime.counters
+    tally, counters = tallied(problem), runtime.counters
     assert tally.launched == pytest.approx(counters.launches.total(), rel=USUAL[name])
     assert tally.bytes_in == pytest.approx(counters.bytes_in, rel=USUAL[name])
     assert tally.bytes_out == pytest.approx(counters.bytes_out, rel=USUAL[name])
@@ -284,7 +284,7 @@ def test_a_dry_run_of_a_large_call_takes_little_memory_and_time():
     op = {o.name: o for o in OPS}["scipy.linalg.eigh"]
     problem = op.prepare(np.broadcast_to(0.0, (4096, 4096)))
     started = time.thread_time()
-    tally = tallied(op, dataclasses.replace(problem, method="start"))
+    tally = tallied(dataclasses.replace(problem, method="start"))
     assert time.thread_time() - started < 1.0 and tally.launched < 100
 
 
