@@ -69,7 +69,7 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int) -> Non
         if state == ENDED:
             return
         if os.getppid() != parent:
-            report(folder, ended(rank, size, "its process was killed, perhaps for lack of memory", told))
+            report(folder, ended(rank, size, "its process was killed (the first one noticed), perhaps for lack of memory", told))
             return
         # If all ranks are stopped, someone has suspended the program, and may go on with it.
         others = [p[0] for n in range(size) if n != rank and (p := read(folder, n)) is not None]
