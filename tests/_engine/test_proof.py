@@ -238,6 +238,6 @@ def test_the_dry_run_counts_the_proof_of_each_product():
     a, b = operands("f8")
     for namespace, name, left in ((trnpy, "matmul", a), (trnpy.linalg, "eigh", a + a.T)):
         op = getattr(namespace, name).__trnpy_op__
-        tally = tallied(op, op.prepare(left, b) if name == "matmul" else op.prepare(left))
+        tally = tallied(op.prepare(left, b) if name == "matmul" else op.prepare(left))
         counted = {kind: amount for (kind, *_), amount in tally.host}
         assert counted["proof"] == 3 * N * N * dict(tally.launches)["digits_matmul"]
