@@ -59,8 +59,6 @@ def access_pattern(
     dtype: Any,
 ) -> NkiTensor:
     """``tensor.ap(...)``: a pattern over the storage, not over the view it is called on."""
-    from trnpy._nki.simulator.chip.tensor import NkiTensor
-
     name = tensor.dtype if dtype is None else dtype_name(dtype)
     try:
         pairs = [(int(step), int(count)) for step, count in pattern]
@@ -96,7 +94,7 @@ def access_pattern(
                 raise SimulatorError("ap: scalar_offset on the partition dimension of an on-chip tensor", rule=19)
             index = Index("scalar", index_source(scalar_offset, "ap"), stride, extent, None)
     shape, strides = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
-    view = NkiTensor(tensor.storage, shape, strides, int(start), name, index)
+    view = type(tensor)(tensor.storage, shape, strides, int(start), name, index)
     view.fault = _out_of_bounds(view)
     return view
 
@@ -141,8 +139,6 @@ def vector_values(view: NkiTensor) -> Array:
 
 def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
     """The static view that a scalar index selects now; None if it is out of bounds and skipped."""
-    from trnpy._nki.simulator.chip.tensor import NkiTensor
-
     assert view.index is not None
     value = scalar_value(view.index)
     offset = view.offset + value * view.index.stride
@@ -160,13 +156,11 @@ def resolve_scalar(view: NkiTensor, skip: bool) -> NkiTensor | None:
             f"index {value} is out of bounds: {view.index.extent} positions, view {view.shape} of {view.storage.shape}",
             rule=19,
         )
-    return NkiTensor(view.storage, view.shape, view.strides, offset, view.dtype)
+    return type(view)(view.storage, view.shape, view.strides, offset, view.dtype)
 
 
 def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
     """The table whose rows a vector index selects, the row numbers, and which of them are in bounds."""
-    from trnpy._nki.simulator.chip.tensor import NkiTensor
-
     assert view.index is not None
     inner = sum((n - 1) * s for n, s in zip(view.shape[1:], view.strides[1:], strict=True))
     stride = view.index.stride
@@ -181,7 +175,7 @@ def rows_of(view: NkiTensor, skip: bool) -> tuple[NkiTensor, Array, Array]:
             f"(the device stops with NRT_EXEC_OOB; oob_mode.skip leaves such rows out)",
             rule=19,
         )
-    table = NkiTensor(view.storage, (extent, *view.shape[1:]), (stride, *view.strides[1:]), view.offset, view.dtype)
+    table = type(view)(view.storage, (extent, *view.shape[1:]), (stride, *view.strides[1:]), view.offset, view.dtype)
     return table, rows, valid
 
 

@@ -7,8 +7,8 @@ elements of the view's dtype (nki-language-guide.rst, "Anatomy of a tensor"). On
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class NkiTensor:
         "_array", "_covers", "_operand", "_region", "checked",
         "dtype", "fault", "index", "itemsize", "offset", "shape", "storage", "strides",
     )  # fmt: skip
+    # ``tensor[key] = value`` is an instruction, which the language defines.
+    _assign: ClassVar[Callable[[NkiTensor, Any], None]]
 
     def __init__(
         self,
@@ -261,9 +263,7 @@ class NkiTensor:
         return resolve_key(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from trnpy._nki.simulator.language._creation import assign
-
-        assign(self[key], value)
+        type(self)._assign(self[key], value)
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         dim = self._dim(dim, "slice", partition_allowed=True)

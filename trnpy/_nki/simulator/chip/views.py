@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trnpy._nki.simulator.chip.errors import SimulatorError
+from trnpy._nki.simulator.chip.indirect import Index
 from trnpy._nki.simulator.chip.registers import VirtualRegister
 
 if TYPE_CHECKING:
@@ -101,8 +102,6 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
     view = tensor.relaid([shape[d] for d in kept], [strides[d] for d in kept], offset)
     view.fault = fault
     if dynamic is not None:
-        from trnpy._nki.simulator.chip.indirect import Index
-
         view.index = Index("scalar", dynamic[0], dynamic[1], dynamic[2], None)
     return view
 

@@ -22,8 +22,8 @@ from trnpy._nki.simulator.chip.tensor import MAX_DIMS, NkiTensor
 from trnpy._nki.simulator.run.launch import whole
 
 __all__ = [
-    "copy", "device_print", "empty_like", "full", "load", "load_transpose2d", "ndarray", "ones", "rand", "random_seed",
-    "shared_constant", "shared_identity_matrix", "store", "zeros", "zeros_like",
+    "copy", "device_print", "empty_like", "full", "load", "load_transpose2d", "ndarray", "ones", "shared_constant",
+    "shared_identity_matrix", "store", "zeros", "zeros_like",
 ]  # fmt: skip
 
 BUFFERS: dict[MemoryRegion, Buffer] = {
@@ -32,7 +32,6 @@ BUFFERS: dict[MemoryRegion, Buffer] = {
     MemoryRegion.private_hbm: "hbm",
     MemoryRegion.shared_hbm: "hbm",
 }
-RANDOM_BITS = 24  # random bits of a float32 in [0, 1)
 
 
 def ndarray(
@@ -219,23 +218,6 @@ def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     return tile
 
 
-def random_seed(seed: NkiTensor) -> None:
-    """Seed the generator of VectorEngine with a (1, 1) tile."""
-    isa.set_rng_seed(src_seeds=seed)
-
-
-def rand(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = "") -> NkiTensor:
-    """Uniform values in [0, 1): 24 random bits each, scaled."""
-    bits = ndarray(shape, "uint32")
-    isa.rng(dst=bits)
-    from trnpy._nki.simulator.language import _elementwise
-
-    isa.tensor_scalar(dst=bits, data=bits, op0=_elementwise.OPERATORS["right_shift"], operand0=32 - RANDOM_BITS)
-    tensor = ndarray(shape, dtype, buffer, name)
-    isa.tensor_scalar(dst=tensor, data=bits, op0=_elementwise.OPERATORS["multiply"], operand0=2.0**-RANDOM_BITS)
-    return tensor
-
-
 def assign(dst: NkiTensor, value: Any) -> None:
     """``tensor[key] = value``: a copy by an engine that reaches both memories, or a memset."""
     if not isinstance(value, NkiTensor):
@@ -246,6 +228,9 @@ def assign(dst: NkiTensor, value: Any) -> None:
         isa.tensor_copy(dst=dst, src=value)
     else:
         isa.dma_copy(dst=dst, src=value)
+
+
+NkiTensor._assign = staticmethod(assign)
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
