@@ -1,7 +1,9 @@
 """The dry run of every row with a device path against what its call really launches, moves and multiplies."""
 
 import dataclasses
+import importlib
 import itertools
+import pkgutil
 import time
 
 import numpy as np
@@ -10,6 +12,7 @@ from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
 import trnpy
 from trnpy._call.decisions import work_of
+from trnpy._call.dispatch import Op
 from trnpy._einsum import rows
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.stand_ins import Count, Unknown, new, usual
@@ -151,6 +154,28 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
 ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
 ROWS += tuple(f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, screened_spmm))
+
+BESIDE = {  # rows whose dry runs are held in tests/sparse/test_sparse_dry.py
+    "scipy.sparse.matmul", *(f"scipy.sparse.linalg.{name}" for name in ("cg", "gmres", "eigsh", "lobpcg")),
+    "scipy.sparse.linalg.expm_multiply",
+}  # fmt: skip
+NO_DEVICE_PATH = {"scipy.sparse.multiply"}
+
+
+def test_every_row_has_a_case():
+    walked = pkgutil.walk_packages(trnpy.__path__, "trnpy.")
+    modules = [
+        m.name for m in walked if m.name.split(".")[1] in ("_einsum", "linalg", "sparse", "chem", "_host", "dist")
+    ]
+    found = set()
+    for name in modules:
+        if not name.endswith(("torch_bridge", "pyscf_patch", "pyscf_methods", "_mpi")):  # PySCF's are in tests/chem
+            for value in vars(importlib.import_module(name)).values():
+                value = getattr(value, "__trnpy_op__", value)
+                found.update(
+                    op.name for op in (value if isinstance(value, tuple | list) else [value]) if isinstance(op, Op)
+                )
+    assert found == {op.name for op in ROWS} | BESIDE | NO_DEVICE_PATH
 
 
 def cases():

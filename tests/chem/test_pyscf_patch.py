@@ -1,5 +1,6 @@
 """PySCF under the patch: the same energies wherever calls go, the same results call by call, undone exactly."""
 
+import dataclasses
 import pickle
 import sys
 import threading
@@ -10,6 +11,7 @@ import numpy as np
 import pyscf
 import pytest
 from doubles import FaultyEngine
+from dry_runs import assert_dry_is_the_run
 from pyscf import cc, gto, lib, mcscf, mp, scf
 from pyscf.lib import numpy_helper
 
@@ -211,6 +213,26 @@ def test_explain_knows_pyscf(patched):
     with policy(device="null"):
         decision = trnpy.explain(lib.dot, a, a)
     assert decision.op == "pyscf.lib.dot" and decision.machine == "trn2" and decision.flops == 2 * 500**3
+
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((150, 150))
+CALLS = {  # a call of each row that a device can take
+    "einsum": lambda: ("ijk,kl->ijl", A.reshape(15, 10, 150), A),
+    "contract": lambda: ("ijk,kl->ijl", A.reshape(15, 10, 150), A),
+    "dot": lambda: (A, A, 2.0, A.copy(), 1.0),
+    "ddot": lambda: (A, A.T),
+    "zdot": lambda: (A + 1j, A * 1j),
+    "_dgemm": lambda: ("N", "T", 150, 150, 150, A, A, np.zeros((150, 150))),
+    "eig": lambda: (A + A.T, A @ A.T + 150 * np.eye(150)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_dry_run_is_the_run(name):
+    problem = ROWS[name].prepare(*CALLS[name.rpartition(".")[2]]())
+    for method in problem.methods or ("",):
+        assert_dry_is_the_run(dataclasses.replace(problem, method=method))
 
 
 def test_the_host_cost_of_a_contraction_is_that_of_the_way_pyscf_takes(patched):

@@ -24,6 +24,7 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._call.kinds import kind_of
 from trnpy._einsum import grammar
 from trnpy._einsum import rows as _rows
+from trnpy._einsum.plan import Contraction, Plan
 from trnpy._engine.engines import Engine
 from trnpy._patch import patch
 from trnpy._patch.hook import LIBRARIES, active
@@ -40,11 +41,15 @@ GEMM = ("mk", "kn"), "mn"  # labels of a product of two matrices
 class Update(Problem):
     """``target := alpha product + beta target``, as in BLAS's gemm; without a target, a new array."""
 
-    product: Problem
+    plan: Plan
     alpha: Any
     beta: Any = 0
     target: np.ndarray | None = None
     returned: Any = None  # what the call returns: ``target``, or the array of which ``target`` is a block
+
+    @property
+    def product(self) -> Contraction:
+        return Contraction(self.arrays, self.dtype, self.cost, plan=self.plan)
 
     def run(self, engine: Engine) -> Any:
         """alpha times the product, computed by the engine."""
@@ -54,7 +59,7 @@ class Update(Problem):
         return result if self.alpha == 1 else result * self.alpha
 
     def error(self, result: Any) -> float:
-        return self.product.error(result / self.alpha)
+        return self.product.error(result)
 
     def deliver(self, result: Any) -> Any:
         """The accepted result, written or added to the target if there is one."""
@@ -69,7 +74,7 @@ class Update(Problem):
 
 
 def _updated(
-    product: Problem, shape: tuple[int, ...], alpha: Any, beta: Any, target: Any, returned: Any = None
+    product: Contraction, shape: tuple[int, ...], alpha: Any, beta: Any, target: Any, returned: Any = None
 ) -> Problem:
     """``product``, of ``shape``, with its `Update`; Unsupported if a factor would change the dtype."""
     for factor in (alpha, beta):
@@ -83,7 +88,7 @@ def _updated(
         if beta != 0 and current_policy().verify:
             raise Unsupported(Reason.POLICY, "a call that adds to its output cannot be repeated to verify it")
     return Update(
-        product.arrays, product.dtype, product.cost, product=product, alpha=alpha, beta=beta, target=target,
+        product.arrays, product.dtype, product.cost, plan=product.plan, alpha=alpha, beta=beta, target=target,
         returned=target if returned is None else returned,
     )  # fmt: skip
 
