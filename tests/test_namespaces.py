@@ -119,13 +119,12 @@ def test_names_that_only_numpy_linalg_has_are_in_trnpy_linalg_and_scipys_win():
     for name in only_numpy & rows:
         assert signature(getattr(trnpy.linalg, name)) == signature(getattr(np.linalg, name))
     assert trnpy.linalg.norm is scipy.linalg.norm
-    assert trnpy.linalg.eigh.__doc__ == scipy.linalg.eigh.__doc__
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_numpys_products_are_there_with_their_signatures(name):
     ours, theirs = getattr(trnpy, name), getattr(np, name)
-    assert ours.__name__ == name and ours.__doc__ == theirs.__doc__
+    assert ours.__name__ == name
     assert signature(ours) == signature(theirs)
 
 

@@ -12,7 +12,7 @@ from dry_runs import Recorded, assert_dry_is_the_run, tallied
 
 import trnpy
 from trnpy._call.decisions import work_of
-from trnpy._call.dispatch import Op
+from trnpy._call.dispatch import Op, Unsupported
 from trnpy._einsum import rows
 from trnpy._engine.engines import DeviceEngine
 from trnpy._engine.stand_ins import Count, Unknown, new, usual
@@ -87,7 +87,7 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "polar": [lambda d: (general(d),)],
     "orth": [lambda d: (general(d),)],
     "null_space": [lambda d: (general(d, N, N + 20),)],
-    "expm": [lambda d: (general(d) / np.sqrt(N),)],
+    "expm": [lambda d: ((general(d) / np.sqrt(N)).astype(d),)],
     "sqrtm": [lambda d: (positive(d),)],
     "logm": [lambda d: (positive(d),)],
     "fractional_matrix_power": [lambda d: (positive(d), 0.3)],
@@ -223,6 +223,19 @@ def test_a_dry_run_that_is_told_the_values_is_the_run(op, make, dtype):
     """As many launches of each kernel, the same bytes each way, the same products."""
     for problem in problems(op, make, dtype):
         assert_dry_is_the_run(problem)
+
+
+@pytest.mark.parametrize("op", [op for op in ROWS if op.dtypes and op.name.startswith(("numpy", "scipy"))])
+def test_docstrings_state_the_dtypes_with_a_device_path(op):
+    def on_device(dtype):
+        try:
+            (problem, *_) = problems(op, (CALLS.get(op.name) or CALLS[op.name.rpartition(".")[2]])[0], dtype)
+        except Unsupported:
+            return False
+        return problem.on_device
+
+    with trnpy.policy(force=True):
+        assert {c for c in "?bBhHiIlLqQefdFD" if on_device(c)} == set(op.dtypes)
 
 
 def row_work(op, *operands, **options):

@@ -8,6 +8,7 @@ import scipy.sparse
 from dry_runs import assert_dry_is_the_run
 
 import trnpy
+from trnpy._call.dispatch import Unsupported
 from trnpy._engine.engines import HOST, HostEngine
 from trnpy.sparse import _ops
 from trnpy.sparse.linalg import _expm_multiply
@@ -115,6 +116,28 @@ def test_the_exponential_takes_about_as_many_products_as_stated(columns):
     taken, stated = products_of(problem), _expm_multiply.usual_products(columns)
     assert stated[: -int(_expm_multiply.NORM * _expm_multiply.PER_NORM)] == [p for p in taken if p[0] != columns]
     assert stated.count((columns, False)) / 3 <= taken.count((columns, False)) <= stated.count((columns, False))
+
+
+SOLVED = {  # arguments of each solver, made of a sparse matrix and a block of columns
+    "cg": lambda a, b: (a, b[:, 0]),
+    "gmres": lambda a, b: (a, b[:, 0]),
+    "eigsh": lambda a, b: (a, 3),
+    "lobpcg": lambda a, b: (a, b),
+    "expm_multiply": lambda a, b: (a.toarray(), b),
+}
+
+
+@pytest.mark.parametrize("op", (*_solvers.OPS, *_expm_multiply.EXPONENTIAL_OPS))
+def test_docstrings_state_the_dtypes_with_a_device_path(op):
+    def on_device(dtype):
+        a = laplacian(12).astype(dtype)
+        try:
+            return op.prepare(*SOLVED[op.name.rpartition(".")[2]](a, np.ones((144, 4), dtype))).on_device
+        except Unsupported:
+            return False
+
+    with trnpy.policy(force=True):
+        assert {c for c in "?ilfdFD" if on_device(c)} == set(op.dtypes)
 
 
 def products_of(problem):

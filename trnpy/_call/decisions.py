@@ -123,6 +123,7 @@ class Op:
     # What gives a result of a call the form in which the installed reference returns it, where versions differ; raises
     # Unsupported where it does not take such a call.
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
+    dtypes: str = "fdFD"  # characters of the dtypes with a device path, as docstrings state them; "" if they do not
     theirs: bool = False  # whether the reference is other code's in place of NumPy's, for which a look has no function
 
     @property

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from trnpy._call.dispatch import Op, accelerated
+from trnpy._call.documented import documented
 
 
 def public(module: ModuleType, lazy: Iterable[str] = ()) -> dict[str, Any]:
@@ -27,5 +28,6 @@ def rows(ops: Iterable[Op], module: str) -> dict[str, Callable[..., Any]]:
     for op in ops:
         function = accelerated(op)
         function.__name__ = op.name.rpartition(".")[2]  # the __name__ of f2py's functions is "function dgemm"
+        function.__doc__ = documented(op)
         functions.append(function)
     return settled(functions, module)

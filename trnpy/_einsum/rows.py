@@ -23,6 +23,7 @@ from trnpy._einsum.plan import GREEDY, Contraction, Order, costed
 _numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
 
 SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
+EVERY = "?bBhHiIlLqQefdFD"  # characters of the dtypes whose products a device computes
 SINGLE_SIGNIFICAND = 24  # bits of float32: a device counts up to so many pairs exactly
 
 
@@ -222,7 +223,7 @@ def _kind_einsum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _row(name: str, reference: Callable[..., Any], prepare: Callable[..., Problem]) -> Op:
     kind = _kind_einsum if name == "einsum" else _kind
-    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind)
+    return Op(f"numpy.{name}", reference, prepare, small=SMALL, kind=kind, dtypes=EVERY)
 
 
 OPS = (

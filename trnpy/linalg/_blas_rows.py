@@ -309,7 +309,7 @@ PREPARE: Mapping[str, Callable[..., Problem]] = MappingProxyType(
 
 def _row(prefix: str, kind: str) -> Op:
     name, prepare = prefix + kind, functools.partial(PREPARE[kind], kind, TYPES[prefix])
-    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL)
+    return Op(f"scipy.linalg.blas.{name}", getattr(reference, name), prepare, small=SMALL, dtypes="")
 
 
 HERMITIAN = ("hemm", "herk", "her2k")

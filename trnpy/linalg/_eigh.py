@@ -376,12 +376,12 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 def eigh_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL),
+        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dtypes="dD"),
     )  # fmt: skip
 
 
 NUMPY_EIGH_OPS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dtypes="dD"),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dtypes="dD"),
 )

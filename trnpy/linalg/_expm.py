@@ -158,4 +158,4 @@ def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def expm_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL),)
+    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dtypes="dD"),)

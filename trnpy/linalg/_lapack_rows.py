@@ -177,7 +177,7 @@ def system_error(a: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
 def _rows(kind: str, prefixes: str, prepare: Callable[..., Problem]) -> tuple[Op, ...]:
     return tuple(
         Op(f"scipy.linalg.lapack.{prefix}{kind}", getattr(reference, prefix + kind),
-           functools.partial(prepare, TYPES[prefix]), small=SMALL)
+           functools.partial(prepare, TYPES[prefix]), small=SMALL, dtypes="")
         for prefix in prefixes
     )  # fmt: skip
 

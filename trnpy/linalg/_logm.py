@@ -18,4 +18,4 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 def logm_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.logm", lapack.linalg.logm, prepare_logm, small=SMALL),)
+    return (Op("scipy.linalg.logm", lapack.linalg.logm, prepare_logm, small=SMALL, dtypes="dD"),)

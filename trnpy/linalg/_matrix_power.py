@@ -85,7 +85,7 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
 
 def fractional_matrix_power_ops() -> tuple[Op, ...]:
     name, function = "scipy.linalg.fractional_matrix_power", lapack.linalg.fractional_matrix_power
-    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL),)
+    return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, dtypes="dD"),)
 
 
 NUMPY_MATRIX_POWER_OPS = (Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL),)

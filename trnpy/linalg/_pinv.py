@@ -107,9 +107,9 @@ def prepare_pinvh(
 
 def pinv_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL),
-        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL),
+        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="dD"),
     )
 
 
-NUMPY_PINV_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL),)
+NUMPY_PINV_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL, dtypes="dD"),)

@@ -155,12 +155,12 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
 
 def svd_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL),
-        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL),
+        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dtypes="dD"),
     )
 
 
 NUMPY_SVD_OPS = (
-    Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL),
-    Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL),
+    Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL, dtypes="dD"),
+    Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL, dtypes="dD"),
 )

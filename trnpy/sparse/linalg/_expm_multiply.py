@@ -99,5 +99,7 @@ def prepare_expm_multiply(
 
 
 EXPONENTIAL_OPS = (
-    Op("scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL),
+    Op(
+        "scipy.sparse.linalg.expm_multiply", scipy_linalg.expm_multiply, prepare_expm_multiply, small=SMALL, dtypes="dD"
+    ),
 )

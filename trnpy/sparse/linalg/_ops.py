@@ -293,8 +293,8 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres),
-    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh),
+    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, dtypes="d"),
+    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, dtypes="d"),
+    Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dtypes="fd"),
     Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
 )
