@@ -131,9 +131,10 @@ def shared_names():
 
 
 @pytest.mark.parametrize("ours, reference, names", [pytest.param(*x, id=x[0].__name__) for x in shared_names()])
-def test_the_docstring_of_a_shared_name_is_the_references(ours, reference, names):
+def test_the_docstring_of_a_shared_name_is_the_references_with_at_most_a_paragraph_more(ours, reference, names):
     assert names
     for name in names:
         mine, theirs = getattr(ours, name), getattr(reference, name)
-        if not isinstance(mine, types.ModuleType):
-            assert inspect.getdoc(mine) == inspect.getdoc(theirs), name
+        if not isinstance(mine, types.ModuleType) and (expected := inspect.getdoc(theirs)) is not None:
+            without = re.sub(r"\n\nIn trnpy a Trainium .*?changes it\.", "", inspect.getdoc(mine), flags=re.DOTALL)
+            assert re.sub(r"\n{3,}", "\n\n", without) == re.sub(r"\n{3,}", "\n\n", expected), name
