@@ -122,8 +122,8 @@ def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
         ledger.samples.add(place, 0.4)
         break
     assert past_patch(ledger) == [
-        "at least 400 ms (sampled) of matrix products are written a @ b or a.dot(b), which cannot be routed: "
-        "script.py:1 400 ms; write np.matmul(a, b)"
+        "at least 400 ms (sampled) in matrix products by operator or method, which cannot be routed: "
+        "a @ b at script.py:1 400 ms; write np.matmul(a, b)"
     ]
     assert past_patch(ledger)[0] in sentences(ledger)
     assert ledger.to_dict()["unrouted"] == [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINES = 12  # of the program that the text shows; JSON has all
 PLACES = 5  # of work that no patch sees, in one sentence
 PAST = (
-    (PRODUCT, "of matrix products are written a @ b or a.dot(b), which cannot be routed", "; write np.matmul(a, b)"),
+    (PRODUCT, "in matrix products by operator or method, which cannot be routed", "; write np.matmul(a, b)"),
     (NO_PATH, "in functions that have no path on a device", ""),
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )
@@ -176,8 +176,7 @@ def past_patch(ledger: Ledger) -> list[str]:
         total_s = sum(u.seconds for u in ours)
         if total_s < least_s:
             continue
-        known = "" if kind == PRODUCT else "{0.function} "
-        named = [f"{known.format(u)}{place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
+        named = [f"{u.function} at {place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
         more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
         said.append(f"at least {duration(total_s)} (sampled) {before}: {', '.join(named)}{more}{after}")
     return said
