@@ -16,7 +16,7 @@ def product(a, b, digits):
     x, y = _digits.split(a, digits, 1), _digits.split(b, digits, 0)
     sums = list(_digits.group_sums(x, y).astype(np.int64)[::-1])
     words = digits_matmul_reference.to_words(sums, digits_matmul_reference.words_for(digits))
-    return _digits.assemble(words, digits, x.shift + y.shift)
+    return _digits.assemble(words, digits, x.shift, y.shift)
 
 
 def certified(a, b):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from trnpy._engine import digits as _digits
@@ -190,7 +189,7 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
 
     def fetch() -> np.ndarray:
         found = device.runtime.get(words)[:, : shape[0], : shape[1]]
-        c = _digits.assemble(found, digits, rows[:, np.newaxis] + columns, device.bits)
+        c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
         if device.proved:
             products.prove(a.values, b.values, c, digits=asked)
         return c
@@ -241,7 +240,9 @@ def _unpacked(
         rows, columns = slice(row, min(row + block.shape[1], order)), slice(column, min(column + width, order))
         if rows.start < rows.stop and columns.start < columns.stop:  # the block is not all padding
             block = block[:, : rows.stop - row, : columns.stop - column]
-            c[rows, columns] = _digits.assemble(block, digits, shift[rows, np.newaxis] + shift[columns], bits)
+            c[rows, columns] = _digits.assemble(
+                block, digits, shift[rows, np.newaxis], shift[np.newaxis, columns], bits
+            )
     return np.asarray(np.tril(c) + np.tril(c, -1).T)
 
 
@@ -328,7 +329,7 @@ def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int
 
     def new() -> Buffer:
         check_finite(x.store.values)
-        scaled = _digits.magnitudes(x.store.values, along).astype(ml_dtypes.bfloat16)
+        scaled = _digits.magnitudes(x.store.values, along)
         return device.runtime.put(_padded(scaled, shape, 0))
 
     kept: Buffer = x.store.keep(("magnitudes", along, shape), new)

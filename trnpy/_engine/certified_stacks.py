@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from trnpy._engine import digits as _digits
@@ -96,7 +95,7 @@ def _product(device: Device, digits: int, a: np.ndarray, b: np.ndarray, fit: Ext
     left, rows = _put_digits(device, a, digits, -1, (count, *fit[:2]))
     right, columns = _put_digits(device, b, digits, -2, (count, *fit[1:]))
     words = _launch(device, left, right, for_stack(digits, hardware, *fit[:2], bits=device.bits), fit, count)
-    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows + columns, device.bits)
+    return _digits.assemble(words[:, : len(a), : a.shape[1], : b.shape[2]], digits, rows, columns, device.bits)
 
 
 def _integers(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, most: int) -> np.ndarray:
@@ -140,7 +139,7 @@ def _sums(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 
 def _put_magnitudes(device: Device, x: np.ndarray, axis: int, padded: tuple[int, ...]) -> Buffer:
     def new() -> Buffer:
-        return device.runtime.put(_padded(_digits.magnitudes(x, axis).astype(ml_dtypes.bfloat16), padded, 0))
+        return device.runtime.put(_padded(_digits.magnitudes(x, axis), padded, 0))
 
     kept: Buffer = device.keep(x, ("stack magnitudes", axis, padded), new)
     return kept

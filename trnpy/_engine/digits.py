@@ -9,16 +9,17 @@ of K. Errors: docs/numerics.md#digits-and-error; the choice of the number s of d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from trnpy._engine.stand_ins import priced
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, BFLOAT16 = np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)
 BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
@@ -35,7 +36,7 @@ MOST_PARTS = 3  # of one operand: entries near 1, rounding errors near 1e-17, an
 NEGLIGIBLE = 2.0**-59  # of |A||B|: products of parts below this are left out; nine of them add up to 0.2 u
 FEWEST = 2  # digits of a product of parts, because ``assemble`` takes at least two words
 NOTHING = 2.0**100  # stands for "no positive sum"; it is larger than any sum, as in kernels/abs_bound
-STRIP = 1 << 14  # elements that are converted at a time
+STRIP = 1 << 16  # elements that are converted at a time, half a megabyte (docs/numerics.md#digits)
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 
@@ -65,11 +66,11 @@ class Split:
         """
         if self.bits != BITS:
             return _taken_out(self)
-        shifted = [
-            word.astype(np.uint64) + np.uint64(sum(OFFSET << (BITS * i) for i in range(8))) for word in self.words
-        ]
-        words = shifted[0][..., np.newaxis] if len(shifted) == 1 else np.stack(shifted, axis=-1)
-        return np.ascontiguousarray(words).view(np.uint8)  # little-endian
+        offset = np.uint64(sum(OFFSET << (BITS * i) for i in range(8)))
+        found = np.empty((*self.words[0].shape, len(self.words)), np.uint64)
+        for i, word in enumerate(self.words):
+            np.add(word.view(np.uint64), offset, out=found[..., i])
+        return found.view(np.uint8)  # little-endian
 
     def planes(self) -> np.ndarray:
         """The digits themselves, most significant first: int8 (digits, rows, columns)."""
@@ -145,36 +146,57 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
         raise ValueError(f"{digits} digits: expected 1 to {most}")
     first = min(digits, _word(bits))
     if largest is None:
-        largest = np.abs(a).max(axis=axis, keepdims=True)
+        largest = _largest(a, axis)
     limit_fraction, limit_exponent = np.frexp(_limit(first, bits) * (1 - 2.0**-50))
     fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
     shift = (limit_exponent - exponent - (fraction > limit_fraction)).astype(np.int64)
     rest = digits - first
     words = tuple(np.empty(a.shape, np.int64) for _ in range(2 if rest else 1))
-    for strip in _strips(a.shape):
-        scaled = _times_power(a[strip], shift[strip] if len(shift) > 1 else shift)
-        high = np.rint(scaled)
-        words[0][strip] = high
+    for strip, high in _strips(a.shape):
+        scaled = _times_power(a[strip], _in(shift, strip))
+        np.copyto(words[0][strip], np.rint(scaled, out=high), casting="unsafe")
         if rest:
-            low = np.rint((scaled - high) * 2.0 ** (bits * rest))
+            low = np.subtract(scaled, high, out=scaled)
+            low *= 2.0 ** (bits * rest)
+            np.rint(low, out=low)
             # Balanced digits cannot represent a remainder of nearly one half: it becomes a carry.
             carry = low > _limit(rest, bits)
-            words[0][strip] += carry
-            words[1][strip] = low - carry * 2.0 ** (bits * rest)
+            if carry.any():
+                words[0][strip] += carry
+                low -= carry * 2.0 ** (bits * rest)
+            np.copyto(words[1][strip], low, casting="unsafe")
     return Split(words, shift, digits, bits)
 
 
-def _strips(shape: tuple[int, ...]) -> list[slice]:
-    """Slices of the first axis whose temporaries stay in the cache: converting these takes a third of the time."""
+def _largest(a: np.ndarray, axis: int) -> np.ndarray:
+    """The largest magnitude along ``axis``, which stays as an axis of length one; without a copy of ``a``."""
+    return np.asarray(np.maximum(a.max(axis=axis, keepdims=True), -a.min(axis=axis, keepdims=True)))
+
+
+def _strips(shape: tuple[int, ...]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Slices of the first axis, each with the same float64 scratch: so the temporaries stay in the cache."""
     step = max(1, STRIP * shape[0] // max(math.prod(shape), 1))
-    return [slice(start, start + step) for start in range(0, shape[0], step)]
+    scratch = np.empty((min(step, shape[0]), *shape[1:]))
+    for start in range(0, shape[0], step):
+        strip = slice(start, min(start + step, shape[0]))
+        yield strip, scratch[: strip.stop - start]
+
+
+def _in(x: np.ndarray, strip: slice) -> np.ndarray:
+    """The part of x, which is broadcast along its first axis if that has length one, for a strip of an array."""
+    return x[strip] if len(x) > 1 else x
 
 
 def _times_power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """x 2^exponent, rounded as by ldexp; if 2^exponent is normal, by a multiplication in a quarter of the time."""
     if np.abs(exponent).max() <= SAFE_EXPONENT:
-        return np.asarray(x * ((exponent.astype(np.int64) + 1023) << 52).view(np.float64))
+        return np.asarray(x * _power(exponent))
     return np.asarray(np.ldexp(x, exponent))
+
+
+def _power(exponent: np.ndarray) -> np.ndarray:
+    """2^exponent for exponents of normal numbers."""
+    return ((exponent.astype(np.int64) + 1023) << 52).view(np.float64)
 
 
 def block_k(group: int, bits: int = BITS) -> int:
@@ -190,28 +212,44 @@ def group_sums(a: Split, b: Split) -> np.ndarray:
 
 
 @priced("combine", lambda words, *_: (math.prod(words.shape[1:]), ((words.shape[1:], FLOAT64),)))
-def assemble(words: np.ndarray, digits: int, shift: np.ndarray, bits: int = BITS) -> np.ndarray:
-    """The product in float64 from its exact integer, int32 words (2 to 4, m, n) lowest first.
+def assemble(words: np.ndarray, digits: int, rows: np.ndarray, columns: np.ndarray, bits: int = BITS) -> np.ndarray:
+    """The product in float64 from its exact integer, int32 words (2 to 4, m, n) or of a stack, lowest first.
 
-    shift (m, n): the exponent of the left operand's row plus that of the right operand's column.
+    rows, columns: the exponents of the operands, which broadcast with the product: (m, 1) and (1, n).
     """
-    exponent = 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
-    found, wide = np.empty(words.shape[1:]), np.broadcast_to(shift, words.shape[1:])
-    for strip in _strips(found.shape):
-        with np.errstate(over="ignore", under="ignore"):
-            found[strip] = _times_power(_value(words[:, strip]), exponent - wide[strip])
+    unit = 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
+    found, left, right = np.empty(words.shape[1:]), unit - rows, -columns
+    # Then each factor is a normal number, and so is every product with an integer below 2^128.
+    plain = max(np.abs(left).max(), np.abs(right).max()) <= SAFE_EXPONENT // 3
+    for strip, value in _strips(found.shape):
+        _value(words[:, strip], value)
+        if plain:
+            np.multiply(value, _power(_in(left, strip)), out=value)
+            np.multiply(value, _power(_in(right, strip)), out=found[strip])
+        else:
+            with np.errstate(over="ignore", under="ignore"):
+                np.ldexp(value, _in(left, strip) + _in(right, strip), out=found[strip])
     return found
 
 
-def _value(words: np.ndarray) -> np.ndarray:
-    """Two's complement words of 32 bits, the lowest first, as the nearest float64."""
-    pairs = [word.view(np.uint32).astype(np.int64) for word in words[:-1]] + [words[-1].astype(np.int64)]
-    low = pairs[0] | (pairs[1] << 32)
-    if len(pairs) == 2:
-        return np.asarray(low.astype(np.float64))
+def _value(words: np.ndarray, out: np.ndarray) -> None:
+    """Two's complement words of 32 bits, the lowest first, as the nearest float64, into ``out``."""
+    low = _joined(words[0], words[1])
+    if len(words) == 2:
+        np.copyto(out, low)
+        return
     # The lower half is signed, so that a small negative integer is not computed as a difference of large numbers.
-    high = (pairs[2] | (pairs[3] << 32) if len(pairs) == 4 else pairs[2]) + (low < 0)
-    return np.asarray(high * 2.0**64 + low)
+    np.copyto(out, words[2] if len(words) == 3 else _joined(words[2], words[3]))
+    np.add(out, low < 0, out=out)
+    np.multiply(out, 2.0**64, out=out)
+    np.add(out, low, out=out)
+
+
+def _joined(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """int64 from its lower and its upper 32 bits."""
+    found = np.empty((*low.shape, 2), np.int32)
+    found[..., 0], found[..., 1] = low, high  # little-endian
+    return found.view(np.int64)[..., 0]
 
 
 @priced("combine", lambda words, dtype: (math.prod(words.shape[1:]), ((words.shape[1:], dtype),)))
@@ -312,21 +350,26 @@ def digits_of_parts(
     return needed
 
 
-@priced("magnitudes", lambda a, *_: (a.size, ((a.shape, np.dtype(np.float32)),)))
+@priced("magnitudes", lambda a, *_: (a.size, ((a.shape, BFLOAT16),)))
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
-    """|a| over the largest along ``axis``, as float32 with 16 low zero bits (bf16), for the product of the certificate.
+    """|a| over the largest along ``axis``, in bfloat16, for the product of the certificate.
 
     largest: as in ``split``.
     Truncation makes |A||B| smaller, by less than 1.6 %. Entries below SMALLEST_MAGNITUDE are raised to it, since zeros
     would hide elements of the product that have no other terms.
     """
-    magnitude = np.abs(a)
     if largest is None:
-        largest = magnitude.max(axis=axis, keepdims=True)
-    with np.errstate(under="ignore"):
-        magnitude /= np.where(largest > 0, largest, 1.0)
-    scaled = np.where(a != 0, np.maximum(magnitude, SMALLEST_MAGNITUDE), 0.0).astype(np.float32)
-    return (scaled.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        largest = _largest(a, axis)
+    divisor = np.where(largest > 0, largest, 1.0)
+    found = np.empty(a.shape, np.uint16)
+    for strip, scaled in _strips(a.shape):
+        with np.errstate(under="ignore"):
+            np.divide(a[strip], _in(divisor, strip), out=scaled)
+            single = scaled.astype(np.float32)
+        np.maximum(np.abs(single, out=single), SMALLEST_MAGNITUDE, out=single)
+        np.multiply(single, a[strip] != 0, out=single)
+        found[strip] = single.view(np.uint16).reshape(*single.shape, 2)[..., 1]  # the upper half: little-endian
+    return found.view(BFLOAT16)
 
 
 def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:

@@ -141,8 +141,7 @@ def _digit_launch(engine: Engine, stack: np.ndarray, left: np.ndarray, columns: 
         second_tiles=(second.m_tiles, second.k_tiles),
     )  # fmt: skip
     half = shift - 8 * (top - _digits.WORD)  # exponents of the digits that the first half leaves
-    total = half.reshape(-1, 1) + others[1]
-    out = _digits.assemble(engine.get(words), SECOND, total).reshape(n, left.shape[1], -1)
+    out = _digits.assemble(engine.get(words), SECOND, half.reshape(-1, 1), others[1]).reshape(n, left.shape[1], -1)
     return out[: len(stack)]
 
 

@@ -293,8 +293,7 @@ def _by_kernel(
         words = for_digits(DIGITS, engine.machine).words
         out = engine.get(engine.kernel("schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles))
         if exact:
-            shift = left[1] + right[1]
-            result[block] = digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, shift)
+            result[block] = digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, left[1], right[1])
         else:
             result[block] = out[: len(block), : b.shape[1]]
     return result

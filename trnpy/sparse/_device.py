@@ -295,8 +295,7 @@ class Tiled:
             right = digits_on(self.engine, raw, order)
             for target, words in self.launches(layout, tiles, right, digits, rung(width)):
                 words = words[:, : len(target) * TILE, :width]
-                rows = shift[target].reshape(-1, 1)
-                product = _digits.assemble(words, digits, rows + exponents)
+                product = _digits.assemble(words, digits, shift[target].reshape(-1, 1), exponents)
                 _add(c, target, product.reshape(-1, TILE, width), columns)
         return c.reshape(-1, x.shape[1])[: layout.height]
 

@@ -102,8 +102,9 @@ def _real(
     row, column = _blocks_of(layout, a.tiling, b)
 
     def assembled(words: np.ndarray, target: np.ndarray) -> np.ndarray:
-        both = shift[row[target]][:, :, np.newaxis] + of_columns[column[target]][:, np.newaxis]
-        return _digits.assemble(words, digits, both.reshape(-1, TILE))
+        shape = len(target), TILE, TILE
+        rows, columns = shift[row[target]][:, :, np.newaxis], of_columns[column[target]][:, np.newaxis]
+        return _digits.assemble(words.reshape(-1, *shape), digits, rows, columns).reshape(-1, TILE)
 
     right = digits_on(a.engine, raw.reshape(-1, *raw.shape[2:]), split.places)
     return values(_summed(a, layout, tiles, right, digits, assembled))
