@@ -30,10 +30,7 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarr
     if not operands:
         raise Unsupported(Reason.PARAM, "no operands")
     if isinstance(operands[0], str):
-        subscripts, arrays = operands[0].replace(" ", ""), tuple(operands[1:])
-        if not set(subscripts) <= set(LETTERS + ".,->"):
-            raise Unsupported(Reason.PARAM, f"subscripts {subscripts!r} have characters that are no labels")
-        _check_ellipsis(subscripts)
+        subscripts, arrays = operands[0], tuple(operands[1:])
     else:
         pairs = len(operands) // 2
         arrays = tuple(operands[0 : 2 * pairs : 2])
@@ -42,7 +39,6 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarr
             raise Unsupported(Reason.PARAM, "operands and sublists do not alternate")
         words = ["".join("..." if s is Ellipsis else _letter(s) for s in sublist) for sublist in sublists]
         subscripts = ",".join(words[:pairs]) + ("->" + words[pairs] if len(words) > pairs else "")
-        _check_ellipsis(subscripts)
     plain = tuple([guards.array(a) for a in arrays])
     return (*_parsed(subscripts, tuple([a.ndim for a in plain])), plain)
 
@@ -51,6 +47,10 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarr
 def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     from opt_einsum.parser import parse_einsum_input
 
+    subscripts = subscripts.replace(" ", "")
+    if not set(subscripts) <= set(LETTERS + ".,->"):
+        raise Unsupported(Reason.PARAM, f"subscripts {subscripts!r} have characters that are no labels")
+    _check_ellipsis(subscripts)
     inputs, output, _ = parse_einsum_input((subscripts, *[(1,) * n for n in dimensions]), shapes=True)
     return tuple(inputs.split(",")), output
 
