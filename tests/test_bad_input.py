@@ -143,6 +143,7 @@ WRECKS = {
     "matrix": lambda a, rng: a.view(np.matrix),
     "masked": lambda a, rng: np.ma.masked_array(a, rng.uniform(size=a.shape) < 0.1),
     "subclass": lambda a, rng: a.view(Subclass),
+    "memory map": lambda a, rng: a.view(np.memmap),
     "arraylike": lambda a, rng: Arraylike(a),
     "duck": lambda a, rng: Duck(),
     "object": lambda a, rng: a.astype(object),

@@ -106,3 +106,14 @@ def test_the_engine_rests_after_repeated_faults(device):
         for _ in range(FAULTS_BEFORE_REST + 1):
             np.testing.assert_array_equal(trnpy.matmul(a, b), a @ b)
     assert device.health.open and "resting" in log[-1].detail and device.health.faults == FAULTS_BEFORE_REST
+
+
+@pytest.mark.parametrize("function", [trnpy.matmul, trnpy.tensordot, trnpy.linalg.eigh, trnpy.linalg.solve])
+def test_memory_maps_go_to_the_device(function, tmp_path):
+    a = np.random.default_rng(0).standard_normal((150, 150))
+    np.save(tmp_path / "a.npy", a + a.T)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    operands = {trnpy.matmul: (mapped, mapped), trnpy.tensordot: (mapped, mapped, 1), trnpy.linalg.eigh: (mapped,)}
+    with trnpy.policy(device="simulator", force=True), trnpy.trace() as decisions:
+        function(*operands.get(function, (mapped, np.ones(150))))
+    assert decisions[0].on_device

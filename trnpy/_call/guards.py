@@ -25,10 +25,12 @@ QUIET = contextvars.Context()
 QUIET.run(np.seterr, all="ignore")
 
 
-def array(a: Any) -> np.ndarray:
-    """``a`` as an array: exactly a numpy.ndarray, or nested lists and numbers."""
+def array(a: Any, mapped: bool = True) -> np.ndarray:
+    """``a`` as an array: exactly a numpy.ndarray, nested lists and numbers, or a memory map if ``mapped``."""
     if type(a) is np.ndarray:
         return a
+    if mapped and type(a) is np.memmap:
+        return a.view(np.ndarray)
     if isinstance(a, (list, tuple, int, float, complex, np.generic)):
         return np.asarray(a)
     raise Unsupported(Reason.SUBCLASS, f"{type(a).__name__} is not exactly a numpy.ndarray")

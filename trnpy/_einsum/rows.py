@@ -156,12 +156,12 @@ def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Probl
 
 
 def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
-    a, b = guards.array(a), guards.array(b)
+    a, b = guards.array(a, mapped=False), guards.array(b, mapped=False)  # NumPy's result is a memory map, too
     return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
 
 
 def prepare_inner(a: Any, b: Any, /) -> Problem:
-    a, b = guards.array(a), guards.array(b)
+    a, b = guards.array(a, mapped=False), guards.array(b, mapped=False)
     return _sum_of_products(a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 

@@ -14,7 +14,7 @@ from trnpy.linalg._matrices import SMALL
 
 
 def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
-    operands = [guards.array(a) for a in arrays]
+    operands = [guards.array(a, mapped=False) for a in arrays]
     ends = {operands[0].ndim, operands[-1].ndim} if operands else set()
     if not 2 <= len(operands) < len(LETTERS) or not ends <= {1, 2} or any(a.ndim != 2 for a in operands[1:-1]):
         raise Unsupported(Reason.LAYOUT, "not a chain of matrices")
