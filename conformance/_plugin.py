@@ -17,7 +17,6 @@ from trnpy._call.dispatch import Decision, Reason
 from trnpy._engine.engines import current_engine
 from trnpy._patch.hook import Process
 from trnpy._report import ledger
-from trnpy._report.tally import SmallCalls
 from trnpy._settings.policy import current_policy
 
 NOTHING_FORCED = 6  # exit code of a forced run that never took the device path; pytest's own end at 5
@@ -25,12 +24,14 @@ FAULTS = (Reason.ERROR, Reason.OOM)  # the engine of these runs has no faults, s
 CALLS = pytest.StashKey[list[Decision]]()
 
 
-@dataclass(slots=True)
-class Recorder:
+class Recorder(ledger.Ledger):
     """The ledger of one test: its decisions in order, from all threads."""
 
-    decisions: list[Decision] = field(default_factory=list)
-    small: list[SmallCalls] = field(default_factory=list)
+    __slots__ = ("decisions",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions: list[Decision] = []
 
     def small_calls(self, *line: Any) -> None:
         """No counter: every call is decided and recorded by itself."""

@@ -70,6 +70,12 @@ def test_an_unbroken_function_passes_on_the_device_path() -> None:
     assert failed == 0
 
 
+def test_calls_by_a_host_route_pass_and_are_counted() -> None:
+    code, output = conformance("scipy.linalg", "scipy/linalg/tests/test_batch.py", "-k", "test_svdvals")
+    assert code == 0, output
+    assert next(line for line in output.splitlines() if line.startswith("scipy.linalg.svdvals "))
+
+
 def test_a_sample_passes_on_the_simulators_kernels() -> None:
     files = [CHOLESKY, *(f"scipy/linalg/tests/test_{name}.py" for name in ("decomp_lu", "basic"))]
     chosen = "Cholesky or LU or TestInv or TestDet"
