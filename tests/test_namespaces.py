@@ -85,7 +85,7 @@ def test_every_public_name_of_scipy_is_there_and_its_own_object_unless_replaced(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_replaced_names_have_the_signature_doc_and_kind_of_scipys(path):
+def test_replaced_names_have_the_signature_and_kind_of_scipys(path):
     theirs, ours = pair(path)
     for name in OURS.get(path, set()) & set(public(theirs)):
         original, mine = getattr(theirs, name), getattr(ours, name)
@@ -93,7 +93,6 @@ def test_replaced_names_have_the_signature_doc_and_kind_of_scipys(path):
             assert mine.__name__ == original.__name__.replace("scipy", "trnpy")
             continue
         assert mine.__name__ == mine.__qualname__ == name
-        assert inspect.getdoc(mine) == inspect.getdoc(original)
         assert signature(mine) == signature(original)
         assert callable(mine) and isinstance(mine, type) == isinstance(original, type)
 

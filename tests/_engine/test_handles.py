@@ -211,16 +211,16 @@ TRIANGLES = {
 
 @pytest.mark.parametrize("family", TRIANGLES)
 def test_the_backward_error_of_float32_systems_is_that_of_substitution(simulator, family):
-    """The kernel alone errs by up to 420 u on these, by what inverting a tile loses; LAPACK by up to 2 u."""
+    """Of sizes up to 300 LAPACK errs by up to 3.1 u, depending on OpenBLAS's kernel, and this by up to 3.9 u.
+
+    The kernel alone errs by up to 420 u, by what inverting a tile loses.
+    """
     n = 150
     a = np.ascontiguousarray(TRIANGLES[family](n, np.random.default_rng(0).standard_normal((n, n)))).astype("f4")
     b = matrix((n, 5), seed=1)
 
-    def error(x):
-        residual, most = product(a, x)
-        return float((np.abs(residual - wide(b)) / (most + np.abs(b))).max()) / U["f4"]
-
-    assert error(simulator.trsm(a, b)) <= 4 * max(error(lapack.solve_triangular(a, b, lower=True)), 0.5)
+    residual, most = product(a, simulator.trsm(a, b))
+    assert (np.abs(residual - wide(b)) / (most + np.abs(b))).max() <= 8 * U["f4"]
 
 
 def test_systems_larger_than_the_memory_go_in_blocks(simulator):
