@@ -176,3 +176,13 @@ def test_a_product_of_known_answer_tells_engines_apart(dtype):
     assert fit(Float32Engine(), dtype, unit) == (dtype.char not in "dD")
     if dtype.char in "fdFD":  # integers have no NaN, and 1.001 is as good as 1 in float16
         assert not fit(FaultyEngine("nan"), dtype, unit) and not fit(FaultyEngine("wrong"), dtype, unit)
+
+
+@pytest.mark.parametrize("dtype, scale", [("f8", 1e-309), ("f4", 1e-39)])
+def test_rounding_of_subnormal_numbers_is_no_fault(dtype, scale):
+    """An eps of these numbers is below the least subnormal one, to which factors and residuals are rounded."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a = (scale * rng.standard_normal((2, 2))).astype(dtype)
+        with engine(RecordingEngine()), trnpy.policy(force=True):
+            trnpy.linalg.qr(a)  # NkiFallbackWarning would be an error

@@ -30,7 +30,7 @@ from trnpy._call.soundness import retry, sound
 from trnpy._call.verify import disagreement
 from trnpy._engine import health, lapack
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
-from trnpy._engine.precision import eps
+from trnpy._engine.precision import eps, underflow
 from trnpy._engine.proof.engine import Proving
 from trnpy._engine.proof.products import Wrong
 from trnpy._nki.runtime import DeviceMemoryError
@@ -391,7 +391,7 @@ def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
     if error <= allowed:
         return result
     detail = f"backward error {error:.0f} eps > {allowed:.0f} eps"
-    if not math.isfinite(error):  # the result overflowed, or the engine is wrong
+    if not math.isfinite(error) or underflow(problem.arrays):  # or the engine is wrong
         raise Unsupported(Reason.ACCURACY, detail)
     raise Wrong(detail)
 

@@ -62,6 +62,16 @@ def norms(a: np.ndarray, axis: tuple[int, int] | None = None) -> Any:
         return np.ldexp(found, exponent.reshape(np.shape(found)))
 
 
+def underflow(arrays: tuple[np.ndarray, ...]) -> bool:
+    """Whether an eps of the largest element of one of ``arrays`` is below the normal numbers of its dtype."""
+    for a in arrays:
+        if a.dtype.kind in "fc":
+            info = np.finfo(a.dtype)
+            if 0 < np.abs(a).max(initial=0) < float(info.tiny) / float(info.eps):
+                return True
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What probes found of a device (trnpy doctor --probe); before they have run, what its documentation suggests."""
