@@ -27,6 +27,7 @@ from trnpy.sparse.linalg import _eigen, _krylov
 ITERATIONS = 200
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
 RESTART = 20  # SciPy's default
+SQUARABLE = float(np.finfo(np.float64).tiny) ** 0.5  # the square of a longer residual is a normal number
 
 
 def _sparse_system(a: Any, b: Any, x0: Any, options: dict[str, Any]) -> np.dtype:
@@ -81,6 +82,8 @@ class System(Problem):
         b = self.b.astype(np.float64, copy=False)
         if not usual(b.any(), True):  # SciPy returns zeros then and ignores x0
             return b.copy(), 0
+        if not SQUARABLE < float(usual(np.linalg.norm(b), 1.0)) * (self.rtol or 1.0) < math.inf:
+            raise Unsupported(Reason.VALUE, "squares of residuals underflow or overflow")
         x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
         op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
         if self.gmres:
