@@ -64,12 +64,11 @@ def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 _GUFUNCS = (
     *NUMPY_EIGH_OPS, *NUMPY_CHOLESKY_OPS, *NUMPY_DET_OPS, *NUMPY_SOLVE_OPS, *NUMPY_INVERSE_OPS, *NUMPY_SVD_OPS,
-    *NUMPY_PINV_OPS,
+    *NUMPY_PINV_OPS, *NUMPY_LSTSQ_OPS,
 )  # fmt: skip
 NUMPY_OPS = (
     *(replace(row, form=_numpy_form) for row in _GUFUNCS),
     *NUMPY_QR_OPS,
-    *NUMPY_LSTSQ_OPS,
     *NUMPY_MATRIX_POWER_OPS,
     *NUMPY_MULTI_DOT_OPS,
 )
