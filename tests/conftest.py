@@ -1,6 +1,7 @@
 """Every test starts from the same host and the same examples: no stored calibration, hypothesis from a fixed seed.
 
-``pytest --hypothesis-profile search`` draws new examples at each run: how failures nobody thought of are found.
+``pytest --hypothesis-profile search`` draws new examples at each run: how failures nobody thought of are found;
+``nightly`` draws 10,000 for each test.
 
 Processes of ``-n`` share the processors. With as many threads of OpenBLAS in each as there are processors, they would
 wait for each other for most of the time. ``OPENBLAS_NUM_THREADS`` in the environment decides where it is set.
@@ -18,6 +19,7 @@ from trnpy._settings.host_rates import current_rates
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)
+settings.register_profile("nightly", settings.get_profile("search"), max_examples=10_000)
 settings.load_profile("fixed")
 
 

@@ -1,0 +1,45 @@
+"""Cases that a search found wrong once, copied from its output: for ever in the suite."""
+
+from parity.cases import Case
+
+CASES = (
+    # Solutions of NumPy's least squares lie in C order.
+    Case(
+        "numpy.linalg.lstsq",
+        "forced",
+        (32, 2, 31),
+        (2, 2),
+        ("f4", "c8"),
+        ("negative", "read-only"),
+        12,
+        (34, 19),
+        443,
+        192,
+    ),
+    # SciPy makes a number of one row of COO times a vector.
+    Case(
+        "scipy.sparse.matmul",
+        "forced",
+        (1, 31, 31),
+        (3,),
+        ("f8", "f4"),
+        ("read-only", "strided"),
+        14,
+        (96, 3),
+        3092,
+        290,
+    ),
+    # Residuals whose squares underflow proved any solution.
+    Case(
+        "scipy.sparse.linalg.cg",
+        "forced",
+        (32, 16, 31),
+        (3,),
+        ("f8", "f8"),
+        ("strided", "negative"),
+        26,
+        (48, 9),
+        4919,
+        969,
+    ),
+)

@@ -1,0 +1,62 @@
+"""Each row of every table beside the installed NumPy and SciPy, on cases that hypothesis draws and on stored ones.
+
+``--hypothesis-profile search`` draws new cases, of larger sizes and on the simulator, too; ``nightly`` 10,000 a row.
+"""
+
+import pytest
+from hypothesis import HealthCheck, given, settings, target
+
+from parity import factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
+from parity.cases import cases
+from parity.corpus import CASES
+from parity.row import judge
+from trnpy._einsum import multi_einsum
+from trnpy._einsum.rows import OPS as PRODUCTS
+from trnpy.linalg._blas_rows import BLAS_OPS
+from trnpy.linalg._inv_sqrtm import OWN_OPS
+from trnpy.linalg._lapack_rows import LAPACK_OPS
+from trnpy.linalg._ops import NUMPY_OPS
+from trnpy.linalg._ops import OPS as SCIPY_LINALG
+from trnpy.sparse._ops import OPS as SPARSE_PRODUCTS
+from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS
+from trnpy.sparse.linalg._ops import OPS as SOLVERS
+
+TABLES = (
+    PRODUCTS, (multi_einsum.OP,), SCIPY_LINALG, NUMPY_OPS, OWN_OPS, BLAS_OPS, LAPACK_OPS, SPARSE_PRODUCTS, SOLVERS,
+    EXPONENTIAL_OPS,
+)  # fmt: skip
+OPS = {op.name: op for table in TABLES for op in table}
+GENERATORS = factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
+ROWS = {name: row for table in GENERATORS for name, row in table.ROWS.items()}
+SEARCH = not settings.default.derandomize
+EXAMPLES = settings.default.max_examples if SEARCH else 8
+
+
+def test_every_row_has_a_generator():
+    assert ROWS.keys() == OPS.keys()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_parity(name, record_property):
+    row, largest = ROWS[name], {}
+    engines = [e for e in row.engines if SEARCH or e != "simulator"]
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(cases(name, row.dtypes, engines, far=SEARCH))
+    def right(case):
+        shares = judge(row, OPS[name], case)
+        for error, share in shares.items():
+            largest[error] = max(share, largest.get(error, 0.0))
+        target(max(shares.values(), default=0.0))
+        assert all(share <= 1 for share in shares.values()), shares
+
+    try:
+        right()
+    finally:
+        record_property("shares", largest)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.row)
+def test_what_a_search_found(case):
+    shares = judge(ROWS[case.row], OPS[case.row], case)
+    assert all(share <= 1 for share in shares.values()), shares
