@@ -52,6 +52,24 @@ def test_decide(problem, machine, policy, on_device, reason):
     assert (decision.on_device, decision.reason) == (on_device, reason)
 
 
+@pytest.mark.parametrize(
+    "call, phrase",
+    [
+        (lambda a: (trnpy.matmul, a, a), ""),
+        (lambda a: (trnpy.linalg.solve, a, a), "forward error"),
+        (lambda a: (trnpy.linalg.eigh, a), "vectors of eigenvalues that are nearly equal"),
+        (lambda a: (trnpy.linalg.pinv, a), "rank"),
+    ],
+)
+def test_explain_says_what_no_check_of_a_result_on_a_device_proves(call, phrase):
+    function, *arrays = call(np.eye(200))
+    with engine(RecordingEngine()), trnpy.policy(force=True):
+        decision = trnpy.explain(function, *arrays)
+    assert decision.on_device and phrase in decision.unproven and bool(phrase) == bool(decision.unproven)
+    assert ("not proven" in decision._repr_html_()) == bool(phrase)
+    assert trnpy.explain(function, *arrays).unproven == ""  # the host's results are not checked
+
+
 def test_decide_waits_for_a_compile_only_when_it_pays():
     assert decided(gemm(8192), TRN2, Policy(), compile_s=60.0).reason is Reason.NOT_COMPILED
     assert decided(gemm(8192), TRN2, Policy(), compile_s=0.1).reason is Reason.FASTER

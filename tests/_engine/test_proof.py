@@ -12,6 +12,7 @@ import trnpy
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.proof import integers, products
+from trnpy._engine.proof.weights import PROBES, weights
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 
@@ -241,3 +242,11 @@ def test_the_dry_run_counts_the_proof_of_each_product():
         tally = tallied(op.prepare(left, b) if name == "matmul" else op.prepare(left))
         counted = {kind: amount for (kind, *_), amount in tally.host}
         assert counted["proof"] == 3 * N * N * dict(tally.launches)["digits_matmul"]
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
+def test_two_errors_that_cancel_pass_two_probes_as_rarely_as_derived(share):
+    """Two opposite errors d, as of exchanged columns: within t = share d for both columns of weights."""
+    v = weights(2, 200_000)
+    within = (np.abs(v[0] - v[1]) <= share).mean()
+    assert 0 < within**PROBES <= share**PROBES * 1.1  # 1.1: of so many draws within 0.03 errs by a twentieth at most

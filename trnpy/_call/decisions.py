@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -74,6 +74,8 @@ class Problem:
     methods: tuple[str, ...] = ()
     method: str = ""
     refines: ClassVar[bool] = True  # whether each method ends in a refinement
+    # What ``error`` and the proofs of products leave open, however accurate a device is.
+    unproven: ClassVar[str] = "the forward error, which the condition of the operands decides"
 
     @classmethod
     def of(cls, problem: Problem, **options: Any) -> Self:
@@ -214,10 +216,11 @@ def decide(
         # A refinement does not converge with products below the working precision.
         refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
-    return _decided(
+    decision = _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
         compile_s, resident_bytes, import_s, route_flops or problem.cost.flops,
     )  # fmt: skip
+    return replace(decision, unproven=problem.unproven) if decision.on_device else decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,8 @@ class Decision:
         Kernels and how often each was launched.
     waiting_s : float
         Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
+    unproven : str
+        Of a result on the device, what its check cannot prove (docs/numerics.md#what-is-not-certified).
     gain_s : float
         Predicted seconds that the device would save.
 
@@ -149,6 +151,7 @@ class Decision:
     method: str = ""
     launches: tuple[tuple[str, int], ...] = ()
     waiting_s: float = 0.0
+    unproven: str = ""
 
     @property
     def gain_s(self) -> float:
@@ -176,4 +179,6 @@ class Decision:
             rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
         if self.device_s is not None:
             rows.append((self.machine, f"{between(self.device_s)} modelled"))
+        if self.unproven:
+            rows.append(("not proven", self.unproven))
         return table(self.op, rows)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -219,6 +219,7 @@ def _product(
 class Contractions(Problem):
     """Many contractions: groups of those that are products of ``arrays``, and the others with their places."""
 
+    unproven: ClassVar[str] = ""
     groups: tuple[tuple[Item, ...], ...]
     others: Sequence[tuple[int, Any]]
 

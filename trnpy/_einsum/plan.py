@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -226,6 +226,7 @@ def costed(
 class OneStep(Problem):
     """One step of a plan, as a device computes it."""
 
+    unproven: ClassVar[str] = ""
     step: Step
 
     def run(self, engine: Engine) -> np.ndarray:
@@ -275,6 +276,7 @@ def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
 class Contraction(Problem):
     """A contraction of labelled arrays by a plan."""
 
+    unproven: ClassVar[str] = ""
     plan: Plan
     out: np.ndarray | None = None
     scalar: bool = True  # whether a result of no dimensions is a scalar

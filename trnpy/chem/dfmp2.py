@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -216,6 +216,7 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
 class PairEnergies(Problem):
     """The correlation energy of all pairs of electrons; ``arrays`` are the integrals of each spin."""
 
+    unproven: ClassVar[str] = "the energies of pairs that the host does not recompute"
     energies: tuple[tuple[np.ndarray, np.ndarray], ...]  # of the occupied and of the virtual orbitals of each spin
     memory: float
     with_t2: bool

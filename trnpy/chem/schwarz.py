@@ -6,7 +6,7 @@ Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -323,6 +323,7 @@ def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, e
 class ScreenedProduct(Problem):
     """a b without the elements of a whose bounds are small."""
 
+    unproven: ClassVar[str] = ""
     q_left: np.ndarray
     q_right: np.ndarray
     threshold: float

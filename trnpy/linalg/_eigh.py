@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -259,6 +259,7 @@ _EighResult = type(np.linalg.eigh(np.eye(1)))
 class Eigenpairs(Problem):
     """All eigenvalues and vectors of one Hermitian matrix or of a definite pair, whichever of them the caller wants."""
 
+    unproven: ClassVar[str] = "vectors of eigenvalues that are nearly equal"
     lower: bool
     vectors: bool
     kind: int = 1  # of problem, for a pair: SciPy's ``type``

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, signi
 class Range(Problem):
     """An orthonormal basis of the range."""
 
+    unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
     rcond: float | None
 
     def run(self, engine: Engine) -> np.ndarray:
@@ -47,6 +48,7 @@ def prepare_orth(A: Any, rcond: Any = None) -> Problem:
 class NullSpace(Problem):
     """An orthonormal basis of the null space."""
 
+    unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
     rcond: float | None
 
     def run(self, engine: Engine) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 class _PseudoInverse(Problem):
     """The pseudo-inverse of A = U diag(s) V^H, from the elements of s that exceed a threshold in size."""
 
+    unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
     atol: float | None
     rtol: float | None
     return_rank: bool

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,7 @@ def decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
 class Svd(Problem):
     """A = U diag(s) V^H."""
 
+    unproven: ClassVar[str] = "vectors of singular values that are nearly equal"
     full: bool  # whether both bases are complete
     make: Callable[..., Any]  # makes the result of U, s and V^H
 

@@ -86,6 +86,7 @@ def _kind_of_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 class SparseProduct(Problem):
     """The product of sparse ``a`` with a dense or sparse ``other``."""
 
+    unproven: ClassVar[str] = ""
     a: Any
     other: Any
     refines: ClassVar[bool] = False
