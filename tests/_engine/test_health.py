@@ -1,6 +1,6 @@
 """An engine rests after repeated faults, is tried again by a product of known answer, and says what happened."""
 
-import warnings
+import contextlib
 
 import numpy as np
 import pytest
@@ -8,9 +8,29 @@ from doubles import FaultyEngine, RecordingEngine
 
 import trnpy
 from trnpy._call.dispatch import Reason
-from trnpy._engine.engines import engine
-from trnpy._engine.health import FAULTS_BEFORE_REST, MOST, REFUSED, REST_S, SIZE, Health, cause
+from trnpy._cli.doctor import doctor
+from trnpy._engine.engines import DeviceEngine, engine
+from trnpy._engine.health import (
+    BARRED_S,
+    CAUSES,
+    COMPILER,
+    FAULTS_BEFORE_REST,
+    HANGS,
+    KEPT,
+    MOST,
+    REST_S,
+    SIZE,
+    WRONG,
+    Health,
+    cause,
+    path,
+    remember,
+    remembered,
+)
+from trnpy._engine.residency import TRUSTED
+from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout
+from trnpy._nki.simulator.runtime import SimulatorRuntime
 
 A = np.random.default_rng(0).standard_normal((150, 150))
 
@@ -29,10 +49,17 @@ def test_causes_are_told_apart():
     ]  # fmt: skip
     assert cause(DeviceMemoryError(), large=True) == SIZE
     health = Health()
-    for name in ("compiler", "time limit", "compiler"):
+    for name in ("compiler", "device error", "compiler"):
         health.failed(name)
         health.worked()
-    assert str(health) == "2 compiler, 1 time limit" and str(Health()) == "no faults"
+    assert str(health) == "2 compiler, 1 device error" and str(Health()) == "no faults"
+    assert {cause(why, large) for why in errors for large in (False, True)} <= set(CAUSES)
+
+
+def test_a_device_that_hangs_rests_at_once():
+    health = Health()
+    health.failed(HANGS)
+    assert health.open
 
 
 def test_an_engine_of_which_every_second_call_fails_rests():
@@ -101,12 +128,113 @@ def test_memory_that_one_large_operand_fills_is_no_fault_of_the_device():
                 trnpy.matmul(A, A)
     finally:
         del type(faulty).room
-    assert {d.reason for d in log} == {Reason.OOM} and faulty.products == 5
-    assert not faulty.health.open and faulty.health.causes == {SIZE: 5}
+    assert [d.reason for d in log] == [Reason.OOM] + 4 * [Reason.ERROR] and faulty.products == 1
+    assert log[-1].detail == "calls of this kind stay on the host after a fault: too large"
+    assert not faulty.health.open and faulty.health.causes == {SIZE: 1}
 
 
-def test_results_that_are_refused_in_silence_are_counted():
+def test_calls_of_a_kind_that_does_not_compile_stay_on_the_host_and_others_do_not():
+    clock, faulty = Clock(), FaultyEngine("raises")
+    faulty.health.clock = clock
+
+    def uncompiled(a, b):
+        raise CompileError("ncc_ error")
+
+    faulty.answer = uncompiled
+    with engine(faulty), trnpy.policy(force=True, fallback="log"):
+        for _ in range(5):
+            trnpy.matmul(A, A)
+        assert faulty.health.causes == {COMPILER: 1} and not faulty.health.open
+        assert faulty.health.refusals == {"error": 4}
+        faulty.answer = np.matmul
+        with trnpy.trace() as log:
+            trnpy.matmul(A[:, :20], A[:20])
+            trnpy.matmul(A, A)
+            clock.now += BARRED_S
+            trnpy.matmul(A, A)
+    assert [d.on_device for d in log] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (lambda: trnpy.matmul(A * 1e200, A * 1e200), "accuracy"),
+        (lambda: trnpy.matmul(A.astype(object), A), "dtype"),
+        (lambda: trnpy.linalg.cholesky(np.eye(150) + 1j, check_finite=False), "value"),
+    ],
+)
+def test_calls_that_are_left_to_the_host_in_silence_are_counted(refused, reason):
     sound = RecordingEngine()
-    with engine(sound), trnpy.policy(force=True), np.errstate(all="ignore"), warnings.catch_warnings():
-        trnpy.matmul(A * 1e200, A * 1e200)
-    assert sound.health.causes == {REFUSED: 1} and not sound.health.faults
+    with engine(sound), trnpy.policy(force=True), np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+        refused()
+    assert sound.health.refusals == {reason: 1} and not sound.health.causes
+
+
+class Decaying(SimulatorRuntime):
+    """A device whose memory changes by itself: ``decay`` damages every buffer that was put."""
+
+    def __init__(self):
+        super().__init__(TRN2)
+        self.buffers = []
+
+    def put(self, array):
+        self.buffers.append(super().put(array))
+        return self.buffers[-1]
+
+    def decay(self):
+        for b in self.buffers:
+            b.value.flat[0] += 1
+
+
+def test_an_operand_that_changes_on_the_device_is_told_from_wrong_arithmetic():
+    decaying, a = DeviceEngine(Decaying()), A.astype("f4")
+    with engine(decaying), trnpy.policy(force=True, fallback="log"), trnpy.resident(a), trnpy.trace() as log:
+        trnpy.matmul(a, a[:, :3])
+        decaying.runtime.decay()
+        trnpy.matmul(a, a[:, :3])
+        assert decaying.health.causes == {WRONG: 1}
+        trnpy.matmul(a, a[:, :3])
+    assert [d.on_device for d in log] == [True, False, True] and decaying.health.causes == {WRONG: 1, KEPT: 1}
+    assert not decaying.health.open
+
+
+def test_operands_that_stay_on_the_device_are_compared_now_and_then():
+    decaying, a = DeviceEngine(Decaying()), A.astype("f4")
+    kept = [decaying.keep(a, "form", lambda: decaying.hold(a)) for _ in range(2)][1]
+    decaying.runtime.decay()
+    for use in range(TRUSTED):
+        assert decaying.keep(a, "form", lambda: decaying.hold(a)) is kept, use
+    renewed = decaying.keep(a, "form", lambda: decaying.hold(a))
+    np.testing.assert_array_equal(decaying.get(renewed), a)
+    assert decaying.health.causes == {KEPT: 1}
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_comparison_that_fails_for_the_hosts_own_result_is_no_fault_of_the_engine(ours, monkeypatch):
+    found = iter(["differs", "differs" if ours else ""])
+    monkeypatch.setattr("trnpy._call.dispatch.disagreement", lambda *_: next(found))
+    with engine(RecordingEngine()) as sound, trnpy.policy(force=True, verify=1.0, fallback="log"), trnpy.trace() as log:
+        np.testing.assert_array_equal(trnpy.matmul(A, A), A @ A)
+    assert sound.health.causes == ({} if ours else {WRONG: 1})
+    assert ("so does the algorithm's on the host" in log[0].detail) == ours and not log[0].on_device
+
+
+def test_the_report_and_the_doctor_tell_of_faults(capsys, monkeypatch):
+    faulty = FaultyEngine("raises")
+    with engine(faulty), trnpy.policy(force=True, fallback="log"), trnpy.profile() as ledger:
+        trnpy.matmul(A, A)
+        trnpy.matmul(A.astype(object), A)
+    told = "faults: 1 device error; left to the host without a fault: 1 dtype"
+    assert f"faulty (raises): {told} (since the process began)" in repr(ledger)
+    assert ledger.to_dict()["engines"] == {
+        faulty.name: {"faults": {"device error": 1}, "refusals": {"dtype": 1}, "rests": False}
+    }
+    remember("time limit", "neuron", "trn2")
+    remember("time limit", "neuron", "trn2")
+    with engine(faulty):
+        assert doctor([]) == 1
+    said = capsys.readouterr().out
+    assert f"faulty (raises), in this process: {told}" in said
+    assert f"WRONG: trn2, 2 time limit: {CAUSES['time limit'].then}" in said
+    path("neuron", "trn2").write_text("{")
+    assert remembered("neuron", "trn2").ignored

@@ -26,9 +26,9 @@ from trnpy._base.conventions import counted, uncounted
 from trnpy._call.decisions import Cost, Form, Op, Problem, Route, decide, work_of
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import Decision, Reason, Unsupported
-from trnpy._call.soundness import retry, sound
+from trnpy._call.soundness import fault, retry, sound
 from trnpy._call.verify import disagreement
-from trnpy._engine import health, lapack
+from trnpy._engine import lapack, tuning
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps, underflow
 from trnpy._engine.proof.engine import Proving
@@ -46,7 +46,6 @@ __all__ = [
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
-LARGE = 16  # times the bytes of a call's operands: what its digits and results may take of a device's memory
 
 # Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
 CONTENT = frozenset(
@@ -181,8 +180,11 @@ def _plan(
     machine = engine.hardware if engine is not None else None
     if engine is not None and (engine.health.open or _fallen.get()):
         detail = "part of a call that met a device error"
-        if engine.health.open:
+        if not _fallen.get():
             detail = f"resting after repeated device errors: {engine.health}"
+        return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
+    if engine is not None and (barred := engine.health.barred(lambda: _kind(op, problem, policy))):
+        detail = f"calls of this kind stay on the host after a fault: {barred}"
         return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
     resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
@@ -193,6 +195,10 @@ def _plan(
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
     """What the compiled kernels of a call depend on: the arguments of ``Compiles``."""
     return op.name, problem.arrays, problem.dtype, policy.precision
+
+
+def _kind(op: Op, problem: Problem, policy: Policy) -> str:
+    return tuning.kind(*_compiled_for(op, problem, policy))
 
 
 def accelerated(op: Op) -> Callable[..., Any]:
@@ -309,8 +315,11 @@ def _decided(
     op: Op, may_route: bool, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, recorded: bool
 ) -> tuple[Any, Decision]:
     """``dispatch`` of a call that has no verdict: its arguments decide."""
-    if (engine := current_engine(policy)) is not None and engine.health.due:
-        retry(engine)
+    if (engine := current_engine(policy)) is not None:
+        if engine.health.due:
+            retry(engine)
+        if recorded and (ledger := _ledger.Process.ledger) is not None:
+            ledger.engines[engine.name] = engine.health
     problem, form, decision, engine = _plan(op, may_route, args, kwargs, policy, recorded)
     if decision.on_device and problem is not None and engine is not None and (engine.executes or policy.force):
         problem = replace(problem, method=decision.method) if decision.method else problem
@@ -325,8 +334,7 @@ def _decided(
             decision = replace(decision, on_device=False, reason=reason, detail=str(why))
         # A driver may raise anything, and the user must still get a result: count the fault, warn and report it.
         except Exception as why:
-            large = sum(a.nbytes for a in problem.arrays) * LARGE > engine.room
-            engine.health.failed(health.cause(why, large))
+            fault(engine, why, problem, _kind(op, problem, policy))
             decision = replace(decision, on_device=False, **_fault(why))
             if policy.fallback == "raise":
                 raise FallbackError(decision) from why
@@ -334,19 +342,19 @@ def _decided(
                 _warn(decision, engine)
             fallen = True
         else:
-            engine.health.worked()
             engine.compiles.ran(*_compiled_for(op, problem, policy))
             decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
             return _delivered(op, problem, form, result, args, kwargs, decision, policy, engine)
         decision = replace(decision, launches=_launched(engine, before))
-        if decision.launches and not fallen and decision.reason is Reason.ACCURACY:
-            engine.health.causes[health.REFUSED] += 1
         if fallen:
             return _after_fault(op, args, kwargs), decision
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
-    if policy.fallback == "raise" and not decision.on_device and decision.reason not in CONTENT:
-        raise FallbackError(decision)
+    if not decision.on_device and decision.reason not in CONTENT:
+        if engine is not None:
+            engine.health.refusals[str(decision.reason)] += 1
+        if policy.fallback == "raise":
+            raise FallbackError(decision)
     if decision.route and problem is not None and problem.route is not None:
         try:
             return _formed(form, problem.route.run()), decision
@@ -416,17 +424,29 @@ def _delivered(
     """An accepted result for the caller; in the policy's fraction of calls the reference's, if the two disagree."""
     if policy.verify and _chance()() < policy.verify:
 
-        def deliver(problem: Problem) -> Any:
-            return _formed(form, problem.deliver(copy.deepcopy(result)))
+        def differs(result: Any) -> str:
+            def deliver(problem: Problem) -> Any:
+                return _formed(form, problem.deliver(copy.deepcopy(result)))
 
-        differs = disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
-        if differs:
-            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {differs}")
+            return disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
+
+        if found := differs(result):
+            decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {found}")
+            try:
+                excuse = differs(_run(problem, HOST))
+            except (Unsupported, Refused):
+                excuse = ""
+            if excuse:
+                decision = replace(decision, detail=f"{decision.detail}; so does the algorithm's on the host")
+                engine.health.refusals[str(decision.reason)] += 1
+            else:
+                fault(engine, Wrong(found), problem, _kind(op, problem, policy))
             if policy.fallback == "raise":
                 raise FallbackError(decision)
             if policy.fallback == "warn":
                 _warn(decision, engine)
             return op.reference(*args, **kwargs), decision
+    engine.health.worked()
     return _formed(form, problem.deliver(result)), decision
 
 

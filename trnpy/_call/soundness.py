@@ -1,6 +1,10 @@
-"""Whether an engine is fit: a product of known answer, asked for when a result is doubted and after a rest."""
+"""Whether an engine is fit: a product of known answer, asked for when a result is doubted and after a rest; and what
+follows from a fault."""
 
 from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,8 +13,12 @@ from trnpy._engine import health
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import eps
 
+if TYPE_CHECKING:
+    from trnpy._call.decisions import Problem
+
 KNOWN = 128  # order of that product
 ALLOWED = 10.0  # times its order and eps
+LARGE = 16  # times the bytes of a call's operands: what its digits and results may take of a device's memory
 
 
 def sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
@@ -35,3 +43,17 @@ def retry(engine: Engine) -> None:
         engine.health.causes[health.cause(why, large=False)] += 1
         fit = False
     engine.health.tried(fit)
+
+
+def fault(engine: Engine, why: Exception, problem: Problem, kind: str) -> None:
+    """Count a fault of a call of this kind by its cause, and do what follows from it (``health.CAUSES``)."""
+    large = sum(a.nbytes for a in problem.arrays) * LARGE > engine.room
+    cause = health.cause(why, large)
+    engine.health.failed(cause, kind)
+    if cause == health.WRONG:
+        engine.cache.doubt()
+    if cause in (health.MEMORY, health.SIZE):
+        engine.cache.clear()
+    if engine.compiles.active:  # a device: other engines have no past that a doctor could tell of
+        with contextlib.suppress(OSError):  # the doctor says that the cache cannot be written
+            health.remember(cause, engine.name, engine.machine.name)

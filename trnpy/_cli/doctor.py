@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 from trnpy._base import distribution, store
 from trnpy._cli import probes, timings
-from trnpy._engine import tuning
+from trnpy._engine import health, tuning
 from trnpy._engine.engines import Engine, available, current_engine
 from trnpy._engine.precision import probed
 from trnpy._nki.device import (
@@ -165,6 +165,7 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("device", str(why), True)
         else:
             yield Finding("device", f"calls go to: {engine.name if engine is not None else 'the host'}")
+            yield from _faults(engine)
         machine = MACHINES[settings.machine]
         yield Finding(
             "machine",
@@ -172,6 +173,20 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
             f"HBM {machine.hbm_bytes_per_s / GIB:.4g} GiB/s, launch {machine.launch_s * 1e6:.3g} us "
             f"(published; times are modelled within a factor of {ERROR_FACTOR:g})",
         )
+
+
+def _faults(engine: Engine | None) -> Iterator[Finding]:
+    """Faults of devices in earlier processes, and of the ``engine`` in this one."""
+    for machine in MACHINES:
+        found = health.remembered("neuron", machine)
+        if found.ignored:
+            yield Finding("faults", f"ignored: {found.ignored}")
+        for cause, count in (found.content or {}).items():
+            yield Finding("faults", f"{machine}, {count:,} {cause}: {health.CAUSES[cause].then}", True)
+        if found.content:
+            yield Finding("faults", f"counted in {health.path('neuron', machine)}; delete it to begin anew")
+    if engine is not None and (said := engine.health.sentence()):
+        yield Finding("faults", f"{engine.name}, in this process: {said}", bool(engine.health.causes))
 
 
 def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -27,8 +27,8 @@ from trnpy._engine.handles import (
     hermitian,
     stored,
 )
-from trnpy._engine.health import Health
-from trnpy._engine.numbers import CACHE_SHARE, Kernels, sliced
+from trnpy._engine.health import KEPT, Health
+from trnpy._engine.numbers import CACHE_SHARE, Kernels, contents, sliced
 from trnpy._engine.precision import NAMED, Facts, probed
 from trnpy._engine.residency import Cache
 from trnpy._engine.stand_ins import StandIn, usual
@@ -61,7 +61,8 @@ class DeviceEngine:
         self.name = runtime.name
         self.hardware: Hardware | None = runtime.hardware
         self.health = Health()
-        self.cache = Cache()
+        fetch = functools.partial(contents, get=runtime.get) if runtime.executes else None
+        self.cache = Cache(fetch, lambda: self.health.failed(KEPT))
         tuning = tuning or _tuning.load(runtime.name, runtime.hardware.name)
         self.buckets = Buckets(tuning.tiles)
         self.compiles = _tuning.Compiles(runtime, tuning)

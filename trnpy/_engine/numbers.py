@@ -283,6 +283,13 @@ def device_bytes(form: Any) -> int:
     return form.nbytes if isinstance(form, Buffer) else 0
 
 
+def contents(form: Any, get: Callable[[Buffer], np.ndarray]) -> bytes:
+    """The bytes of a buffer, or of all buffers in nested tuples and lists, fetched by ``get``."""
+    if isinstance(form, (list, tuple)):
+        return b"".join(contents(item, get) for item in form)
+    return get(form).tobytes() if isinstance(form, Buffer) else b""
+
+
 def itemsize(dtype: np.dtype, form: str) -> int:
     """Bytes on the device of one element of an operand."""
     return (2 if form in ("bfloat16", "float16") else 4) * (2 if dtype.kind == "c" else 1)

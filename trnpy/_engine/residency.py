@@ -16,6 +16,7 @@ from trnpy._base.locks import Lock
 from trnpy._engine.stand_ins import StandIn
 
 SMALLEST = 1 << 16  # bytes of the smallest array that is kept; sending a smaller one is faster than comparing it
+TRUSTED = 256  # uses of a form before it is compared with a new one, which is sent, and both are fetched
 MOST = 4096  # addresses that are remembered: one array may have any number of views
 WIDTH = 8192  # words in a row of the fingerprint, so that its work arrays stay in the second-level cache
 _HALF = np.uint64(32)
@@ -166,6 +167,7 @@ class _Entry:
     mark: tuple[int, int] | None = None  # the fingerprint of what ``value`` was made of
     source_bytes: int = 0
     owner: Any = None  # a weak reference
+    uses: int = TRUSTED  # of ``value`` before it is compared
 
 
 class Cache:
@@ -174,9 +176,16 @@ class Cache:
     An array is sent at its first use and kept from its second use on, because temporaries have none; an array that
     ``resident`` holds is kept at once. Every use compares its fingerprint. A form is dropped when its array is freed,
     or as the least recently used one when ``limit`` bytes are taken. Resident arrays are dropped last.
+
+    The device's memory may change, too. One use in TRUSTED, and the first after a wrong result, makes the form anew and
+    compares the two byte by byte. ``fetch`` gives the bytes of a form; without it nothing is compared. ``corrupted`` is
+    called if they differ.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, fetch: Callable[[Any], bytes] | None = None, corrupted: Callable[[], None] = lambda: None
+    ) -> None:
+        self._fetch, self._corrupted = fetch, corrupted
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._freed: deque[Hashable] = deque()  # keys of freed arrays; any thread may append at any moment
@@ -210,14 +219,19 @@ class Cache:
                     self.misses += 1
                     return make()
             self._entries.move_to_end(key)
-            mark = fingerprint(array)
+            mark, held = fingerprint(array), b""
             if entry.value is not None and entry.mark == mark:
-                self.hits += 1
-                return entry.value
-            self.changed += entry.value is not None
+                if entry.uses or self._fetch is None:
+                    self.hits += 1
+                    entry.uses -= entry.uses > 0
+                    return entry.value
+                held = self._fetch(entry.value)
+            self.changed += entry.value is not None and not held
             self.misses += 1
-            entry.value, entry.nbytes = None, 0  # free the memory of the old form before the new one is made
+            entry.value, entry.nbytes, entry.uses = None, 0, TRUSTED  # free the old form before the new one is made
             value = make()
+            if held and self._fetch is not None and self._fetch(value) != held:
+                self._corrupted()
             # Another thread may have written to the array while it was copied, and may restore the old values later.
             if fingerprint(array) == mark and self._room(nbytes(value), limit, key):
                 entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
@@ -250,6 +264,12 @@ class Cache:
             self.evicted += 1
             self._entries.pop(key, None)
         return True
+
+    def doubt(self) -> None:
+        """Compare every form at its next use."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.uses = 0
 
     def clear(self) -> None:
         """Drop all forms, which frees their memory."""

@@ -272,7 +272,7 @@ class Compiles:
         """Predicted seconds of compiling the kernels of a call, less the seconds lost without them so far."""
         if not self.active:
             return 0.0
-        call = _call(op, arrays, dtype, precision)
+        call = kind(op, arrays, dtype, precision)
         if call in self._compiled:
             return 0.0
         return max(sum(map(self._kernel_s, _kernels(dtype, precision))) - self._lost.get(call, 0.0), 0.0)
@@ -285,14 +285,14 @@ class Compiles:
     def lose(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str, seconds: float) -> None:
         """Add the ``seconds`` by which the host was slower than the device would have been."""
         if self.active:
-            call = _call(op, arrays, dtype, precision)
+            call = kind(op, arrays, dtype, precision)
             self._lost[call] = self._lost.get(call, 0.0) + seconds
 
     def ran(self, op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> None:
         """Record, also in the file, that the device has computed a call, and the compile times of its kernels."""
         if not self.active or self._runtime is None:
             return
-        call, times = _call(op, arrays, dtype, precision), self._runtime.counters.compile_s
+        call, times = kind(op, arrays, dtype, precision), self._runtime.counters.compile_s
         if call in self._compiled:
             return
         self._compiled.add(call)
@@ -309,7 +309,7 @@ def _kernels(dtype: np.dtype, precision: str) -> tuple[str, ...]:
     return DIGITS if precision == "matched" and dtype.char in "dD" else NUMBERS
 
 
-def _call(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
+def kind(op: str, arrays: Iterable[np.ndarray], dtype: np.dtype, precision: str) -> str:
     """A call as a string of all that its kernels are compiled for, with extents rounded up to rungs."""
     shapes = ("x".join(str(_rounded(e)) for e in np.shape(a)) for a in arrays)
     return " ".join((op, dtype.name, precision, *shapes))
@@ -319,4 +319,4 @@ def _rounded(extent: int) -> int:
     return rung(extent) if extent <= FINE[-1] else FINE[-1] * math.ceil(extent / FINE[-1])
 
 
-__all__ = ["Choice", "Compiles", "Tuning", "load", "path", "save"]
+__all__ = ["Choice", "Compiles", "Tuning", "kind", "load", "path", "save"]

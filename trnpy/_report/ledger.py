@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
+from trnpy._engine.health import Health
 from trnpy._report.comparisons import Comparisons
 from trnpy._report.shown import source
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
@@ -68,7 +69,7 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "samples", "comparisons"),
+        *("small", "samples", "comparisons", "engines"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
@@ -91,6 +92,7 @@ class Ledger:
         self.small: list[SmallCalls] = []  # of each function, line, activation and policy
         self.samples = Samples()  # of work that no patch sees
         self.comparisons = Comparisons(measure_routes)
+        self.engines: dict[str, Health] = {}  # of those that calls asked, by name
 
     def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
         """Record one call. It counts for the program's line that made it."""
@@ -231,6 +233,7 @@ class Ledger:
             self._covered_s += inner._covered_s + sum(t.seconds for t in small)
             self.samples.absorb(inner.samples)
             self.comparisons.absorb(inner.comparisons)
+            self.engines |= inner.engines
 
     @property
     def calls(self) -> list[Call]:
@@ -345,6 +348,10 @@ class Ledger:
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],
             "regret": [asdict(t) for t in self.regret()],
+            "engines": {
+                name: {"faults": dict(h.causes), "refusals": dict(h.refusals), "rests": h.open}
+                for name, h in self.engines.items()
+            },
             "routes": [asdict(c) for c in self.comparisons.found.values()],
             "unrouted": [asdict(u) for u in self.unrouted()],
             "longest_calls": [{**asdict(c), "started": c.started - self.opened} for c in calls],

@@ -164,6 +164,9 @@ def device_sentences(ledger: Ledger) -> list[str]:
     for t in sorted((t for t in tallies if t.reason in FAILURES), key=lambda t: -t.calls):
         calls = f"{several(t.calls, 'call')} at {place(t.file, t.line)}"
         said.append(f"{t.op} fell back to the host in {calls}: {t.reason}: {t.detail}")
+    for name, health in ledger.engines.items():
+        if told := health.sentence():
+            said.append(f"{name}: {told} (since the process began)")
     return said
 
 
