@@ -25,7 +25,7 @@ from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
 from trnpy._report.text import past_patch
 from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
-from trnpy.dist._start import uncoordinated
+from trnpy.dist._start import launched, uncoordinated
 
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
@@ -264,6 +264,8 @@ def _introduce() -> None:
 
 def _patch_pyscf() -> None:
     importlib.import_module("trnpy.chem").patch_pyscf()
+    if launched() > 1:
+        importlib.import_module("trnpy.chem.pyscf_ranks").take_over()
 
 
 class _Once:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,12 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
+from trnpy import dist
 from trnpy._base.distribution import install
 from trnpy._engine.engines import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger
 from trnpy._settings.policy import CHOICES, policy
+from trnpy.chem._mp2_ranks import TooLittleMemory
+from trnpy.dist._launch import run
+from trnpy.dist._start import launched
 
+UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACE = 3  # decimals, in Angstrom, to which positions are compared: atoms are never closer than 0.1 Angstrom
 Atom = tuple[str, tuple[float, float, float]]
 
@@ -31,6 +39,13 @@ def main(argv: list[str]) -> int:
     """Run the command. Returns 0, or 1 if the SCF does not converge; exits with 2 and one line for wrong arguments."""
     parser = _parser()
     options = parser.parse_args(argv)
+    if options.ranks > 1:
+        if launched() > 1:
+            parser.error(f"--ranks {options.ranks}: mpiexec has started {launched()} ranks already")
+        try:
+            return run(options.ranks, ["-m", "trnpy", "chem", *argv, "--ranks", "1"])
+        except FileNotFoundError as why:
+            parser.error(str(why))
     changes = {name: getattr(options, name) for name in ("device", "machine") if getattr(options, name) is not None}
     try:
         atoms = read_xyz(options.molecule)
@@ -45,8 +60,16 @@ def main(argv: list[str]) -> int:
         parser.error(f"PySCF is missing: {install('pyscf')}")
     except (ValueError, DeviceUnavailable) as why:
         parser.error(str(why))
+    over_ranks = launched() > 1 or options.memory or options.checkpoint
     with policy(**changes):
-        return mp2(mol, options, methods)
+        if not over_ranks:
+            return mp2(mol, options, methods)
+        try:
+            return mp2_over_ranks(mol, options, methods)
+        except TooLittleMemory as why:  # on all ranks
+            if dist.comm().rank == 0:
+                parser.error(f"--memory: {why}")
+            return 2
 
 
 def _parser() -> _Parser:
@@ -66,7 +89,28 @@ def _parser() -> _Parser:
     add("--spin", type=int, default=0, metavar="2S", help="number of unpaired electrons (default 0)")
     add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default: as TRNPY_DEVICE says, else auto)")
     add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}")
+    add("--ranks", type=_positive, default=1, metavar="N", help="processes that share the work (default 1)")
+    add("--memory", type=_bytes, metavar="M", help="bytes of integrals in each process: 500M, 2G; the rest is on disk")
+    add("--checkpoint", type=Path, metavar="DIR", help="a folder for what is finished: a run that was killed goes on")
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of processes")
+    return int(text)
+
+
+def _bytes(text: str) -> float:
+    """The number of bytes that ``text`` means: 500M, 2G."""
+    unit = UNITS.get(text[-1:].upper(), 1.0)
+    try:
+        found = unit * float(text[:-1] if unit > 1 else text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected bytes, such as 500M or 2G")
+    return found
 
 
 def read_xyz(path: Path) -> list[Atom]:
@@ -127,6 +171,37 @@ def mp2(mol: Any, options: argparse.Namespace, methods: Any) -> int:
             method.kernel(eris=eris, with_t2=False)
     _print_energies(options, mol, mf, method, seconds)
     _ledger.print_report(ledger, sys.stderr)
+    return 0
+
+
+def mp2_over_ranks(mol: Any, options: argparse.Namespace, methods: Any) -> int:
+    """The same with the integrals divided over the ranks; the first one prints, and reports of all."""
+    over = importlib.import_module("trnpy.chem.pyscf_ranks")
+    comm, seconds = dist.comm(), dict[str, float]()
+    memory = options.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 / comm.size
+    mf = methods.mean_field(mol)
+    with _timed(seconds, "SCF"):
+        over.converge(mf, memory, options.checkpoint)
+    if not mf.converged:
+        if comm.rank == 0:
+            print(f"trnpy chem: the SCF did not converge in {mf.max_cycle} cycles: no MP2", file=sys.stderr)
+        return 1
+    method, before = methods.density_fitted_mp2(mf), over.peak_bytes()
+    with _timed(seconds, "integrals (ia|L)"):
+        integrals = over.OverRanks(method, memory)
+    with _timed(seconds, "MP2 energy"):
+        energy = integrals.energy(checkpoint=options.checkpoint)
+    method.e_hf, method.e_corr = mf.e_tot, energy.total
+    method.e_corr_os, method.e_corr_ss = energy.opposite_spin, energy.same_spin
+    here = np.array([[over.peak_bytes(), before, comm.sent, comm.waited_s]])
+    ranks = comm.allgather(here)
+    if comm.rank == 0:
+        _print_energies(options, mol, mf, method, seconds)
+        count = f"{comm.size} rank{'s' * (comm.size > 1)}"
+        print(f"{count}, {memory / 1e6:.0f} MB each; all (ia|L) {integrals.nbytes / 1e6:.0f} MB")
+        print("rank   peak memory   before MP2         sent   waited")
+        for rank, (peak, start, sent, waited) in enumerate(ranks):
+            print(f"{rank:4d}{peak / 1e6:11.1f} MB{start / 1e6:10.1f} MB{sent / 1e6:10.1f} MB{waited:7.2f} s")
     return 0
 
 

@@ -14,7 +14,7 @@ from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2, mp2
 
 from trnpy.chem._rows import MEMORY, REAL
-from trnpy.chem.dfmp2 import WORKSPACE, dfmp2_energy
+from trnpy.chem.dfmp2 import WORKSPACE, MP2Energy, dfmp2_energy
 from trnpy.chem.jk import build_jk_df
 from trnpy.chem.pyscf_patch import patched_pyscf
 
@@ -40,7 +40,7 @@ class AcceleratedDFMP2(_Accelerated):
         eris = mp.ao2mo() if eris is None else eris
         unrestricted = isinstance(mp, dfump2.DFUMP2)
         integrals = list(eris.ovL) if unrestricted else [eris.ovL]
-        if not all(isinstance(b, np.ndarray) for b in integrals) or _short_of_memory(mp, eris, unrestricted, with_t2):
+        if not all(isinstance(b, np.ndarray) for b in integrals) or short_of_memory(mp, eris, unrestricted, with_t2):
             return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
         energies = mp.split_mo_energy() if unrestricted else [mp.split_mo_energy()]
         occ, vir = [e[1] for e in energies], [e[2] for e in energies]
@@ -48,12 +48,17 @@ class AcceleratedDFMP2(_Accelerated):
         smallest = (WORKSPACE + 1) * max(map(len, vir)) ** 2 * REAL.itemsize
         arguments = (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0])
         energy = dfmp2_energy(*arguments, memory=max(MEMORY, smallest), with_t2=with_t2)
-        t2 = tuple(channel.t2 for channel in energy.channels)
-        total = lib.tag_array(np.asarray(energy.total), e_corr_ss=energy.same_spin, e_corr_os=energy.opposite_spin)
-        return total, (t2 if unrestricted else t2[0]) if with_t2 else None
+        return delivered(energy, with_t2)
 
 
-def _short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
+def delivered(energy: MP2Energy, with_t2: bool) -> tuple[Any, Any]:
+    """Energy and amplitudes as PySCF's ``init_amps`` returns them."""
+    t2 = tuple(channel.t2 for channel in energy.channels)
+    total = lib.tag_array(np.asarray(energy.total), e_corr_ss=energy.same_spin, e_corr_os=energy.opposite_spin)
+    return total, (t2 if len(t2) > 1 else t2[0]) if with_t2 else None
+
+
+def short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
     """Whether PySCF would refuse to keep the amplitudes: then PySCF is called, which raises its own error."""
     pairs = np.outer(eris.nocc, eris.nvir).diagonal() if unrestricted else np.array([eris.nocc * eris.nvir])
     amplitudes = np.triu(np.outer(pairs, pairs)).sum() * REAL.itemsize if with_t2 else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
@@ -85,6 +86,8 @@ class Communicator:
         Number of processes.
     sent : int
         Bytes of arrays that this rank has sent to others.
+    waited_s : float
+        Seconds that this rank has waited for others before collective operations.
 
     Examples
     --------
@@ -96,7 +99,7 @@ class Communicator:
     """
 
     def __init__(self, transport: Transport, waits: Callable[[Any], None] = lambda told: None) -> None:
-        self.rank, self.size, self.sent = transport.rank, transport.size, 0
+        self.rank, self.size, self.sent, self.waited_s = transport.rank, transport.size, 0, 0.0
         self.gathers: float | None = None  # bytes of the largest operand that is gathered unasked, once agreed
         self._transport, self._waits = transport, waits
 
@@ -212,7 +215,9 @@ class Communicator:
         line = _line()
         text = f"{call[: HEADER - LINE - 128]}\n{said}\n{line[-LINE:]}".encode()[:HEADER]
         self._waits((call, line))
+        started = time.perf_counter()
         found = self._transport.allgather(np.frombuffer(text.ljust(HEADER), np.uint8), [HEADER] * self.size)
+        self.waited_s += time.perf_counter() - started
         self._waits(None)
         if all(np.array_equal(block, found[0]) for block in found):
             return [said] * self.size

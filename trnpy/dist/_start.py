@@ -20,6 +20,7 @@ LAUNCHERS = {
 
 _own = threading.local()  # the communicator of a thread that stands for a process
 _process: list[Communicator] = []  # that of the process, once made
+_taken: list[Communicator] = []  # the same, of a program that uses neither trnpy.dist nor mpi4py
 _making = threading.Lock()
 
 
@@ -38,6 +39,19 @@ def uncoordinated() -> str:
     if all(os.environ.get(rank, "0") != "0" for size, rank in LAUNCHERS.items() if size in os.environ):
         return ""
     return f"{launched()} processes ran this program and none used trnpy.dist: each one did the whole work"
+
+
+def shared() -> Communicator | None:
+    """The ranks over which trnpy divides the work of a program that knows nothing of ranks; None if there is one rank.
+
+    A program that uses trnpy.dist or mpi4py divides its work itself.
+    """
+    own: Communicator | None = getattr(_own, "communicator", None)
+    if own is not None:
+        return own
+    if not _taken and launched() > 1 and not _process and "mpi4py.MPI" not in sys.modules:
+        _taken.append(comm())
+    return _taken[0] if _taken else None
 
 
 def comm(timeout: float | None = None) -> Communicator:

@@ -1,0 +1,153 @@
+"""DF-MP2 over ranks: the energy of one rank, the same bits for any number of ranks and any memory, checkpoints."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from trnpy import dist
+from trnpy.chem import _mp2_ranks as over
+from trnpy.chem._checkpoint import Checkpoint, replace
+from trnpy.chem.dfmp2 import dfmp2_energy
+
+NAO, NAUX = 13, 37
+SMALLEST = 45_000  # bytes: the shares of few ranks are in files, orbitals come one at a time
+EPS = np.finfo(float).eps
+
+
+class Held:
+    """Integrals of atomic orbitals that every rank has, which can be cut where a molecule's shells would end."""
+
+    edges = [*range(0, NAUX, 3), NAUX]
+    row_bytes = 8 * NAO * NAO
+
+    def __init__(self):
+        b = np.random.default_rng(7).standard_normal((NAUX, NAO, NAO))
+        self.b = b + b.swapaxes(1, 2)
+
+    def rows(self, first, last):
+        return self.b[first:last]
+
+    def check(self, memory):
+        pass
+
+    def fit(self):
+        pass
+
+    def fitted(self, b):
+        return 2 * b
+
+
+@functools.cache
+def orbitals(*nocc):
+    generator = np.random.default_rng(sum(nocc))
+    c = [generator.standard_normal((NAO, NAO)) / NAO for _ in nocc]
+    e = [np.sort(generator.random(NAO)) - 2.0 * (np.arange(NAO) < n) for n in nocc]
+    parts = [*zip(c, e, nocc, strict=True)]
+    return over.Orbitals(
+        tuple(x[:, :n] for x, _, n in parts), tuple(x[:, n:] for x, _, n in parts),
+        tuple(y[:n] for _, y, n in parts), tuple(y[n:] for _, y, n in parts),
+    )  # fmt: skip
+
+
+def program(folder, nocc, memory, with_t2=False, checkpoint=None):
+    """The energy, and the bytes that this rank has sent before the sum over pairs."""
+    o, comm = orbitals(*nocc), dist.comm()
+    kept = None if checkpoint is None else checkpoint()
+    share = over.transformed(Held(), o, comm, memory, str(folder))
+    found = over.energy(share, o, comm, memory, kept, with_t2)
+    return found, comm.sent
+
+
+@functools.cache
+def expected(*nocc):
+    o, b = orbitals(*nocc), 2 * Held().b
+    ov = [np.einsum("Lmn,mi,na->iaL", b, *c, optimize=True) for c in zip(o.occ, o.vir, strict=True)]
+    arguments = (ov, o.occ_energy, o.vir_energy) if len(nocc) > 1 else (ov[0], o.occ_energy[0], o.vir_energy[0])
+    return dfmp2_energy(*arguments, with_t2=True)
+
+
+@pytest.mark.parametrize("nocc", [(5,), (5, 3), (1,), (1, 4)])
+def test_any_number_of_ranks_and_any_memory_give_the_same_bits(tmp_path, nocc):
+    reference, bits = expected(*nocc), set()
+    for ranks in (1, 2, 3, 4, 7):
+        for memory in (SMALLEST, 80_000, 10**7):
+            for found, _ in dist.threads(ranks, program, tmp_path, nocc, memory):
+                bits.add((found.opposite_spin, found.same_spin, *(c.direct.tobytes() for c in found.channels)))
+                assert found.total == pytest.approx(reference.total, rel=500 * EPS)
+                assert found.same_spin == pytest.approx(reference.same_spin, rel=500 * EPS)
+    assert len(bits) == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("nocc", [(5,), (5, 3)])
+def test_amplitudes_are_those_of_one_rank(tmp_path, nocc):
+    for found, _ in dist.threads(3, program, tmp_path, nocc, 10**7, True):
+        for channel, other in zip(found.channels, expected(*nocc).channels, strict=True):
+            np.testing.assert_allclose(channel.t2, other.t2, rtol=0, atol=1e4 * EPS * np.abs(other.t2).max())
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+def test_the_bytes_sent_are_those_of_the_model(tmp_path, ranks):
+    o = orbitals(12)
+    sent = [sent for _, sent in dist.threads(ranks, program, tmp_path, (12,), 10**7)]
+    sums = ranks * 2 * (2 * 12 * 12 * 8) * (ranks - 1) / ranks if 2 * 12 * 12 * 8 >= 2**14 else 2 * 12 * 12 * 8 * ranks * (ranks - 1)
+    assert sum(sent) - sums == pytest.approx(ranks * over.sent_bytes(o, NAUX, ranks), rel=EPS)
+
+
+def test_too_little_memory_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"memory=5000 bytes: "):
+        dist.threads(2, program, tmp_path, (5,), 5000)
+
+
+class Killed(Checkpoint):
+    """A run that ends after a few blocks."""
+
+    def __init__(self, folder, digest, writes):
+        super().__init__(folder, digest, 0.0)
+        self.writes = writes
+
+    def write(self, comm, pairs):
+        if self.writes == 0:
+            raise KeyboardInterrupt
+        super().write(comm, pairs)
+        self.writes -= 1
+
+
+@pytest.mark.parametrize(("ranks", "then"), [(3, 3), (3, 2), (2, 4), (1, 1)])
+def test_a_run_that_ended_early_goes_on_with_the_same_bits(tmp_path, ranks, then, monkeypatch):
+    folder = tmp_path / "kept"
+    with pytest.raises(KeyboardInterrupt):
+        dist.threads(ranks, program, tmp_path, (9,), 16_000, False, lambda: Killed(folder, "a", 2))
+    (folder / "pairs-9.npz").write_bytes(b"PK\3\4 half")
+    formed, form = [], over._Pairs.form
+    monkeypatch.setattr(over._Pairs, "form", lambda self, x, y, *b: (formed.append((x, y)), form(self, x, y, *b)))
+    (found, _), *_ = dist.threads(then, program, tmp_path, (9,), 16_000, False, lambda: Checkpoint(folder, "a", 0.0))
+    assert 0 < len(formed) < 45 and len({*formed}) == len(formed)
+    assert found.total == dist.threads(1, program, tmp_path, (9,), 10**7)[0][0].total
+    formed.clear()
+    dist.threads(2, program, tmp_path, (9,), 16_000, False, lambda: Checkpoint(folder, "another", 0.0))
+    assert len(formed) == 45
+
+
+def test_a_file_is_never_half_written(tmp_path):
+    path = tmp_path / "pairs-0.npz"
+    replace(path, digest=np.array("a"), pairs=np.ones(3))
+    before = path.read_bytes()
+
+    class Full:
+        def __array__(self, *_, **__):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        replace(path, digest=np.array("a"), pairs=Full())
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("nocc", [(5,), (5, 3)])
+@pytest.mark.parametrize("memory", [SMALLEST, 10**7])
+def test_ranks_of_mpi_have_the_bits_of_threads(tmp_path, nocc, memory):
+    found, _ = program(tmp_path, nocc, memory)
+    (alone, _), *_ = dist.threads(1, program, tmp_path, nocc, 10**7)
+    assert found.total == alone.total

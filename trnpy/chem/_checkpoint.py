@@ -1,0 +1,69 @@
+"""Finished pairs of an MP2 calculation in a folder, from which any number of ranks goes on after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from trnpy.dist._collectives import Communicator
+
+EVERY_S = 30.0  # between writes of a rank: a killed run loses no more
+
+
+class Checkpoint:
+    """The pairs of the calculation with ``digest``, of which each rank writes a file of its own.
+
+    The file of a rank has all pairs that were finished when the run began, and its own. It replaces the one before at
+    once, so a file is never half written, and no pair is lost when the next run has another number of ranks.
+    """
+
+    def __init__(self, folder: Path, digest: str, every_s: float = EVERY_S) -> None:
+        self._folder, self._digest, self._every_s, self._written = folder, np.array(digest), every_s, time.monotonic()
+
+    def read(self, comm: Communicator, pairs: np.ndarray) -> np.ndarray:
+        """``pairs`` with those of the folder in place of NaN, the same on all ranks: the first one reads."""
+        for path in sorted(self._folder.glob("pairs-*.npz")) if comm.rank == 0 else ():
+            if found := read(path, self._digest):
+                pairs = np.where(np.isnan(pairs), found["pairs"], pairs)
+        return comm.bcast(pairs)
+
+    def write(self, comm: Communicator, pairs: np.ndarray) -> None:
+        """Write the pairs of this rank, if it has not just done so."""
+        if time.monotonic() - self._written >= self._every_s:
+            path = self._folder / f"pairs-{comm.rank}.npz"
+            replace(path, digest=self._digest, pairs=pairs)
+            self._written = time.monotonic()
+
+
+def read(path: Path, digest: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays of a file; none if there is no such file, or if it is of another calculation."""
+    with contextlib.suppress(FileNotFoundError, zipfile.BadZipFile), path.open("rb") as raw, np.load(raw) as file:
+        if file["digest"] == digest:
+            return dict(file)
+    return {}
+
+
+def replace(path: Path, **arrays: np.ndarray) -> None:
+    """Put a file of ``arrays`` in the place of ``path`` at once; after an error ``path`` is what it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+            raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,277 @@
+"""DF-MP2 over ranks: each transforms a range of the auxiliary functions, then has the pairs of a few orbitals.
+
+The integrals (ia|L) go once to the rank that has orbital i, and from there to half of the others, which form the pairs.
+The energy of a pair is computed by one product of the two orbitals' matrices, whatever rank does it and whatever the
+memory: the bits of the result depend on neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from trnpy.chem._checkpoint import Checkpoint
+from trnpy.chem._progress import track
+from trnpy.chem._rows import REAL, host_product
+from trnpy.chem._share import Share
+from trnpy.chem.dfmp2 import WORKSPACE, Channel, MP2Energy, _sum_pairs, _total
+from trnpy.dist._collectives import Communicator, even
+
+SHARES = 2  # a share that fits this part of a rank's memory stays there; a larger one goes to a file
+BLOCKS = 4  # parts of the memory: own orbitals, a visitor's, those sent, and what is left for pairs
+
+
+class TooLittleMemory(ValueError):
+    """The smallest step of the calculation takes more; raised on all ranks."""
+
+
+class Integrals(Protocol):
+    """Where the integrals of atomic orbitals come from, a few auxiliary functions at a time."""
+
+    edges: Sequence[int]  # auxiliary functions between which they can be cut, from 0 to all
+    row_bytes: int  # of memory for each auxiliary function while it is read
+
+    def rows(self, first: int, last: int) -> np.ndarray:
+        """Symmetric matrices (last - first, nao, nao)."""
+
+    def check(self, memory: float) -> None:
+        """Raise TooLittleMemory if `fit` takes more."""
+
+    def fit(self) -> None:
+        """Make ready for `fitted`."""
+
+    def fitted(self, b: np.ndarray) -> np.ndarray:
+        """(nvir, naux) of one orbital with (ia|jb) = sum over L of the products of two such matrices."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Orbitals:
+    """Coefficients (nao, n) and energies (n,) of the occupied and the virtual orbitals, for each spin."""
+
+    occ: tuple[np.ndarray, ...]
+    vir: tuple[np.ndarray, ...]
+    occ_energy: tuple[np.ndarray, ...]
+    vir_energy: tuple[np.ndarray, ...]
+
+    @property
+    def number(self) -> int:
+        """Of occupied orbitals, those of the second spin after those of the first."""
+        return sum(map(len, self.occ_energy))
+
+    @property
+    def nvir(self) -> int:
+        """The width of the matrices of all orbitals, as large as the larger spin's."""
+        return max(map(len, self.vir_energy))
+
+    @property
+    def spin(self) -> np.ndarray:
+        """The spin of each occupied orbital: 0 or 1."""
+        return np.repeat(np.arange(len(self.occ)), [c.shape[1] for c in self.occ])
+
+    def agreed(self, comm: Communicator) -> Orbitals:
+        """The orbitals of the first rank, on all: those of others may have other signs."""
+        return Orbitals(
+            *(tuple(comm.bcast(a) for a in arrays) for arrays in (self.occ, self.vir, self.occ_energy, self.vir_energy))
+        )
+
+
+def share_bytes(orbitals: Orbitals, naux: int, ranks: int) -> int:
+    """Bytes of the integrals (ia|L) of the rank with most orbitals."""
+    return -(-orbitals.number // ranks) * orbitals.nvir * naux * REAL.itemsize
+
+
+def sent_bytes(orbitals: Orbitals, naux: int, ranks: int) -> float:
+    """Bytes that a rank sends, by the model: all to all, then a ring through half of the ranks."""
+    each = orbitals.number / ranks * orbitals.nvir * naux * REAL.itemsize
+    return each * ((ranks - 1) / ranks + ranks // 2)
+
+
+# --- Integrals (ia|L) -------------------------------------------------------------------------------------------------
+
+
+def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, memory: float, folder: str) -> Share:
+    """The integrals (ia|L) of this rank's orbitals. No rank has more than ``memory`` bytes of integrals at any time."""
+    naux, nvir = integrals.edges[-1], orbitals.nvir
+    edges = even(orbitals.number, comm.size)
+    held = share_bytes(orbitals, naux, comm.size)
+    stays = held <= memory / SHARES
+    share = Share(edges[comm.rank], edges[comm.rank + 1], nvir, naux, None if stays else folder)
+    room = memory - held if stays else memory
+    # While a slab is here: its matrices, half transformed, transformed, as blocks for each rank, and those received.
+    row = integrals.row_bytes + REAL.itemsize * (orbitals.number * (len(orbitals.occ[0]) + 3 * nvir) + naux)
+    slabs = [_slabs(integrals.edges, rank, comm.size, int(room // row)) for rank in range(comm.size)]
+    if max(last - first for each in slabs for first, last in each) * row > memory:
+        shell = max(j - i for i, j in pairwise(integrals.edges))
+        raise TooLittleMemory(f"memory={memory:.0f} bytes: the integrals of one auxiliary shell take {shell * row}")
+    integrals.check(memory / SHARES)
+    for turn in track(range(max(map(len, slabs))), "DF-MP2 integrals"):
+        first, last = slabs[comm.rank][turn] if turn < len(slabs[comm.rank]) else (0, 0)
+        blocks = _by_orbital(integrals.rows(first, last), orbitals) if last else np.empty((orbitals.number, nvir, 0))
+        found = comm.alltoall([blocks[i:j] for i, j in pairwise(edges)])
+        for rank, block in enumerate(found):
+            if turn < len(slabs[rank]):
+                share.add(slabs[rank][turn][0], block)
+    integrals.fit()
+    share.finish(integrals.fitted)
+    return share
+
+
+def _slabs(edges: Sequence[int], rank: int, ranks: int, most: int) -> list[tuple[int, int]]:
+    """Ranges of at most ``most`` auxiliary functions, or one shell, that ``rank`` reads."""
+    first, last = (int(np.searchsorted(edges, edges[-1] * r // ranks)) for r in (rank, rank + 1))
+    found: list[tuple[int, int]] = []
+    for i, j in pairwise(edges[first : last + 1]):
+        if found and j - found[-1][0] <= most:
+            found[-1] = found[-1][0], j
+        else:
+            found.append((i, j))
+    return found
+
+
+def _by_orbital(stack: np.ndarray, orbitals: Orbitals) -> np.ndarray:
+    """(ia|L) as (orbitals, nvir, L) of integrals (L, nao, nao); the bits of each L do not depend on the others."""
+    found = np.zeros((orbitals.number, orbitals.nvir, len(stack)))
+    start = 0
+    for occ, vir in zip(orbitals.occ, orbitals.vir, strict=True):
+        half = np.matmul(np.ascontiguousarray(occ.T), stack)  # (L, i, nu)
+        found[start : start + occ.shape[1], : vir.shape[1]] = np.matmul(half, vir).transpose(1, 2, 0)
+        start += occ.shape[1]
+    return found
+
+
+# --- Pairs ------------------------------------------------------------------------------------------------------------
+
+
+def energy(
+    share: Share, orbitals: Orbitals, comm: Communicator, memory: float, checkpoint: Checkpoint | None = None,
+    with_t2: bool = False,
+) -> MP2Energy:  # fmt: skip
+    """The energy of all pairs, on every rank, and with ``with_t2`` all amplitudes, which take memory beside.
+
+    A pair that the checkpoint has is not computed.
+    """
+    n, matrix = orbitals.number, share.nvir * share.naux * REAL.itemsize
+    held = share_bytes(orbitals, share.naux, comm.size)
+    beside = WORKSPACE * share.nvir**2 * REAL.itemsize + 4 * 8 * n * n
+    room = memory - beside - (held if held <= memory / SHARES else 0)
+    size = min(int(room // (BLOCKS * matrix)), n)
+    if size < 1:
+        least = (BLOCKS + SHARES) * matrix + beside
+        raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another take {least}")
+    known = np.full((2, n, n), np.nan)  # direct and exchange energies of the pairs x >= y
+    if checkpoint is not None:
+        known = checkpoint.read(comm, known)
+    pairs = _Pairs(orbitals, known.copy(), with_t2)
+    edges = even(n, comm.size)
+    own = range(edges[comm.rank], edges[comm.rank + 1], size)
+    for turn, k in track(_visits(known, edges, size), "DF-MP2 pairs"):
+        first, last = _block(edges, (comm.rank + turn) % comm.size, k, size)
+        visitors = share.read(first, last) if turn == 0 else _exchanged(share, comm, edges, turn, k, size)
+        for start in own:
+            mine = share.read(start, min(start + size, own.stop))
+            for i, j in _formed(range(start, min(start + size, own.stop)), range(first, last), turn, comm):
+                ours = mine[i - start]
+                # One array twice: then the product is BLAS's syrk wherever the share is, with other bits than gemm.
+                theirs = ours if i == j else visitors[j - first]
+                if np.isnan(known[0, max(i, j), min(i, j)]):
+                    pairs.form(*((i, j, ours, theirs) if i >= j else (j, i, theirs, ours)))
+        if checkpoint is not None:
+            checkpoint.write(comm, pairs.energies)
+    return pairs.total(comm, known)
+
+
+def _block(edges: Sequence[int], rank: int, k: int, size: int) -> tuple[int, int]:
+    """The orbitals of block ``k`` of a rank."""
+    first = min(edges[rank] + k * size, edges[rank + 1])
+    return first, min(first + size, edges[rank + 1])
+
+
+def _visits(known: np.ndarray, edges: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """Turns and blocks in which any rank has a pair to form; in turn t rank r is visited by orbitals of rank r + t."""
+    ranks = len(edges) - 1
+    blocks = -(-max(j - i for i, j in pairwise(edges)) // size)
+    missing = np.tril(np.isnan(known[0]))
+    missing |= missing.T
+    return [
+        (turn, k)
+        for turn in range(ranks // 2 + 1)
+        for k in range(blocks)
+        if any(
+            missing[edges[rank] : edges[rank + 1], slice(*_block(edges, (rank + turn) % ranks, k, size))].any()
+            for rank in range(ranks)
+        )
+    ]
+
+
+def _exchanged(share: Share, comm: Communicator, edges: Sequence[int], turn: int, k: int, size: int) -> np.ndarray:
+    """Block ``k`` of the rank that is ``turn`` after this one; the block of this one goes as far the other way."""
+    blocks = [np.empty((0, share.nvir, share.naux))] * comm.size
+    blocks[(comm.rank - turn) % comm.size] = share.read(*_block(edges, comm.rank, k, size))
+    return comm.alltoall(blocks)[(comm.rank + turn) % comm.size]
+
+
+def _formed(own: range, visitors: range, turn: int, comm: Communicator) -> Iterator[tuple[int, int]]:
+    """The pairs that this rank forms of its orbitals and those of a visitor: of two ranks only one forms a pair."""
+    other = (comm.rank + turn) % comm.size
+    for i in own:
+        for j in visitors:
+            # Half-way round, two ranks visit each other.
+            if j <= i if turn == 0 else 2 * turn != comm.size or ((i + j) % 2 == 0) == (comm.rank < other):
+                yield i, j
+
+
+class _Pairs:
+    """Energies and amplitudes of the pairs x >= y of occupied orbitals, those of the second spin after the first's."""
+
+    def __init__(self, orbitals: Orbitals, energies: np.ndarray, with_t2: bool) -> None:
+        self.energies, self._spin, self._vir = energies, orbitals.spin, orbitals.vir_energy
+        self._occ = np.concatenate(orbitals.occ_energy)
+        self._nocc = [len(e) for e in orbitals.occ_energy]
+        self._work: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
+        nvir, spins = [len(e) for e in self._vir], len(self._vir)
+        self._channels = [(left, right) for left in range(spins) for right in range(left, spins)]
+        self.t2 = {
+            (left, right): np.zeros((self._nocc[left], self._nocc[right], nvir[left], nvir[right]))
+            for left, right in self._channels if with_t2
+        }  # fmt: skip
+
+    def form(self, x: int, y: int, bx: np.ndarray, by: np.ndarray) -> None:
+        """Compute pair x >= y of matrices (nvir, naux)."""
+        left, right = self._spin[x], self._spin[y]
+        if (left, right) not in self._work:
+            e, f = self._vir[left], self._vir[right]
+            sums = np.zeros((2 if left == right else 1, 1, len(e)))
+            self._work[left, right] = e[:, None] + f, np.empty((len(e), len(f))), np.empty((len(e), len(f))), sums
+        vv, integrals, t, sums = self._work[left, right]
+        host_product(bx[: len(vv)], by[: vv.shape[1]].T, integrals)
+        (amplitudes,) = _sum_pairs(integrals[None], self._occ[[x]] + self._occ[y], vv, t, sums)
+        self.energies[0, x, y] = sums[0, 0].sum()
+        self.energies[1, x, y] = sums[1, 0].sum() if left == right else 0.0
+        if self.t2:
+            i, j = x - left * self._nocc[0], y - right * self._nocc[0]
+            if left == right and len(self._nocc) > 1:
+                amplitudes = amplitudes - amplitudes.T
+            if left == right:
+                self.t2[left, right][i, j] = amplitudes
+            self.t2[right, left][j, i] = amplitudes.T
+
+    def total(self, comm: Communicator, known: np.ndarray) -> MP2Energy:
+        """The sums of what all ranks have, each pair of one rank or of the checkpoint."""
+        mine = np.where(np.isnan(known) & ~np.isnan(self.energies), self.energies, 0.0)
+        whole = comm.allreduce(mine) + np.nan_to_num(known)
+        found = []
+        for left, right in self._channels:
+            rows, columns = (slice(s * self._nocc[0], s * self._nocc[0] + self._nocc[s]) for s in (right, left))
+            energies = whole[:, rows, columns]
+            if left == right:
+                energies = energies + np.tril(energies, -1).swapaxes(1, 2)
+            else:
+                energies = energies.swapaxes(1, 2)
+            for amplitudes in self.t2.get((left, right), ()):
+                amplitudes[...] = comm.allreduce(amplitudes)
+            found.append(Channel(energies[0], energies[1] if left == right else None, self.t2.get((left, right))))
+        return _total(tuple(found))

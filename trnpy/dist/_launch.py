@@ -1,0 +1,38 @@
+"""Start the ranks of a command with mpiexec, and wait for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from trnpy._base import distribution
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of each rank, unless the user has set them
+
+
+def mpiexec() -> str:
+    """The launcher of this environment, or of the system; FileNotFoundError says how to get one."""
+    found = shutil.which("mpiexec", path=os.path.dirname(sys.executable)) or shutil.which("mpiexec")
+    if found is None or importlib.util.find_spec("mpi4py") is None:
+        raise FileNotFoundError(f"several ranks need mpi4py and mpiexec: {distribution.install('mpi')} mpich")
+    return found
+
+
+def run(ranks: int, command: Sequence[str]) -> int:
+    """Run ``python command`` in so many processes that share the processors; returns the exit status.
+
+    Each rank is watched as in any program of trnpy.dist: one that fails ends all, with one message.
+    """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = dict.fromkeys(THREADS, str(max(1, processors // ranks)))
+    started = subprocess.Popen([mpiexec(), "-n", str(ranks), sys.executable, *command], env=threads | dict(os.environ))
+    try:
+        return started.wait()
+    except BaseException:
+        started.terminate()
+        started.wait()
+        raise
