@@ -66,7 +66,6 @@ class Kernel:
     grid: bool = False  # whether it was indexed, as kernel[lnc]
     target: str = DEFAULT_TARGET  # for a direct call
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction -> those it runs after
-    listed: Mapping[int, str] = field(default_factory=dict)  # rules of backend.py that it is known to break, and why
 
     @property
     def __name__(self) -> str:
@@ -333,7 +332,7 @@ class Simulation:
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
             scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
-            turns=self.turns, rules={**dict.fromkeys(kernel.listed, "warn"), **self.rules},
+            turns=self.turns, rules=self.rules,
         )  # fmt: skip
 
 
