@@ -244,6 +244,10 @@ KERNELS = (
         "polynomial_sign", "", _iterated, allowed=8 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
     ),
     Check(
+        "projected_matrix", "", lambda: _subspace()[:3:2], allowed=8 * SUMS, of_largest=True,
+        answer=lambda outputs: outputs[0],
+    ),
+    Check(
         "jacobi_sweep", "", _rotated, allowed=64 * SUMS, of_largest=True,
     ),
     Check(

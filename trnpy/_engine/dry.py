@@ -112,8 +112,13 @@ def _polynomials(rows: int, columns: int, steps: int) -> float:
 
 
 def _polynomial_sign(x: Any, coefficients: Any) -> Outputs:
-    n = len_of(x)
-    return ((x.shape, FLOAT32), ((TILE, 2), FLOAT32)), "float32", _polynomials(n, n, len_of(coefficients))
+    flops = _polynomials(x.shape[0], x.shape[1], len_of(coefficients))
+    return ((x.shape, FLOAT32), ((TILE, 2), FLOAT32)), "float32", flops
+
+
+def _projected_matrix(h: Any, q: Any) -> Outputs:
+    n, r = q.shape
+    return (((r, r), FLOAT32), ((TILE, 2), FLOAT32)), "float32", 2.0 * n * r * (n + r + r)
 
 
 def _orthonormal_polar(
@@ -214,7 +219,8 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
-        "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy, "schwarz_screened_spmm": _schwarz_screened_spmm,
+        "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
+        "schwarz_screened_spmm": _schwarz_screened_spmm,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
         "gmres_steps": _gmres_steps,
     }

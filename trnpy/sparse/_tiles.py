@@ -60,7 +60,7 @@ class Blocks:
         """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, as launches are."""
         lengths = self.in_row[self.in_row > 0]
         if not len(lengths):
-            return 1.0
+            return 0.0
         found = np.array(buckets(lengths, int(lengths.max())))
         return float(found[np.searchsorted(found, lengths)].sum()) / self.count
 
