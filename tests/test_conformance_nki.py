@@ -195,7 +195,11 @@ def test_a_folder_that_is_no_library_is_said_to_be_none(tmp_path, capsys):
     [("passed", True), ("slow", True), ("skipped", True), ("refused", False), ("wrong", False), ("error", False)],
 )
 def test_a_refusal_counts_against_the_simulator_unless_it_is_listed_with_a_reason(verdict, right):
-    assert _library.Test("test/test_a.py::TestA::test_b[c::d]", verdict, "", 1.0).right is right
-    name = next(iter(_library.RIGHT))
-    found = _library.Test(f"test/test_a.py::TestA::{name}[1]", verdict, "", 1.0)
-    assert found.right is (right or verdict == "refused") and (found.file, found.function) == ("test_a", name)
+    def found(function, rule):
+        return _library.Test(f"test/test_a.py::TestA::{function}[c::d]", verdict, f"no [rule {rule}]", 1.0)
+
+    (name, rule), (documented, *_) = next(iter(_library.RIGHT)), _library.RIGHT_RULES
+    assert found("test_b", 1).right is right and found(name, 1).right is right
+    assert found(name, rule).right is found("test_b", documented).right is (right or verdict == "refused")
+    assert found(next(iter(_library.BROKEN)), 1).right is (right or verdict == "error")
+    assert (found(name, rule).file, found(name, rule).function) == ("test_a", name)

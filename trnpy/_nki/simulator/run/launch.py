@@ -25,7 +25,7 @@ from trnpy._nki.simulator.chip.record import Buffer, Trace
 from trnpy._nki.simulator.chip.reorder import Scheduler
 from trnpy._nki.simulator.chip.sharing import Ownership
 from trnpy._nki.simulator.chip.strictness import UNINITIALISED, Strictness, checked, refuse
-from trnpy._nki.simulator.chip.tensor import NkiTensor
+from trnpy._nki.simulator.chip.tensor import NkiTensor, whole
 from trnpy._nki.simulator.lint.source import lint_source
 from trnpy._nki.simulator.run.torch_arrays import as_array, as_tensor, is_tensor
 
@@ -223,16 +223,6 @@ class Launch:
                 file=value.storage.file,
             )
         return value.read() if value.storage not in self.inputs.values() else value.read().copy()
-
-
-def whole(storage: Storage) -> NkiTensor:
-    """The view of a storage that its allocation returns."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(storage.shape):
-        strides.insert(0, step)
-        step *= extent
-    return NkiTensor(storage, storage.shape, tuple(strides), 0, storage.dtype)
 
 
 def _argument_dtype(dtype: Any, name: str) -> str:
