@@ -137,3 +137,11 @@ def test_matrices_by_the_simulator_s_kernels(known):
     launches = dict(decisions[0].launches)
     assert decisions[0].engine == "simulator" and launches["digits_matmul"] >= 2
     check(result, _build_jk_df_naive(PACKED, c @ c.T))
+
+
+def test_what_a_device_would_take_is_known_under_a_patch():
+    b = np.random.default_rng(0).standard_normal((20, 40, 40))
+    densities = np.stack([np.eye(40)] * 2)
+    plain = build_jk_df(b, densities)[1]
+    with trnpy.patched(), trnpy.trace():
+        np.testing.assert_array_equal(build_jk_df(b, densities)[1], plain)

@@ -1,6 +1,8 @@
 """Products of sharded arrays, over threads that stand for processes, against those of one rank."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -197,3 +199,15 @@ def test_wrong_calls_are_refused_in_numpys_words():
             x + 1
 
     dist.threads(2, program)
+
+
+def test_arrays_in_pieces_under_a_patch():
+    code = (
+        "import numpy as np\n"
+        "from trnpy import dist\n"
+        "a = dist.scatter(np.ones((4, 3)), axis=1)\n"
+        "found = a @ np.ones(3), np.matmul(a, np.ones(3)), np.einsum('ij,j->i', a, np.ones(3)), np.tensordot(a, np.ones(3), 1)\n"
+        "print([dist.gather(x).tolist() for x in found] == [[3.0] * 4] * 4)\n"
+    )
+    run = [sys.executable, "-m", "trnpy", "--no-report", "-c", code]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "True\n"

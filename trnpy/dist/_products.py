@@ -376,4 +376,4 @@ def multi_einsum(contractions: Iterable[Sequence[Any]], **options: Any) -> list[
     return [einsum(*call, **options) for call in contractions]
 
 
-FUNCTIONS = {np.einsum: einsum, np.tensordot: tensordot}  # what NumPy hands to `Sharded.__array_function__`
+FUNCTIONS = {("numpy", "einsum"): einsum, ("numpy", "tensordot"): tensordot}  # what NumPy hands to `Sharded.__array_function__`

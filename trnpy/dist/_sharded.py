@@ -98,11 +98,12 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError(f"{self!r} is not on one rank: trnpy.dist.gather returns the whole array")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        own = _products().FUNCTIONS.get(function)
+        # By name: NumPy's functions may be patched.
+        own = _products().FUNCTIONS.get((function.__module__, function.__name__))
         return NotImplemented if own is None else own(*args, **kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if ufunc is not np.matmul or method != "__call__":
+        if ufunc.__name__ != "matmul" or method != "__call__":
             return NotImplemented
         return _products().matmul(*inputs, **kwargs)
 
