@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from pyscf import df, gto, mp, scf
+from pyscf import df, dft, gto, mp, scf
 from systems import SYSTEMS, TETRAMER, converged, method
 
 from trnpy import dist
@@ -81,6 +81,41 @@ def test_a_singular_auxiliary_basis_is_fitted_as_pyscf_does(taken_over):
         return found.run(with_t2=False).e_corr
 
     np.testing.assert_allclose(dist.threads(2, program), program(), rtol=0, atol=1e-7)
+
+
+def fitted_matrices(name, stored, *arguments):
+    fit = df.DF(converged(name).mol)
+    fit._cderi = stored
+    return fit.get_jk(*arguments)
+
+
+@pytest.mark.parametrize("densities", ["orbitals", "spins", "general"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_coulomb_and_exchange_matrices_are_those_of_one_rank(taken_over, densities, stored):
+    name = "NH2" if densities == "spins" else "H2O"
+    mf = converged(name)
+    general = np.random.default_rng(0).standard_normal((3, mf.mol.nao, mf.mol.nao))
+    dm = general if densities == "general" else mf.make_rdm1()
+    held = df.DF(mf.mol).build()._cderi if stored else None
+    for with_j, with_k in ((True, True), (True, False), (False, True)):
+        plain = fitted_matrices(name, held, dm, 0, with_j, with_k)
+        found = dist.threads(3, fitted_matrices, name, held, dm, 0, with_j, with_k)
+        assert [x is not None for x in found[0]] == [with_j, with_k]
+        for x, y in zip(found[0], plain, strict=True):
+            if x is not None:
+                np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max())
+        assert len({b"".join(m.tobytes() for m in pair if m is not None) for pair in found}) == 1
+
+
+def test_a_mean_field_converges_over_ranks(taken_over):
+    def program():
+        mf = dft.RKS(converged("H2O").mol, xc="b3lyp").density_fit().run(conv_tol=1e-11)
+        return mf.e_tot, mf.with_df._cderi, mf.with_df
+
+    plain, whole, _ = program()
+    for energy, cderi, fit in dist.threads(2, program):
+        assert energy == pytest.approx(plain, rel=0, abs=HARTREE) and cderi is None
+        assert len(fit._trnpy_held[1]) <= 0.6 * len(whole)
 
 
 def test_without_ranks_pyscf_is_what_it_was(taken_over):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -52,15 +51,16 @@ def read(path: Path, digest: np.ndarray) -> dict[str, np.ndarray]:
 def replace(path: Path, **arrays: np.ndarray) -> None:
     """Put a file of ``arrays`` in the place of ``path`` at once; after an error ``path`` is what it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+    part = path.with_name(f"{path.name}.part")  # what a kill leaves behind is overwritten by the next run
+    with part.open("wb") as file:
         try:
             np.savez(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(file.name, path)
+            os.replace(part, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(file.name)
+                part.unlink()
             raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -38,6 +38,11 @@ class Integrals(Protocol):
     def rows(self, first: int, last: int) -> np.ndarray:
         """Symmetric matrices (last - first, nao, nao)."""
 
+    unfitted: bool  # whether `fitted` changes them
+
+    def triangles(self, first: int, last: int) -> np.ndarray:
+        """The same as lower triangles, packed row by row: (last - first, nao (nao + 1) / 2)."""
+
     def check(self, memory: float) -> None:
         """Raise TooLittleMemory if `fit` takes more."""
 

@@ -90,7 +90,7 @@ class AcceleratedDFSCF(AcceleratedSCF):
         j = build_jk_df(b, plain, with_k=False)[0] if with_j else None
         k = None
         if with_k:
-            k = build_jk_df(self._unpacked(b, mf), plain, orbitals=_occupied(dm), with_j=False, memory=memory)[1]
+            k = build_jk_df(self._unpacked(b, mf), plain, orbitals=occupied(dm), with_j=False, memory=memory)[1]
         return j, k
 
     def _unpacked(self, b: np.ndarray, mf: Any) -> np.ndarray:
@@ -119,7 +119,7 @@ def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
     return fit._cderi if isinstance(fit._cderi, np.ndarray) else None
 
 
-def _occupied(dm: Any) -> list[np.ndarray] | None:
+def occupied(dm: Any) -> list[np.ndarray] | None:
     """Orbitals times square roots of occupations for each density; None if PySCF did not tag ``dm`` with them."""
     c, occupations = getattr(dm, "mo_coeff", None), getattr(dm, "mo_occ", None)
     if c is None or occupations is None or np.iscomplexobj(c):

@@ -16,11 +16,13 @@ from pyscf.df.incore import fill_2c2e
 from pyscf.mp import dfmp2, dfump2
 
 from trnpy._engine import lapack
+from trnpy.chem import _jk_ranks as _jk
 from trnpy.chem import _mp2_ranks as _ranks
 from trnpy.chem._checkpoint import Checkpoint, read, replace
 from trnpy.chem._rows import REAL
 from trnpy.chem.dfmp2 import MP2Energy
-from trnpy.chem.pyscf_methods import delivered, short_of_memory
+from trnpy.chem.pyscf_methods import delivered, occupied, short_of_memory
+from trnpy.dist._collectives import Communicator
 from trnpy.dist._start import comm as process_comm
 from trnpy.dist._start import shared
 
@@ -30,6 +32,8 @@ SHARE = 0.9  # of PySCF's ``max_memory`` that is not taken yet
 
 class Computed:
     """Integrals (mn|P), computed when they are read: nothing of them is stored, and `fitted` makes (ia|L) of (ia|P)."""
+
+    unfitted = True
 
     def __init__(self, fit: Any) -> None:
         self._fit, mol = fit, fit.mol
@@ -45,12 +49,13 @@ class Computed:
         self._factor: tuple[np.ndarray, bool] = np.empty((0, 0)), True  # and whether it is triangular
 
     def rows(self, first: int, last: int) -> np.ndarray:
+        return np.asarray(lib.unpack_tril(self.triangles(first, last)))
+
+    def triangles(self, first: int, last: int) -> np.ndarray:
         nbas, starts = self._fit.mol.nbas, self.edges
         shells = (0, nbas, 0, nbas, nbas + starts.index(first), nbas + starts.index(last))
         packed = gto.moleintor.getints3c(self._integral, *self._tables, shls_slice=shells, comp=1, aosym="s2ij")
-        triangles = lib.transpose(packed.reshape(-1, last - first))
-        del packed
-        return np.asarray(lib.unpack_tril(triangles))
+        return np.asarray(lib.transpose(packed.reshape(-1, last - first)))
 
     def check(self, memory: float) -> None:
         naux = self.edges[-1]
@@ -79,19 +84,22 @@ class Computed:
 class Stored:
     """Fitted integrals (mn|L) that PySCF has in memory or in a file, of which each rank reads its own range."""
 
+    unfitted = False
+
     def __init__(self, fit: Any) -> None:
         self._fit, nao = fit, fit.mol.nao
         self.edges: Sequence[int] = range(fit.get_naoaux() + 1)
         self.row_bytes = REAL.itemsize * (2 * (nao * (nao + 1) // 2) + nao * nao)
 
     def rows(self, first: int, last: int) -> np.ndarray:
+        return np.asarray(lib.unpack_tril(self.triangles(first, last)))
+
+    def triangles(self, first: int, last: int) -> np.ndarray:
         with df.addons.load(self._fit._cderi, self._fit._dataname) as found:
             if isinstance(found, np.ndarray) or hasattr(found, "dtype"):
-                triangles = np.asarray(found[first:last])
-            else:  # columns in datasets beside each other
-                parts = [np.asarray(found[str(n)][first:last]) for n in range(len(found))]
-                triangles = np.hstack(parts)
-        return np.asarray(lib.unpack_tril(triangles))
+                return np.array(found[first:last])
+            # Columns in datasets beside each other.
+            return np.hstack([found[str(n)][first:last] for n in range(len(found))])
 
     def check(self, memory: float) -> None:
         pass
@@ -101,6 +109,10 @@ class Stored:
 
     def fitted(self, b: np.ndarray) -> np.ndarray:
         return b
+
+
+def _integrals(fit: Any) -> Computed | Stored:
+    return Computed(fit) if fit._cderi is None else Stored(fit)
 
 
 class OverRanks:
@@ -113,7 +125,7 @@ class OverRanks:
         given = memory if memory is not None else SHARE * 1e6 * (method.max_memory - lib.current_memory()[0])
         self.memory = float(self.comm.allreduce(float(given), "min"))
         self.orbitals = _orbitals(method, mo_coeff).agreed(self.comm)
-        self._integrals = Computed(method.with_df) if method.with_df._cderi is None else Stored(method.with_df)
+        self._integrals = _integrals(method.with_df)
         self.naux = self._integrals.edges[-1]
         self.nocc: Any = [len(e) for e in self.orbitals.occ_energy]
         self.nvir: Any = [len(e) for e in self.orbitals.vir_energy]
@@ -224,13 +236,52 @@ def _init_amps(original: Callable[..., Any]) -> Callable[..., Any]:
     return init_amps
 
 
+def _get_jk(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_jk(
+        self: Any, dm: Any, hermi: int = 1, with_j: bool = True, with_k: bool = True, direct_scf_tol: float = 1e-13,
+        omega: Any = None,
+    ) -> Any:  # fmt: skip
+        plain = type(self) is df.DF and omega is None and not np.iscomplexobj(dm) and np.shape(dm)[-1] == self.mol.nao
+        comm = shared() if plain and (with_j or with_k) else None
+        held = None if comm is None else _held(self, comm)
+        if comm is None or held is None:
+            return original(self, dm, hermi, with_j, with_k, direct_scf_tol, omega)
+        orbitals = occupied(dm) if comm.rank == 0 else None  # what differs by a rounding must not differ by rank
+        widths = comm.bcast(np.array([-1] if orbitals is None else [c.shape[1] for c in orbitals]))
+        if widths[0] >= 0:
+            orbitals = [comm.bcast(None if orbitals is None else orbitals[n]) for n in range(len(widths))]
+        return _jk.matrices(held[1], comm.bcast(np.asarray(dm)), orbitals, comm, with_j, with_k, held[2])
+
+    return get_jk
+
+
+def _held(fit: Any, comm: Communicator) -> Any:
+    """A key, this rank's integrals, and the matrices of them if these fit half the free memory; kept with ``fit``.
+
+    None if a rank has no room for its part.
+    """
+    key = fit.mol._env.tobytes(), str(fit.auxbasis), id(fit._cderi)
+    kept = vars(fit).get("_trnpy_held")
+    if kept is None or kept[0] != key:
+        nao, naux = fit.mol.nao, _integrals(fit).edges[-1]
+        packed = REAL.itemsize * naux * nao * (nao + 1) / 2 / comm.size
+        room = float(comm.allreduce(1e6 * (fit.max_memory - lib.current_memory()[0]), "min"))
+        if room < 2 * packed:
+            return None
+        b = _jk.fitted(_integrals(fit), comm)
+        kept = fit._trnpy_held = key, b, lib.unpack_tril(b) if 6 * packed < room and len(b) else None
+    return kept
+
+
 def take_over() -> Callable[[], None]:
-    """Have PySCF's DF-MP2 run over the ranks of a program that knows nothing of them; returns what undoes it."""
+    """Have PySCF's DF-MP2, J and K run over ranks, in a program that knows nothing of them; returns what undoes it."""
     changed = [
         (kind, name, vars(kind)[name], wrapped)
         for kind in (dfmp2.DFRMP2, dfump2.DFUMP2)
         for name, wrapped in (("ao2mo", _ao2mo), ("init_amps", _init_amps))
     ]
+    changed.append((df.DF, "get_jk", vars(df.DF)["get_jk"], _get_jk))
     for kind, name, original, wrapped in changed:
         setattr(kind, name, wrapped(original))
 

@@ -106,7 +106,8 @@ class Marks:
     def rows(self, table: NkiTensor, rows: Array) -> Mask:
         """For each of the given rows of a table, whether all its elements are in the set."""
         entries = self._view(table)[rows]
-        return np.asarray(entries.all(axis=tuple(range(1, entries.ndim))))
+        complete: Mask = np.logical_and.reduce(entries.reshape(len(rows), -1), axis=1)
+        return complete
 
     def add_rows(self, table: NkiTensor, rows: Array) -> None:
         """Put the given rows of a table into the set."""

@@ -1,0 +1,71 @@
+"""Density-fitted J and K over ranks: each has a range of the auxiliary functions, and the matrices are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from trnpy.chem._mp2_ranks import Integrals
+from trnpy.chem._rows import MEMORY, REAL
+from trnpy.chem.jk import JK, build_jk_df
+from trnpy.dist._collectives import Communicator
+
+COLUMNS = 512  # pairs of orbitals that are fitted at once; the bits of B do not depend on the number of ranks
+
+
+def cuts(edges: Sequence[int], ranks: int) -> list[int]:
+    """Where the auxiliary functions are cut for ranks, as evenly as ``edges`` allow."""
+    return [edges[int(np.searchsorted(edges, edges[-1] * rank // ranks))] for rank in range(ranks + 1)]
+
+
+def fitted(integrals: Integrals, comm: Communicator) -> np.ndarray:
+    """The triangles (L, nao (nao + 1) / 2) of this rank's auxiliary functions.
+
+    Fitting mixes all functions of a pair of orbitals: pairs go to one rank, are fitted there, and come back.
+    """
+    edges = cuts(integrals.edges, comm.size)
+    first, last = edges[comm.rank], edges[comm.rank + 1]
+    b = integrals.triangles(first, last)
+    if not integrals.unfitted:
+        return b
+    integrals.fit()
+    blocks = [*range(0, b.shape[1], COLUMNS)]
+    for start in range(0, len(blocks), comm.size):  # a block for each rank
+        places = [slice(i, i + COLUMNS) for i in blocks[start : start + comm.size]]
+        places += [slice(0, 0)] * (comm.size - len(places))
+        columns = np.concatenate(comm.alltoall([np.ascontiguousarray(b[:, at]) for at in places]))
+        done = integrals.fitted(columns.T).T if columns.size else columns
+        for at, rows in zip(
+            places, comm.alltoall([np.ascontiguousarray(done[i:j]) for i, j in pairwise(edges)]), strict=True
+        ):
+            b[:, at] = rows
+    return b
+
+
+def matrices(
+    b: np.ndarray,
+    dm: np.ndarray,
+    orbitals: Any,
+    comm: Communicator,
+    with_j: bool,
+    with_k: bool,
+    square: np.ndarray | None,
+) -> JK:
+    """J and K of the densities ``dm`` on every rank, of the triangles ``b`` and perhaps their ``square`` matrices."""
+    memory = max(MEMORY, 4 * dm.shape[-1] ** 2 * REAL.itemsize)
+    zero = np.zeros_like(dm, REAL)
+    j = (build_jk_df(b, dm, with_k=False)[0] if len(b) else zero) if with_j else None
+    k = None
+    if with_k:
+        whole = b if square is None else square
+        k = build_jk_df(whole, dm, orbitals=orbitals, with_j=False, memory=memory)[1] if len(b) else zero
+    found = iter(comm.allreduce(np.stack([m for m in (j, k) if m is not None])))
+    return next(found) if with_j else None, next(found) if with_k else None
+
+
+def sent_bytes(nao: int, ranks: int, count: int = 2) -> float:
+    """Bytes that a rank sends for ``count`` matrices, by the model."""
+    return 2.0 * count * REAL.itemsize * nao * nao * (ranks - 1) / ranks
