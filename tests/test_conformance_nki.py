@@ -10,6 +10,7 @@ from conformance.nki import _ours as ours
 from conformance.nki._blocks import as_kernel, blocks, claims, free_names
 from conformance.nki._ours import CASES, cells
 from trnpy._nki.kernels import FOLDER
+from trnpy._nki.simulator.lint.rules import Finding
 
 ISA = '''
 def twice(dst, src):
@@ -143,8 +144,7 @@ def test_our_kernels_are_taken_by_every_front_end_on_every_machine():
     """Three of them; `python -m conformance nki --kernels ours` runs all."""
     found = list(cells(names=("transpose", "csr_spmm", "probes.rounding")))
     assert len(found) == 3 * 3 * 3
-    assert {c.shown for c in found} == {"yes", "listed 46"}
-    assert {c.kernel for c in found if c.excused} == {"csr_spmm"}
+    assert {c.shown for c in found} == {"yes"}
 
 
 def test_every_kernel_of_ours_has_a_case():
@@ -153,16 +153,14 @@ def test_every_kernel_of_ours_has_a_case():
     assert named == set(re.findall(r"@nki\.jit\ndef (\w+)", text))
 
 
-def test_a_finding_that_is_not_listed_and_an_entry_that_nothing_meets_fail(monkeypatch, capsys):
+def test_a_finding_fails_the_run(monkeypatch, capsys):
     monkeypatch.setattr(ours, "CASES", {"csr_spmm": CASES["csr_spmm"]})
     monkeypatch.setattr(ours, "MACHINES", ("trn2",))
     assert main(["--kernels", "ours", "--nki", "0.7"]) == 0
-    monkeypatch.setattr(ours, "LISTED", {})
+    advice = Finding("csr_spmm.py", 1, 46, "W", "nested loops")
+    monkeypatch.setattr(ours, "lint_file", lambda *_: [advice])
     assert main(["--kernels", "ours", "--nki", "0.7"]) == 1
     assert "W46" in capsys.readouterr().out
-    assert ours.stale([]) == []
-    monkeypatch.setattr(ours, "LISTED", {"csr_spmm": {46: "rows", 41: "no more"}})
-    assert ours.stale(list(ours.cells(("0.7",), ("csr_spmm",)))) == ["csr_spmm: rule 41"]
     assert main(["--kernels", "ours", "--nki", "0.5"]) == 2
 
 
@@ -197,7 +195,11 @@ def test_a_folder_that_is_no_library_is_said_to_be_none(tmp_path, capsys):
     [("passed", True), ("slow", True), ("skipped", True), ("refused", False), ("wrong", False), ("error", False)],
 )
 def test_a_refusal_counts_against_the_simulator_unless_it_is_listed_with_a_reason(verdict, right):
-    assert _library.Test("test/test_a.py::TestA::test_b[c::d]", verdict, "", 1.0).right is right
-    name = next(iter(_library.RIGHT))
-    found = _library.Test(f"test/test_a.py::TestA::{name}[1]", verdict, "", 1.0)
-    assert found.right is (right or verdict == "refused") and (found.file, found.function) == ("test_a", name)
+    def found(function, rule):
+        return _library.Test(f"test/test_a.py::TestA::{function}[c::d]", verdict, f"no [rule {rule}]", 1.0)
+
+    (name, rule), (documented, *_) = next(iter(_library.RIGHT)), _library.RIGHT_RULES
+    assert found("test_b", 1).right is right and found(name, 1).right is right
+    assert found(name, rule).right is found("test_b", documented).right is (right or verdict == "refused")
+    assert found(next(iter(_library.BROKEN)), 1).right is (right or verdict == "error")
+    assert (found(name, rule).file, found(name, rule).function) == ("test_a", name)

@@ -10,7 +10,7 @@ wrong must be refused.
 against their own references. The exit code is 1 if a result is wrong, or a refusal has no valid reason.
 
 --kernels ours: trnpy's own kernels instead, traced for each front end of --nki (default: all) on each machine. The
-exit code is 1 if a compiler would refuse one and trnpy/_nki/kernels/listed.py gives no reason.
+exit code is 1 if a compiler would refuse one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from pathlib import Path
 from conformance.nki._examples import examples
 from conformance.nki._guides import guide_kernels
 from conformance.nki._library import main as library
-from conformance.nki._ours import MACHINES, cells, stale
+from conformance.nki._ours import MACHINES, cells
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
-from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator.chip.dialects import ALL, DIALECTS, chosen
-from trnpy._nki.simulator.lint.rules import RULES
 from trnpy._nki.simulator.table import print_table
 
 
@@ -64,25 +62,19 @@ def _own_kernels(options: argparse.Namespace) -> int:
         return 2
     found = list(cells(dialects))
     refused = [f for c in found for f in c.found]
-    left_over = stale(found) if dialects == DIALECTS else []
     if options.json:
         plain = [{**asdict(c), "shown": c.shown} for c in found]
-        print(json.dumps({"cells": plain, "stale": left_over}, indent=1))
-        return 1 if refused or left_over else 0
+        print(json.dumps({"cells": plain}, indent=1))
+        return 1 if refused else 0
     heads = ("kernel", *(f"{nki} {target}" for nki in dialects for target in MACHINES))
     rows = [(name, *(c.shown for c in found if c.kernel == name)) for name in dict.fromkeys(c.kernel for c in found)]
     print_table("kernels of trnpy, front ends and machines: taken by the compiler, as far as is known", heads, rows)
     for finding in sorted(set(refused)):
         print(finding)
-    for name, rules in LISTED.items():
-        for rule, why in rules.items():
-            print(f"listed: {name}, rule {rule} ({RULES[rule].subject}): {why}")
-    for entry in left_over:
-        print(f"listed, but found nowhere: {entry}")
     kernels = len(rows)
     bad = sum(bool(c.found) for c in found)
     print(f"{kernels} kernels x {len(dialects)} front ends x {len(MACHINES)} machines: {bad} of {len(found)} refused")
-    return 1 if refused or left_over else 0
+    return 1 if refused else 0
 
 
 def summary(found: Sequence[Outcome]) -> Summary:

@@ -2,7 +2,7 @@
 
 A launch is traced with operands just large enough for several blocks, edges and turns. It counts what a
 compiler would refuse: errors of any rule, and warnings of the rules of the backend. Other warnings are advice about
-speed. A finding is excused only if ``trnpy/_nki/kernels/listed.py`` names its kernel and rule.
+speed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trnpy._nki.kernels import located, source
-from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator.chip.dialects import DIALECTS, PARSER, TRACER, Dialect
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.lint.rules import Finding
@@ -40,14 +39,11 @@ class Cell:
     kernel: str
     nki: Dialect
     target: str
-    excused: tuple[int, ...]  # rules
-    found: tuple[Finding, ...]  # that are not excused
+    found: tuple[Finding, ...]
 
     @property
     def shown(self) -> str:
-        if self.found:
-            return "NO: " + " ".join(sorted({f"{f.severity}{f.rule:02d}" for f in self.found}))
-        return "yes" if not self.excused else "listed " + " ".join(map(str, self.excused))
+        return "NO: " + " ".join(sorted({f"{f.severity}{f.rule:02d}" for f in self.found})) if self.found else "yes"
 
 
 def _case(*operands: Any, **settings: Any) -> Case:
@@ -71,14 +67,14 @@ def _integers(*shape: int) -> tuple[tuple[int, ...], str]:
 
 
 TILES = {"m_tiles": 1, "n_tiles": 1, "k_tiles": 1}
-ROWS = (_integers(1, 16), _integers(1, 16), _integers(5, 3))
-OPERATOR = ((16 * 128, 128), _integers(1, 16), _integers(1, 16), _integers(5, 3))
+ROWS = (_integers(1, 16), _integers(1, 16))
+OPERATOR = ((3 * 8 * 128, 16 * 128), _integers(128, 3), (128, 3), _integers(1, 3))
 VECTOR, SCALAR = (128, 3), (128, 1)
 SPARSE = (
-    _case((16 * 128, 128), (640, 600), *ROWS),
-    _case((16 * 128, 128), (640, 600), *ROWS, ordered=True, least=True),
-    _case((16 * 128, 128), (640, 40), *ROWS[:2], length=8),
-    _case(_digits(16 * 128, 7 * 128), _digits(640, 7 * 40), *ROWS, digits=7),
+    _case((16 * 128, 128), (640, 600), *ROWS, length=4),
+    _case((16 * 128, 128), (640, 600), _integers(1, 4), ROWS[1], length=4, least=True),
+    _case((16 * 128, 128), (640, 40), _integers(1, 2048), _integers(1, 4096), length=2),
+    _case(_digits(16 * 128, 7 * 128), _digits(640, 7 * 40), *ROWS, length=8, digits=7),
 )
 
 CASES: Mapping[str, tuple[Case, ...]] = {
@@ -98,7 +94,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "bsr_spmm": SPARSE,
     "bsr_transpose_spmm": SPARSE,
     "cg_iterations": (_case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, most=4),),
-    "csr_spmm": (_case((128, 16), (128, 16), _integers(128, 16), (500, 600), _integers(4, 3)),),
+    "csr_spmm": (_case((128, 16), (128, 16), _integers(128, 16), (500, 600), length=4),),
     "digits_matmul": (
         _case(_digits(7, 700, 200), _digits(7, 700, 530), m_tiles=1, k_tiles=1),
         _case(_digits(7, 700, 200), None, m_tiles=1, k_tiles=1, halved=True),
@@ -122,7 +118,8 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _case((160, 160), (160, 160), (160, 96), (4, 3), (2, 3)),
         _case((160, 160), (160, 64), (160, 96), (4, 3), (2, 3), complement=True),
     ),
-    "polynomial_sign": (_case((160, 160), (4, 3)), _case((1100, 1100), (2, 3))),
+    "polynomial_sign": (_case((160, 160), (4, 3)), _case((1100, 1100), (2, 3)), _case((300, 140), (1, 3))),
+    "projected_matrix": (_case((300, 300), (300, 140)),),
     "probes.byte_reads": (_case(((128, 64), U1), width=4),),
     "probes.denormals": (_case((128, 64)),),
     "probes.exact_sums": (_case(_digits(256, 128), _digits(256, 64)),),
@@ -136,7 +133,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     ),
     "scale_combine": (_case(_integers(3, 200, 300), (200, 1), (1, 300)),),
     "schwarz_screened_spmm": (
-        _case((512, 150), (512, 64), (1, 150), _integers(1, 2), m_tiles=1, k_tiles=1),
+        _case((512, 150), (512, 64), (1, 150), m_tiles=1, k_tiles=1),
         _case(_digits(7, 512, 150), _digits(7, 512, 64), (1, 150), m_tiles=1, k_tiles=1),
     ),
     "syrk": (
@@ -156,9 +153,7 @@ def cell(name: str, nki: Dialect, target: str) -> Cell:
     for case in CASES[name]:
         found |= set(lint_launch(kernel(name), case.operands, dict(case.settings), target, "trace", way))
     counted = {f for f in found if f.severity == "E" or f.rule in BACKEND}
-    listed = LISTED.get(function, {})
-    excused = tuple(sorted({f.rule for f in counted if f.rule in listed}))
-    return Cell(name, nki, target, excused, tuple(sorted(f for f in counted if f.rule not in listed)))
+    return Cell(name, nki, target, tuple(sorted(counted)))
 
 
 def cells(dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None = None) -> Iterator[Cell]:
@@ -167,9 +162,3 @@ def cells(dialects: tuple[Dialect, ...] = DIALECTS, names: Iterable[str] | None 
         for nki in dialects:
             for target in MACHINES:
                 yield cell(name, nki, target)
-
-
-def stale(found: list[Cell]) -> list[str]:
-    """Listed entries that no finding matches, to be removed."""
-    met = {(c.kernel.rpartition(".")[2], rule) for c in found for rule in c.excused}
-    return [f"{name}: rule {rule}" for name, rules in LISTED.items() for rule in rules if (name, rule) not in met]

@@ -10,6 +10,7 @@ from dry_runs import tallied
 
 import trnpy
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
+from trnpy._cli.faults import HOSTILE
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.proof import integers, products
 from trnpy._engine.proof.weights import PROBES, weights
@@ -105,23 +106,6 @@ def test_a_result_with_moved_columns_fails_its_check(name):
         x[:, [i, i + 1]] = x[:, [i + 1, i]]
         assert problem.error(result) > 10 * N * eps
         x[:, [i, i + 1]] = x[:, [i + 1, i]]
-
-
-HOSTILE = {
-    "normal": lambda a, rng: a,
-    "constant": lambda a, rng: np.full_like(a, 1 / 3),
-    "positive": lambda a, rng: np.abs(a),
-    "scaled rows": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, (len(a), 1)),
-    "scaled columns": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, len(a)),
-    "scaled entries": lambda a, rng: a * 10.0 ** rng.uniform(-10, 10, a.shape),
-    "huge": lambda a, rng: a * 1e150,
-    "tiny": lambda a, rng: a * 1e-150,
-    "vanishing": lambda a, rng: a * 1e-200,
-    "subnormal": lambda a, rng: a * 1e-310,
-    "all scales": lambda a, rng: a * 10.0 ** rng.uniform(-300, 100, a.shape),
-    "sparse": lambda a, rng: np.where(rng.random(a.shape) < 0.02, a, 0.0),
-    "zero rows": lambda a, rng: np.where(np.arange(len(a))[:, None] % 3 == 0, 0.0, a),
-}
 
 
 @pytest.mark.parametrize("right", HOSTILE)

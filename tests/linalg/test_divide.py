@@ -19,7 +19,7 @@ from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _divide, _eigh
-from trnpy.linalg._polynomials import HEADROOM, best_quintic, sign_coefficients
+from trnpy.linalg._polynomials import HEADROOM, POLISH, best_quintic, sign_coefficients
 
 LEAF = 40  # rows: so that matrices of some hundred are split more than once
 
@@ -276,6 +276,29 @@ def test_the_model_chooses_between_the_host_and_both_methods():
         tallies = {m: work_of(problem).by(m).tally(TRN2, Policy()) for m in problem.methods}
         seconds = {m: tally.seconds(TRN2, current_rates()) for m, tally in tallies.items()}
         assert (seconds["divide"] < seconds["start"]) == (n > _divide.LEAF)
+
+
+@pytest.mark.parametrize("complement", [False, True])
+def test_a_basis_in_many_launches_is_that_of_one(complement, monkeypatch):
+    """As for extents whose program would have a loop for every product."""
+    rng = np.random.default_rng(3)
+    w = np.where(np.arange(150) < 75, 0.5, -0.5)
+    v = np.linalg.qr(rng.standard_normal((150, 150)))[0]
+    h = ((v * w) @ v.T).astype("f4")
+    operator = v[:, :75] if complement else (v * np.sign(w)) @ v.T
+    omega = (rng.standard_normal((150, 75)) / 40).astype("f4")
+    found = []
+    for program in (iterations.PROGRAM, 1):
+        monkeypatch.setattr(iterations, "PROGRAM", program)
+        e = DeviceEngine(SimulatorRuntime(TRN2))
+        arguments = e.put(h), e.put(operator.astype("f4")), omega, sign_coefficients(6), POLISH
+        found.append((iterations.subspace(*arguments, complement, e), iterations.sign(e.put(h), arguments[3], e), e))
+    (one, whole, first), (many, parts, second) = found
+    assert first.counters.launches["orthonormal_polar"] == 1 and not second.counters.launches["orthonormal_polar"]
+    assert second.counters.launches["polynomial_sign"] == 2 * len(sign_coefficients(6)) + len(POLISH)
+    projectors = [e.get(x.basis).astype("f8") @ e.get(x.basis).T for x, e in ((one, first), (many, second))]
+    assert np.abs(projectors[0] - projectors[1]).max() <= 1e-4 and abs(one.defect - many.defect) <= 1e-5
+    assert abs(whole.trace - parts.trace) <= 1e-3 and abs(whole.squares - parts.squares) <= 1e-2
 
 
 @pytest.mark.parametrize("method", ["divide", "jacobi", "start"])

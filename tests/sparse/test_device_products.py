@@ -17,7 +17,6 @@ from trnpy._call.decisions import priced, work_of
 from trnpy._call.dispatch import NkiFallbackWarning, Reason
 from trnpy._engine.engines import DeviceEngine, Refused, engine
 from trnpy._nki.hardware import MACHINES, TRN2
-from trnpy._nki.runtime import CompileError
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import current_policy
@@ -249,23 +248,14 @@ def test_a_matrix_stays_on_the_device_until_it_changes(monkeypatch):
         assert moved() < first / 4
 
 
-class Unreadable(SimulatorRuntime):
-    """A compiler that takes no bounds from registers."""
-
-    def run(self, name, /, *operands, **parameters):
-        if name.startswith("bsr") and len(operands) == 5 and operands[4] is not None:
-            raise CompileError("register in a loop bound")
-        return super().run(name, *operands, **parameters)
-
-
 @pytest.mark.parametrize("dtype", ("f4", "f8"))
-def test_without_bounds_from_the_device_rows_go_in_buckets(dtype):
+def test_rows_of_unequal_length_go_in_buckets(dtype):
     rng = np.random.default_rng(8)
     arrow = scipy.sparse.lil_array((1300, 1300), dtype=dtype)
     arrow[:5], arrow[:, :5] = rng.standard_normal((5, 1300)), rng.standard_normal((1300, 5))
     arrow.setdiag(1)
     a, x = arrow.tocsr(), numbers(rng, (1300, 4), dtype)
-    ours = DeviceEngine(Unreadable(TRN2))
+    ours = simulated()
     for m in (a, a.tocsc()):
         assert_within_bound(_device.tiled(ours, m, x), m @ x, m, x)
     assert set(ours.counters.launches) >= {"bsr_spmm", "bsr_transpose_spmm"}
@@ -276,8 +266,8 @@ def test_without_bounds_from_the_device_rows_go_in_buckets(dtype):
 def test_buckets_pad_least_of_all_choices(lengths):
     from itertools import combinations
 
-    chosen = _tiles.buckets(np.array(lengths))
-    sizes = sorted(set(lengths))
+    chosen = _tiles.buckets(np.array(lengths), 64)
+    sizes = sorted({_tiles.rung(n, 1) for n in lengths})
     assert len(chosen) <= _tiles.BUCKETS and chosen[-1] == sizes[-1] and chosen == sorted(set(chosen))
 
     def padded(ends):
@@ -288,15 +278,20 @@ def test_buckets_pad_least_of_all_choices(lengths):
         assert padded(chosen) == min(padded((*c, sizes[-1])) for c in combinations(sizes[:-1], count))
 
 
-def test_long_rows_are_several_segments_and_launches_hold_what_tables_do():
-    row = np.repeat([0, 2, 3, 9], [1, 200, 5, 6000])
-    found = list(_tiles.walks(row, 64))
-    assert [w.first for w in found] == [0, *[w.after for w in found[:-1]]] and found[-1].after == len(row)
-    for w in found:
-        assert w.pointer[0] == 0 and w.pointer[-1] == w.after - w.first <= 4096
-        assert (np.diff(w.pointer) <= 64).all() and (np.diff(w.pointer) > 0).all()
-        for s, e, target in zip(w.pointer, w.pointer[1:], w.target, strict=False):
-            assert (row[w.first + s : w.first + e] == target).all()
+@pytest.mark.parametrize("longest", [1, 50, 64])
+def test_launches_hold_every_product_once_and_few_of_one_length(longest):
+    row = np.repeat([0, 2, 3, 9, *range(20, 5000)], [1, 200, 5, 6000, *[1] * 4980])
+    found = list(_tiles.launches(row, longest))
+    for launch in found:
+        rows, length = launch.products.shape
+        assert length <= longest and rows * length <= 4096 and len(launch.target) <= rows <= 2048
+        assert (launch.products[len(launch.target) :] == -1).all()
+        for products, target in zip(launch.products, launch.target, strict=False):
+            used = products[products >= 0]
+            assert len(used) and (row[used] == target).all() and (np.diff(used) == 1).all()
+    every = np.concatenate([launch.products[launch.products >= 0] for launch in found])
+    np.testing.assert_array_equal(np.sort(every), np.arange(len(row)))
+    assert len({launch.length for launch in found}) <= _tiles.BUCKETS
 
 
 @pytest.mark.parametrize("double", (Float32Engine(), ReadOnlyEngine()), ids=lambda d: d.name)
@@ -459,7 +454,7 @@ def test_an_operand_of_tiles_has_at_most_two_gib(itemsize, monkeypatch):
         for tiles in range(2**31 // (128 * 128 * itemsize) - 2048, 2**31 // (128 * 128 * itemsize) + 2048, 512):
             tiled = _device.Tiled(simulated(), None)
             tiled._made = _tiles.Tiling((128, 128), np.zeros(tiles, int), *[np.empty(0)] * 4)
-            fits = _tiles.rung(tiles + 1) * 128 * 128 * itemsize <= 2**31
+            fits = _tiles.rung(tiles) * 128 * 128 * itemsize <= 2**31
             with contextlib.nullcontext() if fits else pytest.raises(Refused, match="bytes of tiles exceed"):
                 tiled._dense(np.empty(0), itemsize)
 

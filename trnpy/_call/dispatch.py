@@ -45,6 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
+EXCUSE = "the check is to blame"
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
 
 # Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
@@ -410,7 +411,7 @@ def _excuse(problem: Problem, policy: Policy) -> str:
     try:
         _checked(problem, HOST, policy)
     except Wrong as why:
-        return f"the host's own result fails the check too ({why}): the check is to blame"
+        return f"the host's own result fails the check too ({why}): {EXCUSE}"
     except (Unsupported, Refused) as why:
         return f"the algorithm refuses these values on the host too: {why}"
     return ""

@@ -155,16 +155,15 @@ def _subspace() -> Operands:
 
 
 def _block_rows(name: str) -> Operands:
-    """Three block rows of one, none and four tiles, and the rows of X that they meet; or their elements, gathered."""
-    bounds = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 5], [0, 1, 5], [1, 1, 5]], np.int32)
+    """Two block rows of three tiles, and the rows of X that they meet; or their elements, gathered."""
     tiles, x = _normal(23, (5 * 128, 128), (3 * 128, N))
-    left, right = (_rng(seed).integers(0, most, (1, 5)).astype(np.int32) * 128 for seed, most in ((24, 5), (25, 3)))
+    left, right = (_rng(seed).integers(0, most, (1, 6)).astype(np.int32) * 128 for seed, most in ((24, 5), (25, 3)))
     if name == "bsr":
-        return tiles, x, left * 128, right * N, bounds
+        return tiles, x, left * 128, right * N
     if name == "csr":
-        row_of = _rng(26).integers(0, 128, (128, 5)).astype(np.float32)
-        return tiles[:128, :5], row_of, _rng(27).integers(0, 384, (128, 5)).astype(np.int32), x, bounds[1:]
-    return tiles[:N].repeat(3, axis=1), x.T.copy(), right[:, :4], right[:, 1:]
+        row_of = _rng(26).integers(0, 128, (128, 6)).astype(np.float32)
+        return tiles[:128, :6], row_of, _rng(27).integers(0, 384, (128, 6)).astype(np.int32), x
+    return tiles[:N].repeat(3, axis=1), x.T.copy(), right[:, :4], right[:, 1:5]
 
 
 def _pairs() -> Operands:
@@ -189,11 +188,12 @@ def _whole_digits(*shapes: tuple[int, ...]) -> Operands:
 def _system(count: int) -> Operands:
     """A positive definite tile, a right-hand side, and what iterations that start there are given."""
     a = np.eye(128, dtype=np.float32) + np.float32(0.01) * sum(x + x.T for x in _normal(31, (128, 128)))
+    tiles, row_of = np.zeros((8 * 128, 16 * 128), np.float32), np.full((128, 1), -1, np.float32)
+    tiles[:128, :128], row_of[0] = a, 0
     (r,) = _normal(32, (128, 1))
     size, none = np.full((128, 1), np.sum(r * r), np.float32), np.zeros((1, 1), np.int32)
-    bounds = np.array([[0], [0], [0], [0], [1]], np.int32)
     start = (r,) if count == 1 else (np.zeros_like(r), r, r, size)
-    return (a, none, none, bounds, *start, size * np.float32(1e-12))
+    return (tiles, np.zeros((128, 1), np.int32), row_of, none, *start, size * np.float32(1e-12))
 
 
 K = 140  # of the small products below: more than one tile, and an edge
@@ -208,9 +208,9 @@ KERNELS = (
     Check("batched_matmul", "", lambda: _normal(17, (3, 40, K), (3, K, 50)), allowed=SUMS, of_largest=True),
     Check("syrk", "", lambda: _normal(21, (150, K)), allowed=SUMS, of_largest=True),
     Check("trsm", "", _triangular, allowed=2 * SUMS, of_largest=True),
-    Check("bsr_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
-    Check("bsr_transpose_spmm", "", lambda: _block_rows("bsr"), allowed=4 * SUMS, of_largest=True),
-    Check("csr_spmm", "", lambda: _block_rows("csr"), allowed=4 * SUMS, of_largest=True),
+    Check("bsr_spmm", "", lambda: _block_rows("bsr"), {"length": 3}, 4 * SUMS, True),
+    Check("bsr_transpose_spmm", "", lambda: _block_rows("bsr"), {"length": 3}, 4 * SUMS, True),
+    Check("csr_spmm", "", lambda: _block_rows("csr"), {"length": 3}, 4 * SUMS, True),
     Check("sampled_matmul", "", lambda: _block_rows("sampled"), allowed=SUMS, of_largest=True),
     Check(
         "cg_iterations", "", lambda: _system(4), {"most": 4}, 8 * SUMS, True, answer=lambda outputs: outputs[0],
@@ -242,6 +242,10 @@ KERNELS = (
     Check("scale_combine", "", _words, allowed=8 * SINGLE, of_largest=True),
     Check(
         "polynomial_sign", "", _iterated, allowed=8 * SUMS, of_largest=True, answer=lambda outputs: outputs[0],
+    ),
+    Check(
+        "projected_matrix", "", lambda: _subspace()[:3:2], allowed=8 * SUMS, of_largest=True,
+        answer=lambda outputs: outputs[0],
     ),
     Check(
         "jacobi_sweep", "", _rotated, allowed=64 * SUMS, of_largest=True,

@@ -32,6 +32,10 @@ Command = Callable[[list[str]], int]
 DELEGATED = {
     "lint": ("trnpy._nki.simulator.cli", "check the source of NKI kernels"),
     "simulate": ("trnpy._nki.simulator.cli", "run NKI kernels on the simulator"),
+    "faults": (
+        "trnpy._cli.faults",
+        "plant faults in a simulated device, and count those that nobody notices",
+    ),
     "chem": ("trnpy.chem.cli", "quantum chemistry"),
     "blocks": ("trnpy.sparse.cli", "how a sparse matrix falls into blocks"),
 }

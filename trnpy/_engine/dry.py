@@ -30,12 +30,13 @@ FLOAT32 = np.dtype(np.float32)
 TILE = 128
 JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations as long as a pair of blocks: 1.33 ms, modelled on trn2
 
-# Modelled on trn2 (test_bsr_spmm, test_csr_spmm): the rows of X that a tile meets, and four tiles, are a transfer at a
-# run-time address each; 128 gathered rows are written by GpSimd; carries of digits take as long as so many tiles.
-TILE_S, GROUP_S, GROUP_COLUMNS = 0.75e-6, 2.28e-6, 1024
-CARRY_TILES = 5
-# Of a step of a solver, for each tile (64 KiB, four to a transfer), and for its dot products and updates.
-SOLVER_TILE_S, VECTOR_S = 0.33e-6, 20e-6
+# Modelled on trn2 (test_bsr_spmm, test_csr_spmm), at least: of a tile and of a row of tiles, in one format and in
+# digits, whose carries a row ends with; and of 128 gathered rows, whose descriptors GpSimd writes.
+TILE_S, ROW_S = 0.6e-6, 1.1e-6
+DIGIT_TILE_S, DIGIT_ROW_S = 1.4e-6, 6e-6
+GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
+# Of a step of a solver (test_krylov), for each tile of 64 KiB, and for its dot products and updates.
+SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
 KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
 
 
@@ -111,8 +112,13 @@ def _polynomials(rows: int, columns: int, steps: int) -> float:
 
 
 def _polynomial_sign(x: Any, coefficients: Any) -> Outputs:
-    n = len_of(x)
-    return ((x.shape, FLOAT32), ((TILE, 2), FLOAT32)), "float32", _polynomials(n, n, len_of(coefficients))
+    flops = _polynomials(x.shape[0], x.shape[1], len_of(coefficients))
+    return ((x.shape, FLOAT32), ((TILE, 2), FLOAT32)), "float32", flops
+
+
+def _projected_matrix(h: Any, q: Any) -> Outputs:
+    n, r = q.shape
+    return (((r, r), FLOAT32), ((TILE, 2), FLOAT32)), "float32", 2.0 * n * r * (n + r + r)
 
 
 def _orthonormal_polar(
@@ -151,13 +157,10 @@ def _mp2_energy(
     return (((rows, TILE, 6), FLOAT32),), a.dtype.name, flops
 
 
-def _schwarz_screened_spmm(
-    a: Any, b: Any, counts: Any, turns: Any, words: int = 3, k_tiles: int = 2, **_: Any
-) -> Outputs:
-    m, n, digits = a.shape[-1], b.shape[-1], a.shape[0] if len(a.shape) == 3 else 1
-    turns = turns.value if isinstance(turns, Buffer) else turns
-    flops = digits * (digits + 1.0) * m * n * 2 * TILE * k_tiles * float(turns.mean())  # as if blocks had one size
+def _schwarz_screened_spmm(a: Any, b: Any, counts: Any, words: int = 3, **_: Any) -> Outputs:
+    (k, m), n, digits = a.shape[-2:], b.shape[-1], a.shape[0] if len(a.shape) == 3 else 1
     shape = (words, m, n) if len(a.shape) == 3 else (m, n)
+    flops = digits * (digits + 1.0) * m * n * k
     return ((shape, np.dtype(np.int32) if len(a.shape) == 3 else FLOAT32),), a.dtype.name, flops
 
 
@@ -166,53 +169,45 @@ def _at_least(flops: float, form: str, seconds: float) -> float:
     return max(flops, seconds * TRN2.flops_per_s[form] * EFFICIENCY)
 
 
-def _steps(bounds: Any) -> int:
-    """Tiles or groups of a launch, by the bounds of its turns."""
-    bounds = bounds.value if isinstance(bounds, Buffer) else bounds
-    return int((bounds[-1] - bounds[0]).sum())
-
-
 def _bsr_spmm(
-    tiles: Any, x: Any, left_at: Any, right_at: Any, bounds: Any = None, length: int = 0, digits: int = 0,
-    words: int = 3, least: bool = False, **_: Any,
+    tiles: Any, x: Any, left_at: Any, right_at: Any, length: int, digits: int = 0, words: int = 3, least: bool = False,
+    **_: Any,
 ) -> Outputs:  # fmt: skip
     n, passes = x.shape[1] // max(digits, 1), digits * (digits + 1) / 2 if digits else 1.0
-    count = left_at.shape[1] if bounds is None else _steps(bounds)
-    rows = count // length if bounds is None else bounds.shape[1]
-    used = rows if bounds is None else int(np.count_nonzero(bounds[-1] - bounds[0]))
+    count = right_at.shape[1]
+    rows = count // length
     shape = (words, rows * TILE, n) if digits else (TILE, 1) if least else (rows * TILE, n)
-    seconds = TILE_S * (count + (CARRY_TILES * used if digits else 0))
+    tile_s, row_s = (DIGIT_TILE_S, DIGIT_ROW_S) if digits else (TILE_S, ROW_S)
+    seconds = tile_s * count + row_s * rows
     flops = _at_least(2.0 * passes * TILE * TILE * n * count, tiles.dtype.name, seconds)
     return ((shape, np.dtype(np.int32) if digits else FLOAT32),), tiles.dtype.name, flops
 
 
-def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, bounds: Any, **_: Any) -> Outputs:
-    n, count = x.shape[1], _steps(bounds)
+def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, length: int) -> Outputs:
+    n, count = x.shape[1], values.shape[1]
     seconds = GROUP_S * count * max(1.0, n / GROUP_COLUMNS)
     flops = _at_least(2.0 * TILE * TILE * n * count, "float32", seconds)
-    return (((bounds.shape[1] * TILE, n), FLOAT32),), "float32", flops
+    return (((count // length * TILE, n), FLOAT32),), "float32", flops
 
 
-def _solver(bounds: Any, most: int) -> float:
+def _solver(tiles: Any, most: int) -> float:
     """Operations of ``most`` steps of an iteration, each with one product with the matrix."""
-    count = _steps(bounds)
+    count = math.prod(tiles.shape) / TILE**2
     return _at_least(2.0 * TILE * TILE * most * count, "float32", most * (SOLVER_TILE_S * count + VECTOR_S))
 
 
 def _cg_iterations(
-    tiles: Any, left_at: Any, column_of: Any, bounds: Any, x: Any, r: Any, p: Any, rho: Any, limit: Any,
-    most: int = 32, **_: Any,
+    tiles: Any, column_of: Any, row_of: Any, first_row: Any, x: Any, r: Any, p: Any, rho: Any, limit: Any,
+    most: int = 32,
 ) -> Outputs:  # fmt: skip
     vectors = tuple((x.shape, FLOAT32) for _ in range(3))
-    scalars = ((TILE, 1), FLOAT32), ((1, most), FLOAT32), ((1, 1), np.dtype(np.int32))
-    return (*vectors, *scalars), "float32", _solver(bounds, most)
+    return (*vectors, ((TILE, 1), FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, most)
 
 
 def _gmres_steps(
-    tiles: Any, left_at: Any, column_of: Any, bounds: Any, r: Any, limit: Any, most: int = 20, **_: Any
+    tiles: Any, column_of: Any, row_of: Any, first_row: Any, r: Any, limit: Any, most: int = 20
 ) -> Outputs:
-    scalars = ((1, most), FLOAT32), ((1, 1), np.dtype(np.int32))
-    return ((r.shape, FLOAT32), (r.shape, FLOAT32), *scalars), "float32", _solver(bounds, most)
+    return ((r.shape, FLOAT32), (r.shape, FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, most)
 
 
 def len_of(x: Any) -> int:
@@ -224,7 +219,8 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
         "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
-        "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy, "schwarz_screened_spmm": _schwarz_screened_spmm,
+        "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
+        "schwarz_screened_spmm": _schwarz_screened_spmm,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
         "gmres_steps": _gmres_steps,
     }

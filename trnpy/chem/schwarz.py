@@ -5,6 +5,7 @@ Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +15,8 @@ from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
 from trnpy._engine.proof.weights import probe
-from trnpy._nki.kernels.chem.schwarz_screened_spmm_reference import LARGEST, turns_of
+from trnpy._nki.kernels.chem.schwarz_screened_spmm_reference import LARGEST, LONGEST_K
+from trnpy._nki.kernels.products.digits_matmul_reference import longest_k
 from trnpy._nki.kernels.shared.parameters import TILE, for_digits
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._pairs import rung
@@ -34,7 +36,7 @@ from trnpy.chem._rows import (
 
 ROWS = 256  # of one product: enough for BLAS to be fast, few enough that rows of similar bounds keep the same columns
 DIGITS = 7  # of eight bits: as accurate as BLAS unless the elements of a row differ by many orders of magnitude
-KERNEL_ROWS, KERNEL_STEP = 512, 512  # rows of a block of the kernel's result; columns of a in a turn of its loop
+KERNEL_ROWS, KERNEL_STEP = 512, 512  # rows of a block of the kernel's result; the least of which columns are multiples
 GRAIN = 16  # padded extents are multiples of this
 WORKSPACE = 6 * 8  # bytes of the host's memory for each element of a that is split into digits
 WORD_BYTES = 8  # of an element on the link
@@ -275,28 +277,44 @@ def _by_kernel(
     some = int(np.count_nonzero(counts))
     if not some:
         return result
-    k = int(counts[0])
-    rows, columns = orders[0][:some], orders[1][:k]
-    deep, wide = -(-k // KERNEL_STEP) * KERNEL_STEP, _padded_extent(b.shape[1])
-    right = _operand(engine, b[columns], (deep, wide), 0, exact)
-    most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)), some)
-    if most < some:
-        most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel, if at least one fits
-    for start in track(range(0, some, most), "screened product"):
-        block = rows[start : start + most]
+    rows, columns = orders[0][:some], orders[1][: int(counts[0])]
+    wide = _padded_extent(b.shape[1])
+    right = _operand(engine, b[columns], (_depth(len(columns)), wide), 0, exact)
+    words = for_digits(DIGITS, engine.machine).words
+    for start, stop, deep in track(list(_launches(counts[:some], wide)), "screened product"):
+        block, met = rows[start:stop], columns[:deep]
         height = _padded_extent(len(block))
-        left = _operand(engine, a[np.ix_(block, columns)], (height, deep), 1, exact)
+        left = _operand(engine, a[np.ix_(block, met)], (height, deep), 1, exact)
         kept = np.zeros((1, height), np.float32)
-        kept[0, : len(block)] = counts[start:some][:most]
+        kept[0, : len(block)] = counts[start:stop]
         tiles = {"m_tiles": KERNEL_ROWS // TILE, "k_tiles": KERNEL_STEP // (2 * TILE)}
-        turns = turns_of(kept, wide, **tiles)
-        words = for_digits(DIGITS, engine.machine).words
-        out = engine.get(engine.kernel("schwarz_screened_spmm", left[0], right[0], kept, turns, words=words, **tiles))
+        out = engine.get(engine.kernel("schwarz_screened_spmm", left[0], right[0], kept, words=words, **tiles))
         if exact:
             result[block] = digits.assemble(out[:, : len(block), : b.shape[1]], DIGITS, left[1], right[1])
         else:
             result[block] = out[: len(block), : b.shape[1]]
     return result
+
+
+def _launches(counts: np.ndarray, wide: int) -> Iterator[tuple[int, int, int]]:
+    """Rows of each launch and columns of a that they meet: blocks of rows that keep about equally many columns."""
+    start = 0
+    while start < len(counts):
+        deep = _depth(int(counts[start]))
+        most = min(int(MEMORY // (WORKSPACE * deep)), LARGEST // (DIGITS * max(deep, wide)))
+        most = most // KERNEL_ROWS * KERNEL_ROWS or max(most, 1)  # whole blocks of the kernel, if at least one fits
+        stop = start + min(KERNEL_ROWS, most)
+        while stop < min(start + most, len(counts)) and _depth(int(counts[stop])) == deep:
+            stop += KERNEL_ROWS
+        yield start, min(stop, len(counts)), deep
+        start = stop
+
+
+def _depth(k: int) -> int:
+    """``k`` columns rounded up to an extent for which the kernel is compiled: powers of two, and halfway between."""
+    steps = -(-k // KERNEL_STEP)
+    half = 1 << max((steps - 1).bit_length() - 2, 0)
+    return -(-steps // half) * half * KERNEL_STEP
 
 
 def _padded_extent(n: int) -> int:
@@ -364,8 +382,13 @@ def _prepare(a: Any, b: Any, threshold: float, *, q_left: Any = None, q_right: A
 
 def _one_operand(engine: Engine, shape: tuple[int, int]) -> bool:
     """Whether all of b (k, n) fits one launch, as the kernel requires. `_staircase` has no such limit."""
-    elements = -(-shape[0] // KERNEL_STEP) * KERNEL_STEP * _padded_extent(shape[1])
-    return elements * WORD_BYTES <= LARGEST and elements * DEVICE_BYTES <= engine.room
+    depth = _depth(shape[0])
+    elements = depth * _padded_extent(shape[1])
+    return (
+        depth <= min(LONGEST_K, longest_k(DIGITS))
+        and elements * WORD_BYTES <= LARGEST
+        and elements * DEVICE_BYTES <= engine.room
+    )
 
 
 @row(_prepare)

@@ -46,7 +46,7 @@ class BlockAnalysis:
         lines = [
             f"{rows} x {columns}, {b.nnz} stored elements",
             f"blocks {b.block} x {b.block}: {b.count} of {every}, density within them {b.density:.2%}",
-            f"padding: {b.padding:.2f} to the longest, {b.bucket_padding:.2f} in {BUCKETS} buckets, none by pointer",
+            f"padding: {b.padding:.2f} to the longest, {b.bucket_padding:.2f} in {BUCKETS} buckets",
         ]
         if self.resident_s is None or self.one_shot_s is None:
             single_or_double = np.dtype(self.decision.dtype).char in "fdFD"
@@ -107,7 +107,7 @@ def block_analysis(
     >>> analysis = block_analysis(a)  # doctest: +ELLIPSIS
     256 x 256, 256 stored elements
     blocks 128 x 128: 2 of 4, density within them 0.78%
-    padding: 1.00 to the longest, 1.00 in 4 buckets, none by pointer
+    padding: 1.00 to the longest, 1.00 in 4 buckets
     ...
     >>> analysis.blocks.count
     2

@@ -15,15 +15,13 @@ from trnpy._engine.residency import fingerprint
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import pieces
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
-from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST, bounds_of
-from trnpy._nki.runtime import CompileError
-from trnpy.sparse._tiles import TILE, Tiling, Walk, compressed, groups, of_one_length, rung, tiling, walks
+from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST
+from trnpy.sparse._tiles import TILE, Launch, Tiling, compressed, groups, launches, rung, tiling
 
 ZERO = 0x80  # the byte that stands for a digit of zero
 DIGIT_BYTES = 2  # of one digit, or of a magnitude, in bfloat16
 SPARE_BYTES = 64 * 1024  # of a partition of SBUF, left for tables of products and for the compiler
-GATHER_UNIT = 2  # groups of gathered rows in half a turn; more hide no more latency (test_csr_spmm)
 
 
 def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
@@ -87,20 +85,19 @@ def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: n
     c = np.zeros((-(-csr.shape[0] // TILE), TILE, x.shape[1]), np.float32, like=x)
     source = Source.of(a, x.dtype)
 
-    def make() -> list[tuple[Walk, tuple[Held, ...]]]:
+    def make() -> list[tuple[Launch, tuple[Held, ...]]]:
         return [
-            (g.walk, tuple(engine.hold(array) for array in (g.values, g.row_of, g.column_of)))
+            (g.launch, tuple(engine.hold(array) for array in (g.values, g.row_of, g.column_of)))
             for g in groups(csr, part.astype(np.float32, order="C", copy=False))
         ]
 
-    launches = kept(engine, source, ("groups", index, source.turned), make)
+    made = kept(engine, source, ("groups", index, source.turned), make)
     for columns in pieces(x.shape[1], COLUMNS):
         width = columns.stop - columns.start
         right = engine.hold(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
-        for walk, held in launches:
-            bounds = _bounds(walk, GATHER_UNIT)
-            found = engine.get(engine.kernel("csr_spmm", *held, right, bounds, unit=GATHER_UNIT))
-            _add(c, walk.target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
+        for launch, held in made:
+            found = engine.get(engine.kernel("csr_spmm", *held, right, length=launch.length))
+            _add(c, launch.target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
     return c.reshape(-1, x.shape[1])[: csr.shape[0]]
 
 
@@ -122,12 +119,6 @@ def padded(x: np.ndarray, shape: tuple[int, ...], fill: int, dtype: Any) -> np.n
     return padded
 
 
-def _bounds(walk: Walk, unit: int) -> np.ndarray:
-    """Bounds of the turns of a launch, padded with empty segments to a rung."""
-    short = rung(len(walk.target)) - len(walk.target)
-    return bounds_of(np.append(walk.pointer, np.full(short, walk.pointer[-1])), unit)
-
-
 def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -> None:
     """c[target, :, columns] += found. Targets may repeat."""
     found = found[: len(target)]
@@ -138,7 +129,7 @@ def _add(c: np.ndarray, target: np.ndarray, found: np.ndarray, columns: slice) -
 
 
 def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
-    """How many tiles are in half a turn: as many as fit a partition of SBUF with their operands and results."""
+    """How many tiles are in half of the slots: as many as fit a partition of SBUF with their operands and results."""
     planes, itemsize = max(digits, 1), 2 if digits else 4
     fixed = (2 * digits + 8) * 512 * 4 if digits else 2 * columns * itemsize
     for unit in (4, 2, 1):
@@ -204,15 +195,15 @@ class Tiled:
         return kept(self.engine, self.source, form, make)
 
     def _stack(self, tiles: np.ndarray, dtype: Any) -> Held:
-        """Tiles as one operand (T 128, 128) on the engine. At least one tile of zeros follows the last."""
-        return self.engine.hold(padded(tiles, (rung(len(tiles) + 1),), 0, dtype).reshape(-1, TILE))
+        """Tiles as one operand (T 128, 128) on the engine."""
+        return self.engine.hold(padded(tiles, (rung(len(tiles)),), 0, dtype).reshape(-1, TILE))
 
     def _dense(self, part: np.ndarray, itemsize: int) -> np.ndarray:
         """The tiles of ``part``. Raises Refused, before it allocates them, if they exceed one operand on the device.
 
         itemsize: bytes that one element takes there, in all its digits.
         """
-        nbytes = rung(len(self.tiling.row) + 1) * TILE * TILE * itemsize
+        nbytes = rung(len(self.tiling.row)) * TILE * TILE * itemsize
         if nbytes > self._room():
             raise Refused(f"{nbytes:.3g} bytes of tiles exceed the largest operand of one launch")
         return self.tiling.tiles(part)
@@ -307,7 +298,7 @@ class Tiled:
         blocks = self.tiling.column if self.source.turned else self.tiling.row
         shift = np.zeros((self._layout()[4][0], TILE), np.int64, like=tiles)
         shift[blocks] = exponents.reshape(-1, TILE)
-        count = rung(len(tiles) + 1)
+        count = rung(len(tiles))
         raw = padded(found, (count,), ZERO, np.uint8)
         return digits_on(self.engine, raw.reshape(-1, *raw.shape[2:]), order), shift
 
@@ -330,7 +321,7 @@ class Tiled:
         t, order, row, column, (rows, columns) = self._layout()
         height = t.shape[1] if self.source.turned else t.shape[0]
         terms = usual(_most_terms(t.place, t.column if self.source.turned else t.row, self.source.turned), 1)
-        return Layout(order, row, column, rows, rung(columns) * TILE, height, terms, not self.source.turned)
+        return Layout(order, row, column, rows, rung(columns + 1) * TILE, height, terms, not self.source.turned)
 
     def launches(
         self, layout: Layout, tiles: Held, right: Held, digits: int, columns: int, least: bool = False
@@ -339,29 +330,21 @@ class Tiled:
         kernel = "bsr_transpose_spmm" if self.source.turned else "bsr_spmm"
         unit = unit_for(self.engine.machine, digits, columns, self.source.turned)
         options: dict[str, Any] = {"unit": unit, "digits": digits, "words": words_for(digits) if digits else 3}
-        options["least"] = least
-        steps = TILE * tiles.shape[1], TILE * right.shape[1]
-        longest = min(longest_k(digits) // TILE, LONGEST) if digits else LONGEST
-        for walk in walks(layout.row, longest):
-            some = slice(walk.first, walk.after)
-            places = [_slots(x[some] * step) for x, step in zip((layout.order, layout.column), steps, strict=True)]
-            try:
-                found = self.engine.kernel(
-                    kernel, tiles, right, *places, _bounds(walk, unit), ordered=layout.ordered, **options
-                )
-            except CompileError:  # this compiler takes no loop bounds from registers: use rows of a few fixed lengths
-                for target, products in of_one_length(walk):
-                    at = [
-                        np.where(products < 0, empty, x[some][products]) * step
-                        for x, step, empty in zip(
-                            (layout.order, layout.column), steps, (len(layout.order), 0), strict=True
-                        )
-                    ]
-                    fixed = [p.reshape(1, -1).astype(np.int32) for p in at]
-                    found = self.engine.kernel(kernel, tiles, right, *fixed, None, length=products.shape[1], **options)
-                    yield target, self.engine.get(found)
+        left_step, right_step, last = TILE * tiles.shape[1], TILE * right.shape[1], right.shape[0] // TILE - 1
+        for launch in launches(layout.row, LONGEST):
+            used = np.maximum(launch.products, 0)
+            met = np.where(launch.products < 0, last, layout.column[used])  # the last block of X is zeros
+            if layout.ordered:
+                # Short segments go on into the tiles of the next, and begin earlier where there are none.
+                first = used[:, 0]
+                early = np.maximum(first + launch.length - tiles.shape[0] // TILE, 0)
+                met = np.stack([np.roll(m, e) for m, e in zip(met, early, strict=True)])
+                order = (first - early)[:, np.newaxis]
             else:
-                yield walk.target, self.engine.get(found)
+                order = layout.order[used]
+            places = [(x * step).reshape(1, -1).astype(np.int32) for x, step in ((order, left_step), (met, right_step))]
+            found = self.engine.kernel(kernel, tiles, right, *places, length=launch.length, least=least, **options)
+            yield launch.target, self.engine.get(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -372,7 +355,7 @@ class Layout:
     row: np.ndarray  # (products,) block row of the result, ascending
     column: np.ndarray  # (products,) block row of X
     rows: int  # block rows of the result
-    depth: int  # rows of X, padded
+    depth: int  # rows of X, padded by a block of zeros at least
     height: int  # rows of the result
     terms: int  # largest number of stored elements that one element of the result sums over
     ordered: bool  # whether tiles are used in the order in which they are stored
@@ -407,8 +390,3 @@ def certified(least: float, terms: int) -> int:
         most = _digits.MOST_DIGITS
         raise Refused(f"the exponent range inside its sums needs more than {most} digits", accuracy=True)
     return digits
-
-
-def _slots(places: np.ndarray) -> np.ndarray:
-    """Offsets of products as an operand of a kernel: (1, rung) int32."""
-    return padded(places[np.newaxis], (1, rung(len(places))), 0, np.int32)

@@ -95,7 +95,7 @@ def _real(
     least = min(float(f.min()) for _, f in a.launches(layout, a.magnitudes(index), bound, 0, TILE, least=True))
     digits = certified(least, layout.terms)
     split = _digits.split(dense, digits, 1, scale)
-    raw = padded(split.bytes(), (rung(len(dense)),), ZERO, np.uint8)
+    raw = padded(split.bytes(), (rung(len(dense) + 1),), ZERO, np.uint8)
     tiles, shift = a.digits(index, digits)
     of_columns = np.zeros(largest.shape, np.int64)
     of_columns[b.column] = split.shift[:, 0]
@@ -111,8 +111,8 @@ def _real(
 
 
 def _stack(a: Tiled, dense: np.ndarray, dtype: np.dtype) -> Held:
-    """Tiles as one operand on the engine, padded to a rung."""
-    return a.engine.hold(padded(dense, (rung(len(dense)),), 0, dtype).reshape(-1, TILE))
+    """Tiles as one operand on the engine, and zeros after the last."""
+    return a.engine.hold(padded(dense, (rung(len(dense) + 1),), 0, dtype).reshape(-1, TILE))
 
 
 def _blocks_of(layout: Layout, a: Tiling, b: Tiling) -> tuple[np.ndarray, np.ndarray]:

@@ -22,10 +22,10 @@ CACHE = "_trnpy_blocks"
 FLOAT32, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 
 
-def rung(extent: int) -> int:
+def rung(extent: int, least: int = LEAST) -> int:
     """``extent`` rounded up to the next extent for which kernels are compiled: STEPS an octave."""
-    if extent <= LEAST:
-        return LEAST
+    if extent <= least:
+        return least
     step = 1 << max((extent - 1).bit_length() - 1 - (STEPS.bit_length() - 1), 0)
     return -(-extent // step) * step
 
@@ -57,16 +57,12 @@ class Blocks:
 
     @property
     def bucket_padding(self) -> float:
-        """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, chosen best."""
-        lengths, rows = np.unique(self.in_row, return_counts=True)
-        before = np.concatenate([[0], np.cumsum(rows)])  # rows shorter than each length
-        best = np.where(before == 0, 0.0, np.inf)  # fewest blocks for all shorter rows, with the buckets so far
-        for _ in range(BUCKETS):
-            # A bucket of the rows with lengths[i] to lengths[j - 1] pads all to lengths[j - 1].
-            best = np.array(
-                [0.0, *(np.min(best[:j] + lengths[j - 1] * (before[j] - before[:j])) for j in range(1, len(before)))]
-            )
-        return float(best[-1]) / max(self.count, 1)
+        """Blocks over non-empty blocks if block rows are padded to one of BUCKETS lengths, as launches are."""
+        lengths = self.in_row[self.in_row > 0]
+        if not len(lengths):
+            return 0.0
+        found = np.array(buckets(lengths, int(lengths.max())))
+        return float(found[np.searchsorted(found, lengths)].sum()) / self.count
 
 
 def count_blocks(a: Any, block: int = TILE) -> Blocks:
@@ -170,17 +166,16 @@ class Groups:
     values: np.ndarray  # (128, slots) float32; 0 in the empty places of a group
     row_of: np.ndarray  # (128, slots) float32, row within the block row; -1 in empty places
     column_of: np.ndarray  # (128, slots) int32, column of the matrix
-    walk: Walk
+    launch: Launch
 
 
 def groups(csr: Any, part: np.ndarray) -> Iterator[Groups]:
-    """The elements of ``csr`` with the values ``part``, in launches of as many block rows as the tables hold."""
+    """The elements of ``csr`` with the values ``part``, in launches of block rows of equally many groups."""
     stored = _stored(csr)
     count = -(-stored // TILE)
     slot, lane, row = _slots(csr, stored, count)
-    for walk in walks(np.repeat(np.arange(len(stored)), count), SLOTS):
-        shape = (TILE, rung(walk.after - walk.first))
-        yield Groups(*_tables(part, csr.indices, slot, lane, row, walk, shape), walk)
+    for launch in launches(np.repeat(np.arange(len(stored)), count), LONGEST):
+        yield Groups(*_tables(part, csr.indices, slot, lane, row, launch), launch)
 
 
 @priced("", lambda csr: (0, (csr.blocks.stored,)))
@@ -199,50 +194,66 @@ def _slots(csr: Any, stored: np.ndarray, count: np.ndarray) -> tuple[np.ndarray,
     return slot, within % TILE, np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr)) % TILE
 
 
-@priced("", lambda part, indices, slot, lane, row, walk, shape: (
-    0, ((shape, FLOAT32), (shape, FLOAT32), (shape, np.dtype(np.int32)))
+@priced("", lambda part, indices, slot, lane, row, launch: (
+    0, (((TILE, launch.products.size), FLOAT32), ((TILE, launch.products.size), FLOAT32),
+        ((TILE, launch.products.size), np.dtype(np.int32)))
 ))  # fmt: skip
 def _tables(
-    part: np.ndarray, indices: np.ndarray, slot: np.ndarray, lane: np.ndarray, row: np.ndarray, walk: Walk,
-    shape: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    part: np.ndarray, indices: np.ndarray, slot: np.ndarray, lane: np.ndarray, row: np.ndarray, launch: Launch
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values, rows and columns of one launch's groups."""
-    inside = (slot >= walk.first) & (slot < walk.after)
-    at = lane[inside], slot[inside] - walk.first
+    products = launch.products.ravel()
+    used = np.flatnonzero(products >= 0)
+    place = np.full(int(slot[-1]) + 1, -1)
+    place[products[used]] = used
+    inside = place[slot] >= 0
+    at = lane[inside], place[slot[inside]]
+    shape = TILE, products.size
     values, row_of, column_of = np.zeros(shape, FLOAT32), np.full(shape, -1, FLOAT32), np.zeros(shape, np.int32)
     values[at], row_of[at], column_of[at] = part[inside], row[inside], indices[inside]
     return values, row_of, column_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
-    """The products of one launch, in segments of consecutive ones that add to one block row of the result."""
+class Launch:
+    """Products of one launch, of which equally many add to each block row of its result."""
 
-    first: int  # index of its first product among all
-    after: int  # one after the index of its last
-    pointer: np.ndarray  # (segments + 1,) first product of each segment, counted from 0
-    target: np.ndarray  # (segments,) block row of the result
+    target: np.ndarray  # (segments,) block row that each segment adds to
+    products: np.ndarray  # (rows, length) indices of products; -1 fills short segments and rows after the last
+
+    @property
+    def length(self) -> int:
+        return int(self.products.shape[1])
 
 
-def walks(row: np.ndarray, longest: int) -> Iterator[Walk]:
+def launches(row: np.ndarray, longest: int) -> Iterator[Launch]:
     """Launches for products that add to the block rows ``row``, ascending; segments have at most ``longest``."""
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     lengths = np.diff(starts, append=len(row))
     pieces = -(-lengths // longest)
     within = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    pointer = np.append(np.repeat(starts, pieces) + within * longest, len(row))
+    begin = np.repeat(starts, pieces) + within * longest
+    lengths = np.minimum(np.repeat(lengths, pieces) - within * longest, longest)
     target = np.repeat(row[starts], pieces)
-    s = 0
-    while s < len(target):
-        e = int(np.searchsorted(pointer, pointer[s] + SLOTS, side="right")) - 1
-        e = min(e, s + ROWS)
-        yield Walk(int(pointer[s]), int(pointer[e]), pointer[s : e + 1] - pointer[s], target[s:e])
-        s = e
+    shorter = 0
+    for length in buckets(lengths, longest):
+        chosen = np.flatnonzero((lengths > shorter) & (lengths <= length))
+        shorter, most = length, min(SLOTS // length, ROWS)
+        for s in range(0, len(chosen), most):
+            some = chosen[s : s + most]
+            products = np.full((min(rung(len(some)), most), length), -1)
+            at = np.arange(length)
+            filled = at < lengths[some, np.newaxis]
+            products[: len(some)] = np.where(filled, begin[some, np.newaxis] + at, -1)
+            yield Launch(target[some], products)
 
 
-def buckets(lengths: np.ndarray) -> list[int]:
-    """At most BUCKETS lengths, chosen so that segments padded to the next of them have the fewest products."""
-    sizes, count = np.unique(lengths, return_counts=True)
+def buckets(lengths: np.ndarray, longest: int) -> list[int]:
+    """At most BUCKETS lengths, chosen so that segments padded to the next of them have the fewest products.
+
+    Each is one of four an octave, so that few kernels are compiled.
+    """
+    sizes, count = np.unique([min(rung(n, 1), longest) for n in lengths.tolist()], return_counts=True)
     before = np.concatenate([[0], np.cumsum(count)])
     best, cuts = np.where(before == 0, 0.0, np.inf), []
     for _ in range(BUCKETS):
@@ -256,21 +267,3 @@ def buckets(lengths: np.ndarray) -> list[int]:
             found.append(int(sizes[j - 1]))
             j = cut[j]
     return found[::-1]
-
-
-def of_one_length(walk: Walk) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Split a launch into a few in which all segments have one length: (target, products (segments, length)).
-
-    -1 fills the segments that are shorter.
-    """
-    begin, lengths = walk.pointer[:-1], np.diff(walk.pointer)
-    assert lengths.max() <= LONGEST
-    shorter = 0
-    for length in buckets(lengths):
-        chosen = np.flatnonzero((lengths > shorter) & (lengths <= length))
-        shorter = length
-        for s in range(0, len(chosen), max(SLOTS // length, 1)):
-            some = chosen[s : s + max(SLOTS // length, 1)]
-            at = np.arange(length)
-            products = np.where(at < lengths[some, np.newaxis], begin[some, np.newaxis] + at, -1)
-            yield walk.target[some], products

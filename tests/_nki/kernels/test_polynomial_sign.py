@@ -1,11 +1,16 @@
-"""polynomial_sign.py and orthonormal_polar.py against their twins: edges, measures, limits, lint, model."""
+"""polynomial_sign.py, orthonormal_polar.py, projected_matrix.py and their twins: edges, measures, lint, model."""
 
 import numpy as np
 import pytest
 
 from tests._nki.kernels.budget import kept
+from trnpy._engine import iterations
 from trnpy._nki.kernels import source
-from trnpy._nki.kernels.spectra import orthonormal_polar_reference, polynomial_sign_reference
+from trnpy._nki.kernels.spectra import (
+    orthonormal_polar_reference,
+    polynomial_sign_reference,
+    projected_matrix_reference,
+)
 from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
@@ -14,6 +19,7 @@ from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 SIGN = load_kernel(source("polynomial_sign"), "polynomial_sign")
 POLAR = load_kernel(source("orthonormal_polar"), "orthonormal_polar")
+PROJECTED = load_kernel(source("projected_matrix"), "projected_matrix")
 EPS = 2.0**-23
 
 
@@ -52,6 +58,24 @@ def test_a_step_is_three_products_exactly_in_their_order():
     coefficients = np.array([[2, -1, 0], [1, 0, 0]], "f4")
     sign, _ = run(SIGN, (x, coefficients)).outputs
     np.testing.assert_array_equal(sign, 2 * x - x @ x @ x)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_any_number_of_steps_of_a_block_of_columns(steps):
+    x, coefficients = block(150, 70), sign_coefficients(6)[:steps]
+    found, sums = run(SIGN, (x, coefficients)).outputs
+    twin, none = polynomial_sign_reference.polynomial_sign(x, coefficients)
+    assert np.abs(found - twin).max() <= 2**10 * EPS and not sums.any() and not none.any()
+
+
+@pytest.mark.parametrize("n, r", [(33, 33), (300, 140)])
+def test_a_matrix_in_a_basis(n, r):
+    a, _ = symmetric(n)
+    q = block(n, r)
+    inside, sums = run(PROJECTED, (a, q)).outputs
+    twin, measured = projected_matrix_reference.projected_matrix(a, q)
+    np.testing.assert_allclose(inside, twin, rtol=0, atol=2 * n * EPS)
+    np.testing.assert_allclose(sums.sum(axis=0), measured[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("complement", [False, True])
@@ -117,13 +141,21 @@ def test_lint_finds_no_error(target):
             *lint_launch(SIGN, sign_args, {}, target=target),
             *lint_launch(POLAR, polar_args, {}, target=target),
             *lint_launch(POLAR, polar_args, {"complement": True}, target=target),
-            *(x for name in ("polynomial_sign", "orthonormal_polar") for x in lint_file(source(name))),
+            *lint_launch(PROJECTED, polar_args[:3:2], {}, target=target),
+            *(
+                x
+                for name in ("polynomial_sign", "orthonormal_polar", "projected_matrix")
+                for x in lint_file(source(name))
+            ),
         )
     )
 
 
-def of_sign(n):
-    return SIGN, (Specification((n, n)), Specification((12, 3))), {}
+def of_sign(n, columns=None, steps=None):
+    """A launch of as many steps as the engine gives one."""
+    columns = columns or n
+    each = max(int(iterations.PROGRAM // (3 * iterations.TILE_STEPS * n * columns**2)), 1)
+    return SIGN, (Specification((n, columns)), Specification((steps or min(each, 12), 3))), {}
 
 
 def of_basis(n, r, complement):
@@ -134,17 +166,18 @@ def of_basis(n, r, complement):
 
 @pytest.mark.parametrize(
     "kernel, operands, settings",
-    [*(of_sign(n) for n in (512, 1300, 2048)), *(of_basis(*s) for s in ((320, 192, False), (1300, 700, True),
-     (2048, 1280, False), (2048, 1024, True)))],
+    [*(of_sign(n) for n in (512, 1300, 2048, 4096, 8192)), of_sign(4096, 2048), of_sign(8192, 4096),
+     (PROJECTED, (Specification((8192, 8192)), Specification((8192, 4096))), {}),
+     *(of_basis(*s) for s in ((320, 192, False), (1300, 700, True), (1500, 600, False), (1500, 600, True)))],
 )  # fmt: skip
-def test_the_program_grows_with_k_and_the_steps_only(kernel, operands, settings):
+def test_programs_are_short_and_have_no_loop_below_4096(kernel, operands, settings):
     trace = run(kernel, operands, settings, mode="trace").trace
-    assert kept(trace)
+    assert kept(trace) and bool(trace.loops) == (operands[0].shape[0] > 4096)
 
 
 @pytest.mark.parametrize(
     "kernel, operands, settings, share",
-    [(*of_sign(1024), 0.59), (*of_sign(2048), 0.76), (*of_basis(2048, 1024, False), 0.67)],
+    [(*of_sign(1024), 0.59), (*of_sign(2048), 0.76), (*of_basis(1500, 600, False), 0.50)],
 )
 def test_modelled_utilisation_on_trn2(kernel, operands, settings, share):
     cost = price(run(kernel, operands, settings, mode="trace").trace)
@@ -159,7 +192,6 @@ def test_what_they_refuse():
     for x, coefficients in (
         (a[:3], fine),
         (a.astype("f8"), fine),
-        (a, fine[:1]),
         (a, fine.astype("f8")),
         (a, fine[:0]),
     ):
@@ -168,3 +200,8 @@ def test_what_they_refuse():
     for operator, omega in ((a[:, :3], a), (a, a[:3]), (a, a[:, :0])):
         with pytest.raises(ValueError, match="expected"):
             orthonormal_polar_reference.check(a, operator, omega, fine, POLISH, complement=False)
+    with pytest.raises(ValueError, match="even"):
+        orthonormal_polar_reference.check(a, a, a, fine[:1], POLISH, complement=False)
+    for h, q in ((a[:3], a), (a, a[:3]), (a, a.astype("f8"))):
+        with pytest.raises(ValueError, match="expected"):
+            projected_matrix_reference.check(h, q)

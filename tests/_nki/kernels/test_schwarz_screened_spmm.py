@@ -1,4 +1,4 @@
-"""schwarz_screened_spmm.py against its twin: edges, counts, turns read on the device, lint, order, model."""
+"""schwarz_screened_spmm.py against its twin: edges, counts, rows of K that are not read, lint, order, model."""
 
 import ml_dtypes
 import numpy as np
@@ -34,45 +34,40 @@ def keywords(digits, m_tiles=1, k_tiles=1):
     return {"words": words_for(digits) if digits else 3, "m_tiles": m_tiles, "k_tiles": k_tiles}
 
 
-def agree(a, b, counts, turns, options):
-    ours = run(KERNEL, (a, b, counts) if turns is None else (a, b, counts, turns), options).outputs
-    theirs = reference.schwarz_screened_spmm(a, b, counts, turns, options["words"])
+def agree(a, b, counts, options):
+    ours = run(KERNEL, (a, b, counts), options).outputs
+    theirs = reference.schwarz_screened_spmm(a, b, counts, options["words"])
     if a.ndim == 3:
         np.testing.assert_array_equal(ours, theirs)
         return
-    size = np.abs(a).astype("f8").T @ np.abs(b)
+    size = np.abs(a).astype("f8").T @ np.abs(b[: len(a)])
     assert (np.abs(ours - theirs) <= 2 * len(a) * 2.0**-24 * size).all()
 
 
-SHAPES = [(1, 256, 1), (5, 256, 9), (127, 512, 40), (150, 512, 600), (300, 768, 513)]
+SHAPES = [(1, 256, 1), (5, 128, 9), (127, 512, 40), (150, 384, 600), (300, 768, 513)]
 
 
 @pytest.mark.parametrize("digits", [0, 7])
 @pytest.mark.parametrize("m, k, n", SHAPES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_edge_with_turns_and_without(m, k, n, digits, seed):
+def test_every_edge(m, k, n, digits, seed):
     a, b, counts = operands(digits, m, k, n, seed)
-    options = keywords(digits)
-    agree(a, b, counts, None, options)
-    agree(a, b, counts, reference.turns_of(counts, n, 1, 1), options)
+    agree(a, b, counts, keywords(digits))
 
 
 @pytest.mark.parametrize("digits", [0, 8])
 def test_larger_tiles(digits):
     a, b, counts = operands(digits, 600, 1024, 70)
-    agree(a, b, counts, reference.turns_of(counts, 70, 4, 2), keywords(digits, 4, 2))
+    agree(a, b, counts, keywords(digits, 4, 2))
 
 
-def test_turns_end_a_block_where_its_rows_end():
-    counts = np.array([[700.0, 3.0] + [0.0] * 126 + [256.0, 257.0]], np.float32)
-    np.testing.assert_array_equal(reference.turns_of(counts, 600, 1, 1), [[3, 3, 2, 2]])
-    a, b, _ = operands(0, 130, 768, 600)
-    a[257:, 128:], a[700:, 0] = np.inf, np.inf  # what no row keeps is not even looked at in later turns
-    a[256:, 128], a[3:512, 1] = 0.0, 0.0
-    assert np.isinf(a[:, 129]).any()
-    a[257:512, 129], a[700:768, 0] = 0.0, 0.0
-    ours = run(KERNEL, (a, b, counts, reference.turns_of(counts, 600, 1, 1)), keywords(0)).outputs
-    assert np.isfinite(ours[128:]).all()
+@pytest.mark.parametrize("digits", [0, 7])
+def test_rows_of_b_beyond_those_of_a_are_not_read(digits):
+    a, b, counts = operands(digits, 130, 512, 60)
+    longer = np.concatenate([b, np.full_like(b, np.nan)], axis=-2)
+    ours, same = (run(KERNEL, (a, x, counts), keywords(digits)).outputs for x in (longer, b))
+    np.testing.assert_array_equal(ours, same)
+    agree(a, longer, counts, keywords(digits))
 
 
 @pytest.mark.parametrize("digits", [0, 7])
@@ -87,8 +82,7 @@ def test_any_legal_order_gives_the_same(digits):
 @pytest.mark.parametrize("digits", [0, 7])
 def test_lint_finds_no_error(target, digits):
     a, b, counts = operands(digits, 150, 512, 64)
-    call = (a, b, counts, reference.turns_of(counts, 64, 1, 1))
-    assert not errors((*lint_launch(KERNEL, call, keywords(digits), target=target), *lint_file(FILE)))
+    assert not errors((*lint_launch(KERNEL, (a, b, counts), keywords(digits), target=target), *lint_file(FILE)))
 
 
 def traced(digits, m, k, n, machine="trn2"):
@@ -99,21 +93,22 @@ def traced(digits, m, k, n, machine="trn2"):
 
 
 @pytest.mark.parametrize("machine", ["trn1", "trn2"])
-def test_every_size_fits_and_compiles_to_few_instructions(machine):
+def test_every_size_fits_and_is_one_short_program(machine):
     for m, k, n in ((16, 512, 16), (513, 1024, 1000), (8192, 8192, 8192)):
         for digits in (0, 7):
             trace = traced(digits, m, k, n, machine)
-            assert len(trace.instructions) < 20_000 and trace.psum_peak_banks <= PSUM_BANKS
+            assert len(trace.instructions) < 50_000 and len(trace.loops) <= 1
+            assert trace.psum_peak_banks <= PSUM_BANKS
             assert trace.sbuf_peak_bytes <= MACHINES[machine].sbuf_bytes_per_partition
 
 
 def test_modelled_masks_cost_less_than_a_quarter():
-    """Nothing screened, the worst case: 63 % of TensorE's peak at 4096^3, VectorE a quarter of the time."""
+    """Nothing screened, the worst case: 89 % of TensorE's peak at 4096^3, VectorE 30 % of the time."""
     n = 4096
     cost = price(traced(7, n, n, n))
     ideal = 2 * n**3 * FLOAT64_PASSES / TRN2.flops_per_s["bfloat16"]
     print(f"modelled: {ideal / cost.device_s:.3f} of peak, {cost.busy_s}")
-    assert ideal / cost.device_s >= 0.63
+    assert ideal / cost.device_s >= 0.85
     assert cost.busy_s["vector"] <= 0.3 * cost.device_s
     elements = 7 * 2 * n * n * 2 * (n // 512)  # each operand once for each block of 512 it meets
     assert cost.hbm_bytes <= 1.3 * (elements + 3 * 4 * n * n)  # no mask among them
@@ -121,10 +116,11 @@ def test_modelled_masks_cost_less_than_a_quarter():
 
 def test_what_it_refuses():
     a, b, counts = operands(7, 5, 256, 9)
-    reference.check(a, b, counts, 3, 1)
+    reference.check(a, b, counts, 3)
     for bad in (
-        (a, b[:6], counts, 3, 1), (a, b, counts, 3, 2), (a, b, counts[:, :4], 3, 1), (a, b, counts.astype("f8"), 3, 1),
-        (a.astype("f4"), b, counts, 3, 1), (a[:, :0], b[:, :0], counts, 3, 1), (a, b, counts, 2, 1),
+        (a, b[:6], counts, 3), (a, b[:, :128], counts, 3), (a[:, :100], b, counts, 3), (a, b, counts[:, :4], 3),
+        (a, b, counts.astype("f8"), 3), (a.astype("f4"), b, counts, 3), (a[:, :0], b[:, :0], counts, 3),
+        (a, b, counts, 2),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="expected"):
             reference.check(*bad)

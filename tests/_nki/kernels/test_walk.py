@@ -8,6 +8,7 @@ from trnpy._nki.kernels import located, source
 from trnpy._nki.simulator.run.launch import run
 from trnpy._nki.simulator.run.loader import load_kernel
 
+PLACES = np.arange(15, dtype=np.int32)[np.newaxis] % 5
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -40,6 +41,24 @@ def short_programs(name, turn):
         ("transpose", (numbers(700, 900),), {"m_tiles": 1, "n_tiles": 1}, 20),
         ("digits_matmul", (integers(BF16, 3, 100, 700), integers(BF16, 3, 100, 600)), {"words": 2, "m_tiles": 1}, 100),
         ("digits_matmul", (integers(BF16, 3, 100, 1100),), {"words": 2, "m_tiles": 1, "halved": True}, 200),
+        (
+            "bsr_spmm",
+            (numbers(640, 128), numbers(384, 40), PLACES * 128 * 128, PLACES % 3 * 128 * 40),
+            {"length": 3},
+            25,
+        ),
+        (
+            "csr_spmm",
+            (numbers(128, 12), integers("f4", 128, 12), abs(integers("i4", 128, 12)), numbers(101, 600)),
+            {"length": 2},
+            40,
+        ),
+        (
+            "schwarz_screened_spmm",
+            (numbers(256, 300), numbers(256, 60), 100 + abs(integers("f4", 1, 300))),
+            {"m_tiles": 1},
+            40,
+        ),
         ("scale_combine", (integers("i4", 3, 700, 90), numbers(700, 1), numbers(1, 90)), {}, 80),
         ("trsm", (np.tril(numbers(300, 300)) + 20 * np.eye(300, dtype="f4"), numbers(300, 2100)), {"tiles": 1}, 25),
     ],

@@ -171,6 +171,7 @@ def test_skipped_rows_keep_what_dst_held():
     rows = np.array([[2], [9], [-1], [0]], np.int32)
     expected = np.stack([table[2], [-1, -1], [-1, -1], table[0]])
     np.testing.assert_array_equal(run(kernel, table, rows), expected)
+    np.testing.assert_array_equal(run(kernel, table, np.full((4, 1), -1, np.int32)), np.full((4, 2), -1))
 
 
 def test_skipped_rows_of_fresh_memory_stay_uninitialised():
@@ -191,7 +192,10 @@ def test_a_skipped_scatter_writes_the_rows_in_bounds():
         nisa.dma_copy(dst=target, src=on_chip(values), oob_mode=SKIP)
         return out
 
-    out, moved = np.zeros((4, 2), np.float32), values((3, 2))
+    empty, moved = np.zeros((4, 2), np.float32), values((3, 2))
+    run(kernel, moved, np.full((3, 1), -1, np.int32), empty)
+    assert not empty.any()
+    out = np.zeros((4, 2), np.float32)
     run(kernel, moved, np.array([[3], [4], [0]], np.int32), out)
     np.testing.assert_array_equal(out, [moved[2], [0, 0], [0, 0], moved[0]])
 

@@ -41,6 +41,16 @@ def test_like_tensors_take_shape_and_dtype():
     assert not run(kernel, values((3, 4))).any()
 
 
+def test_a_view_knows_the_tensor_that_it_is_of():
+    def kernel(x):
+        whole = on_chip(x)
+        base = whole[0:2, 1:3].base_tensor
+        assert (base.shape, base.dtype, base.buffer) == (whole.shape, whole.dtype, whole.buffer)
+        return to_hbm(base)
+
+    np.testing.assert_array_equal(run(kernel, values((3, 4))), values((3, 4)))
+
+
 def test_constants_and_identities(tmp_path):
     table = np.arange(6, dtype=np.int16).reshape(2, 3)
     np.save(tmp_path / "table.npy", table)
@@ -272,6 +282,7 @@ def test_random_values_repeat_with_their_seed():
 
 def test_static_ranges_are_python_ranges():
     assert list(nl.affine_range(3)) == list(nl.sequential_range(3)) == list(nl.static_range(0, 3)) == [0, 1, 2]
+    assert list(nl.range(1, 6, 2)) == [1, 3, 5]
     assert nl.is_hbm(nl.hbm) and nl.is_psum(nl.psum) and nl.is_sbuf(nl.sbuf) and nl.is_on_chip(nl.psum)
     assert not nl.is_on_chip(nl.shared_hbm) and nl.hbm == nl.private_hbm
 

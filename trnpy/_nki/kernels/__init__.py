@@ -10,7 +10,7 @@ from types import MappingProxyType
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
     "products": "abs_bound axpby batched_matmul digits_matmul digits_split matmul probes scale_combine syrk transpose",
-    "spectra": "jacobi_sweep orthonormal_polar polynomial_sign",
+    "spectra": "jacobi_sweep orthonormal_polar polynomial_sign projected_matrix",
     "solves": "cg_iterations gmres_steps trsm",
     "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm sampled_matmul",
     "chem": "ao_to_mo mp2_energy schwarz_screened_spmm",
@@ -31,8 +31,6 @@ BUDGETS: Mapping[str, Budget] = MappingProxyType(
     {
         "trsm": Budget(75_000),  # rows of blocks of unequal length follow each other without a loop
         "syrk": Budget(75_000),
-        "orthonormal_polar": Budget(80_000, 45, 560),  # a loop for each product of each step
-        "polynomial_sign": Budget(80_000, 42, 560),
     }
 )
 

@@ -12,15 +12,23 @@ from scipy import sparse
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.stand_ins import priced, usual
-from trnpy._nki.kernels.solves.cg_iterations_reference import BLOCKS
-from trnpy._nki.kernels.solves.gmres_steps_reference import ELEMENTS
-from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS, bounds_of
+from trnpy._nki.kernels.solves.cg_iterations_reference import (
+    BLOCKS,
+    ITEMS,
+    TOGETHER,
+    TURN_STEPS,
+    TURNS,
+    VECTOR_STEPS,
+)
+from trnpy._nki.kernels.solves.gmres_steps_reference import BASIS_STEPS, ELEMENTS
 from trnpy.sparse._device import Source, kept, padded
 from trnpy.sparse._tiles import TILE, compressed, rung, tiling
 
-UNIT = 4  # tiles in half a turn
-STEPS = 32  # of conjugate gradients in one launch: Laplacians take 10 to 20 launches (docs/numerics.md#sparse-solvers)
-CYCLE = 32  # most steps of GMRES in one launch
+PROGRAM = 40_000  # instructions of a program: it compiles in 13 s
+STEPS = (
+    32  # most steps of conjugate gradients in one launch: Laplacians take 10 to 20 (docs/numerics.md#sparse-solvers)
+)
+CYCLE = 32  # and of GMRES
 INNER = 1e-5  # relative residual that float32 reaches unless the matrix is too ill-conditioned
 # A refinement that leaves more than this part of the residual ends the solve. Conjugate gradients run to INNER, or gain
 # nothing where float32 is not accurate enough; a cycle of GMRES may be one of many, and may gain little.
@@ -41,8 +49,9 @@ class Operator:
     matrix: Any  # A in CSR and float64, for residuals
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
-    arrays: tuple[Held, ...]  # tiles, left_at, column_of, bounds
-    blocks: int
+    arrays: tuple[Held, ...]  # tiles, column_of, row_of, first_row
+    blocks: int  # of vectors
+    turns: int  # of one product
 
 
 def _powers(x: np.ndarray) -> np.ndarray:
@@ -87,18 +96,24 @@ def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, n
         matrix = compressed(a, np.dtype(np.float64))
         left, right = scales(matrix)
         t = tiling(matrix)
-        blocks = t.blocks[0]
-        if blocks > BLOCKS or len(t.row) >= SLOTS:
-            raise Unsupported(Reason.LAYOUT, f"{len(t.row)} tiles in {blocks} block rows exceed one launch")
+        blocks, turns = rung(t.blocks[0]), rung(-(-len(t.row) // ITEMS), 1)
+        if blocks > BLOCKS or turns > TURNS:
+            raise Unsupported(Reason.LAYOUT, f"{len(t.row)} tiles in {t.blocks[0]} block rows exceed one launch")
         values = _scaled(matrix, left, right)
-        count = rung(len(t.row))
-        tiles = padded(t.tiles(values[t.order]), (count,), 0, np.float32).reshape(-1, TILE)
-        places = (np.arange(len(t.row)) * TILE**2, t.column)
-        slots = [padded(p[np.newaxis], (1, count), 0, np.int32) for p in places]
-        bounds = bounds_of(np.searchsorted(t.row, np.arange(blocks + 1)), UNIT)
-        return matrix, left, right, tuple(map(engine.hold, (tiles, *slots, bounds))), blocks
+        tiles = padded(t.tiles(values[t.order]), (turns * ITEMS,), 0, np.float32)
+        together = tiles.reshape(-1, TOGETHER, TILE, TILE).transpose(0, 2, 1, 3).reshape(-1, TOGETHER * TILE)
+        tables = _turns(t.row, t.column, turns)
+        return matrix, left, right, tuple(map(engine.hold, (together, *tables))), blocks, turns
 
     return Operator(*kept(engine, source, ("krylov", scales.__name__, source.turned), make))
+
+
+def _turns(row: np.ndarray, column: np.ndarray, turns: int) -> tuple[np.ndarray, ...]:
+    """(column_of, row_of, first_row) of turns of ITEMS tiles, as kernels read them."""
+    met, rows = (padded(x, (turns * ITEMS,), 0, np.int32).reshape(turns, ITEMS) for x in (column, row))
+    within = (rows - rows[:, :1]).astype(np.float32)
+    within.reshape(-1)[len(row) :] = -1
+    return met.T.copy(), within.T.copy(), rows[:, :1].T.copy()
 
 
 @priced("", lambda matrix, *_: (4 * matrix.data.nbytes, ((matrix.data.shape, np.dtype(np.float32)),)))
@@ -110,8 +125,8 @@ def _scaled(matrix: Any, left: Vector, right: Vector) -> np.ndarray:
 
 
 def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
-    """A vector as kernels read it: element 128 c + i is at [i, c]."""
-    return padded(x, (blocks * TILE,), 0, np.float32).reshape(blocks, TILE).T.copy()
+    """A vector as kernels read it."""
+    return padded(x, (blocks * TILE,), 0, np.float32).reshape(TILE, blocks)
 
 
 def _everywhere(value: float) -> np.ndarray:
@@ -119,45 +134,53 @@ def _everywhere(value: float) -> np.ndarray:
     return np.full((TILE, 1), value, np.float32)
 
 
+def _taken(history: np.ndarray, limit: float) -> int:
+    """Steps until the squares of the norms in ``history`` (1, steps) have come down to ``limit``."""
+    before = int(usual((history[0, :-1] > limit).sum(), history.shape[1] - 1))
+    return before + 1
+
+
 def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
-    """Conjugate gradients with STEPS iterations a launch, until the residual is small enough."""
+    """Conjugate gradients with at most STEPS iterations a launch, until the residual is small enough."""
+    fitting = max(PROGRAM // (op.turns * TURN_STEPS + VECTOR_STEPS), 1)
+    most = min(1 << (fitting.bit_length() - 1), STEPS)
 
     def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
         right = _laid(r, op.blocks)
         x, p = np.zeros_like(right), right
         rho, done = _everywhere(float(usual(np.sum(right * right), 1.0))), 0
         while done < steps and usual(rho[0, 0] > limit, done < USUAL_STEPS):
-            outputs = engine.kernel(
-                "cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=STEPS, unit=UNIT
-            )
-            x, right, p, rho, _, taken = map(engine.get, outputs)
-            done += int(usual(taken[0, 0], STEPS))
-        return x.T.ravel()[: len(r)].astype(np.float64), done
+            outputs = engine.kernel("cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=most)
+            x, right, p, rho, history = map(engine.get, outputs)
+            done += _taken(history, limit)
+        return x.ravel()[: len(r)].astype(np.float64), done
 
     return inner
 
 
-def cycle(blocks: int, n: int, restart: int) -> int:
-    """Steps of one launch of GMRES."""
-    return max(min(restart, CYCLE, ELEMENTS // blocks, n), 1)
+def cycle(op: Operator, restart: int) -> int:
+    """Steps of one launch of GMRES that restarts after ``restart`` steps."""
+    most = max(min(restart, CYCLE, ELEMENTS // op.blocks, len(op.left)), 1)
+    while most > 1 and most * (op.turns * TURN_STEPS + VECTOR_STEPS) + BASIS_STEPS * most**2 // 2 > PROGRAM:
+        most -= 1
+    return most
 
 
-def gmres_cycles(engine: Engine, op: Operator, restart: int) -> Inner:
-    """GMRES with one cycle of at most ``restart`` steps a launch."""
-    most = cycle(op.blocks, len(op.left), restart)
+def gmres_cycles(engine: Engine, op: Operator, most: int) -> Inner:
+    """GMRES with one cycle of at most ``most`` steps a launch."""
 
     def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
         right = _laid(r, op.blocks)
-        outputs = engine.kernel("gmres_steps", *op.arrays, right, _everywhere(limit), most=most, unit=UNIT)
-        x, _, _, taken = map(engine.get, outputs)
-        return x.T.ravel()[: len(r)].astype(np.float64), int(usual(taken[0, 0], most))
+        outputs = engine.kernel("gmres_steps", *op.arrays, right, _everywhere(limit), most=most)
+        x, _, history = map(engine.get, outputs)
+        return x.ravel()[: len(r)].astype(np.float64), _taken(history, limit)
 
     return inner
 
 
-def usual_turns(gmres: bool, most: int) -> int:
-    """Refinements that dry runs assume, of ``most`` steps each if these are cycles of GMRES."""
-    return -(-USUAL_TURNS * USUAL_STEPS // most) if gmres else USUAL_TURNS
+def usual_cycles(most: int) -> int:
+    """Cycles of ``most`` steps of GMRES that dry runs assume."""
+    return -(-USUAL_TURNS * USUAL_STEPS // most)
 
 
 def refine(

@@ -19,7 +19,7 @@ from trnpy._settings.policy import current_policy
 from trnpy.sparse._device import tiled
 from trnpy.sparse._ops import NO_DEVICE, is_sparse
 from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
-from trnpy.sparse._tiles import TILE, compressed
+from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen, _krylov
 
 # The number of iterations is not known before a solve, so prices assume these. Laplacians of 40,000 unknowns take
@@ -67,15 +67,9 @@ class System(Problem):
     length: int = 0
 
     def outlined(self) -> tuple[Any, ...] | None:
-        steps = self._cycle if self.gmres else _krylov.STEPS
+        steps = max(min(self.length, _krylov.CYCLE), 1) if self.gmres else _krylov.STEPS
         launches = _krylov.USUAL_TURNS * _krylov.USUAL_STEPS // steps
         return _outlined(self, launches)
-
-    @property
-    def _cycle(self) -> int:
-        """Steps of one launch of GMRES."""
-        n = self.a.shape[0]
-        return _krylov.cycle(-(-n // TILE), n, self.length)
 
     def run(self, engine: Engine) -> tuple[np.ndarray, int]:
         guards.finite(*(v for v in (self.b, self.x0, *self.arrays) if v is not None))
@@ -87,10 +81,10 @@ class System(Problem):
         x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
         op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
         if self.gmres:
-            inner, gain = _krylov.gmres_cycles(engine, op, self.length), _krylov.CYCLE_GAIN
+            most = _krylov.cycle(op, self.length)
+            inner, gain, turns = _krylov.gmres_cycles(engine, op, most), _krylov.CYCLE_GAIN, _krylov.usual_cycles(most)
         else:
-            inner, gain = _krylov.conjugate_gradients(engine, op), _krylov.GAIN
-        turns = _krylov.usual_turns(self.gmres, self._cycle)
+            inner, gain, turns = _krylov.conjugate_gradients(engine, op), _krylov.GAIN, _krylov.USUAL_TURNS
         return _krylov.refine(op, b, x, self._target(b), self.steps, inner, gain, turns), 0
 
     def _target(self, b: np.ndarray) -> float:

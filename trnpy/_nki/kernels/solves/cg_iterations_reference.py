@@ -6,53 +6,61 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy._nki.kernels.sparse.bsr_spmm_reference import SLOTS
-
 TILE = 128
+ITEMS = 128  # tiles of one turn
+TOGETHER = 16  # tiles of one transfer
+TURNS = 32  # of one product: 512 MiB of tiles
 BLOCKS = 1024  # block rows: seven vectors of so many columns lie in SBUF
+TURN_STEPS = 160  # instructions of a turn
+VECTOR_STEPS = 32  # and of an iteration otherwise
 
 
-def check(tiles: np.ndarray, left_at: np.ndarray, column_of: np.ndarray, bounds: np.ndarray, x: np.ndarray) -> None:
+def check(tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray, x: np.ndarray) -> None:
     """ValueError says what the kernel does not take."""
-    if tiles.ndim != 2 or tiles.shape[1] != TILE or tiles.shape[0] % TILE or tiles.dtype.name != "float32":
-        raise ValueError(f"tiles {tiles.dtype}{tiles.shape}: expected float32 (T 128, 128)")
-    if left_at.shape != column_of.shape or left_at.shape[0] != 1 or left_at.shape[1] > SLOTS:
-        raise ValueError(f"places {left_at.shape}, {column_of.shape}: expected (1, slots) of at most {SLOTS}")
-    if x.shape != (TILE, bounds.shape[1]) or x.dtype.name != "float32" or x.shape[1] > BLOCKS:
-        raise ValueError(f"vector {x.dtype}{x.shape}: expected float32 (128, {bounds.shape[1]}), at most {BLOCKS}")
+    turns = first_row.shape[-1]
+    if tiles.shape != (turns * ITEMS // TOGETHER * TILE, TOGETHER * TILE) or tiles.dtype.name != "float32":
+        raise ValueError(f"tiles {tiles.dtype}{tiles.shape}: expected float32 (turns 1024, 2048), {turns} turns")
+    if first_row.shape != (1, turns) or not 0 < turns <= TURNS or {column_of.shape, row_of.shape} != {(ITEMS, turns)}:
+        raise ValueError(f"{first_row.shape}, {column_of.shape}: expected (1, turns), (128, turns), at most {TURNS}")
+    if x.shape[0] != TILE or x.dtype.name != "float32" or not 0 < x.shape[1] <= BLOCKS:
+        raise ValueError(f"vector {x.dtype}{x.shape}: expected float32 (128, blocks), at most {BLOCKS}")
 
 
 def operator(
-    tiles: np.ndarray, left_at: np.ndarray, column_of: np.ndarray, bounds: np.ndarray
+    tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """x -> A x on vectors (128, R), tile by tile in their dtype."""
-    lefts = tiles.reshape(-1, TILE, TILE)
+    each = tiles.reshape(-1, TILE, TOGETHER, TILE).transpose(0, 2, 1, 3).reshape(-1, TILE, TILE)
+    column, row = column_of.T.ravel(), (row_of + first_row).T.ravel().astype(int)
+    used = np.flatnonzero(row_of.T.ravel() >= 0)
 
     def times(x: np.ndarray) -> np.ndarray:
-        out = np.zeros_like(x)
-        for r, (s, e) in enumerate(zip(bounds[0].tolist(), bounds[-1].tolist(), strict=True)):
-            for j in range(s, e):
-                out[:, r] += lefts[left_at[0, j] // TILE**2].T @ x[:, column_of[0, j]]
-        return out
+        blocks = x.reshape(-1, TILE)
+        out = np.zeros_like(blocks)
+        for j in used.tolist():
+            out[row[j]] += each[j].T @ blocks[column[j]]
+        return out.reshape(x.shape)
 
     return times
 
 
-def cg_iterations(tiles, left_at, column_of, bounds, x, r, p, rho, limit, most=32, unit=4):  # type: ignore[no-untyped-def]
-    """(x, r, p, rho, history, done): textbook conjugate gradients (Golub & Van Loan, 4th ed., 11.3.3)."""
-    check(tiles, left_at, column_of, bounds, x)
-    times = operator(tiles, left_at, column_of, bounds)
+def cg_iterations(tiles, column_of, row_of, first_row, x, r, p, rho, limit, most=32):  # type: ignore[no-untyped-def]
+    """(x, r, p, rho, history): textbook conjugate gradients (Golub & Van Loan, 4th ed., 11.3.3)."""
+    check(tiles, column_of, row_of, first_row, x)
+    times = operator(tiles, column_of, row_of, first_row)
     x, r, p, size = x.copy(), r.copy(), p.copy(), rho[0, 0]
-    history, done = np.zeros((1, most), np.float32), 0
+    history = np.zeros((1, most), np.float32)
     with np.errstate(all="ignore"):
-        while done < most and size > limit[0, 0]:
-            q = times(p)
-            alpha = size / np.sum(p * q, dtype=x.dtype)
-            x += alpha * p
-            r -= alpha * q
-            following = np.sum(r * r, dtype=x.dtype)
-            p = r + following / size * p
-            size = following
-            history[0, done] = size
-            done += 1
-    return x, r, p, np.full((TILE, 1), size, np.float32), history, np.array([[done]], np.int32)
+        for step in range(most):
+            if size > limit[0, 0]:
+                q = times(p)
+                alpha = size / np.sum(p * q, dtype=x.dtype)
+                x += alpha * p
+                r -= alpha * q
+                following = np.sum(r * r, dtype=x.dtype)
+                p = r + following / size * p
+                size = following
+            else:
+                p = r.copy()
+            history[0, step] = size
+    return x, r, p, np.full((TILE, 1), size, np.float32), history

@@ -9,43 +9,45 @@ from trnpy._nki.kernels.solves.cg_iterations_reference import operator
 
 TILE = 128
 ELEMENTS = 12 * 1024  # of a partition in each of the two bases, steps times block rows
+BASIS_STEPS = 8  # instructions for each earlier step
 SHRINKS = 0.81
 SMALLEST = np.float32(1e-35)
 
 
 def check(
-    tiles: np.ndarray, left_at: np.ndarray, column_of: np.ndarray, bounds: np.ndarray, r: np.ndarray, most: int
+    tiles: np.ndarray, column_of: np.ndarray, row_of: np.ndarray, first_row: np.ndarray, r: np.ndarray, most: int
 ) -> None:
     """ValueError says what the kernel does not take."""
-    cg_iterations_reference.check(tiles, left_at, column_of, bounds, r)
-    if not 0 < most * r.shape[1] <= ELEMENTS or most > 512:
-        raise ValueError(f"{most} steps of {r.shape[1]} block rows: expected at most {ELEMENTS} in all")
+    cg_iterations_reference.check(tiles, column_of, row_of, first_row, r)
+    if not 0 < most * r.shape[1] <= ELEMENTS or most > TILE:
+        raise ValueError(f"{most} steps of {r.shape[1]} block rows: expected at most {TILE}, {ELEMENTS} in all")
 
 
-def gmres_steps(tiles, left_at, column_of, bounds, r, limit, most=20, unit=4):  # type: ignore[no-untyped-def]
-    """(x, r, history, done): orthogonal images q = A p, of directions that are residuals or the last q."""
-    check(tiles, left_at, column_of, bounds, r, most)
-    times = operator(tiles, left_at, column_of, bounds)
+def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):  # type: ignore[no-untyped-def]
+    """(x, r, history): orthogonal images q = A p, of directions that are residuals or the last q."""
+    check(tiles, column_of, row_of, first_row, r, most)
+    times = operator(tiles, column_of, row_of, first_row)
     r, x, last, shrinks = r.copy(), np.zeros_like(r), np.zeros_like(r), True
     images: list[np.ndarray] = []
     directions: list[np.ndarray] = []
     history = np.zeros((1, most), np.float32)
     size = np.sum(r * r, dtype=r.dtype)
-    while len(images) < most and size > limit[0, 0]:
-        p = (r if shrinks else last).copy()
-        q = times(p)
-        for _ in range(2):
-            shares = [np.sum(i * q, dtype=r.dtype) / max(np.sum(i * i, dtype=r.dtype), SMALLEST) for i in images]
-            for share, image, direction in zip(shares, images, directions, strict=True):
-                q -= share * image
-                p -= share * direction
-        share = np.sum(q * r, dtype=r.dtype) / max(np.sum(q * q, dtype=r.dtype), SMALLEST)
-        x += share * p
-        r -= share * q
-        images.append(q)
-        directions.append(p)
-        last, before = q, size
-        size = np.sum(r * r, dtype=r.dtype)
-        shrinks = bool(np.float32(SHRINKS) * before > size)
-        history[0, len(images) - 1] = size
-    return x, r, history, np.array([[len(images)]], np.int32)
+    for step in range(most):
+        if size > limit[0, 0]:
+            p = (r if shrinks else last).copy()
+            q = times(p)
+            for _ in range(2):
+                shares = [np.sum(i * q, dtype=r.dtype) / max(np.sum(i * i, dtype=r.dtype), SMALLEST) for i in images]
+                for share, image, direction in zip(shares, images, directions, strict=True):
+                    q -= share * image
+                    p -= share * direction
+            share = np.sum(q * r, dtype=r.dtype) / max(np.sum(q * q, dtype=r.dtype), SMALLEST)
+            x += share * p
+            r -= share * q
+            images.append(q)
+            directions.append(p)
+            last, before = q, size
+            size = np.sum(r * r, dtype=r.dtype)
+            shrinks = bool(np.float32(SHRINKS) * before > size)
+        history[0, step] = size
+    return x, r, history

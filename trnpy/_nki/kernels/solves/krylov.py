@@ -1,38 +1,63 @@
-"""Vectors and the sparse matrix that iterations on the device share: products, sums over all partitions, conditions.
+"""Vectors and the sparse matrix that iterations on the device share: products, sums over all partitions, quotients.
 
-A vector of R 128 elements is a tile (128, R): element 128 r + p in partition p of column r. Numbers that all
-partitions need, sums and coefficients, are (128, 1) tiles whose elements are equal.
+A vector of R 128 elements is a tile (128, R): element R p + c in partition p of column c, so that its rows lie in HBM
+as they are, and there also as (R, 128), a block of 128 elements after the other. Numbers that all partitions need, sums
+and coefficients, are (128, 1) tiles whose elements are equal.
 """
 
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import rows
-from ..shared.blocks import flat
+from ..shared.blocks import turned_format
 
 TILE = 128
+ITEMS = 128  # tiles of the matrix in one turn
+TOGETHER = 16  # tiles in one transfer: 8 KiB of a partition
+SLOTS = 4  # such transfers under way
+SETS = 2  # of tiles for one turn
 
 
-def operator(tiles, left_at, column_of, bounds, unit):
-    """The plan of products with a matrix of tiles with K on the rows, as bsr_spmm takes them, in their order."""
-    lefts, rights = [], []
-    for _ in range(2):
-        lefts.append(nl.ndarray((TILE, unit * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
-    for _ in range(2 * unit):
-        rights.append(nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf))
-    ones = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=ones, value=1.0, engine=nisa.engine.vector)
-    shape = (TILE, bounds.shape[1])
-    return {
-        "tiles": tiles, "unit": unit, "lefts": lefts, "rights": rights, "ones": ones,
-        "left_at": left_at, "column_of": column_of, "bounds": bounds, "count": bounds.shape[1],
-        # Vectors whose columns a loop looks up pass through HBM: on trn1 nothing else has run-time addresses.
-        "given": nl.ndarray(shape, dtype=nl.float32, buffer=nl.private_hbm),
-        "found": nl.ndarray(shape, dtype=nl.float32, buffer=nl.private_hbm),
-        "out": nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf),
-        "product": nl.ndarray((TILE, bounds.shape[1]), dtype=nl.float32, buffer=nl.sbuf),
-        "partial": nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf),
-    }  # fmt: skip
+def operator(tiles, column_of, row_of, first_row, blocks):
+    """The plan of products with a matrix: see ``times``."""
+    plan = {"tiles": tiles, "blocks": blocks, "turns": first_row.shape[1], "sets": [], "slots": []}
+    for table in (column_of, row_of, first_row):
+        here = nl.ndarray(table.shape, dtype=table.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=here, src=table)
+        plan["sets"].append(here)
+    column, row, first = plan["sets"]
+    plan["column_of"] = column
+    plan["row_of"] = row
+    plan["first_row"] = first
+    plan["sets"] = []
+    for _ in range(SLOTS):
+        plan["slots"].append(nl.ndarray((TILE, TOGETHER * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
+    for _ in range(SETS):
+        made = []
+        for _ in range(6):
+            made.append(nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf))
+        plan["sets"].append(made)
+    integers = nl.ndarray((TILE, TILE), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=integers, pattern=[[1, TILE]], offset=0)
+    plan["numbers"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=plan["numbers"], src=integers, engine=nisa.engine.vector)
+    plan["ones"] = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=plan["ones"], value=1.0, engine=nisa.engine.vector)
+    # Vectors pass through HBM: on trn1 nothing else has run-time addresses. The last turn stores blocks after the last.
+    plan["given"] = nl.ndarray((blocks, TILE), dtype=nl.float32, buffer=nl.private_hbm)
+    plan["found"] = nl.ndarray((blocks + TILE, TILE), dtype=nl.float32, buffer=nl.private_hbm)
+    plan["zeros"] = nl.ndarray((TILE, blocks + TILE), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=plan["zeros"], value=0.0, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=plan["found"].reshape((TILE, blocks + TILE)), src=plan["zeros"])
+    plan["product"] = nl.ndarray((TILE, blocks), dtype=nl.float32, buffer=nl.sbuf)
+    plan["partial"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    banks = []
+    for _ in range(SETS):
+        made = []
+        for form in (turned_format(dtype=nl.float32), nl.float32, nl.float32):
+            made.append(nl.ndarray((TILE, TILE), dtype=form, buffer=nl.psum))
+        banks.append(made)
+    plan["banks"] = banks
+    return plan
 
 
 def vector(source):
@@ -43,63 +68,57 @@ def vector(source):
 
 
 def times(plan, x, out):
-    """out = A x."""
-    nisa.dma_copy(dst=plan["given"], src=x)
-    columns = [[plan["count"], TILE], [1, 1]]
+    """out = A x, in turns of 128 tiles: their blocks of x, one product each, and sums of those of one block row.
 
-    def row(r):
-        nisa.memset(dst=plan["out"], value=0.0, engine=nisa.engine.vector)
-        rows.turns(
-            plan=plan, bounds=plan["bounds"], r=r, unit=plan["unit"], load=_load, multiply=_multiply, start=_start
-        )
-        place = plan["found"].ap(pattern=columns, offset=0, scalar_offset=r, indirect_dim=1)
-        nisa.dma_copy(dst=place, src=plan["out"])
-
-    nl.fori_loop(0, nisa.register_alloc(plan["count"]), row)
-    nisa.dma_copy(dst=out, src=plan["found"])
+    A sum is a product with a matrix of zeros and ones: so the program does not depend on how many tiles a row has, and
+    rows are not padded. A row that goes on from one turn to the next is added to what that has stored.
+    """
+    blocks = plan["blocks"]
+    nisa.dma_copy(dst=plan["given"].reshape((TILE, blocks)), src=x)
+    nisa.dma_copy(dst=plan["found"][0:1, :], src=plan["zeros"][0:1, 0:TILE])
+    for t in range(plan["turns"]):
+        _turn(plan=plan, t=t)
+    nisa.dma_copy(dst=out, src=plan["found"][0:blocks, :].reshape((TILE, blocks)))
 
 
-def _load(plan, slots, j, ahead):
-    """Tiles from j + ahead on in one transfer, and the columns of x that they meet."""
-    unit, x = plan["unit"], plan["given"]
-    at = rows.item(table=plan["left_at"], j=j, ahead=ahead)
-    count, first = len(slots), slots[0] % unit * TILE
-    place = flat(plan["tiles"]).ap(
-        pattern=[[TILE, TILE], [TILE * TILE, count], [1, TILE]], offset=0, scalar_offset=at, indirect_dim=0
-    )
-    nisa.dma_copy(dst=plan["lefts"][slots[0] // unit][:, first : first + count * TILE], src=place)
-    for q in range(count):
-        column = rows.item(table=plan["column_of"], j=j, ahead=ahead + q)
-        met = x.ap(pattern=[[x.shape[1], TILE], [1, 1]], offset=0, scalar_offset=column, indirect_dim=1)
-        nisa.dma_copy(dst=plan["rights"][slots[q]], src=met)
-
-
-def _start(plan):
-    """PSUM of one turn of a row."""
-    plan["bank"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.psum)
-
-
-def _multiply(plan, slots):
-    unit, bank = plan["unit"], plan["bank"]
-    for q in range(len(slots)):
-        first = slots[q] % unit * TILE
-        nisa.nc_matmul(
-            dst=bank,
-            stationary=plan["lefts"][slots[q] // unit][:, first : first + TILE],
-            moving=plan["rights"][slots[q]],
-            accumulate=q > 0,
-        )
-    nisa.tensor_tensor(dst=plan["out"], data1=plan["out"], data2=bank, op=nl.add)
-
-
-def summing(plan, columns):
-    """PSUM for totals of ``columns`` at once, in the body of a loop or outside all of them."""
-    plan["sum"] = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.psum)
+def _turn(plan, t):
+    gathered, met, products, turned, segments, sums = plan["sets"][t % SETS]
+    turn_bank, product_bank, sum_bank = plan["banks"][t % SETS]
+    blocks = [[TILE, TILE], [1, TILE]]
+    rows = plan["given"].ap(pattern=blocks, offset=0, vector_offset=plan["column_of"][:, t : t + 1], indirect_dim=0)
+    nisa.dma_copy(dst=gathered, src=rows)
+    chunks = []
+    for i in range(ITEMS // TOGETHER):
+        chunk = t * (ITEMS // TOGETHER) + i
+        slot = plan["slots"][chunk % SLOTS]
+        nisa.dma_copy(dst=slot, src=plan["tiles"][chunk * TILE : (chunk + 1) * TILE, :])
+        chunks.append(slot)
+        if i == 0:
+            nisa.nc_transpose(dst=turn_bank, data=gathered, engine=nisa.engine.tensor)
+            nisa.tensor_copy(dst=met, src=turn_bank, engine=nisa.engine.vector)
+        for j in range(TOGETHER):
+            q = i * TOGETHER + j
+            nisa.nc_matmul(
+                dst=product_bank[:, q : q + 1], stationary=slot[:, j * TILE : (j + 1) * TILE],
+                moving=met[:, q : q + 1], accumulate=False,
+            )  # fmt: skip
+    nisa.tensor_copy(dst=products, src=product_bank, engine=nisa.engine.vector)
+    nisa.nc_transpose(dst=turn_bank, data=products, engine=nisa.engine.tensor)
+    nisa.tensor_copy(dst=turned, src=turn_bank, engine=nisa.engine.vector)
+    nisa.tensor_scalar(dst=segments, data=plan["numbers"], op0=nl.equal, operand0=plan["row_of"][:, t : t + 1])
+    nisa.nc_matmul(dst=sum_bank, stationary=segments, moving=turned, is_stationary_onezero=True, accumulate=False)
+    nisa.tensor_copy(dst=sums, src=sum_bank, engine=nisa.engine.vector)
+    first = plan["first_row"][0:1, t : t + 1]
+    before = nl.ndarray((1, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    old = plan["found"].ap(pattern=[[TILE, 1], [1, TILE]], offset=0, scalar_offset=first, indirect_dim=0)
+    nisa.dma_copy(dst=before, src=old)
+    nisa.tensor_tensor(dst=sums[0:1, :], data1=sums[0:1, :], data2=before, op=nl.add)
+    nisa.dma_copy(dst=plan["found"].ap(pattern=blocks, offset=0, scalar_offset=first, indirect_dim=0), src=sums)
 
 
 def total(plan, parts, out):
     """out (128, n) = the sum of ``parts`` (128, n) over all partitions, in each of them."""
-    bank = plan["sum"][:, 0 : parts.shape[1]]
+    bank = plan["banks"][0][2][:, 0 : parts.shape[1]]
     nisa.nc_matmul(dst=bank, stationary=plan["ones"], moving=parts, accumulate=False)
     nisa.tensor_copy(dst=out, src=bank, engine=nisa.engine.vector)
 
@@ -111,10 +130,22 @@ def dot(plan, x, y, out):
     total(plan=plan, parts=plan["partial"], out=out)
 
 
-def quotient(numerator, denominator, out):
-    """out = numerator / denominator, each (128, 1)."""
-    nisa.reciprocal(dst=out, data=denominator)
+def going(size, limit):
+    """(1 or 0, 0 or 1) on all partitions: whether ``size`` exceeds ``limit`` still. NaN exceeds nothing."""
+    more = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    done = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=more, data1=size, data2=limit, op=nl.greater)
+    nisa.tensor_scalar(dst=done, data=more, op0=nl.multiply, operand0=-1.0, op1=nl.add, operand1=1.0)
+    return (more, done)
+
+
+def quotient(numerator, denominator, state, out):
+    """out = numerator / denominator, each (128, 1), or zero where the iteration has ended (``going``)."""
+    more, done = state
+    nisa.scalar_tensor_tensor(dst=out, data=denominator, op0=nl.multiply, operand0=more, op1=nl.add, operand1=done)
+    nisa.reciprocal(dst=out, data=out)
     nisa.tensor_tensor(dst=out, data1=out, data2=numerator, op=nl.multiply)
+    nisa.tensor_tensor(dst=out, data1=out, data2=more, op=nl.multiply)
 
 
 def add_multiple(x, factor, y):
@@ -122,20 +153,11 @@ def add_multiple(x, factor, y):
     nisa.scalar_tensor_tensor(dst=y, data=x, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=y)
 
 
-def proceed(size, limit, done, most, flag, register):
-    """The register of the next turn: whether ``size`` exceeds ``limit`` and fewer than ``most`` steps are ``done``.
-
-    NaN exceeds nothing, so an iteration that has broken down ends.
-    """
-    nisa.tensor_tensor(dst=flag[0], data1=size[0:1, :], data2=limit[0:1, :], op=nl.greater)
-    nisa.tensor_scalar(dst=flag[1], data=done, op0=nl.less, operand0=float(most))
-    nisa.tensor_tensor(dst=flag[2], data1=flag[0], data2=flag[1], op=nl.multiply)
-    nisa.register_load(register, flag[2])
-
-
-def flags():
-    """Tiles that ``proceed`` computes in."""
-    found = []
-    for dtype in (nl.float32, nl.float32, nl.int32):
-        found.append(nl.ndarray((1, 1), dtype=dtype, buffer=nl.sbuf))
-    return found
+def returned(sources):
+    """Tiles of the chip as results of the kernel."""
+    outs = []
+    for source in sources:
+        out = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=source)
+        outs.append(out)
+    return outs

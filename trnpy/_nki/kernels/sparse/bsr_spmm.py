@@ -1,11 +1,9 @@
-"""A X for a sparse A of 128 x 128 tiles: only the tiles there are, each row as long as its pointer says.
+"""A X for a sparse A of 128 x 128 tiles: rows of equally many tiles, without a loop while the program stays short.
 
-A loop on the device takes the tiles of one block row between bounds that it reads itself, so no row is padded to
-another's length: 2 U tiles a turn, and what is left in turns of U, U/2 ... 1, each with slots of its own, so that
-tiles of the next turn arrive while those of this one are multiplied. Block rows of X are read where they lie.
-The products of half a turn are summed in PSUM, these sums in SBUF; digits as in digits_matmul, for K = 128 x tiles of
-a row.
-With ``length`` every row has that many tiles, bounds are known to the compiler, and no register is needed.
+All products of a block row are summed in PSUM, one chain for every 512 columns, and leave it once. Tiles that fill a
+row up meet a block of zeros, so a launch is made for rows of nearly one length (sparse/_tiles.launches). Half of the
+slots are loaded while the other half is multiplied. Block rows of X are read where they lie. Digits are summed as in
+digits_matmul, for K = 128 x tiles of a row.
 
 Bound by TensorE from 512 columns on, below by the DMA of tiles (64 KiB each in float32), in the model.
 """
@@ -14,8 +12,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import digit_sums, rows
-from ..shared.blocks import flat, offsets, place, spot, turned_format
+from ..shared import digit_sums
+from ..shared.blocks import place, tile, turned_format, view, walk
 from ..shared.digit_sums import BANKS, EXACT, RELAXED, RELAXED_GROUPS
 
 TILE = 128
@@ -26,221 +24,236 @@ NOTHING = 2.0**100  # stands for no positive sum: larger than any
 
 
 @nki.jit
-def bsr_spmm(tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False, ordered=False):
+def bsr_spmm(tiles, x, left_at, right_at, length, unit=4, digits=0, words=3, least=False):
     """A X from tiles with K on the rows: (T 128, 128) float32 or bfloat16, or if ``digits`` (T 128, digits 128).
 
-    x: (C 128, N), or (C 128, digits N), all digits of a row side by side; left_at, right_at: (1, slots) int32, for
-    each product the first element of its tile and of its rows of x; bounds: (levels + 1, R) int32, where in these each
-    row begins and where its turns of 2 unit, unit ... 1 products end. Without bounds row r has the ``length`` products
-    from r length on. Result: (R 128, N) float32, of digits (words, R 128, N) int32, the lowest word first; with
-    ``least`` (128, 1), whose smallest element is the smallest positive one of A X. ordered: tiles of consecutive
-    products lie side by side, so that half a turn of them is one transfer.
+    x: (C 128, N), or (C 128, digits N), all digits of a row side by side; right_at (1, R length) int32: for each
+    product of each of R rows the first element of its rows of x; left_at the same for its tile, or (1, R) for the
+    first tile of a row, where the tiles of a row lie side by side. Half of the slots are ``unit`` tiles.
+    Result: (R 128, N) float32, of digits (words, R 128, N) int32, the lowest word first; with ``least`` (128, 1), whose
+    smallest element is the smallest positive one of A X.
     """
     return spmm(
-        tiles=tiles, x=x, left_at=left_at, right_at=right_at, bounds=bounds, length=length, unit=unit,
-        digits=digits, words=words, least=least, ordered=ordered, turned=False,
+        tiles=tiles, x=x, left_at=left_at, right_at=right_at, length=length, unit=unit, digits=digits, words=words,
+        least=least, turned=False,
     )  # fmt: skip
 
 
-def spmm(tiles, x, left_at, right_at, bounds, length, unit, digits, words, least, ordered, turned):
+def spmm(tiles, x, left_at, right_at, length, unit, digits, words, least, turned):
     """The product; with ``turned`` of tiles with K on the columns."""
-    n = x.shape[1] // max(digits, 1)
-    count = left_at.shape[1] // length if bounds == None else bounds.shape[1]  # noqa: E711 - NKI has no `is`
-    plan = _plan(tiles=tiles, x=x, digits=digits, n=n, unit=unit, words=words, turned=turned)
+    n, count = x.shape[1] // max(digits, 1), right_at.shape[1] // length
+    job = _job(a=tiles, x=x, digits=digits, n=n, unit=unit, words=words, turned=turned)
+    job["length"] = length
+    job["places"] = (left_at, right_at)
+    job["beside"] = left_at.shape[1] == count
     if least:
         c = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-        plan["least"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=plan["least"], value=NOTHING, engine=nisa.engine.vector)
+        job["least"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=job["least"], value=NOTHING, engine=nisa.engine.vector)
     elif digits > 0:
         c = nl.ndarray((words, count * TILE, n), dtype=nl.int32, buffer=nl.shared_hbm)
     else:
         c = nl.ndarray((count * TILE, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    plan["c"] = c
-    plan["plane"] = count * TILE * n
-    plan["places"] = (left_at, right_at)
-    plan["stride"] = length
-    plan["ordered"] = ordered
-    c_at = offsets(pattern=[[TILE * n, count]], start=0)
-
-    def row(r):
-        if digits == 0:
-            nisa.memset(dst=plan["out"], value=0.0, engine=nisa.engine.vector)
-        if bounds == None:  # noqa: E711
-            _start(plan=plan)
-            for q0 in range(0, length, unit):
-                slots = []
-                for q in range(q0, min(q0 + unit, length)):
-                    slots.append(q % (2 * unit))
-                _load(plan=plan, slots=slots, j=r, ahead=q0)
-                _multiply(plan=plan, slots=slots)
-        else:
-            rows.turns(plan=plan, bounds=bounds, r=r, unit=unit, load=_load, multiply=_multiply, start=_start)
-        _finish(plan=plan, here=spot(table=c_at, t=r))
-
-    nl.fori_loop(0, nisa.register_alloc(count), row)
+    job["c"] = c
+    job["plane"] = count * TILE * n
+    spots = (
+        [([[left_at.shape[1] // count, count]], 0)], [([[length, count]], 0)], [([[TILE * n, count]], 0)]
+    )  # fmt: skip
+    walk(job=job, start=_start, body=_row, spots=spots, steps=_steps(job=job))
     if least:
-        nisa.dma_copy(dst=c, src=plan["least"])
+        nisa.dma_copy(dst=c, src=job["least"])
     return c
 
 
-def _plan(tiles, x, digits, n, unit, words, turned):
-    """What a row needs: slots of operands, sums and tiles on their way out."""
+def _steps(job):
+    """About how many instructions a row has: places, loads, products, transposes, sums."""
+    digits, length = job["digits"], job["length"]
+    if digits > 0:
+        each = digits * (digits + 1) // 2
+        return length * (2 + each + each // 2 * 2 + digits) + 8 * digits + 8
+    columns = (job["n"] + TILE_N - 1) // TILE_N
+    return length * (2 + columns + (2 if job["turned"] else 0)) + 2 * columns + 8
+
+
+def _job(a, x, digits, n, unit, words, turned):
+    """What all rows need: slots of operands, and of digits sums and tiles on their way out."""
     planes = max(digits, 1)
-    plan = {"tiles": tiles, "x": x, "digits": digits, "n": n, "turned": turned, "least": None}
+    job = {"a": a, "x": x, "digits": digits, "n": n, "unit": unit, "turned": turned, "least": None, "half": 0}
     lefts, rights, raws = [], [], []
     for _ in range(2 * unit):
         rights.append(nl.ndarray((TILE, planes * n), dtype=x.dtype, buffer=nl.sbuf))
     for _ in range(2):  # half of the slots each: what lies side by side in HBM does so here
-        lefts.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
-    if turned:
-        for _ in range(2):
-            raws.append(nl.ndarray((TILE, unit * planes * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
-    plan["unit"] = unit
-    plan["lefts"] = lefts
-    plan["rights"] = rights
-    plan["raws"] = raws
+        lefts.append(nl.ndarray((TILE, unit * planes * TILE), dtype=a.dtype, buffer=nl.sbuf))
+        if turned:
+            raws.append(nl.ndarray((TILE, unit * planes * TILE), dtype=a.dtype, buffer=nl.sbuf))
+    job["lefts"] = lefts
+    job["rights"] = rights
+    job["raws"] = raws
     if digits > 0:
         casts, sums, outs = digit_sums.workspace(rows=1, digits=digits, words=words, bits=8)
-        plan["casts"] = casts
-        plan["sums"] = sums
-        plan["outs"] = outs
-        plan["words"] = words
-        plan["bits"] = 8
-        plan["balanced"] = False
-        plan["m_size"] = TILE
-        plan["n_size"] = n
-        plan["row"] = n
+        job["casts"] = casts
+        job["sums"] = sums
+        job["outs"] = outs
+        job["words"] = words
+        job["bits"] = 8
+        job["balanced"] = False
+        job["m_size"] = TILE
+        job["n_size"] = n
+        job["row"] = n
+    return job
+
+
+def _start(job):
+    """PSUM of a turn: for sums and, where tiles are turned, for these."""
+    digits, n = job["digits"], job["n"]
+    turns, banks = [], []
+    if job["turned"]:
+        for _ in range(TURN_BANKS):
+            form = turned_format(dtype=job["a"].dtype)
+            side = TURNED_DIGITS if form == nl.bfloat16 else TURNED_DIGITS // 2
+            turns.append(nl.ndarray((TILE, min(max(digits, 1), side) * TILE), dtype=form, buffer=nl.psum))
+    job["turns"] = turns
+    if digits > 0:
+        banks = digit_sums.banks_of(count=BANKS - len(turns))
     else:
-        plan["out"] = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
-        plan["lowest"] = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    return plan
+        columns = (n + TILE_N - 1) // TILE_N
+        for _ in range((BANKS - len(turns)) // columns * columns):
+            banks.append(nl.ndarray((TILE, min(TILE_N, n)), dtype=nl.float32, buffer=nl.psum))
+    job["banks"] = banks
+    job["emptied"] = 0
 
 
-def _left(plan, name, slot, count):
-    """The tiles of ``count`` slots from ``slot`` on, which do not cross the middle."""
-    unit, size = plan["unit"], max(plan["digits"], 1) * TILE
-    first = slot % unit * size
-    return plan[name][slot // unit][:, first : first + count * size]
+def _row(job, at):
+    """One block row of the result."""
+    length, unit = job["length"], job["unit"]
+    here = []
+    for side in range(2):
+        each = 1 if side == 0 and job["beside"] else length
+        table = nl.ndarray((1, each), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=table, src=view(x=job["places"][side], at=at[side], pattern=[[each, 1], [1, each]]))
+        here.append(table)
+    columns = (job["n"] + TILE_N - 1) // TILE_N
+    banks = []
+    for b in range(columns):
+        bank = job["banks"][(job["emptied"] + b) % len(job["banks"])]
+        banks.append(bank[:, 0 : min(TILE_N, job["n"] - b * TILE_N)])
+    for first in range(0, length, unit):
+        count = min(unit, length - first)
+        _load(job=job, here=here, first=first, count=count)
+        if job["turned"]:
+            for q in range(count):
+                _turn(job=job, q=q)
+        if job["digits"] > 0:
+            _multiply_digits(job=job, count=count)
+        else:
+            _multiply(job=job, banks=banks, first=first, count=count)
+        job["half"] = 1 - job["half"]
+    if job["digits"] > 0:
+        for e in range(job["digits"]):
+            digit_sums.carry_group(plan=job, i=0, e=e, c_at=at[2])
+        return
+    job["emptied"] = job["emptied"] + columns
+    _finish(job=job, banks=banks, at=at[2])
 
 
-def _load(plan, slots, j, ahead):
-    """Tiles and the rows of X that they meet into slots: items from j + ahead on, or from ``ahead`` on of row j."""
-    step = max(plan["stride"], 1)
-    for q in range(len(slots)):
-        count = len(slots) if plan["ordered"] else 1
-        for side in range(2):
-            if side == 0 and plan["ordered"] and q > 0:
-                continue
-            table = plan["places"][side]
-            at = rows.item(table=table, j=j, ahead=ahead + q, stride=step)
-            if side == 0:
-                source = plan["tiles"]
-                target = _left(plan=plan, name="raws" if plan["turned"] else "lefts", slot=slots[q], count=count)
-            else:
-                source, target = plan["x"], plan["rights"][slots[q]]
-            width = source.shape[1]
-            pattern = [[width, TILE], [1, width]]
-            if side == 0 and count > 1:
-                pattern = [[width, TILE], [TILE * width, count], [1, width]]
-            place = flat(source).ap(pattern=pattern, offset=0, scalar_offset=at, indirect_dim=0)
-            nisa.dma_copy(dst=target, src=place)
+def _left(job, name, q, count):
+    """The tiles of ``count`` slots of the half that is loaded, from its slot ``q`` on."""
+    size = max(job["digits"], 1) * TILE
+    return job[name][job["half"]][:, q * size : (q + count) * size]
 
 
-def _turn(plan, slot):
+def _right(job, q):
+    return job["rights"][job["half"] * job["unit"] + q]
+
+
+def _load(job, here, first, count):
+    """Tiles of products ``first`` to first + count of a row, and the rows of X that they meet."""
+    name = "raws" if job["turned"] else "lefts"
+    width = job["a"].shape[1]
+    if job["beside"]:
+        source = view(
+            x=job["a"], at=(here[0], first * TILE * width), pattern=[[width, TILE], [TILE * width, count], [1, width]]
+        )
+        nisa.dma_copy(dst=_left(job=job, name=name, q=0, count=count), src=source)
+    for q in range(count):
+        p = first + q
+        if not job["beside"]:
+            source = view(x=job["a"], at=(here[0][0:1, p : p + 1], 0), pattern=[[width, TILE], [1, width]])
+            nisa.dma_copy(dst=_left(job=job, name=name, q=q, count=1), src=source)
+        across = job["x"].shape[1]
+        source = view(x=job["x"], at=(here[1][0:1, p : p + 1], 0), pattern=[[across, TILE], [1, across]])
+        nisa.dma_copy(dst=_right(job=job, q=q), src=source)
+
+
+def _turn(job, q):
     """The tile of a slot, transposed."""
-    planes = max(plan["digits"], 1)
-    raw = _left(plan=plan, name="raws", slot=slot, count=1)
-    left = _left(plan=plan, name="lefts", slot=slot, count=1)
-    side = plan["turns"][0].shape[1] // TILE
+    planes = max(job["digits"], 1)
+    raw = _left(job=job, name="raws", q=q, count=1)
+    left = _left(job=job, name="lefts", q=q, count=1)
+    side = job["turns"][0].shape[1] // TILE
     for d0 in range(0, planes, side):
         count = min(side, planes - d0)
-        bank = plan["turns"][(slot + d0 // side) % TURN_BANKS]
+        bank = job["turns"][(q + d0 // side) % TURN_BANKS]
         for d in range(count):
             nisa.nc_transpose(
                 dst=bank[:, d * TILE : (d + 1) * TILE],
                 data=raw[:, (d0 + d) * TILE : (d0 + d + 1) * TILE],
                 engine=nisa.engine.tensor,
             )
-        place = left[:, d0 * TILE : (d0 + count) * TILE]
-        nisa.tensor_copy(dst=place, src=bank[:, 0 : count * TILE], engine=nisa.engine.vector)
+        nisa.tensor_copy(
+            dst=left[:, d0 * TILE : (d0 + count) * TILE], src=bank[:, 0 : count * TILE], engine=nisa.engine.vector
+        )
 
 
-def _start(plan):
-    """PSUM of one loop body: for sums and, where tiles are turned, for these."""
-    digits, n = plan["digits"], plan["n"]
-    turns = []
-    if plan["turned"]:
-        for _ in range(TURN_BANKS):
-            form = turned_format(dtype=plan["tiles"].dtype)
-            side = TURNED_DIGITS if form == nl.bfloat16 else TURNED_DIGITS // 2
-            turns.append(nl.ndarray((TILE, min(max(digits, 1), side) * TILE), dtype=form, buffer=nl.psum))
-    plan["turns"] = turns
-    if digits > 0:
-        plan["banks"] = digit_sums.banks_of(count=BANKS - len(turns))
-        return
-    banks = []
-    for n0 in range(0, n, TILE_N):
-        banks.append(nl.ndarray((TILE, min(TILE_N, n - n0)), dtype=nl.float32, buffer=nl.psum))
-    plan["banks"] = banks
-
-
-def _multiply(plan, slots):
-    """Add the products of some slots to the sums of the row."""
-    if plan["turned"]:  # after all of them are on their way: copies wait for them
-        for slot in slots:
-            _turn(plan=plan, slot=slot)
-    if plan["digits"] > 0:
-        _multiply_digits(plan=plan, slots=slots)
-        return
-    banks = plan["banks"]
-    for q in range(len(slots)):
-        left = _left(plan=plan, name="lefts", slot=slots[q], count=1)
+def _multiply(job, banks, first, count):
+    """Add the products of the loaded half to the sums of the row."""
+    for q in range(count):
         for b in range(len(banks)):
-            moving = plan["rights"][slots[q]][:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
-            nisa.nc_matmul(dst=banks[b], stationary=left, moving=moving, accumulate=q > 0)
-    for b in range(len(banks)):
-        here = plan["out"][:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
-        nisa.tensor_tensor(dst=here, data1=here, data2=banks[b], op=nl.add)
+            nisa.nc_matmul(
+                dst=banks[b],
+                stationary=_left(job=job, name="lefts", q=q, count=1),
+                moving=_right(job=job, q=q)[:, b * TILE_N : b * TILE_N + banks[b].shape[1]],
+                accumulate=first + q > 0,
+            )
 
 
-def _multiply_digits(plan, slots):
+def _multiply_digits(job, count):
     """The same for digits: a bank is emptied before its sum could round, but for the two groups of lowest weight."""
-    digits, n = plan["digits"], plan["n"]
-    emptied = 0
+    digits, n = job["digits"], job["n"]
     for e in range(digits):
         d = digits - 1 - e
         room = EXACT if d < digits - RELAXED_GROUPS else RELAXED * EXACT
         pairs = []
-        for slot in slots:
+        for q in range(count):
             for i in range(d + 1):
-                pairs.append((slot, i))
+                pairs.append((q, i))
         for first in range(0, len(pairs), room):
-            bank = plan["banks"][emptied % len(plan["banks"])][:, 0:n]
+            bank = job["banks"][job["emptied"] % len(job["banks"])][:, 0:n]
             for p in range(first, min(first + room, len(pairs))):
-                slot, i = pairs[p]
+                q, i = pairs[p]
                 nisa.nc_matmul(
                     dst=bank,
-                    stationary=_left(plan=plan, name="lefts", slot=slot, count=1)[:, i * TILE : (i + 1) * TILE],
-                    moving=plan["rights"][slot][:, (d - i) * n : (d - i + 1) * n],
+                    stationary=_left(job=job, name="lefts", q=q, count=1)[:, i * TILE : (i + 1) * TILE],
+                    moving=_right(job=job, q=q)[:, (d - i) * n : (d - i + 1) * n],
                     accumulate=p > first,
                 )
-            digit_sums.empty(plan=plan, bank=bank, i=0, e=e, emptied=emptied)
-            emptied = emptied + 1
+            digit_sums.empty(plan=job, bank=bank, i=0, e=e, emptied=job["emptied"])
+            job["emptied"] = job["emptied"] + 1
 
 
-def _finish(plan, here):
+def _finish(job, banks, at):
     """The sums of one row to their place, or the smallest of them among all."""
-    if plan["digits"] > 0:
-        for e in range(plan["digits"]):
-            digit_sums.carry_group(plan=plan, i=0, e=e, c_at=here)
+    n = job["n"]
+    out = tile(job=job, shape=(TILE, n), dtype=nl.float32)
+    for b in range(len(banks)):
+        here = out[:, b * TILE_N : b * TILE_N + banks[b].shape[1]]
+        nisa.tensor_copy(dst=here, src=banks[b], engine=nisa.engine.vector)
+    if job["least"] == None:  # noqa: E711 - NKI has no `is`
+        nisa.dma_copy(dst=place(x=job["c"], at=at, offset=0, rows=TILE, columns=n), src=out)
         return
-    out, n = plan["out"], plan["n"]
-    if plan["least"] == None:  # noqa: E711
-        nisa.dma_copy(dst=place(x=plan["c"], at=here, offset=0, rows=TILE, columns=n), src=out)
-        return
-    lowest = plan["lowest"]
-    absent = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
+    lowest = tile(job=job, shape=(TILE, 1), dtype=nl.float32)
+    absent = tile(job=job, shape=(TILE, n), dtype=nl.float32)
     nisa.tensor_scalar(dst=absent, data=out, op0=nl.equal, operand0=0.0, op1=nl.multiply, operand1=NOTHING)
     nisa.tensor_tensor(dst=absent, data1=absent, data2=out, op=nl.maximum)
     nisa.tensor_reduce(dst=lowest, op=nl.minimum, data=absent, axis=1)
-    nisa.tensor_tensor(dst=plan["least"], data1=plan["least"], data2=lowest, op=nl.minimum)
+    nisa.tensor_tensor(dst=job["least"], data1=job["least"], data2=lowest, op=nl.minimum)

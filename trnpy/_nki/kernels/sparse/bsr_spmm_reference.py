@@ -1,4 +1,4 @@
-"""What bsr_spmm.py computes, in NumPy, the limits it is checked against, and the tables it is driven by."""
+"""What bsr_spmm.py computes, in NumPy, and the limits it is checked against."""
 
 from __future__ import annotations
 
@@ -6,32 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, to_words
+from trnpy._nki.kernels.products.digits_matmul_reference import to_words
 
 TILE = 128
 COLUMNS = 2048  # of X for numbers: four PSUM banks
 DIGIT_COLUMNS = 512  # of X for digits: one
-SLOTS = 4096  # products of one launch: tables of them lie in one partition of SBUF
-ROWS = 2048  # block rows of one launch
+SLOTS = 4096  # products of one launch
+ROWS = 2048  # block rows of one launch: a result of 2 GiB
 LARGEST = 2**31  # bytes of one operand, as far as byte offsets of 32 bits reach
-LONGEST = 64  # tiles of a row of known length: its loop is written out
+LONGEST = 64  # tiles of a row, which is written out; their sums of digits are exact
 
 
-def turns(unit: int) -> list[int]:
-    """Products in each kind of turn, the longest first."""
-    return [1 << p for p in range((2 * unit).bit_length() - 1, -1, -1)]
-
-
-def bounds_of(pointer: np.ndarray, unit: int) -> np.ndarray:
-    """(levels + 1, R) int32 of a block-row pointer (R + 1,): where each row begins, and where its turns end."""
-    found, left = [pointer[:-1]], np.diff(pointer)
-    for step in turns(unit):
-        found.append(found[-1] + left // step * step)
-        left = left % step
-    return np.stack(found).astype(np.int32)
-
-
-def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.ndarray, digits: int) -> int:
+def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.ndarray, length: int, digits: int) -> int:
     """N of a product the kernel takes; ValueError says what it does not."""
     planes, most = max(digits, 1), DIGIT_COLUMNS if digits else COLUMNS
     if tiles.ndim != 2 or x.ndim != 2 or tiles.shape[1] != planes * TILE or tiles.shape[0] % TILE or not tiles.size:
@@ -44,8 +30,11 @@ def check(tiles: np.ndarray, x: np.ndarray, left_at: np.ndarray, right_at: np.nd
         raise ValueError(f"tiles {tiles.dtype} and x {x.dtype}: expected float32 or bfloat16, of digits bfloat16")
     if n > most or max(tiles.nbytes, x.nbytes) > LARGEST:
         raise ValueError(f"tiles {tiles.shape} and x {x.shape}: expected at most {most} columns, {LARGEST} bytes each")
-    if left_at.shape != right_at.shape or left_at.ndim != 2 or left_at.shape[0] != 1 or left_at.shape[1] > SLOTS:
-        raise ValueError(f"places {left_at.shape} and {right_at.shape}: expected (1, slots) of at most {SLOTS}")
+    slots = right_at.shape[-1]
+    if not 0 < length <= LONGEST or slots % length or not 0 < slots <= SLOTS or slots > ROWS * length:
+        raise ValueError(f"{slots} products in rows of {length}: expected at most {SLOTS}, {ROWS} rows, {LONGEST} each")
+    if right_at.shape != (1, slots) or left_at.shape not in ((1, slots), (1, slots // length)):
+        raise ValueError(f"places {left_at.shape} and {right_at.shape}: expected (1, slots), or one left of each row")
     return n
 
 
@@ -54,39 +43,33 @@ def bsr_spmm(  # type: ignore[no-untyped-def]
     x,
     left_at,
     right_at,
-    bounds=None,
-    length=0,
+    length,
     unit=4,
     digits=0,
     words=3,
     least=False,
     turned=False,
-    ordered=False,
     product: Callable[..., np.ndarray] = np.matmul,
 ):
     """A X, row by row: numbers in float32, digits as two's complement words; ``least``: its smallest positive.
 
     Of numbers in float64, which no device has, the result is in float64.
     """
-    n = check(tiles, x, left_at, right_at, digits)
+    n = check(tiles, x, left_at, right_at, length, digits)
     planes = max(digits, 1)
-    if bounds is None:
-        first = np.arange(0, left_at.shape[1], length)
-        after = first + length
-    else:
-        first, after = bounds[0], bounds[-1]
+    right = (right_at // (TILE * x.shape[1])).reshape(-1, length)
+    left = (left_at // (TILE * tiles.shape[1])).reshape(len(right), -1)
+    if left.shape != right.shape:
+        left = left + np.arange(length)
     wide = np.float64 if digits or tiles.dtype == np.float64 else np.float32
     lefts = tiles.astype(wide, copy=False).reshape(-1, TILE, planes, TILE).transpose(2, 0, 1, 3)
     lefts = lefts if turned else lefts.swapaxes(-1, -2)
     rights = x.astype(wide, copy=False).reshape(-1, TILE, planes, n).transpose(2, 0, 1, 3)
-    total = np.zeros((planes, len(first), TILE, n), wide)
-    for r, (s, e) in enumerate(zip(first.tolist(), after.tolist(), strict=True)):
-        if digits and (e - s) * TILE > longest_k(digits):
-            raise ValueError(f"{e - s} tiles in row {r}: at most {longest_k(digits) // TILE} sum in int32")
-        left, right = left_at[0, s:e] // (TILE * tiles.shape[1]), right_at[0, s:e] // (TILE * x.shape[1])
+    total = np.zeros((planes, len(right), TILE, n), wide)
+    for r in range(len(right)):
         for d in range(planes):
             for i in range(d + 1):
-                total[d, r] += product(lefts[i, left], rights[d - i, right]).sum(axis=0)
+                total[d, r] += product(lefts[i, left[r]], rights[d - i, right[r]]).sum(axis=0)
     if digits:
         sums = list(total.reshape(digits, -1, n).astype(np.int64))
         return to_words(sums[::-1], words)

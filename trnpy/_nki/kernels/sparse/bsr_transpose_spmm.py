@@ -9,11 +9,9 @@ from .bsr_spmm import spmm
 
 
 @nki.jit
-def bsr_transpose_spmm(
-    tiles, x, left_at, right_at, bounds=None, length=0, unit=4, digits=0, words=3, least=False, ordered=False
-):
+def bsr_transpose_spmm(tiles, x, left_at, right_at, length, unit=4, digits=0, words=3, least=False):
     """A^T X: everything as for bsr_spmm, but that rows are block columns of A; digits are scaled by columns of A."""
     return spmm(
-        tiles=tiles, x=x, left_at=left_at, right_at=right_at, bounds=bounds, length=length, unit=unit,
-        digits=digits, words=words, least=least, ordered=ordered, turned=True,
+        tiles=tiles, x=x, left_at=left_at, right_at=right_at, length=length, unit=unit, digits=digits, words=words,
+        least=least, turned=True,
     )  # fmt: skip

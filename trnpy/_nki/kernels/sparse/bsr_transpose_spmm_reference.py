@@ -14,16 +14,12 @@ def bsr_transpose_spmm(  # type: ignore[no-untyped-def]
     x,
     left_at,
     right_at,
-    bounds=None,
-    length=0,
+    length,
     unit=4,
     digits=0,
     words=3,
     least=False,
-    ordered=False,
     product: Callable[..., np.ndarray] = np.matmul,
 ):
     """A^T X: limits and results as for bsr_spmm."""
-    return bsr_spmm(
-        tiles, x, left_at, right_at, bounds, length, unit, digits, words, least, turned=True, product=product
-    )
+    return bsr_spmm(tiles, x, left_at, right_at, length, unit, digits, words, least, turned=True, product=product)

@@ -40,14 +40,30 @@ def step(walks, x, out, y, z, coefficients):
     multiply(walks=walks, a=x, b=z, out=out, c0=x, beta=a)
 
 
-def steps(walks, x, other, y, z, coefficients):
-    """An even number of steps on x in place, through ``other``; coefficients (steps, 3) in HBM."""
-    pattern = [[0, blocks.TILE], [1, 2 * 3]]
-    for first in range(0, coefficients.shape[0], 2):
-        here = nl.ndarray((blocks.TILE, 2 * 3), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=here, src=blocks.flat(coefficients).ap(pattern=pattern, offset=3 * first))
-        step(walks=walks, x=x, out=other, y=y, z=z, coefficients=here[:, 0:3])
-        step(walks=walks, x=other, out=x, y=y, z=z, coefficients=here[:, 3:6])
+def steps(walks, x, to, other, y, z, coefficients):
+    """``to`` = every step of coefficients (steps, 3) in HBM applied to x, through ``other``.
+
+    ``to`` is x only if the number of steps is even.
+    """
+    count, source = coefficients.shape[0], x
+    for i in range(count):
+        here = nl.ndarray((blocks.TILE, 3), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=here, src=blocks.flat(coefficients).ap(pattern=[[0, blocks.TILE], [1, 3]], offset=3 * i))
+        target = to if (count - i) % 2 == 1 else other
+        step(walks=walks, x=source, out=target, y=y, z=z, coefficients=here)
+        source = target
+
+
+def close(walks, h, q, other, y):
+    """Q^T h Q, and the measure of Q^T Q - I, as results of a kernel."""
+    r = q.shape[1]
+    inside = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    multiply(walks=walks, a=h, b=q, out=other, transposed=True)
+    multiply(walks=walks, a=q, b=other, out=inside, transposed=True)
+    multiply(walks=walks, a=q, b=q, out=y, transposed=True)
+    nisa.dma_copy(dst=sums, src=measure(x=y, less_identity=True))
+    return (inside, sums)
 
 
 def measure(x, less_identity=False):

@@ -5,10 +5,8 @@ projected and made orthonormal again: the second time what rounding left of the 
 """
 
 import nki
-import nki.isa as nisa
 import nki.language as nl
 
-from ..shared import blocks
 from . import iterate
 
 
@@ -23,8 +21,6 @@ def orthonormal_polar(h, operator, omega, coefficients, polish, complement=False
     n, r = omega.shape
     assert coefficients.shape[0] % 2 == 0 and polish.shape[0] % 2 == 0
     q = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.shared_hbm)
-    inside = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
     x = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
     other = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
     y = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
@@ -37,13 +33,10 @@ def orthonormal_polar(h, operator, omega, coefficients, polish, complement=False
     else:
         job["scales"] = (iterate.constant(value=0.5), iterate.constant(value=0.5))
     _project(job=job, x=omega, out=x)
-    iterate.steps(walks=walks, x=x, other=other, y=y, z=z, coefficients=coefficients)
+    iterate.steps(walks=walks, x=x, to=x, other=other, y=y, z=z, coefficients=coefficients)
     _project(job=job, x=x, out=q)
-    iterate.steps(walks=walks, x=q, other=other, y=y, z=z, coefficients=polish)
-    iterate.multiply(walks=walks, a=h, b=q, out=other, transposed=True)
-    iterate.multiply(walks=walks, a=q, b=other, out=inside, transposed=True)
-    iterate.multiply(walks=walks, a=q, b=q, out=y, transposed=True)
-    nisa.dma_copy(dst=sums, src=iterate.measure(x=y, less_identity=True))
+    iterate.steps(walks=walks, x=q, to=q, other=other, y=y, z=z, coefficients=polish)
+    inside, sums = iterate.close(walks=walks, h=h, q=q, other=other, y=y)
     return q, inside, sums
 
 

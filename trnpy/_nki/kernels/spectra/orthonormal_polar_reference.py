@@ -17,6 +17,8 @@ def check(
     """ValueError says what the kernel does not take."""
     polynomial_sign_reference.check(h, coefficients)
     check_coefficients(polish)
+    if h.shape[0] != h.shape[1] or len(coefficients) % 2 or len(polish) % 2:
+        raise ValueError(f"h {h.shape}, {len(coefficients)} and {len(polish)} steps: expected a square, even numbers")
     n = len(h)
     if any(m.ndim != 2 or m.dtype != np.float32 or len(m) != n for m in (operator, omega)):
         raise ValueError(f"operator {operator.shape} and omega {omega.shape}: expected float32 matrices of {n} rows")

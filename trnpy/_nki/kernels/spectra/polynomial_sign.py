@@ -1,6 +1,7 @@
-"""The matrix sign of a symmetric matrix by a composition of odd quintics, from products only, in one launch.
+"""A composition of odd quintics of a matrix, from products only: of a symmetric one the matrix sign.
 
-X of HBM passes between two buffers there; three products of float32 a step, bound by TensorE.
+X of HBM passes between two buffers there; three products of float32 a step, bound by TensorE. A launch has as many
+steps as make a program without a loop (_engine/iterations).
 """
 
 import nki
@@ -13,19 +14,23 @@ from . import iterate
 
 @nki.jit
 def polynomial_sign(x, coefficients):
-    """p_last(... p_first(x)) (N, N) for symmetric x (N, N) float32 in HBM, |x| <= 1; and (128, 2), to be summed over
-    rows: the trace and the sum of squares of the result.
+    """p_last(... p_first(x)) (N, R) for x (N, R) float32 in HBM, of norm at most 1; and (128, 2), to be summed over
+    rows: of a square the trace and the sum of squares of the result.
 
-    coefficients: (steps, 3) float32, p(x) = c0 x + c1 x^3 + c2 x^5 for each of an even number of steps.
+    coefficients: (steps, 3) float32, p(x) = c0 x + c1 x x^T x + c2 x (x^T x)^2 for each step.
     """
-    n = x.shape[0]
-    assert coefficients.shape[0] % 2 == 0
-    sign = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    n, r = x.shape
+    found = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.shared_hbm)
     sums = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
-    other = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.private_hbm)
-    y = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.private_hbm)
-    z = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.private_hbm)
-    nisa.dma_copy(dst=sign, src=x)
-    iterate.steps(walks=3 * coefficients.shape[0], x=sign, other=other, y=y, z=z, coefficients=coefficients)
-    nisa.dma_copy(dst=sums, src=iterate.measure(x=sign))
-    return sign, sums
+    other = found
+    if coefficients.shape[0] > 1:
+        other = nl.ndarray((n, r), dtype=nl.float32, buffer=nl.private_hbm)
+    y = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
+    z = nl.ndarray((r, r), dtype=nl.float32, buffer=nl.private_hbm)
+    iterate.steps(walks=3 * coefficients.shape[0], x=x, to=found, other=other, y=y, z=z, coefficients=coefficients)
+    if n == r:
+        nisa.dma_copy(dst=sums, src=iterate.measure(x=found))
+    else:
+        nisa.dma_copy(dst=sums[:, 0:1], src=iterate.constant(value=0.0))
+        nisa.dma_copy(dst=sums[:, 1:2], src=iterate.constant(value=0.0))
+    return found, sums

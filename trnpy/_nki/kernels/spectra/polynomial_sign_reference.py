@@ -13,17 +13,16 @@ MOST_STEPS = 64
 def check_coefficients(coefficients: np.ndarray) -> None:
     """ValueError says what of the coefficients the kernels do not take."""
     steps = len(coefficients)
-    if coefficients.shape != (steps, 3) or coefficients.dtype != np.float32 or steps % 2 or not 0 < steps <= MOST_STEPS:
+    if coefficients.shape != (steps, 3) or coefficients.dtype != np.float32 or not 0 < steps <= MOST_STEPS:
         raise ValueError(
-            f"coefficients {coefficients.dtype} {coefficients.shape}: expected float32 (steps, 3), an even number of "
-            f"steps up to {MOST_STEPS}"
+            f"coefficients {coefficients.dtype} {coefficients.shape}: expected float32 (steps, 3), at most {MOST_STEPS}"
         )
 
 
 def check(x: np.ndarray, coefficients: np.ndarray) -> None:
     """ValueError says what the kernel does not take."""
-    if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype != np.float32 or not 0 < len(x) <= LONGEST:
-        raise ValueError(f"x is {x.dtype} {x.shape}: expected a square float32 matrix of at most {LONGEST} rows")
+    if x.ndim != 2 or x.dtype != np.float32 or not 0 < x.shape[1] <= len(x) <= LONGEST:
+        raise ValueError(f"x is {x.dtype} {x.shape}: expected float32, at most {LONGEST} rows and as many columns")
     check_coefficients(coefficients)
 
 
@@ -38,10 +37,10 @@ def polynomials(x: np.ndarray, coefficients: np.ndarray, product: Callable[..., 
 def polynomial_sign(
     x: np.ndarray, coefficients: np.ndarray, product: Callable[..., np.ndarray] = np.matmul
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The composition of odd quintics applied to symmetric x (N, N); and (1, 2), its trace and sum of squares."""
+    """The composition of odd quintics of x (N, R); and (1, 2), of a square its trace and sum of squares, else zeros."""
     check(x, coefficients)
     s = polynomials(x, coefficients, product)
-    return s, measure(s)
+    return s, measure(s) if s.shape[0] == s.shape[1] else np.zeros((1, 2), np.float32)
 
 
 def measure(x: np.ndarray) -> np.ndarray:

@@ -106,8 +106,7 @@ class Marks:
     def rows(self, table: NkiTensor, rows: Array) -> Mask:
         """For each of the given rows of a table, whether all its elements are in the set."""
         entries = self._view(table)[rows]
-        complete: Mask = np.logical_and.reduce(entries.reshape(len(rows), -1), axis=1)
-        return complete
+        return np.asarray(entries.all(axis=tuple(range(1, entries.ndim))))
 
     def add_rows(self, table: NkiTensor, rows: Array) -> None:
         """Put the given rows of a table into the set."""

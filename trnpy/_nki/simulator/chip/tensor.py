@@ -83,6 +83,11 @@ class NkiTensor:
         return self.storage.name
 
     @property
+    def base_tensor(self) -> NkiTensor:
+        """The tensor of which this is a view. nki-library reads it of its arguments; the documentation lacks it."""
+        return whole(self.storage)
+
+    @property
     def buffer(self) -> MemoryRegion:
         kind = self.storage.buffer
         if kind == "hbm":
@@ -468,3 +473,13 @@ def _infer(shape: list[int], size: int, what: str) -> list[int]:
     if shape.count(-1) > 1 or (-1 in shape and size % known) or (-1 not in shape and known != size):
         raise SimulatorError(f"{what}: {tuple(shape)} does not hold {size} elements")
     return [size // known if extent == -1 else int(extent) for extent in shape]
+
+
+def whole(storage: Storage) -> NkiTensor:
+    """The view of a storage that its allocation returns."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(storage.shape):
+        strides.insert(0, step)
+        step *= extent
+    return NkiTensor(storage, storage.shape, tuple(strides), 0, storage.dtype)

@@ -32,6 +32,7 @@ _NAMES: dict[str, Any] = {
         for name in module.__all__
     },
     "DType": str,
+    "range": _control.affine_range,  # which nki-library uses and the documentation lacks
     "MemoryRegion": MemoryRegion,
     "NKIObject": NKIObject,
     "NkiTensor": NkiTensor,

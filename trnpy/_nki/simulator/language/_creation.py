@@ -18,8 +18,7 @@ from trnpy._nki.simulator.chip.errors import SimulatorError, source_location
 from trnpy._nki.simulator.chip.memory import Storage
 from trnpy._nki.simulator.chip.names import MemoryRegion
 from trnpy._nki.simulator.chip.record import Buffer
-from trnpy._nki.simulator.chip.tensor import MAX_DIMS, NkiTensor
-from trnpy._nki.simulator.run.launch import whole
+from trnpy._nki.simulator.chip.tensor import MAX_DIMS, NkiTensor, whole
 
 __all__ = [
     "copy", "device_print", "empty_like", "full", "load", "load_transpose2d", "ndarray", "ones", "shared_constant",

@@ -11,7 +11,7 @@ from trnpy._nki.simulator.lint.rules import Severity
 from trnpy._nki.simulator.lint.scope import LOOPS, Function, Module, Violation, body_nodes, dotted, is_jit
 
 NL, NISA = "nki.language.", "nki.isa."
-STATIC_LOOPS = tuple(NL + n for n in ("affine_range", "sequential_range", "static_range"))
+STATIC_LOOPS = tuple(NL + n for n in ("affine_range", "range", "sequential_range", "static_range"))
 DYNAMIC_RANGE = NL + "dynamic_range"
 ALLOCATORS = tuple(NL + n for n in ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load"))
 REGISTER_WRITES = (NISA + "register_move", NISA + "register_load")

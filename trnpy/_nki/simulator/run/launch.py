@@ -25,7 +25,7 @@ from trnpy._nki.simulator.chip.record import Buffer, Trace
 from trnpy._nki.simulator.chip.reorder import Scheduler
 from trnpy._nki.simulator.chip.sharing import Ownership
 from trnpy._nki.simulator.chip.strictness import UNINITIALISED, Strictness, checked, refuse
-from trnpy._nki.simulator.chip.tensor import NkiTensor
+from trnpy._nki.simulator.chip.tensor import NkiTensor, whole
 from trnpy._nki.simulator.lint.source import lint_source
 from trnpy._nki.simulator.run.torch_arrays import as_array, as_tensor, is_tensor
 
@@ -66,7 +66,6 @@ class Kernel:
     grid: bool = False  # whether it was indexed, as kernel[lnc]
     target: str = DEFAULT_TARGET  # for a direct call
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # instruction -> those it runs after
-    listed: Mapping[int, str] = field(default_factory=dict)  # rules of backend.py that it is known to break, and why
 
     @property
     def __name__(self) -> str:
@@ -226,16 +225,6 @@ class Launch:
         return value.read() if value.storage not in self.inputs.values() else value.read().copy()
 
 
-def whole(storage: Storage) -> NkiTensor:
-    """The view of a storage that its allocation returns."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(storage.shape):
-        strides.insert(0, step)
-        step *= extent
-    return NkiTensor(storage, storage.shape, tuple(strides), 0, storage.dtype)
-
-
 def _argument_dtype(dtype: Any, name: str) -> str:
     found = np.dtype(dtype) if not isinstance(dtype, str) or dtype not in STORAGE else dtype
     if isinstance(found, np.dtype) and not found.isnative:
@@ -333,7 +322,7 @@ class Simulation:
         return Run(
             kernel.__name__, launch.hardware, self.mode, launch, rank, self.perturb_fp32, rng,
             scheduler=scheduler, domains=self.domains, schedule=kernel.schedule, nki=self.nki,
-            turns=self.turns, rules={**dict.fromkeys(kernel.listed, "warn"), **self.rules},
+            turns=self.turns, rules=self.rules,
         )  # fmt: skip
 
 

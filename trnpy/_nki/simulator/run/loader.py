@@ -13,14 +13,12 @@ import inspect
 import itertools
 import re
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from trnpy._nki.kernels import FOLDER
-from trnpy._nki.kernels.listed import LISTED
 from trnpy._nki.simulator import collectives, isa, language
 from trnpy._nki.simulator.chip.context import DEFAULT_TARGET
 from trnpy._nki.simulator.chip.dtypes import STORAGE
@@ -220,8 +218,7 @@ def load_kernel(path: str | Path, name: str | None = None) -> Kernel:
         name = kernels[0]
     found = vars(module).get(name)
     if isinstance(found, Kernel):
-        listed = LISTED.get(name, {}) if Path(path).resolve().is_relative_to(FOLDER) else {}
-        return replace(found, listed=listed)
+        return found
     if isinstance(found, FunctionType):
         return Kernel(found, target=DEFAULT_TARGET)
     raise SimulatorError(f"{path} has no kernel named {name}", file=str(path), line=0)

@@ -1,0 +1,60 @@
+"""Faults planted in the simulated device are noticed or harmless; the whole campaign is ``trnpy faults --full``."""
+
+import numpy as np
+import pytest
+
+from trnpy._cli.faults import ROWS, Campaign, alarms, main
+from trnpy._engine.planted import DAMAGES, KINDS
+from trnpy._engine.proof import products
+
+SAMPLE = ["matmul float64", "matmul float32", "matmul bf16", "matmul int64", "csr @", "lu", "solve", "eigvalsh"]
+
+
+def outcomes(row):
+    campaign = Campaign(ROWS[row])
+    found = list(campaign.outcomes(2 * len(KINDS), seed=1))
+    assert not campaign.alarms and [f.kind for f, _ in found[: len(KINDS)]] == [*KINDS]
+    return found
+
+
+@pytest.mark.parametrize("row", SAMPLE)
+def test_no_planted_fault_leaves_an_error_above_its_target(row):
+    found = outcomes(row)
+    assert [(f, e) for f, e in found if e is not None and not e <= 1] == []
+    noticed = {f.kind for f, e in found if e is None}
+    assert {"raises", "compile error", "hangs", "zeros"} <= noticed
+
+
+def test_without_proofs_the_campaign_finds_silent_errors(monkeypatch):
+    monkeypatch.setattr(products, "prove", lambda *_, **__: None)
+    silent = {f.kind for f, e in outcomes("matmul float32") if e is not None and not e <= 1}
+    assert {"zeros", "stale", "tiles swapped"} <= silent
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_each_damage_changes_an_array(kind):
+    for dtype in ("f4", "u1", "i8"):
+        rng = np.random.default_rng(0)
+        x = rng.integers(1, 100, (256, 300)).astype(dtype)
+        before = x.copy()
+        DAMAGES[kind](x, np.roll(x, 1), rng)
+        assert not np.array_equal(x, before), dtype
+
+
+def test_healthy_calls_on_hostile_data_are_not_taken_for_faults(monkeypatch):
+    assert list(alarms(300, seed=1)) == []
+    monkeypatch.setattr(products, "CERTIFIED", 1e-3)
+    assert next(alarms(300, seed=1))
+
+
+def test_the_command_prints_a_table_and_fails_if_an_error_is_silent(capsys, monkeypatch):
+    assert main(["--rows", "matmul float32", "--faults", str(len(KINDS))]) == 0
+    said = capsys.readouterr().out
+    assert "matmul float32" in said and f"{len(KINDS)} faults" in said and ": 0 silent (seed 0)" in said
+    with monkeypatch.context() as without:
+        without.setattr(products, "prove", lambda *_, **__: None)
+        assert main(["--rows", "matmul float32", "--faults", "12"]) == 1
+    assert main(["--healthy", "20"]) == 0 and "20 healthy calls" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["--rows", "nonsense"])
+    assert ended.value.code == 2

@@ -1,0 +1,178 @@
+"""Engines to test checks with: a simulated device that fails once, in a chosen way and place, and sound ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.device import DeviceEngine
+from trnpy._engine.engines import Engine, HostEngine
+from trnpy._engine.health import Health
+from trnpy._nki.hardware import MACHINES
+from trnpy._nki.runtime import Buffer, CompileError, DeviceError, DeviceMemoryError, Operand, wait
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy._settings.policy import current_policy
+
+TILE = 128
+MEMO_BYTES = 2**28  # of outputs of launches of healthy calls
+
+Damage = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` of fault at the launch number ``at``, or in what the transfer number ``at`` has sent."""
+
+    kind: str
+    at: int
+    seed: int
+
+
+def _raise(why: DeviceError) -> None:
+    raise why
+
+
+# What a launch raises.
+ERRORS: Mapping[str, Callable[[], None]] = MappingProxyType(
+    {
+        "raises": lambda: _raise(DeviceError("NRT_EXEC_HW_ERR")),
+        "out of memory": lambda: _raise(DeviceMemoryError("failed to allocate")),
+        "compile error": lambda: _raise(CompileError("neuronx-cc: internal error")),
+        "hangs": lambda: wait(lambda: False, current_policy().time_limit, "a launch"),
+    }
+)
+
+
+def _not_a_number(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    x.flat[rng.integers(x.size)] = np.iinfo(x.dtype).max if x.dtype.kind in "iu" else np.nan
+
+
+def _zeros(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    x[...] = 0
+
+
+def _stale(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    x[...] = old
+
+
+def _half(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    x.reshape(-1)[x.size // 2 :] = old.reshape(-1)[x.size // 2 :]
+
+
+def _flip(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    octets = x.reshape(-1).view(np.uint8)
+    octets[rng.integers(octets.size)] ^= np.uint8(1 << rng.integers(8))
+
+
+def _tiles(x: np.ndarray, old: np.ndarray, rng: np.random.Generator) -> None:
+    """Exchange two tiles of 128, or the halves of a smaller extent."""
+    axis = x.ndim - 1 - int(rng.integers(min(x.ndim, 2)))
+    y = np.moveaxis(x, axis, 0)
+    size = min(TILE, len(y) // 2)
+    y[:size], y[size : 2 * size] = y[size : 2 * size].copy(), y[:size].copy()
+
+
+# What becomes of one output of a launch, or of an operand on the device; ``old`` is what its memory held before.
+DAMAGES: Mapping[str, Damage] = MappingProxyType(
+    {"NaN": _not_a_number, "zeros": _zeros, "stale": _stale, "half-written": _half, "bit flipped": _flip,
+     "tiles swapped": _tiles, "intermittent": _flip, "memory": _flip}
+)  # fmt: skip
+KINDS = (*ERRORS, *DAMAGES)
+
+
+class Planted(SimulatorRuntime):
+    """The simulator with at most one ``fault`` in a call. Outputs of healthy launches are remembered by operands.
+
+    ``intermittent`` damages every second launch from its first on, ``memory`` an operand after it was sent.
+    """
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(MACHINES[machine])
+        self.fault: Fault | None = None
+        self.launched = self.sent = 0
+        self.outputs: dict[int, list[np.ndarray]] = {}  # of the healthy call on other operands, by launch
+        self._memo: dict[Any, list[np.ndarray]] = {}
+        self._memo_bytes = 0
+
+    def begin(self, fault: Fault | None) -> None:
+        """Plant ``fault`` in the next call; None for a healthy call, whose outputs are kept."""
+        self.fault, self.launched, self.sent = fault, 0, 0
+        if fault is None:
+            self.outputs = {}
+
+    def put(self, array: np.ndarray) -> Buffer:
+        buffer = super().put(array)
+        self.sent += 1
+        if self.fault is not None and self.fault.kind == "memory" and self.sent - 1 == self.fault.at and array.size:
+            _flip(buffer.value, buffer.value, np.random.default_rng(self.fault.seed))
+        return buffer
+
+    def run(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
+        at, self.launched = self.launched, self.launched + 1
+        hit = self.fault is not None and self._hits(self.fault, at)
+        if hit and self.fault is not None and self.fault.kind in ERRORS:
+            ERRORS[self.fault.kind]()
+        outputs = self._remembered(name, buffers, parameters)
+        if self.fault is None:
+            self.outputs[at] = outputs
+        elif hit:
+            outputs = self._damaged(outputs, at, self.fault)
+        found = tuple(self._output(x, name) for x in outputs)
+        return found if len(found) > 1 else found[0]
+
+    @staticmethod
+    def _hits(fault: Fault, at: int) -> bool:
+        again = fault.kind == "intermittent" and at > fault.at and (at - fault.at) % 2 == 0
+        return fault.kind != "memory" and (at == fault.at or again)
+
+    def _remembered(self, name: str, buffers: list[Buffer | None], parameters: Mapping[str, Any]) -> list[np.ndarray]:
+        key = (name, tuple(sorted(parameters.items())), tuple(b and _digest(b) for b in buffers))
+        if key not in self._memo:
+            found = super().run(name, *buffers, **parameters)
+            outputs = [b.value for b in (found if isinstance(found, tuple) else (found,))]
+            self._memo_bytes += sum(x.nbytes for x in outputs)
+            if self.fault is not None or self._memo_bytes > MEMO_BYTES:
+                return outputs
+            self._memo[key] = outputs
+        else:
+            self.counters.count(name, buffers, parameters)
+        return self._memo[key]
+
+    def _damaged(self, outputs: list[np.ndarray], at: int, fault: Fault) -> list[np.ndarray]:
+        rng = np.random.default_rng(fault.seed)
+        which = int(rng.integers(len(outputs)))
+        x = np.array(outputs[which], order="C")
+        earlier = self.outputs.get(at, [])
+        fits = which < len(earlier) and earlier[which].shape == x.shape and earlier[which].dtype == x.dtype
+        old = earlier[which] if fits else np.roll(x, 1)
+        DAMAGES[fault.kind](x, old, rng)
+        return [*outputs[:which], x, *outputs[which + 1 :]]
+
+
+def _digest(buffer: Buffer) -> tuple[Any, ...]:
+    x = np.ascontiguousarray(buffer.value)
+    return x.shape, x.dtype.name, hashlib.blake2b(x.tobytes(), digest_size=16).digest()
+
+
+class Device(DeviceEngine):
+    """An engine over ``Planted``, as new before each call."""
+
+    def __init__(self, machine: str = "trn2") -> None:
+        self.planted = Planted(machine)
+        super().__init__(self.planted)
+
+    def begin(self, fault: Fault | None) -> None:
+        self.health = Health()
+        self.cache.clear()
+        self.planted.begin(fault)
+
+
+def sound_engines(machine: str = "trn2") -> tuple[Engine, ...]:
+    """The host's engine, and that of the what-if: both compute on the host."""
+    return HostEngine(), HostEngine(MACHINES[machine])
