@@ -229,7 +229,35 @@ def test_the_native_route_comes_first(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     monkeypatch.setattr(torch, "neuron", native, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
-    assert neuron_route() == Route("neuron", native.synchronize)
+    assert neuron_route() == Route("neuron", native.synchronize)  # kernels are called as they are
+
+
+def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypatch):
+    """The call that SDK 2.32 documents: wrap_nki(kernel)[logical cores](operands)."""
+    wrapped = []
+
+    class Wrapped:
+        def __init__(self, function):
+            self.function = function
+
+        def __getitem__(self, cores):
+            wrapped.append(cores)
+            return self.function
+
+    machinery = __import__("importlib.machinery").machinery
+    for name in ("libtorch_neuronx_lite", "libtorch_neuronx_lite.nki", "libtorch_neuronx_lite.nki.nki_hop"):
+        module = types.ModuleType(name)
+        module.__spec__ = machinery.ModuleSpec(name, None)
+        module.wrap_nki = Wrapped
+        monkeypatch.setitem(sys.modules, name, module)
+    native = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    monkeypatch.setattr(torch, "neuron", native, raising=False)
+    here = torch.device("cpu")
+    monkeypatch.setattr(torch, "device", lambda name: here)
+    r = NeuronRuntime(TRN2, neuron_route(), lambda: 10.0, simulated)
+    np.testing.assert_array_equal(r.launch("matmul", np.eye(3, dtype="f4"), np.eye(3, dtype="f4")), np.eye(3))
+    assert wrapped == [1]
 
 
 def test_without_either_route_it_says_so(monkeypatch):
@@ -287,6 +315,7 @@ DETECTIONS = [
     (["/dev/neuron0"], {}, "", "torch is not installed"),
     (["/dev/neuron0"], {"torch": "2.9"}, "", "neither torch-neuronx"),
     (["/dev/neuron0"], {"torch": "2.9", "torch-xla": "2.9"}, "", ""),
+    (["/dev/neuron0"], {"torch": "2.9", "libtorch-neuronx-lite": "2.9"}, "", ""),
 ]
 
 
@@ -333,8 +362,21 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
     assert neuron_route().device == "neuron"
-    expected = chosen or str(tmp_path / "trnpy" / "neuron-compile-cache")
+    expected = chosen or str(tmp_path / "trnpy" / f"neuron-compile-cache-{device._sources(device.FOLDER)}")
     assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()
+
+
+def test_a_kernel_that_changed_is_not_looked_up_as_it_was(monkeypatch, tmp_path):
+    """Neuron's caches do not look at the source."""
+    monkeypatch.delenv("NEURON_COMPILE_CACHE_URL", raising=False)
+    names = []
+    for number, text in enumerate(("a = 1", "a = 2", "a = 1")):
+        kernels = tmp_path / str(number)
+        kernels.mkdir()
+        (kernels / "one.py").write_text(text)
+        monkeypatch.setattr(device, "FOLDER", kernels)
+        names.append(device.compile_cache())
+    assert names[0] == names[2] != names[1]
 
 
 def test_tiles_are_timed_on_it_and_kept_for_it(monkeypatch, capsys):

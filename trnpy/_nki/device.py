@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import importlib
 import importlib.util
@@ -10,6 +11,7 @@ import os
 import re
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ import numpy as np
 from trnpy._base.distribution import install
 from trnpy._base.store import folder
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.kernels import located
+from trnpy._nki.kernels import FOLDER, located
 from trnpy._nki.runtime import (
     Buffer,
     CompileError,
@@ -55,7 +57,7 @@ def software() -> dict[str, str]:
     import importlib.metadata  # imported here: it takes a tenth of NumPy's import time
 
     found = {}
-    for package in ("nki", "neuronx-cc", "torch", "torch-neuronx", "torch-xla"):
+    for package in ("nki", "neuronx-cc", "torch", "torch-neuronx", "libtorch-neuronx-lite", "torch-xla"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -91,8 +93,11 @@ def detect() -> Detection:
         missing = problem
     elif "torch" not in (versions := software()):
         missing = "torch is not installed: it moves arrays to the device"
-    elif not {"torch-neuronx", "torch-xla"} & versions.keys():
-        missing = "neither torch-neuronx nor torch-xla is installed: torch has no Neuron device without them"
+    elif not {"torch-neuronx", "libtorch-neuronx-lite", "torch-xla"} & versions.keys():
+        missing = (
+            "neither torch-neuronx nor libtorch-neuronx-lite nor torch-xla is installed: torch has no Neuron device "
+            "without them"
+        )
     else:
         missing = ""
     return Detection(nodes, missing)
@@ -157,16 +162,45 @@ COMPILE_CACHE = "NEURON_COMPILE_CACHE_URL"  # where the compiler keeps compiled 
 
 
 def compile_cache(environ: Mapping[str, str] = os.environ) -> str:
-    """The compiler's cache: the user's choice, else a folder that is kept, unlike /var/tmp, the compiler's default."""
-    return environ.get(COMPILE_CACHE) or str(folder() / "neuron-compile-cache")
+    """The compiler's cache: the user's choice, else a folder that is kept, unlike /var/tmp, the compiler's default.
+
+    Caches of Neuron know kernels by their names and the shapes of operands (measured, kiln), so that a newer source
+    would run as the older one: the folder is named after the sources.
+    """
+    return environ.get(COMPILE_CACHE) or str(folder() / f"neuron-compile-cache-{_sources(FOLDER)}")
+
+
+@functools.cache
+def _sources(kernels: Path) -> str:
+    """A checksum of all kernels' sources."""
+    found = 0
+    for file in sorted(kernels.rglob("*.py")):
+        found = zlib.crc32(file.read_bytes(), found)
+    return f"{found:08x}"
+
+
+def _unwrapped(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How torch reaches the device: the device's name, and a call that returns when all work is done."""
+    """How torch reaches the device: the device's name, a call that returns when all work is done, calls of kernels."""
 
     device: Any
     synchronise: Callable[[], Any]
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = _unwrapped  # a kernel as torch calls it
+
+
+LITE = "libtorch_neuronx_lite"  # of SDK 2.32 on, where there is no torch_neuronx
+
+
+def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How torch calls a kernel: as it is, or by what libtorch_neuronx_lite makes of it for one physical core."""
+    if importlib.util.find_spec("torch_neuronx") is not None or importlib.util.find_spec(LITE) is None:
+        return _unwrapped
+    wrap_nki = importlib.import_module(f"{LITE}.nki.nki_hop").wrap_nki
+    return lambda kernel: wrap_nki(kernel)[int(LNC)]
 
 
 def neuron_route() -> Route:
@@ -177,12 +211,12 @@ def neuron_route() -> Route:
         os.environ[FRONT_END] = front_end()
     os.environ[COMPILE_CACHE] = compile_cache()
     torch = importlib.import_module("torch")
-    for package in ("torch_neuronx", "libtorch_neuronx_lite"):
+    for package in ("torch_neuronx", LITE):
         if importlib.util.find_spec(package) is not None:
             importlib.import_module(package)  # registers the device
     native = getattr(torch, "neuron", None)
     if native is not None and native.is_available():
-        return Route(torch.device("neuron"), native.synchronize)
+        return Route(torch.device("neuron"), native.synchronize, _wrapping())
     if importlib.util.find_spec("torch_xla") is None:
         raise DeviceUnavailable("torch has no neuron device and torch_xla is not installed")
     xla = importlib.import_module("torch_xla")
@@ -286,7 +320,7 @@ class NeuronRuntime:
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         tensors = [None if b is None else b.value for b in buffers]
         started = time.perf_counter()
-        outputs = self._guarded(lambda: self._kernel(kernel)(*tensors, **parameters), kernel)
+        outputs = self._guarded(lambda: self._route.wrap(self._kernel(kernel))(*tensors, **parameters), kernel)
         elapsed_s = time.perf_counter() - started
         if self.counters.count(kernel, buffers, parameters):
             self.counters.compile_s[kernel] = elapsed_s
