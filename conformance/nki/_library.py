@@ -30,6 +30,8 @@ RIGHT = {
     ("test_rmsnorm_mx_quantize_tkg", 15): UNWRITTEN,
     ("test_rmsnorm_mx_quantize_tkg_residual", 15): UNWRITTEN,
     ("test_quantize_mx_hw", 16): UNWRITTEN,
+    ("test_mxfp_load_performance", 16): UNWRITTEN,
+    ("test_moe_tkg_dynamic", 21): "measured: the rows of a DMA transpose must lie a multiple of 32 bytes apart",
     ("test_folded_load_store_dst_batch", 37): ZEROED,
     ("test_moe_blockwise_mm_kernel_lnc2", 37): ZEROED,
     ("test_moe_cte_unified", 37): ZEROED,

@@ -31,19 +31,19 @@ trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (
 trnpy: one core of a trn2 would make this run 1.22 to 1.42 times faster: 7.03 s to 8.17 s instead of 10.0 s (modelled; 1 of 1,503 calls)
 
 by function
-                                                          host        trn2      gain
-function           ran on: why      calls  measured  predicted    modelled  modelled    moved       work
-numpy.einsum       host: no_device      2    5.25 s     5.50 s  3.1-6.52 s    2.50 s  1.10 GB  220 Gflop
-scipy.linalg.eigh  host: param          1    250 ms          -           -         -        -          -
-numpy.matmul       host: small      1,500   3.00 ms          -           -         -        -          -
+                                                          host        trn2         gain
+function           ran on: why      calls  measured  predicted    modelled     modelled    moved       work
+numpy.einsum       host: no_device      2    5.25 s     5.50 s  3.1-6.52 s  1.83-2.97 s  1.10 GB  220 Gflop
+scipy.linalg.eigh  host: param          1    250 ms          -           -            -        -          -
+numpy.matmul       host: small      1,500   3.00 ms          -           -            -        -          -
 
 by line
-                                                                                 host         trn2      gain
-line                   function           ran on: why      calls  measured  predicted     modelled  modelled   moved        work
-/home/ada/small.py:12  numpy.einsum       host: no_device      1    4.00 s     4.50 s  1.03-2.17 s    2.50 s  900 MB   180 Gflop
-/home/ada/small.py:14  numpy.einsum       host: no_device      1    1.25 s     1.00 s  2.07-4.35 s         -  200 MB  40.0 Gflop
-/home/ada/small.py:31  scipy.linalg.eigh  host: param          1    250 ms          -            -         -       -           -
-/home/ada/small.py:20  numpy.matmul       host: small      1,500   3.00 ms          -            -         -       -           -
+                                                                                 host         trn2         gain
+line                   function           ran on: why      calls  measured  predicted     modelled     modelled   moved        work
+/home/ada/small.py:12  numpy.einsum       host: no_device      1    4.00 s     4.50 s  1.03-2.17 s  1.83-2.97 s  900 MB   180 Gflop
+/home/ada/small.py:14  numpy.einsum       host: no_device      1    1.25 s     1.00 s  2.07-4.35 s            -  200 MB  40.0 Gflop
+/home/ada/small.py:31  scipy.linalg.eigh  host: param          1    250 ms          -            -            -       -           -
+/home/ada/small.py:20  numpy.matmul       host: small      1,500   3.00 ms          -            -            -       -           -
 
 no_device, for example numpy.einsum at /home/ada/small.py:12: no device
 param, for example scipy.linalg.eigh at /home/ada/small.py:31: driver='evx' has no device path

@@ -22,6 +22,7 @@ from trnpy._report.text import (
     place,
     quantity,
     several,
+    span,
     took,
     where,
 )
@@ -190,14 +191,15 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
         shown = [f"<b>{duration(p.seconds)}</b> {word}" for p, word in zip(parts, words, strict=True) if p.seconds > 0]
         return " + ".join(shown) or "not modelled"
 
-    gain_s, won, calls = sum(t.gain_s for t in ours), sum(t.won for t in ours), sum(t.calls for t in ours)
+    won, calls = sum(t.won for t in ours), sum(t.calls for t in ours)
+    gain = span(sum(t.least_s for t in ours), sum(t.most_s for t in ours))
     doubted = sum(t.doubted for t in ours)
     taken = sum(t.calls for t in ours if t.ran_on == DEVICE)
     note = several(calls, "call")
     if taken:
         note += f", {taken:,} on the {machine}"
     if won:
-        note += f" &middot; {won:,} would gain <b>{duration(gain_s)}</b> on a {machine}, modelled"
+        note += f" &middot; {won:,} would gain <b>{gain}</b> on a {machine}, modelled"
     if doubted:
         note += f" &middot; {doubted:,} in doubt: this host took longer than predicted"
     if not (won or taken or doubted):
@@ -317,7 +319,7 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
         (t.seconds, took(t)),
         (t.host_s, duration(t.host_s) if t.modelled else NONE),
         (t.device_s, modelled(t.device_s) if t.modelled else NONE),
-        (t.gain_s, duration(t.gain_s) if t.won else NONE),
+        (t.gain_s, span(t.least_s, t.most_s) if t.won else NONE),
         (t.moved_bytes, quantity(t.moved_bytes, "B") if t.modelled else NONE),
         (t.flops, quantity(t.flops, "flop") if t.modelled else NONE),
     )
@@ -362,7 +364,7 @@ def honesty(ledger: Ledger) -> str:
         f"back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, and at its peak "
         f"{quantity(m.float64_flops_per_s, 'flop')}/s of products with float64 accuracy. "
         f"A modelled time is within a factor of {ERROR_FACTOR:g} in nine of ten published measurements of trn1; "
-        "charts, gains and speed-ups show its middle. In every chart, hatched means: not measured.</p>"
+        "charts and speed-ups show its middle. In every chart, hatched means: not measured.</p>"
     )
 
 

@@ -51,9 +51,13 @@ def duration(seconds: float) -> str:
 
 def modelled(seconds: float) -> str:
     """The interval of a modelled time: 0.69-1.45 ms; 1 min 40 s to 3 min 30 s."""
-    low, high = interval(seconds)
-    if high >= 120 or not seconds:
-        return f"{duration(low)} to {duration(high)}" if seconds else duration(seconds)
+    return span(*interval(seconds))
+
+
+def span(low: float, high: float) -> str:
+    """Two times in one unit: 0.69-1.45 ms."""
+    if high >= 120 or not high:
+        return f"{duration(low)} to {duration(high)}" if high else duration(high)
     number, unit = duration(high).split()
     return f"{low * float(number) / high:.3g}-{number} {unit}"
 
@@ -199,7 +203,7 @@ def figures(t: Tally) -> tuple[str, ...]:
     """Cells for calls, seconds (measured, predicted, modelled), modelled gain, bytes and flops."""
     if not t.modelled:
         return f"{t.calls:,}", took(t), *(NONE,) * 5
-    gain = duration(t.gain_s) if t.won else NONE
+    gain = span(t.least_s, t.most_s) if t.won else NONE
     work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
     return f"{t.calls:,}", took(t), duration(t.host_s), modelled(t.device_s), gain, *work
 
