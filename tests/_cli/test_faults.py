@@ -1,10 +1,12 @@
 """Faults planted in the simulated device are noticed or harmless; the whole campaign is ``trnpy faults --full``."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from trnpy._cli.faults import ROWS, Campaign, alarms, main
-from trnpy._engine.planted import DAMAGES, KINDS
+from trnpy._cli.faults import HEALTHY, HOSTILE, PRODUCTS, ROWS, Campaign, alarms, hostile, main, refused
+from trnpy._engine.planted import DAMAGES, KINDS, sound_engines
 from trnpy._engine.proof import products
 
 SAMPLE = ["matmul float64", "matmul float32", "matmul bf16", "matmul int64", "csr @", "lu", "solve", "eigvalsh"]
@@ -39,6 +41,15 @@ def test_each_damage_changes_an_array(kind):
         before = x.copy()
         DAMAGES[kind](x, np.roll(x, 1), rng)
         assert not np.array_equal(x, before), dtype
+
+
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name not in PRODUCTS])
+def test_no_check_fails_a_sound_result_of_hostile_data(name):
+    rng, (sound, _) = np.random.default_rng(0), sound_engines()
+    others = HOSTILE if name in ("solve", "lstsq") else ["normal"]
+    for n, left, right in itertools.product((3, 33), HOSTILE, others):
+        operands = [hostile(family, n, "f8", rng) for family in (left, right)]
+        assert not refused(sound, HEALTHY[name], operands), (n, left, right)
 
 
 def test_healthy_calls_on_hostile_data_are_not_taken_for_faults(monkeypatch):

@@ -35,7 +35,8 @@ SPAWNS = """
 import multiprocessing
 import numpy as np
 def f(n):
-    return float(np.einsum("ij,ij->", np.ones((n, n)), np.ones((n, n))))
+    import sys
+    return "trnpy" in sys.modules, float(np.einsum("ij,ij->", np.ones((n, n)), np.ones((n, n))))
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(f, [2, 3]), pool.starmap(np.dot, [(np.ones(2), np.ones(2))]))

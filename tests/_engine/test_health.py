@@ -236,5 +236,8 @@ def test_the_report_and_the_doctor_tell_of_faults(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert f"faulty (raises), in this process: {told}" in said
     assert f"WRONG: trn2, 2 time limit: {CAUSES['time limit'].then}" in said
+    with monkeypatch.context() as other:
+        other.setattr("trnpy._nki.device.software", lambda: {"nki": "another"})
+        assert "is for" in remembered("neuron", "trn2").ignored
     path("neuron", "trn2").write_text("{")
     assert remembered("neuron", "trn2").ignored

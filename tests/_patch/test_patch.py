@@ -507,6 +507,21 @@ def test_an_escape_scan_takes_milliseconds():
         assert min(timeit.repeat(trnpy.patch_status, number=1, repeat=5)) < 0.1
 
 
+def test_blocks_of_the_same_names_inside_generators_may_end_in_any_order():
+    def accelerated(machine):
+        with trnpy.patched(machine=machine):
+            yield
+
+    originals, policy = (np.einsum, np.linalg.inv, scipy.linalg.eigh), trnpy.current_policy()
+    first, second = accelerated("trn1"), accelerated("trn3")
+    next(first), next(second)
+    first.close()
+    assert trnpy.is_patched("numpy.einsum") and trnpy.current_policy().machine == "trn3"
+    second.close()
+    assert not trnpy.is_patched() and (np.einsum, np.linalg.inv, scipy.linalg.eigh) == originals
+    assert trnpy.current_policy() == policy
+
+
 def test_blocks_inside_generators_may_end_in_any_order():
     def accelerated(name):
         with trnpy.patched(name):

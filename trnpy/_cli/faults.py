@@ -302,13 +302,13 @@ def alarms(count: int, seed: int) -> Iterator[tuple[str, str]]:
         n = ORDERS[int(rng.integers(len(ORDERS)))]
         chosen = [families[int(i)] for i in rng.integers(len(families), size=2)]
         with np.errstate(all="ignore"):
-            operands = [_hostile(family, n, dtype, rng) for family in chosen]
+            operands = [hostile(family, n, dtype, rng) for family in chosen]
         sound = engines[turn % 2]
-        if refused := _refused(sound, HEALTHY[name], operands):
-            yield f"{name} {dtype} {n} {' by '.join(chosen)} on {sound.name}", refused
+        if why := refused(sound, HEALTHY[name], operands):
+            yield f"{name} {dtype} {n} {' by '.join(chosen)} on {sound.name}", why
 
 
-def _hostile(family: str, n: int, dtype: str, rng: np.random.Generator) -> np.ndarray:
+def hostile(family: str, n: int, dtype: str, rng: np.random.Generator) -> np.ndarray:
     a = HOSTILE[family](rng.standard_normal((n, n)), rng)
     if np.dtype(dtype).kind in "ib":
         a = np.round(np.nan_to_num(np.clip(a, -1e9, 1e9)))
@@ -318,7 +318,7 @@ def _hostile(family: str, n: int, dtype: str, rng: np.random.Generator) -> np.nd
     return found
 
 
-def _refused(sound: Engine, call: Callable[..., Any], operands: list[np.ndarray]) -> str:
+def refused(sound: Engine, call: Callable[..., Any], operands: list[np.ndarray]) -> str:
     """Why a call on a sound engine was taken for a fault, or would have been, had its check not failed on the host too.
 
     "" if it was not.
@@ -389,8 +389,8 @@ def _line(name: str, o: Outcome) -> str:
 
 def _healthy(count: int, seed: int) -> int:
     started, found = time.perf_counter(), 0
-    for call, refused in alarms(count, seed):
+    for call, why in alarms(count, seed):
         found += 1
-        print(f"{call}: {refused}", flush=True)
+        print(f"{call}: {why}", flush=True)
     print(f"{count:,} healthy calls in {time.perf_counter() - started:.0f} s: {found} taken for faults (seed {seed})")
     return 1 if found else 0

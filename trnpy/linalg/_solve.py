@@ -85,7 +85,9 @@ class LinearSystem(Problem):
         a, b = self.arrays
         a = whole(a, self.structure, self.lower, self.dtype)
         columns, x = (m.reshape(len(m), -1) if a.ndim == 2 else m for m in (b, x))
-        scale = sizes(a) * sizes(x) + sizes(columns)
+        # Elements of x below the smallest normal number have an absolute error, or are zero.
+        least = len(x) * float(np.finfo(x.dtype).tiny)
+        scale = sizes(a) * (sizes(x) + least) + sizes(columns)
         return float((sizes(columns - a @ x) / np.where(scale > 0, scale, 1)).max())
 
 
