@@ -280,3 +280,11 @@ def test_without_pyscf_the_error_says_what_to_install(monkeypatch):
 def test_this_pyscf_is_a_tested_one():
     release = tuple(int(part) for part in pyscf.__version__.split(".")[:2])
     assert pyscf_patch.TESTED[0] <= release <= pyscf_patch.TESTED[1]
+
+
+def test_small_and_large_calls_have_one_name_in_reports(patched):
+    small, large = np.ones((20, 20)), np.ones((150, 150))
+    with trnpy.profile() as ledger:
+        lib.dot(small, small)
+        lib.dot(large, large)
+    assert [t.op for t in ledger.by_function()] == ["pyscf.lib.dot"] * 2

@@ -80,12 +80,12 @@ def active() -> Activation:
 class Hook:
     """Replaces a function of NumPy or SciPy, with its name, doc, signature, attributes, pickle, hash and class."""
 
-    def __new__(cls, name: str, original: Any, load: Callable[[], Op]) -> Hook:
+    def __new__(cls, name: str, original: Any, load: Callable[[], Op], row: str = "") -> Hook:
         # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
-        call = (_method if name in METHODS else _call)(name, original, load)
+        call = _method(name, original, load) if name in METHODS else _call(name, original, load, row or name)
         return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(call)}))
 
-    def __init__(self, name: str, original: Any, load: Callable[[], Op]) -> None:
+    def __init__(self, name: str, original: Any, load: Callable[[], Op], row: str = "") -> None:
         functools.update_wrapper(cast(Any, self), original)
         module, _, attribute = name.rpartition(".")
         # The module where the hook is, not the one where SciPy defines the function: pickle looks it up there.
@@ -130,11 +130,12 @@ class Hook:
         return f"<{self._name} patched by trnpy>"
 
 
-def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any]:
+def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callable[..., Any]:
     """The function that runs when a hook is called.
 
     A program may make small calls by the hundred thousand. They are counted here, by line, because another function
     call would add a tenth to their time. ``load`` returns the row; it runs at the first call that needs a decision.
+    ``row`` is its name, which reports show.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
@@ -182,7 +183,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
                         or calls.activation is not here
                         or calls.policy is not policy
                     ):
-                        calls = _small_calls(small_decision(name, small or UNSEEN), ledger, frame, here, lines)
+                        calls = _small_calls(small_decision(row, small or UNSEEN), ledger, frame, here, lines)
                     if calls is not None:
                         if next(calls.count) % calls.every:
                             return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
@@ -192,7 +193,7 @@ def _call(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., Any
         caller = frame.f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
         if excluded or (excluded is None and here.excludes(caller)):
-            return _excluded(name, original, caller, args, kwargs)
+            return _excluded(row, original, caller, args, kwargs)
         run = accelerated or loaded()
         token = own.set(NOTHING)
         try:

@@ -108,7 +108,9 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
                 if hook is None or (found is not hook.placed and found is not hook._original):
                     # Other code may have replaced NumPy's function: then that is the original.
                     Hooked.originals[id(found)] = found, name
-                    hook = _here.hooks[name] = Hook(name, found, functools.partial(_row, name, op, found))
+                    hook = _here.hooks[name] = Hook(
+                        name, found, functools.partial(_row, name, op, found), name if op is None else op.name
+                    )
                 _place(name, hook.placed)
             _here.users[name] += 1
         _pickle_originals()
