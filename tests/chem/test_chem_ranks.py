@@ -118,6 +118,18 @@ def test_a_mean_field_converges_over_ranks(taken_over):
         assert len(fit._trnpy_held[1]) <= 0.6 * len(whole)
 
 
+def test_ranks_with_different_molecules_are_told_so(taken_over):
+    def program(run):
+        name = "NH3" if dist.comm().rank else "H2O"
+        run(name)
+
+    for run in (lambda name: energies(name, False), lambda name: converged(name).density_fit().get_jk()):
+        for name in ("NH3", "H2O"):
+            converged(name)
+        with pytest.raises(dist.MismatchedCalls, match=r"rank 0: .* of molecule \w+ at .*\n.*rank 1: .* of molecule"):
+            dist.threads(2, program, run)
+
+
 def test_without_ranks_pyscf_is_what_it_was(taken_over):
     found = method("H2O")
     assert isinstance(found.ao2mo().ovL, np.ndarray)

@@ -115,6 +115,13 @@ def _integrals(fit: Any) -> Computed | Stored:
     return Computed(fit) if fit._cderi is None else Stored(fit)
 
 
+def _together(comm: Communicator, what: str, fit: Any) -> None:
+    """Raise MismatchedCalls on all ranks if they have different molecules or auxiliary functions."""
+    stored = "" if fit._cderi is None else f", {fit.get_naoaux()} stored functions"
+    molecules = [fit.mol] if fit.auxmol is None else [fit.mol, fit.auxmol]
+    comm.meet(f"{what} of molecule {_hash(*molecules).hexdigest()[:16]}{stored}")
+
+
 class OverRanks:
     """What ``ao2mo`` of a DF-MP2 object returns: the integrals (ia|L) of the orbitals of this rank."""
 
@@ -122,6 +129,7 @@ class OverRanks:
 
     def __init__(self, method: Any, memory: float | None = None, mo_coeff: Any = None) -> None:
         self.comm = process_comm()
+        _together(self.comm, "DF-MP2", method.with_df)
         given = memory if memory is not None else SHARE * 1e6 * (method.max_memory - lib.current_memory()[0])
         self.memory = float(self.comm.allreduce(float(given), "min"))
         self.orbitals = _orbitals(method, mo_coeff).agreed(self.comm)
@@ -264,6 +272,7 @@ def _held(fit: Any, comm: Communicator) -> Any:
     key = fit.mol._env.tobytes(), str(fit.auxbasis), id(fit._cderi)
     kept = vars(fit).get("_trnpy_held")
     if kept is None or kept[0] != key:
+        _together(comm, "density-fitted J and K", fit)
         nao, naux = fit.mol.nao, _integrals(fit).edges[-1]
         packed = REAL.itemsize * naux * nao * (nao + 1) / 2 / comm.size
         room = float(comm.allreduce(1e6 * (fit.max_memory - lib.current_memory()[0]), "min"))
