@@ -17,6 +17,7 @@ from benchmarks import _threads
 HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
 MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model")  # these print modelled figures of a device
+OWN_THREADS = (*MODELLED, "scale")  # and this one starts processes with threads of their own
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
         given = _threads.environment(chosen.threads)
         os.environ.clear()
         os.environ.update(given)  # before NumPy is imported
-    elif _threads.VARIABLE not in os.environ and argv[0] not in MODELLED and not {"-h", "--help"} & set(options):
+    elif _threads.VARIABLE not in os.environ and argv[0] not in OWN_THREADS and not {"-h", "--help"} & set(options):
         return _threads.each(argv[0], options)
     result: int = importlib.import_module(f"benchmarks.{argv[0].replace('-', '_')}").main(options)
     return result
