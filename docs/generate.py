@@ -21,6 +21,7 @@ import trnpy
 from trnpy._call.dispatch import Op, Reason, accelerated
 from trnpy._einsum.rows import OPS as PRODUCTS
 from trnpy._nki.hardware import ERROR_FACTOR
+from trnpy._nki.instances import INSTANCES
 from trnpy.linalg._ops import NUMPY_OPS
 from trnpy.linalg._ops import OPS as SCIPY_OPS
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as EXPONENTIALS
@@ -68,6 +69,7 @@ def write(folder: Path) -> None:
     (folder / "functions.md").write_text(functions_page(found))
     (folder / "break_even.svg").write_text(break_even_picture(found))
     (folder / "comparison.md").write_text(comparison_table())
+    (folder / "instances.md").write_text(instances_table())
     (folder / "call_path.svg").write_text(call_path_picture())
     (folder / "timeline.svg").write_text(timeline_picture(folder))
     example_report(folder / "pages" / "report.html")
@@ -218,6 +220,30 @@ STYLE = (
     "rect.w{fill:#fff}.t{font-size:12px;fill:#556}</style>"
 )
 BARS = {"tensor": "#2a7f62", "vector": "#c98a1b", "scalar": "#8a5cc2", "gpsimd": "#b0484f", "DMA": "#4a74b8"}
+
+
+def instances_table() -> str:
+    """The rows of trnpy/_nki/instances.py."""
+    heads = (
+        "instance",
+        "chips",
+        "NeuronCores",
+        "HBM, GiB",
+        "vCPUs",
+        "host memory, GiB",
+        "network, Gbit/s",
+        "$ an hour",
+    )
+    lines = [f"| {' | '.join((*heads, 'kind of price', 'date', 'source'))} |", "|---" * 11 + "|"]
+    for row in INSTANCES.values():
+        sizes = (row.chips, row.cores, row.hbm_gib, row.vcpus, row.memory_gib, row.network_gbit_per_s)
+        cells = [row.name, *("not published" if size is None else f"{size:,g}" for size in sizes)]
+        rent = row.rent
+        cells += (
+            ["not public", "", "", ""] if rent is None else [f"{rent.usd_per_h:g}", rent.kind, rent.dated, rent.source]
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def drawing(width: int, height: int, parts: list[str]) -> str:

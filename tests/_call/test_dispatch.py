@@ -70,6 +70,19 @@ def test_explain_says_what_no_check_of_a_result_on_a_device_proves(call, phrase)
     assert trnpy.explain(function, *arrays).unproven == ""  # the host's results are not checked
 
 
+@pytest.mark.parametrize("n", [64, 512, 8192])
+def test_without_a_device_a_decision_has_the_models_reason(n):
+    here, there = decided(gemm(n), None, Policy()), decided(gemm(n), TRN2, Policy())
+    assert (here.reason, here.model_reason, here.model_detail) == (Reason.NO_DEVICE, there.reason, there.detail)
+    assert there.model_reason is None
+    assert sum(here.parts) == pytest.approx(here.device_s or 0.0, rel=1e-12)
+
+
+def test_an_instance_is_modelled_as_a_core_of_its_chips():
+    of_instance = decided(gemm(8192), None, Policy(machine="trn2.48xlarge"))
+    assert (of_instance.machine, of_instance.device_s) == ("trn2", decided(gemm(8192), TRN2, Policy()).device_s)
+
+
 def test_decide_waits_for_a_compile_only_when_it_pays():
     assert decided(gemm(8192), TRN2, Policy(), compile_s=60.0).reason is Reason.NOT_COMPILED
     assert decided(gemm(8192), TRN2, Policy(), compile_s=0.1).reason is Reason.FASTER

@@ -319,7 +319,7 @@ def test_accelerated_calls_are_recorded_with_place_reason_and_prices():
     line = test_accelerated_calls_are_recorded_with_place_reason_and_prices.__code__.co_firstlineno + 3
     tallies = {t.line: t for t in ledger.by_line()}
     assert {n: (t.reason, t.modelled) for n, t in tallies.items()} == {
-        line: ("no_device", 1),
+        line: ("faster", 1),
         line + 1: ("small", 0),
         line + 2: ("dtype", 0),
     }
@@ -550,4 +550,4 @@ def test_machines_are_never_added_together():
                 call(np.ones(8))
     assert sorted((t.machine, t.calls) for t in ledger.by_function()) == [("trn1", 1), ("trn2", 2)]
     assert ledger.machine == "trn2"
-    assert "host, for trn1: no_device" in repr(ledger)
+    assert "host, for trn1: faster on trn1" in repr(ledger)

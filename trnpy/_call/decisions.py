@@ -16,8 +16,9 @@ from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused
 from trnpy._engine.precision import launches
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
-from trnpy._engine.tally import Tally
-from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._engine.tally import NOTHING, Parts, Tally
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 
@@ -230,8 +231,13 @@ class Price:
     launches: int
     bytes: int  # that cross the link
     moved_s: float
-    seconds: float
+    parts: Parts
     method: str = ""
+    single_s: float | None = None  # with precision="fp32", of float64 products
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts)
 
 
 def priced(
@@ -244,9 +250,13 @@ def priced(
     found = []
     for method in [m for m in methods if m == policy.method] or methods or ("",):
         tally = (work.by(method) if method else work).tally(hardware, policy)
-        seconds, moved_s = tally.seconds(hardware, rates, resident_bytes), tally.moved_s(hardware, resident_bytes)
-        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, seconds, method))
-    return min(found, key=lambda price: price.seconds)
+        parts, moved_s = tally.parts(hardware, rates, resident_bytes), tally.moved_s(hardware, resident_bytes)
+        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method))
+    best = min(found, key=lambda price: price.seconds)
+    if methods or work.dtype.char not in "dD" or policy.precision != "matched":
+        return best
+    single = work.tally(hardware, replace(policy, precision="fp32"))
+    return replace(best, single_s=single.seconds(hardware, rates, resident_bytes))
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
@@ -268,7 +278,7 @@ def _decided(
     route_flops: float,
 ) -> Decision:
     """``decide``, cached by all that it depends on."""
-    hardware = machine or MACHINES[policy.machine]
+    hardware = machine or hardware_of(policy.machine)
     reference_s = cost.host_s(rates, dtype)
     faster = route_s * HYSTERESIS <= reference_s
     routed = faster and route_s + import_s <= reference_s
@@ -284,22 +294,26 @@ def _decided(
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
     on_device = False
     if price is not None:
-        on_device, reason, detail = _compare(cost, price, host_s, hardware, machine, policy, compile_s)
+        on_device, reason, detail = _compare(cost, price, host_s, hardware, policy, compile_s)
     elif refusal is not None:
         reason, detail = refusal
     elif policy.force:
         on_device, reason, detail = True, Reason.FORCED, "policy force"
-    elif machine is None:
-        reason, detail = Reason.NO_DEVICE, "no device"
     else:
         reason, detail = Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
+    model: tuple[Reason | None, str] = None, ""
+    if machine is None and refusal is None and not policy.force:
+        if price is not None or small:
+            model = reason, detail
+        on_device, reason, detail = False, Reason.NO_DEVICE, "no device"
     # If the policy requires a device, report that there is none, even if a host route would be faster.
     required = policy.fallback == "raise" and reason is Reason.NO_DEVICE
     if routed and not on_device and not required:
         reason, detail = Reason.ROUTE, f"predicted {reference_s / route_s:.1f} times faster than the reference"
     waits = faster and not routed and not on_device
     if waits:
-        detail += f"; {route} needs SciPy, whose import, {import_s:.2g} s, would not pay yet"
+        waiting = f"; {route} needs SciPy, whose import, {import_s:.2g} s, would not pay yet"
+        detail, model = detail + waiting, (model[0], model[1] and model[1] + waiting)
     return Decision(
         op,
         on_device,
@@ -315,6 +329,10 @@ def _decided(
         route=route if reason is Reason.ROUTE else "",
         method=price.method if price is not None and on_device else "",
         waiting_s=reference_s - route_s if waits else 0.0,
+        parts=NOTHING if price is None else price.parts,
+        single_s=None if price is None else price.single_s,
+        model_reason=model[0],
+        model_detail=model[1],
     )
 
 
@@ -323,15 +341,12 @@ def _compare(
     price: Price,
     host_s: float,
     hardware: Hardware,
-    machine: Hardware | None,
     policy: Policy,
     compile_s: float,
 ) -> tuple[bool, Reason, str]:
     """Whether the device beats the faster of reference and host route; the reason, and the reason as a phrase."""
     if policy.force:
         return True, Reason.FORCED, "policy force"
-    if machine is None:
-        return False, Reason.NO_DEVICE, "no device"
     if cost.flops < policy.min_flops:
         return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
     if price.seconds * HYSTERESIS <= host_s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trnpy._engine.tally import NOTHING, Parts
 from trnpy._nki.hardware import between
 from trnpy._report.shown import table
 
@@ -122,6 +123,12 @@ class Decision:
         Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
     unproven : str
         Of a result on the device, what its check cannot prove (docs/numerics.md#what-is-not-certified).
+    parts : Parts
+        `device_s` by what takes it: launches, link, conversions, engine, other work of the host.
+    single_s : float or None
+        Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
+    model_reason, model_detail : Reason or None, str
+        What would be the reason with a device at hand, if there is none.
     gain_s : float
         Predicted seconds that the device would save.
 
@@ -152,6 +159,10 @@ class Decision:
     launches: tuple[tuple[str, int], ...] = ()
     waiting_s: float = 0.0
     unproven: str = ""
+    parts: Parts = NOTHING
+    single_s: float | None = None
+    model_reason: Reason | None = None
+    model_detail: str = ""
 
     @property
     def gain_s(self) -> float:

@@ -31,6 +31,7 @@ from trnpy._nki.device import (
     pinned_flags,
 )
 from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
+from trnpy._nki.instances import hardware_of
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_status, patched
 from trnpy._settings import calibration, host_rates
@@ -166,7 +167,7 @@ def _devices(environ: Mapping[str, str]) -> Iterator[Finding]:
         else:
             yield Finding("device", f"calls go to: {engine.name if engine is not None else 'the host'}")
             yield from _faults(engine)
-        machine = MACHINES[settings.machine]
+        machine = hardware_of(settings.machine)
         yield Finding(
             "machine",
             f"{machine.name}: link {machine.link_bytes_per_s / GIB:.3g} GiB/s, "

@@ -13,7 +13,8 @@ from trnpy._einsum.plan import Plan, placed
 from trnpy._einsum.product import Step
 from trnpy._einsum.rows import einsum, prepare_einsum
 from trnpy._engine.engines import current_engine
-from trnpy._nki.hardware import MACHINES, Hardware, between
+from trnpy._nki.hardware import Hardware, between
+from trnpy._nki.instances import hardware_of
 from trnpy._report.shown import table
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Policy, current_policy
@@ -132,7 +133,7 @@ def _planned(
         decisions = [decision] * len(p.steps)
     else:
         # Without a device the table shows the modelled times of the policy's machine.
-        asked = placed(p, dtype, machine or MACHINES[policy.machine], policy, rates)
+        asked = placed(p, dtype, machine or hardware_of(policy.machine), policy, rates)
         decisions = list(placed(p, dtype, machine, policy, rates) if decision.on_device else asked)
     steps = tuple(_step(step, d, decision, p, dtype, rates) for step, d in zip(p.steps, decisions, strict=True))
     return EinsumPlan(p.subscripts, decision, steps, p.loop_flops)

@@ -20,6 +20,7 @@ from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
 from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
 from trnpy._nki.runtime import Counters, DeviceUnavailable
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
@@ -221,7 +222,7 @@ class HostEngine:
 
     @property
     def machine(self) -> Hardware:
-        return self.hardware or MACHINES[current_policy().machine]
+        return self.hardware or hardware_of(current_policy().machine)
 
     @property
     def room(self) -> float:
@@ -321,7 +322,7 @@ def current_engine(policy: Policy) -> Engine | None:
     if (chosen := _override.get()) is not None:
         return chosen
     if policy.device == "null":
-        return _null_engine(policy.machine)
+        return _null_engine(hardware_of(policy.machine).name)
     if policy.device in ("neuron", "auto"):
         device, missing = _neuron_engine()
         if device is not None:
@@ -329,7 +330,7 @@ def current_engine(policy: Policy) -> Engine | None:
         if policy.device == "neuron":
             raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {missing}")
     if policy.device == "simulator":
-        return _simulator_engine(policy.machine)
+        return _simulator_engine(hardware_of(policy.machine).name)
     if policy.force:
         return HOST
     return None

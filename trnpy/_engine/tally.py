@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,24 @@ CONVERSION_S: Mapping[str, float] = MappingProxyType(
         "fingerprint": 1 / FINGERPRINT_BYTES_PER_S, "random": 8.5e-9, "sorted": 0.25e-6, "grouped": 0.04e-6,
     }
 )  # fmt: skip
+
+
+INCOMING = ("split", "magnitudes")  # conversions of operands, which an operand that stays on the device has behind it
+
+
+class Parts(NamedTuple):
+    """The modelled seconds of the device path, by what takes them. Their sum is the time of the path."""
+
+    launch_s: float = 0.0
+    send_s: float = 0.0  # over the link to the device
+    fetch_s: float = 0.0  # and back
+    to_digits_s: float = 0.0  # conversions of operands on the host
+    from_digits_s: float = 0.0  # conversions and proofs of results on the host
+    engine_s: float = 0.0
+    host_steps_s: float = 0.0  # other work of the host, between products
+
+
+NOTHING = Parts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +69,23 @@ class Tally:
         products = sum(flops / (hardware.flops_per_s[form] * EFFICIENCY) for form, flops in self.products)
         return max(products, (self.bytes_in + self.bytes_out) / hardware.hbm_bytes_per_s)
 
-    def host_s(self, rates: HostRates) -> float:
-        """Predicted seconds of the work of the host."""
-        seconds = self.host_bytes / rates.copy_bytes_per_s
+    def parts(self, hardware: Hardware, rates: HostRates, resident_bytes: int = 0) -> Parts:
+        """Modelled seconds of the device path, by what takes them."""
+        incoming = outgoing = 0.0
+        steps = self.host_bytes / rates.copy_bytes_per_s
         for (kind, size, char), amount in self.host:
-            if kind in CONVERSION_S:
-                seconds += CONVERSION_S[kind] * amount
+            if kind in INCOMING:
+                incoming += CONVERSION_S[kind] * amount
+            elif kind in CONVERSION_S:
+                outgoing += CONVERSION_S[kind] * amount
             else:
-                seconds += rates.seconds(kind, size, amount, np.dtype(char))
-        return seconds
+                steps += rates.seconds(kind, size, amount, np.dtype(char))
+        fetch_s = self.bytes_out / hardware.unlink_bytes_per_s
+        send_s = self.moved_s(hardware, resident_bytes) - fetch_s
+        return Parts(
+            self.launched * hardware.launch_s, send_s, fetch_s, incoming, outgoing, self.engine_s(hardware), steps
+        )
 
     def seconds(self, hardware: Hardware, rates: HostRates, resident_bytes: int = 0) -> float:
         """Modelled seconds of the device path."""
-        engine = self.launched * hardware.launch_s + self.engine_s(hardware)
-        return engine + self.moved_s(hardware, resident_bytes) + self.host_s(rates)
+        return sum(self.parts(hardware, rates, resident_bytes))

@@ -22,6 +22,7 @@ import numpy as np
 from trnpy._base.distribution import install
 from trnpy._base.store import folder
 from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import FOLDER, located
 from trnpy._nki.runtime import (
     Buffer,
@@ -116,7 +117,7 @@ def instance_machine(default: str, product: Path = PRODUCT) -> Hardware:
     for name, machine in MACHINES.items():
         if family.startswith(name):
             return machine
-    return MACHINES[INF2 if family.startswith("inf2") else default]
+    return hardware_of(INF2 if family.startswith("inf2") else default)
 
 
 DRIVER = Path("/sys/module/neuron/version")

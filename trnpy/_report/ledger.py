@@ -11,7 +11,6 @@ import heapq
 import json
 import math
 import os
-import stat
 import sys
 import time
 from collections import deque
@@ -24,9 +23,13 @@ from typing import IO, TYPE_CHECKING, Any
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
 from trnpy._engine.health import Health
+from trnpy._nki.instances import INSTANCES, Instance, hardware_of
+from trnpy._report.advice import priced
 from trnpy._report.comparisons import Comparisons
+from trnpy._report.files import write
+from trnpy._report.rented import rentals
 from trnpy._report.shown import source
-from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, merged, ran_on
+from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, detail, merged, ran_on, reason
 from trnpy._report.text import plain, show, uncalibrated
 from trnpy._report.unrouted import Samples, Unrouted, watch
 from trnpy._report.what_if import WhatIf
@@ -69,11 +72,12 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "samples", "comparisons", "engines"),
+        *("small", "samples", "comparisons", "engines", "instance"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
         self.title = title
+        self.instance: Instance | None = None  # with which the run is compared, too
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
@@ -160,7 +164,7 @@ class Ledger:
                 tally.timed += 1
                 tally.seconds += seconds
                 if seconds > tally.longest_s:
-                    tally.longest_s, tally.detail = seconds, decision.detail
+                    tally.longest_s, tally.detail = seconds, detail(decision)
                 if decision.device_s is not None:
                     tally.price(decision, seconds)
                 if decision.launches:
@@ -187,7 +191,7 @@ class Ledger:
 
     def _tally(self, decision: Decision, site: _Site) -> Tally:
         where = (site.file, site.line) if len(self._tallies) < SITES else _UNKNOWN
-        key = (decision.op, ran_on(decision), str(decision.reason), decision.machine, *where)
+        key = (decision.op, ran_on(decision), reason(decision), decision.machine, *where)
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = Tally(*key)
@@ -285,7 +289,9 @@ class Ledger:
     def machine(self) -> str:
         """The machine of the modelled seconds; if there are several, the one with most calls."""
         named = [t for t in self.tallies if t.machine]
-        return max(merged(named, "machine"), key=lambda t: t.calls).machine if named else current_policy().machine
+        if named:
+            return max(merged(named, "machine"), key=lambda t: t.calls).machine
+        return hardware_of(current_policy().machine).name
 
     def what_if(self) -> WhatIf:
         """The times of this run without a device and with ``machine``.
@@ -344,6 +350,8 @@ class Ledger:
                 "verdict": what_if.verdict,
                 "sentence": str(what_if),
             },
+            "advice": [asdict(a) for a in priced(self)],
+            "instance": [e.to_dict() for e in rentals(self)],
             "by_function": [asdict(t) for t in self.by_function()],
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],
@@ -371,31 +379,6 @@ class Ledger:
         from trnpy._report.page import page
 
         write(path, page(self))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def write(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the file at ``path`` in one step. A new file is readable by its owner only: it names files and lines."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe cannot be replaced
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        return
-    target = os.path.realpath(path)  # replaces the file that a link points to, not the link
-    temporary = f"{target}.{os.getpid()}.{get_ident()}"
-    try:
-        # Names of files may hold bytes that are not UTF-8; these are written escaped.
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
-            if os.path.exists(target):
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-            file.write(text)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
 
 
 class Process:
@@ -439,6 +422,7 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     """
     Attention.asked = True
     ledger = Ledger(title, measure_routes=measure_routes)
+    ledger.instance = INSTANCES.get(current_policy().machine)
     with Process.lock:
         Process.opened += (ledger,)
         Process.ledger = ledger

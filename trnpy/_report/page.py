@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._report.style import SCRIPT, STYLE
-from trnpy._report.tally import DEVICE, Call, Tally, merged, ran_on, wins
+from trnpy._report.tally import DEVICE, Call, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import (
     NONE,
+    advised,
     device_sentences,
     doubts,
     duration,
     estimates,
+    instance_tables,
     modelled,
     past_patch,
     place,
     quantity,
+    rented,
     several,
     span,
     took,
@@ -268,7 +271,7 @@ def _rect(call: Call, opened: float, elapsed_s: float, lane: int, seconds: float
     says = (
         f"{d.op} at {place(call.file, call.line)}\n"
         f"{duration(call.seconds)} measured, {duration(start)} after the start\n"
-        f"{ran_on(d)}: {d.reason}: {d.detail}"
+        f"{ran_on(d)}: {reason(d)}: {detail(d)}"
     )
     if look == "modelled":
         says += f"\n{modelled(seconds)} on a {d.machine}, modelled"
@@ -327,13 +330,26 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
         f'<td class="where" title="{html.escape(t.file)}:{t.line}">{above}<b>{name}</b></td>',
         f'<td data-k="{labels[1]}"><code>{html.escape(t.op)}</code></td>',
         f'<td data-k="{labels[2]}">{html.escape(where(t, machine))}</td>',
-        f'<td data-k="{labels[3]}" class="why"><b>{t.reason}</b> <span>{html.escape(t.detail)}</span></td>',
+        f'<td data-k="{labels[3]}" class="why"><b>{why(t)}</b> <span>{html.escape(t.detail)}</span></td>',
     ]
     for label, (value, text) in zip(labels[4:], figures, strict=True):
         if label == "measured" and longest_s:
             text += f'<i class="share" style="width:{100 * t.seconds / longest_s:.1f}%"></i>'
         cells.append(f'<td class="n" data-k="{label}" data-v="{value!r}">{text}</td>')
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def on_instance(ledger: Ledger) -> str:
+    """The tables of the instance asked for; empty if none is named."""
+    said = []
+    for table in instance_tables(ledger):
+        head = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in table.header)
+        rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+        said.append(
+            f"<section><h2>{html.escape(table.title[:1].upper() + table.title[1:])}</h2>"
+            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>'
+        )
+    return "".join(said)
 
 
 def reasons(ledger: Ledger) -> str:
@@ -368,6 +384,12 @@ def honesty(ledger: Ledger) -> str:
     )
 
 
+def notices(ledger: Ledger, w: WhatIf) -> list[str]:
+    """The sentences below the what-if: the instance asked for, advice, what is in doubt, what ran where."""
+    doubted = doubts(ledger.tallies, w)
+    return [*rented(ledger), *advised(ledger), *doubted, *device_sentences(ledger), *past_patch(ledger)]
+
+
 def page(ledger: Ledger) -> str:
     """The whole document."""
     w = ledger.what_if()
@@ -381,13 +403,11 @@ def page(ledger: Ledger) -> str:
         sections += [
             f'<section class="whatif">{comparison(w)}{LEGEND}'
             f'<dl class="facts">{facts(w, ledger.tallies)}</dl></section>',
-            *(
-                f'<p class="notice">{html.escape(s)}</p>'
-                for s in [*doubts(ledger.tallies, w), *device_sentences(ledger), *past_patch(ledger)]
-            ),
+            *(f'<p class="notice">{html.escape(s)}</p>' for s in notices(ledger, w)),
             f"<section><h2>Host against {ledger.machine}, by function</h2>{PALE}{functions(ledger)}</section>",
             f"<section><h2>When it ran</h2>{timeline(ledger)}{caption(ledger)}</section>",
             f"<section><h2>By line of the program</h2>{lines_table(ledger)}</section>",
+            on_instance(ledger),
             f"<section><h2>Why calls ran where they did</h2>{reasons(ledger)}</section>",
         ]
     sections.append(f"<footer>{honesty(ledger)}</footer>")

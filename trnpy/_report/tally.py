@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trnpy._engine.tally import Parts
 from trnpy._nki.hardware import interval
 from trnpy._settings.policy import HYSTERESIS
 
@@ -53,7 +54,15 @@ class Tally:
     timed: int = 0
     modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
     host_s: float = 0.0  # predicted
-    device_s: float = 0.0  # modelled
+    device_s: float = 0.0  # modelled; the seconds of the next seven fields add up to it
+    launch_s: float = 0.0
+    send_s: float = 0.0
+    fetch_s: float = 0.0
+    to_digits_s: float = 0.0
+    from_digits_s: float = 0.0
+    engine_s: float = 0.0
+    host_steps_s: float = 0.0
+    single_s: float = 0.0  # modelled, with precision="fp32" where that is another precision
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
@@ -76,6 +85,11 @@ class Tally:
     @property
     def key(self) -> tuple[str, str, str, str, str, int]:
         return self.op, self.ran_on, self.reason, self.machine, self.file, self.line
+
+    @property
+    def parts(self) -> Parts:
+        """The modelled seconds, by what takes them."""
+        return Parts(*(getattr(self, name) for name in Parts._fields))
 
     @property
     def gain_s(self) -> float:
@@ -102,6 +116,9 @@ class Tally:
         self.modelled += 1
         self.host_s += host_s
         self.device_s += device_s
+        for name, part_s in zip(Parts._fields, decision.parts, strict=True):
+            setattr(self, name, getattr(self, name) + part_s)
+        self.single_s += device_s if decision.single_s is None else decision.single_s
         self.moved_bytes += decision.moved_bytes
         self.flops += decision.flops
         self.uncalibrated += not decision.calibrated
@@ -182,6 +199,21 @@ def ran_on(decision: Decision) -> str:
     return decision.engine if decision.engine == DEVICE else f"{decision.engine} engine"
 
 
+def reason(decision: Decision) -> str:
+    """Why a call ran where it ran; without a device, what the model says of one, if it says anything."""
+    return str((decision.reason == "no_device" and decision.model_reason) or decision.reason)
+
+
+def detail(decision: Decision) -> str:
+    """`reason` as a phrase."""
+    return (decision.reason == "no_device" and decision.model_detail) or decision.detail
+
+
+def why(t: Tally) -> str:
+    """The reason of a tally as the tables show it: calls that ran on the host are faster on the machine only."""
+    return f"faster on {t.machine}" if t.reason == "faster" and is_host(t.ran_on) else t.reason
+
+
 def beats_host(where: str, decision: Decision, seconds: float) -> bool:
     """Whether the modelled device beats ``seconds`` of the host by HYSTERESIS; false if a device took part."""
     if decision.device_s is None or decision.host_s is None or where in (DEVICE, RETRIED):
@@ -241,8 +273,8 @@ class SmallCalls:
         calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
         typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
         decision, untimed = self.decision, max(calls - timed, 0)
-        where = ran_on(decision), str(decision.reason), decision.machine, self.site.file, self.site.line
+        where = ran_on(decision), reason(decision), decision.machine, self.site.file, self.site.line
         seconds = self.timed_s + self.sampled_s + untimed * typical_s
         return Tally(
-            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=decision.detail
+            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision)
         )  # fmt: skip

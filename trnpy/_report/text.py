@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
 from trnpy._nki.hardware import interval
-from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged
+from trnpy._report.advice import priced, worth
+from trnpy._report.rented import ASSUMED, Estimate, rentals
+from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged, why
 from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ PAST = (
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )
 NONE = "-"  # stands for an unknown figure
+NOTICEABLE = 0.05  # of the run time: runs of one program on one machine differ by as much
 IN_DOUBT = 0.1  # of the run time: that much is said to be in doubt
 WIDE = 10_000  # columns of a file, which has no edge
 GAP = "  "
@@ -114,6 +117,8 @@ def sentences(ledger: Ledger) -> list[str]:
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
         str(what_if),
+        *rented(ledger),
+        *advised(ledger),
         *doubts(tallies, what_if),
         *device_sentences(ledger),
         *past_patch(ledger),
@@ -123,6 +128,76 @@ def sentences(ledger: Ledger) -> list[str]:
     if any(t.uncalibrated for t in tallies):
         said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
     return said
+
+
+def rented(ledger: Ledger) -> list[str]:
+    """What the run would take on the instance asked for, and what it would cost there; empty if none is named."""
+    found = rentals(ledger)
+    return [str(found[0].instance), *map(ordered, found), ASSUMED] if found else []
+
+
+def ordered(e: Estimate) -> str:
+    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars a run."""
+    order = "at the same time" if e.together else "one after another"
+    own = "on its vCPUs" if e.instance.vcpus else "on as many vCPUs as here"
+    said = (
+        f"{e.instance.name}, calls of a line {order}: {duration(e.here_s)} on this machine, {duration(e.vcpus_s)} {own}"
+        f"{rent(e, e.vcpus_s)} (predicted); "
+    )
+    fast_s, slow_s = e.cores_s
+    if fast_s >= (1 - NOTICEABLE) * e.vcpus_s:
+        return said + "its NeuronCores make no difference to that (modelled)"
+    least, most = e.speedups
+    return (
+        f"{said}{duration(fast_s)} to {duration(slow_s)} with its NeuronCores{rent(e, fast_s, slow_s)}: "
+        f"{least:.3g} to {most:.3g} times faster than its vCPUs (modelled)"
+    )
+
+
+def advised(ledger: Ledger) -> list[str]:
+    """Changes that would save a noticeable part of the run, each with its gain, or the advice to stay on the CPU."""
+    found, what_if = priced(ledger), ledger.what_if()
+    if not found:
+        return []
+    core, noticeable_s = f"one core of a {what_if.machine}", NOTICEABLE * what_if.elapsed_s
+    chosen, best = worth(found, noticeable_s), found[0]
+    if not chosen and what_if.most_s <= noticeable_s:
+        if not best.most_s:
+            return [f"advice: stay on the CPU: {core} would save nothing, whatever you change (modelled)"]
+        most = f"at most {duration(best.most_s)}, if you {best.change}"
+        return [f"advice: stay on the CPU: {core} would save {most} (modelled)"]
+    said = []
+    for a in chosen:
+        saves = f"{duration(a.least_s)} to {duration(a.most_s)}" if a.least_s else f"up to {duration(a.most_s)}"
+        where = place(a.file, a.line)
+        said.append(f"advice: {a.change}: saves {saves} more on {core}, {a.condition}; most at {where} (modelled)")
+    return said
+
+
+def rent(e: Estimate, *seconds: float) -> str:
+    """The price of one run of so many seconds: ", $0.012 a run"; empty if no price is public."""
+    dollars = [f"${cost:.2g}" for s in seconds if (cost := e.dollars(s)) is not None]
+    return f", {' to '.join(dollars)} a run" if dollars else ""
+
+
+def instance_tables(ledger: Ledger) -> list[Table]:
+    """For each order of calls, where the time of each line goes on the instance."""
+    marks = ("NeuronCores\nused", "here", "vCPUs\npredicted", "launches", "link", "conversions", "engine", "host steps")
+    header = ("line", "function", "calls", *marks, "gain\nmodelled")
+    shown = []
+    for e in rentals(ledger):
+        rows = []
+        for line in e.lines[:LINES]:
+            t, p, (least_s, most_s) = line.tally, line.parts, line.saved_s
+            link_s, conversions_s = p.send_s + p.fetch_s, p.to_digits_s + p.from_digits_s
+            seconds = (line.here_s, line.vcpus_s, p.launch_s, link_s, conversions_s, p.engine_s, p.host_steps_s)
+            gain = f"{duration(least_s)} to {duration(most_s)}" if most_s else NONE
+            where = place(t.file, t.line), t.op, f"{t.modelled:,}", f"{line.cores:,}"
+            rows.append((*where, *map(duration, seconds), gain))
+        order = "at the same time" if e.together else "one after another"
+        title = f"on a {e.instance.name}, calls of a line {order}; launches to host steps are modelled"
+        shown += [Table(title, header, rows, 2)] if rows else []
+    return shown
 
 
 def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
@@ -219,12 +294,13 @@ def tables(ledger: Ledger) -> list[Table]:
     for t in functions:
         total_s[t.op] = total_s.get(t.op, 0.0) + t.seconds
     functions.sort(key=lambda t: (-total_s[t.op], t.op, -t.seconds))
-    of_functions = [(t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in functions]
-    of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {t.reason}", *figures(t)) for t in lines[:LINES]]
+    of_functions = [(t.op, f"{where(t, machine)}: {why(t)}", *figures(t)) for t in functions]
+    of_lines = [(place(t.file, t.line), t.op, f"{where(t, machine)}: {why(t)}", *figures(t)) for t in lines[:LINES]]
     title = f"by line, the {LINES} longest of {len(lines):,}" if len(lines) > LINES else "by line"
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),
         Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
+        *instance_tables(ledger),
     ]
 
 

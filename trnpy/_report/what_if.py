@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trnpy._nki.hardware import ERROR_FACTOR
-from trnpy._report.text import duration
-
-NOTICEABLE = 0.05  # of the run time: runs of one program on one machine differ by as much
+from trnpy._report.text import NOTICEABLE, duration
 
 
 class Verdict(StrEnum):

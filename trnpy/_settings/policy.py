@@ -11,13 +11,14 @@ from typing import Any, TypedDict, Unpack
 
 from trnpy._base.blocks import Blocks
 from trnpy._nki.hardware import GIB, MACHINES
+from trnpy._nki.instances import INSTANCES
 
 REQUIRE = "TRNPY_REQUIRE_NKI"  # a switch for fallback="raise", named as in other libraries for Trainium
 HYSTERESIS = 1.2  # how many times faster than the host the device must be, to allow for errors of predictions
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": ("auto", "neuron", "simulator", "null", "none"),
-    "machine": tuple(MACHINES),
+    "machine": (*MACHINES, *INSTANCES),
     "precision": ("matched", "fp32", "bf16"),
     "fallback": ("warn", "raise", "log"),
     "method": ("auto", "divide", "jacobi", "start"),
@@ -35,8 +36,9 @@ class Policy:
     device : {"auto", "neuron", "simulator", "null", "none"}
         Engine of accelerated calls: a Neuron device if there is one; a Neuron device or an error; the NKI simulator;
         the host, with the decisions and modelled times of `machine`; or the host alone.
-    machine : {"trn1", "trn2", "trn3"}
-        Device that "null" and the report model.
+    machine : {"trn1", "trn2", "trn3"} or the name of an instance
+        Device that "null" and the report model: one NeuronCore of a generation. If an instance is named, such as
+        "trn2.48xlarge", the report also compares all its NeuronCores with its vCPUs and with this machine.
     force : bool
         Whether to send every supported call to the device, however small.
     precision : {"matched", "fp32", "bf16"}
@@ -68,10 +70,10 @@ class Policy:
     >>> import trnpy
     >>> trnpy.Policy(machine="trn3").precision
     'matched'
-    >>> trnpy.Policy(machine="trn9")
+    >>> trnpy.Policy(machine="trn9")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ValueError: machine='trn9': expected one of trn1, trn2, trn3
+    ValueError: machine='trn9': expected one of trn1, trn2, trn3, trn1.2xlarge, ...
     """
 
     device: str = "auto"

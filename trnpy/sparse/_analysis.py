@@ -13,7 +13,8 @@ from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Decision, decide
 from trnpy._engine.engines import Refused
 from trnpy._engine.stand_ins import Unknown
-from trnpy._nki.hardware import MACHINES, between
+from trnpy._nki.hardware import between
+from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LARGEST
 from trnpy._report.shown import frame
 from trnpy._settings.host_rates import current_rates
@@ -118,7 +119,7 @@ def block_analysis(
         a = _reordered(a, order)
     blocks = count_blocks(a)
     policy, rates = current_policy(), current_rates()
-    hardware = MACHINES[policy.machine]
+    hardware = hardware_of(policy.machine)
     # Stands in for X: an array of its shape and dtype that takes no memory.
     x = np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], columns))
     problem = MATMUL.problem(True, a, x)
@@ -139,7 +140,7 @@ def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
 
     None if the device has no such product.
     """
-    policy, hardware = current_policy(), MACHINES[current_policy().machine]
+    policy, hardware = current_policy(), hardware_of(current_policy().machine)
     if count_blocks(product.a).count * TILE**2 * FORM_BYTES > LARGEST:
         return None  # before a dry run lists as many tiles
     with set_policy(force=True):  # a time is wanted even for a product that a launch would slow down

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from trnpy._engine.engines import current_engine
 from trnpy._engine.residency import pinned, place
 from trnpy._engine.stand_ins import Count, Outline, Spec, Valueless, new
-from trnpy._nki.hardware import MACHINES
+from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import HYSTERESIS, current_policy
 from trnpy.sparse._tiles import Blocks, Tiling, count_blocks
@@ -27,7 +27,7 @@ def launch_pays(host_s: float, launches: int = 1) -> bool:
     """Whether so many launches may take less time than the host's ``host_s``; only then are blocks worth counting."""
     policy = current_policy()
     engine = current_engine(policy)
-    hardware = (engine.hardware if engine is not None else None) or MACHINES[policy.machine]
+    hardware = (engine.hardware if engine is not None else None) or hardware_of(policy.machine)
     return policy.force or host_s > HYSTERESIS * launches * hardware.launch_s
 
 

@@ -1,0 +1,33 @@
+"""Reports as files, which are replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from threading import get_ident
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Replace the file at ``path`` in one step. A new file is readable by its owner only: it names files and lines."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a terminal or a pipe cannot be replaced
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return
+    target = os.path.realpath(path)  # replaces the file that a link points to, not the link
+    temporary = f"{target}.{os.getpid()}.{get_ident()}"
+    try:
+        # Names of files may hold bytes that are not UTF-8; these are written escaped.
+        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", opener=_private) as file:
+            if os.path.exists(target):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            file.write(text)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
