@@ -147,7 +147,7 @@ def of_span(call, q, theirs):
         x = call.reference(*args, **options)
         return x @ t(x)
 
-    distance = apart(mine @ t(mine), other @ t(other))
+    distance = apart(mine @ t(mine), other @ t(other), q.dtype)
     if distance <= 4:
         return found | {"forward": 0.0}
     moved = change(lambda *a, **o: [projector(*a, **o)], call.args, call.options, [other @ t(other)], call.case.seed)
