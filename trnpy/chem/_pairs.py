@@ -15,9 +15,17 @@ from typing import Protocol
 import numpy as np
 
 from trnpy._engine.engines import Engine, Held
+from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.chem.mp2_energy_reference import LARGEST, LARGEST_GROUP, MOST_PLACES, finish, groups_of
+from trnpy._nki.kernels.chem.mp2_energy_reference import (
+    LARGEST,
+    LARGEST_GROUP,
+    MOST_PLACES,
+    excess,
+    finish,
+    groups_of,
+)  # fmt: skip
 from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
 from trnpy.chem._progress import track
 
@@ -291,6 +299,8 @@ def _launches(
 @priced("", lambda parts, cells, pairs: (3 * parts.nbytes, (((pairs, 2), np.dtype(np.float64)),)))
 def _sums(parts: np.ndarray, cells: int, pairs: int) -> np.ndarray:
     """(pairs, 2) direct and exchange energies of what the kernel returns for ``cells`` and others."""
+    if not (error := excess(parts, cells)) <= 1:
+        raise Wrong(f"sums of the energies of pairs are wrong by {error:.2g} tolerances")
     sums = finish(parts, cells)
     of_pairs = sums[:cells].reshape(pairs, -1, 2).sum(axis=1)
     if len(sums) > cells:

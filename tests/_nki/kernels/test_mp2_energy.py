@@ -55,6 +55,7 @@ def agree(operands, keywords, **more):
     parts = run(KERNEL, operands, {**keywords, **more}).outputs
     twin = reference.mp2_energy(*operands, **keywords)
     assert twin.shape == parts.shape
+    assert max(reference.excess(x, operands[3].shape[1]) for x in (parts, twin)) <= 1
     ours, theirs = (reference.finish(x, operands[3].shape[1]) for x in (parts, twin))
     allowed = 2.0**-26 if len(operands[0]) > 1 else 2.0**-23
     assert np.abs(ours - theirs).max() <= allowed * np.abs(theirs).max()
@@ -95,6 +96,22 @@ def test_the_largest_digits_sum_exactly():
     a = np.full((4, 1024, 2), 127, BF16)
     _, gaps = spin(4, 1, 1, 2, 6)
     agree((a, gaps, units_of(a, a), tables(1, 1, 2)[0]), {"span": 2})
+
+
+def test_one_changed_number_of_the_result_is_noticed():
+    a, gaps = spin(4, 90, 3, 60, 11)
+    cells, others = tables(3, 2, 30)
+    parts = run(KERNEL, (a, gaps, units_of(a, a), cells, others), {"span": 30}).outputs
+    rng, count = np.random.default_rng(0), cells.shape[1]
+    for at in rng.permutation(np.argwhere(np.abs(parts) > 1e-4 * np.abs(parts).max(axis=0)))[:200]:
+        for wrong in (2.0, 0.0, -1.0, np.nan):
+            changed = parts.copy()
+            changed[tuple(at)] *= wrong
+            assert not reference.excess(changed, count) <= 1
+    for stale in (np.zeros_like(parts[1]), parts[2]):  # a place that was not written
+        changed = parts.copy()
+        changed[1] = stale
+        assert reference.excess(changed, count) > 1
 
 
 def test_padding_adds_nothing():

@@ -39,7 +39,7 @@ PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, t
 def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True, k_tiles=8):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
-    The first of each table is none, and zero.
+    The first of each table is none, and the sum of the others: what was changed on the way to the host shows.
 
     a: digits (s, K, columns) bfloat16 with K = naux, a column for each ia, the virtuals of one i padded with
     zeros to a multiple of ``span``; or numbers (1, K, columns) float32. gaps: (3, columns) float32, e_a - e_i.
@@ -58,7 +58,7 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
     job["out"] = out
     first, second = job["stores"]
     own = first if exchange else None
-    _clear(job=job, index=0)
+    _clear(job=job)
     places = offsets(pattern=[[TILE * PARTS, count]], start=TILE * PARTS)
 
     def cell(t):
@@ -68,8 +68,9 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
         _finish(job=job, end=entry(table=places, t=t))
 
     nl.fori_loop(0, nisa.register_alloc(count), cell)
+    _total(job=job, index=0)
     if extra > 0:
-        _clear(job=job, index=count + 1)
+        _clear(job=job)
         others_at = offsets(pattern=[[TILE * PARTS, extra]], start=(count + 2) * TILE * PARTS)
 
         def pair(t):
@@ -80,6 +81,7 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
             _finish(job=job, end=entry(table=others_at, t=t))
 
         nl.fori_loop(0, nisa.register_alloc(extra), pair)
+        _total(job=job, index=count + 1)
     return out
 
 
@@ -129,6 +131,7 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         "wide": wide,
         "sums": nl.ndarray((TILE, 3, 4 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "parts": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
+        "total": nl.ndarray((TILE, PARTS), dtype=nl.float32, buffer=nl.sbuf),
         "masked": _work(span=wide), "tail": None, "out": None,
         # What spares VectorE: GpSimd of trn1 adds no floating-point tiles.
         "side": nisa.engine.vector if nisa.get_nc_version() < nisa.nc_version.gen3 else nisa.engine.gpsimd,
@@ -146,12 +149,16 @@ def _work(span):
     return nl.ndarray((TILE, span), dtype=nl.float32, buffer=nl.sbuf)
 
 
-def _clear(job, index):
-    """Zeros where sums will not be written, and as place ``index`` of the result."""
-    for x in (job["sums"], job["parts"]):
+def _clear(job):
+    """Zeros where sums will not be written, and the total of a table before its first place."""
+    for x in (job["sums"], job["parts"], job["total"]):
         nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
+
+
+def _total(job, index):
+    """The sum of all places of a table, as place ``index`` of the result."""
     target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], offset=index * TILE * PARTS)
-    nisa.dma_copy(dst=target, src=job["parts"])
+    nisa.dma_copy(dst=target, src=job["total"])
 
 
 def _start(job):
@@ -395,5 +402,6 @@ def _finish(job, end):
             nisa.tensor_tensor(dst=masked, data1=bank, data2=job["identity"][0:wide, :], op=nl.multiply)
             nisa.tensor_reduce(dst=parts[0:wide, 2 * kind : 2 * kind + 1], op=nl.add, data=masked, axis=1)
         nisa.tensor_reduce(dst=parts[:, 2 * kind + 1 : 2 * kind + 2], op=nl.add, data=job["sums"][:, kind, :], axis=1)
+    nisa.tensor_tensor(dst=job["total"], data1=job["total"], data2=parts, op=nl.add)
     target = flat(job["out"]).ap(pattern=[[PARTS, TILE], [1, PARTS]], scalar_offset=end, indirect_dim=0)
     nisa.dma_copy(dst=target, src=parts)

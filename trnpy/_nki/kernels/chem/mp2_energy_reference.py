@@ -36,6 +36,22 @@ def check(a, gaps, units, cells, others, b, gaps_b, span, exchange) -> None:  # 
         raise ValueError(f"digits {a.shape} and {right.shape}: at most {LARGEST} elements each")
 
 
+def excess(parts: np.ndarray, cells: int) -> float:
+    """How many tolerances the first place of a table is from the sum of the others; up to 1 they are equal.
+
+    The kernel adds ``len(table)`` numbers in float32, each of whose sums is rounded.
+    """
+    errors = [0.0]
+    for table in (parts[: cells + 1], parts[cells + 1 :]):
+        if len(table) > 1:
+            x = table.astype(np.float64)
+            error = np.abs(x[0] - x[1:].sum(axis=0))
+            allowed = len(x) * 2.0**-24 * np.abs(x[1:]).sum(axis=0)
+            with np.errstate(all="ignore"):
+                errors.append(np.where(error == 0, 0.0, error / allowed).max())
+    return float(np.max(errors))
+
+
 def finish(parts: np.ndarray, cells: int) -> np.ndarray:
     """(cells + others, 2) float64, direct and exchange, of what the kernel returns for ``cells`` and others."""
     found = np.delete(parts, [0, cells + 1] if len(parts) > cells + 1 else [0], axis=0)
@@ -69,4 +85,6 @@ def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128
         found.append((direct, 2 * (t * swapped.T * inverse).sum()))
     parts = np.zeros((len(found), 128, 6))
     parts[:, 0, [0, 2]] = found
+    for table in (parts[: cells.shape[1] + 1], parts[cells.shape[1] + 1 :]):
+        table[:1] = table[1:].sum(axis=0)
     return parts
