@@ -9,9 +9,10 @@ from systems import SYSTEMS, reference
 
 import trnpy
 from trnpy import NkiFallbackWarning, Reason, policy, trace
-from trnpy._engine.engines import engine
+from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.numbers import CACHE_SHARE
 from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
 from trnpy.chem._rows import MEMORY
 from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy
@@ -236,6 +237,41 @@ def test_molecules_by_the_kernel_have_pyscf_s_energies(name):
     spins = 2 if SYSTEMS[name][2] else 1
     # One for all pairs of a channel, and each spin's integrals are sent once.
     assert launches == {"digits_split": spins, "mp2_energy": 3 if spins == 2 else 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_uncertainty_is_no_less_than_the_error(seed):
+    rng = np.random.default_rng(seed)
+    arguments = molecular(int(rng.integers(3, 9)), int(rng.integers(8, 24)), int(rng.integers(30, 70)), seed)
+    energy, launches = simulated(arguments, accuracy=1.0)
+    assert launches["mp2_energy"] == 1
+    assert 0 < abs(energy.total - dfmp2_energy(*arguments).total) < energy.uncertainty < 1e-8
+
+
+class Changed(SimulatorRuntime):
+    """A link that doubles one of the kernel's sums, each time another."""
+
+    def __init__(self):
+        super().__init__(TRN2)
+        self.rng, self.calls = np.random.default_rng(0), 0
+
+    def get(self, buffer):
+        a = super().get(buffer)
+        if a.shape[-1] == 6:
+            large = np.argwhere(np.abs(a) > 1e-6 * np.abs(a).max())
+            a[tuple(self.rng.choice(large))] *= 2
+            self.calls += 1
+        return a
+
+
+def test_a_sum_that_is_doubled_on_the_way_to_the_host_is_noticed_in_every_call():
+    arguments = molecular(6, 20, 40, 0)
+    expected = dfmp2_energy(*arguments)
+    for _ in range(20):
+        chip = Changed()
+        with engine(DeviceEngine(chip)), policy(force=True), pytest.warns(NkiFallbackWarning, match="sums of"):
+            assert dfmp2_energy(*arguments).total == expected.total
+        assert chip.calls
 
 
 def test_orbitals_that_do_not_fit_the_device_together_are_taken_in_blocks():

@@ -33,7 +33,9 @@ from trnpy.chem._rows import (
 WORKSPACE = 2  # matrices (nvir, nvir) in memory beside the block of integrals: sums of virtual energies, amplitudes
 # The host turns one integral into energy in 2.5 ns, in which it multiplies matrices at 100 flops (benzene, one thread).
 ENERGY_FLOPS = 100.0
-SAMPLES = 4  # pairs of each channel that are recomputed to check a result
+SAMPLES = 8  # pairs of each channel that are recomputed to check a result
+# Deviations of the errors of sampled pairs: a normal error exceeds so many of 8 samples' with a probability of 0.002.
+DEVIATIONS = 5.0
 ACCURACY = 1e-9  # Hartree: what chemists require of energies that they compare
 FINEST = 5e-10  # Hartree that the kernel reaches: its double-float sums err by 1e-10 in molecules of 3 to 12 atoms
 DIGITS = 4  # of eight bits, for each integral that the kernel multiplies
@@ -65,7 +67,7 @@ class MP2Energy:
     channels : tuple of Channel
         Energies of single pairs: one channel for RHF; alpha-alpha, alpha-beta and beta-beta for UHF.
     uncertainty : float
-        Error of `total`, estimated from sampled pairs; 0.0 if everything was computed in float64.
+        Largest error of `total`, by the errors of eight random pairs of each channel; 0.0 if all is in float64.
     total : float
         Sum of `opposite_spin` and `same_spin`.
 
@@ -80,7 +82,7 @@ class MP2Energy:
     opposite_spin: float
     same_spin: float
     channels: tuple[Channel, ...]
-    uncertainty: float = 0.0  # of the total, estimated from sampled pairs; 0.0 where all is in float64
+    uncertainty: float = 0.0
 
     @property
     def total(self) -> float:
@@ -296,10 +298,12 @@ def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
     """Recompute a few random pairs of each channel: errors (pairs, 2) of direct and exchange energies."""
-    generator = np.random.default_rng(len(spins[0].vir))
+    generator = np.random.default_rng()
     for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
-        errors = np.zeros((min(SAMPLES, channel.direct.size), 2))
-        for error, (i, j) in zip(errors, generator.integers(0, channel.direct.shape, errors.shape), strict=True):
+        pairs = np.argwhere(np.tri(*channel.direct.shape) if left is right else np.ones(channel.direct.shape))
+        chosen = generator.permutation(pairs)[:SAMPLES]
+        errors = np.zeros((len(chosen), 2))
+        for error, (i, j) in zip(errors, chosen, strict=True):
             iajb = host_product(left.b[i], right.b[j].T)
             t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
             error[0] = channel.direct[i, j] - np.vdot(iajb, t)
@@ -312,18 +316,24 @@ def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.nd
     "matmul", lambda b, spins, *_: (4.0 * SAMPLES * len(_pairings(spins)) * b.shape[1] ** 2 * b.shape[2], (((), REAL),))
 )
 def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> float:
-    """The error of the total in Hartree, estimated from sampled pairs; ``b`` are integrals of one spin."""
-    return sum(_extrapolated(e @ (2.0, -1.0), c.direct.size) for e, c in _sampled(spins, result))
+    """What the total errs by at most, in Hartree, by sampled pairs; ``b`` are integrals of one spin."""
+    found = 0.0
+    for errors, channel in _sampled(spins, result):  # weights as in ``_total``
+        weights = (2.0, -1.0) if len(spins) == 1 else (1.0, 0.0) if channel.exchange is None else (0.5, -0.5)
+        found += _extrapolated(errors @ weights, channel.direct.size)
+    return found
 
 
 def _extrapolated(errors: np.ndarray, pairs: int) -> float:
-    """The error of a sum over all pairs, estimated from those of a sample.
+    """What the error of a sum over all ``pairs`` is at most, by those of a sample.
 
-    The mean of the sample, as far as it is significant, counts for each pair; the spread as of independent errors.
+    The mean of the sample, as far as it is significant, counts for each pair; its size as of independent errors, of
+    which those of ij and ji are one.
     """
     mean, spread = abs(float(errors.mean())), float(errors.std())
     common = max(mean - 3 * spread / len(errors) ** 0.5, 0.0) if len(errors) > 1 else mean
-    return float(common * pairs + spread * pairs**0.5)
+    size = float(np.sqrt((errors**2).mean()))
+    return float(common * pairs + DEVIATIONS * size * (2 * pairs) ** 0.5)
 
 
 @row(_prepare)
