@@ -59,3 +59,14 @@ def test_everything_else_is_scipys():
             x = trnpy.sparse.linalg.expm_multiply(*args, **options)
         assert not log[0].on_device and log[0].reason in (Reason.LAYOUT, Reason.PARAM, Reason.DTYPE)
         np.testing.assert_array_equal(x, scipy.sparse.linalg.expm_multiply(*args, **options))
+
+
+@pytest.mark.parametrize("n", [1, 5, 60])
+def test_decaying_exponentials_are_no_faults(n):
+    rng = np.random.default_rng(n)
+    a, b = 0.1 * rng.standard_normal((n, n)) - 20 * np.eye(n), rng.standard_normal((n, 31))
+    with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
+        for _ in range(50):  # weights of checks are random
+            x = trnpy.sparse.linalg.expm_multiply(a, b)
+    assert all(d.on_device for d in log)
+    np.testing.assert_allclose(x, scipy.linalg.expm(a) @ b, rtol=0, atol=1e-12 * np.abs(x).max())
