@@ -150,7 +150,8 @@ def of_span(call, q, theirs):
     distance = apart(mine @ t(mine), other @ t(other), q.dtype)
     if distance <= 4:
         return found | {"forward": 0.0}
-    moved = change(lambda *a, **o: [projector(*a, **o)], call.args, call.options, [other @ t(other)], call.case.seed)
+    spans = lambda *args, **options: [projector(*args, **options)]  # noqa: E731
+    moved = change(spans, call.args, call.options, [other @ t(other)], call.case.seed, dtype=q.dtype)
     return found | {"forward": distance / (1 + moved)}
 
 
