@@ -19,7 +19,7 @@ from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
 from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
-from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
 from trnpy._nki.runtime import Counters, DeviceUnavailable
@@ -270,7 +270,7 @@ def engine(e: Engine) -> Iterator[Engine]:
 
 @functools.cache
 def _null_engine(machine: str) -> Engine:
-    return HostEngine(MACHINES[machine])
+    return HostEngine(hardware_of(machine))
 
 
 def _neuron_engine() -> tuple[Engine | None, str]:
@@ -301,7 +301,7 @@ def _simulator_engine(machine: str) -> Engine:
     from trnpy._engine.device import DeviceEngine
     from trnpy._nki.simulator.runtime import SimulatorRuntime
 
-    return DeviceEngine(SimulatorRuntime(MACHINES[machine]))
+    return DeviceEngine(SimulatorRuntime(hardware_of(machine)))
 
 
 # Why this machine has no Neuron device, "" if it has one. It is detected once per process.
@@ -322,7 +322,7 @@ def current_engine(policy: Policy) -> Engine | None:
     if (chosen := _override.get()) is not None:
         return chosen
     if policy.device == "null":
-        return _null_engine(hardware_of(policy.machine).name)
+        return _null_engine(policy.machine)
     if policy.device in ("neuron", "auto"):
         device, missing = _neuron_engine()
         if device is not None:
@@ -330,7 +330,7 @@ def current_engine(policy: Policy) -> Engine | None:
         if policy.device == "neuron":
             raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {missing}")
     if policy.device == "simulator":
-        return _simulator_engine(hardware_of(policy.machine).name)
+        return _simulator_engine(policy.machine)
     if policy.force:
         return HOST
     return None
