@@ -67,3 +67,9 @@ def test_not_positive_definite_is_scipys_error():
 def test_backward_errors_are_lapacks(n, dtype, condition):
     a = positive(n, dtype, condition).astype(dtype)
     no_worse(lambda l: norm(l @ t(l) - a) / norm(a), both("scipy", "cholesky", a, lower=True), dtype)
+
+
+def test_squares_of_factors_may_overflow():
+    c, b = np.array([[1.7e155, 3.9e155], [0.0, 3.1e150]]), np.ones((2, 3))
+    x = forced("cho_solve", (c, False), b)
+    np.testing.assert_allclose(x, scipy.linalg.cho_solve((c, False), b), rtol=1e-12)

@@ -150,7 +150,8 @@ class ChoSolve(Problem):
     def error(self, x: np.ndarray) -> float:
         c, b = self.arrays
         u = adjoint(np.tril(c)) if self.lower else np.triu(c)
-        return norm(adjoint(u) @ (u @ x) - b) / (norm(u) ** 2 * norm(x) + norm(b) or 1.0)
+        size = norm(u)  # not zero; its square may overflow
+        return norm(adjoint(u) @ (u @ x) - b) / size / (size * norm(x) + norm(b) / size or 1.0)
 
 
 def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_finite: Any = True) -> Problem:
