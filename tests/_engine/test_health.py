@@ -1,6 +1,7 @@
 """An engine rests after repeated faults, is tried again by a product of known answer, and says what happened."""
 
 import contextlib
+import types
 
 import numpy as np
 import pytest
@@ -241,3 +242,12 @@ def test_the_report_and_the_doctor_tell_of_faults(capsys, monkeypatch):
         assert "is for" in remembered("neuron", "trn2").ignored
     path("neuron", "trn2").write_text("{")
     assert remembered("neuron", "trn2").ignored
+
+
+def test_faults_of_a_device_are_kept_for_the_doctor():
+    faulty = FaultyEngine("raises")
+    faulty.compiles = types.SimpleNamespace(active=True, seconds=lambda *_: 0.0)  # as of a device
+    with engine(faulty), trnpy.policy(force=True, fallback="log"):
+        trnpy.matmul(A, A)
+        trnpy.matmul(A, A)
+    assert remembered(faulty.name, "trn2").content == {"device error": 2}
