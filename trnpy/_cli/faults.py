@@ -43,7 +43,6 @@ class Row:
     error: Callable[[Arrays, Any, Any], float]  # of operands, a result, and the healthy result
     precision: str = "matched"
     target: float = 0.0  # the largest error that may be accepted; 0: that of the dtype
-    listed: str = ""  # why larger errors are known to be accepted; "" if none are
 
 
 def _normal(dtype: str, n: int = N) -> Callable[[np.random.Generator], Arrays]:
@@ -209,7 +208,6 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             _pairs,
             lambda o, found, healthy: abs(found - healthy),
             target=ACCURACY,
-            listed="pairs beside the four that are computed once more are not checked",
         ),
         "svd": Row(linalg.svd, _well(SMALL), _backward(_svd)),
         "expm": Row(linalg.expm, _positive(SMALL), _relative),
@@ -266,6 +264,8 @@ class Campaign:
             at = int(rng.integers(sent if kind == "memory" else launched)) if launched else 0
             fault = Fault(kind, at, int(rng.integers(2**31)))
             found, taken = self._call(operands, fault)
+            if not self.device.planted.met:  # the call had fewer launches than the healthy one: its checks are random
+                continue
             yield fault, self.row.error(operands, found, healthy) / self._target(operands) if taken else None
 
     def _target(self, operands: Arrays) -> float:
@@ -412,20 +412,17 @@ def _campaign(names: list[str], faults: int, seed: int) -> int:
         for fault, error in campaign.outcomes(math.ceil(faults / len(names)), seed):
             total.add(fault, error)
             kinds[fault.kind].add(fault, error)
-        silent += 0 if ROWS[name].listed else total.silent
+        silent += total.silent
         alarmed += [name] * campaign.alarms
         print(_line(name, total), flush=True)
     print()
     for kind, outcome in kinds.items():
         print(_line(kind, outcome))
-    for name in names:
-        if ROWS[name].listed:
-            print(f"{name}: {ROWS[name].listed}")
     for name in alarmed:
         print(f"{name}: the healthy result was refused, no fault was planted")
     count = sum(o.noticed + o.harmless + o.silent for o in kinds.values())
     seconds = time.perf_counter() - started
-    print(f"\n{count:,} faults in {seconds:.0f} s: {silent} silent in rows without a remark (seed {seed})")
+    print(f"\n{count:,} faults in {seconds:.0f} s: {silent} silent (seed {seed})")
     return 1 if silent or alarmed else 0
 
 

@@ -94,6 +94,7 @@ class Planted(SimulatorRuntime):
     def __init__(self, machine: str) -> None:
         super().__init__(MACHINES[machine])
         self.fault: Fault | None = None
+        self.met = False  # whether the call came to the fault
         self.launched = self.sent = 0
         self.outputs: dict[int, list[np.ndarray]] = {}  # of the healthy call on other operands, by launch
         self._memo: dict[Any, list[np.ndarray]] = {}
@@ -101,7 +102,7 @@ class Planted(SimulatorRuntime):
 
     def begin(self, fault: Fault | None) -> None:
         """Plant ``fault`` in the next call; None for a healthy call, whose outputs are kept."""
-        self.fault, self.launched, self.sent = fault, 0, 0
+        self.fault, self.met, self.launched, self.sent = fault, False, 0, 0
         if fault is None:
             self.outputs = {}
 
@@ -109,6 +110,7 @@ class Planted(SimulatorRuntime):
         buffer = super().put(array)
         self.sent += 1
         if self.fault is not None and self.fault.kind == "memory" and self.sent - 1 == self.fault.at and array.size:
+            self.met = True
             _flip(buffer.value, buffer.value, np.random.default_rng(self.fault.seed))
         return buffer
 
@@ -116,6 +118,7 @@ class Planted(SimulatorRuntime):
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         at, self.launched = self.launched, self.launched + 1
         hit = self.fault is not None and self._hits(self.fault, at)
+        self.met |= hit
         if hit and self.fault is not None and self.fault.kind in ERRORS:
             ERRORS[self.fault.kind]()
         outputs = self._remembered(name, buffers, parameters)
