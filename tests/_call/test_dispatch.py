@@ -267,7 +267,7 @@ def test_verify_catches_what_the_bound_lets_through(monkeypatch):
         assert trnpy.linalg.solve_triangular(a, b)[-1] == 2
         with trnpy.policy(verify=1.0), pytest.warns(NkiFallbackWarning, match="verified"):
             x = trnpy.linalg.solve_triangular(a, b)
-    assert [d.on_device for d in log] == [True, False]
+    assert [d.reason for d in log] == [Reason.NO_LAUNCH, Reason.ACCURACY]
     assert "differs from the host's result by" in log[1].detail
     np.testing.assert_array_equal(x, np.ones(100))
 

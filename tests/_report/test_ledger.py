@@ -330,8 +330,11 @@ def test_accelerated_calls_are_recorded_with_place_reason_and_prices():
 
 
 def test_forced_calls_are_those_of_the_engine_at_hand():
+    def product(problem, engine):
+        return 2 * engine.matmul(problem.arrays[0], np.ones((1, 1))).ravel()
+
     with policy(force=True, device="none"), profile() as ledger:
-        accelerated(make_op())(np.ones(8))
+        accelerated(make_op(product))(np.ones((8, 1)))
     (tally,) = ledger.tallies
     assert (tally.ran_on, tally.reason) == ("host engine", "forced")
 

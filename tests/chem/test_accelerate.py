@@ -172,7 +172,7 @@ def test_the_patch_and_an_accelerated_object_work_together():
     expected = method("H2O").run().e_tot
     with trnpy.chem.patch_pyscf(), policy(force=True), trace() as decisions:
         assert abs(accelerate(method("H2O")).run().e_tot - expected) < HARTREE
-    assert {d.op for d in decisions if d.on_device} >= {"trnpy.chem.dfmp2_energy", "scipy.linalg.cholesky"}
+    assert {d.op for d in decisions if d.by_device_path} >= {"trnpy.chem.dfmp2_energy", "scipy.linalg.cholesky"}
 
 
 JOBS = {  # what is accelerated, and what of it must have been on the device path when forced

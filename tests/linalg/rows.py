@@ -23,7 +23,6 @@ LAYOUTS = {
     "strided": lambda a: np.repeat(np.repeat(a, 2, axis=-2), 3, axis=-1)[..., ::2, ::3],
     "negative": lambda a: a[..., ::-1, ::-1].copy()[..., ::-1, ::-1],
 }
-OF_PANELS = ("cholesky", "solve")  # the host factors a matrix of one panel: no product may be left
 NUMPY = {op.name.rpartition(".")[2]: accelerated(op) for op in NUMPY_OPS}
 ROWS = {"scipy": trnpy.linalg, "numpy": type("numpy.linalg", (), {k: staticmethod(v) for k, v in NUMPY.items()})}
 REFERENCE = {"scipy": scipy.linalg, "numpy": np.linalg}
@@ -37,8 +36,7 @@ def forced(name, *args, runs=True, e=None, **kwargs):
     e = RecordingEngine() if e is None else e
     with engine(e), trnpy.policy(force=True), trnpy.trace() as log:
         result = function(*args, **kwargs)
-    assert [d.on_device for d in log] == [runs], log
-    assert e.shapes or not runs or name in OF_PANELS
+    assert [d.by_device_path for d in log] == [runs], log
     return result
 
 
@@ -46,7 +44,7 @@ def both(library, name, *args, runs=True, **kwargs):
     """The device path's result and the reference's, of equal types, shapes and dtypes."""
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         ours = getattr(ROWS[library], name)(*args, **kwargs)
-    assert runs is None or [d.on_device for d in log] == [runs], log
+    assert runs is None or [d.by_device_path for d in log] == [runs], log
     theirs = getattr(REFERENCE[library], name)(*args, **kwargs)
     assert forms(ours) == forms(theirs)
     return ours, theirs

@@ -66,7 +66,7 @@ def same(name, *args, runs=True, **options):
     mine, plain = copy.deepcopy((args, options)), copy.deepcopy((args, options))
     with engine(RecordingEngine()), trnpy.policy(force=True), trnpy.trace() as log:
         got = ours(*mine[0], **mine[1])
-    assert [d.on_device for d in log] == [runs], log
+    assert [d.by_device_path for d in log] == [runs], log
     alike(got, theirs(*plain[0], **plain[1]))
     for x, y in zip((*mine[0], *mine[1].values()), (*plain[0], *plain[1].values()), strict=True):
         if isinstance(x, np.ndarray):

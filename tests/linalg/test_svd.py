@@ -71,7 +71,7 @@ def test_svd_is_as_good_as_lapack(family, n, dtype):
     a, known = general(family, n, dtype)
     with engine(RecordingEngine()), trnpy.policy(force=True, method="start"), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a)
-    assert log[0].on_device and log[0].method == "start", log
+    assert log[0].by_device_path and log[0].method == "start", log
     assert (u.dtype, s.dtype, vh.dtype) == (dtype, "f8", dtype)
     check(a, u, s, vh, known)
 
@@ -83,7 +83,7 @@ def test_started_from_products_it_is_as_good(family, dtype):
     a, known = general(family, 129, dtype)
     with engine(RecordingEngine()), trnpy.policy(force=True, method="divide"), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a)
-    assert log[0].on_device and log[0].method == "divide", log
+    assert log[0].by_device_path and log[0].method == "divide", log
     check(a, u, s, vh, known)
 
 

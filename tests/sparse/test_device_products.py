@@ -103,8 +103,7 @@ def test_forced_products_run_on_the_engine_in_every_format(layout, dtype, device
         assert [(d.op, d.on_device, d.reason) for d in log] == [("scipy.sparse.matmul", True, Reason.FORCED)], name
         kernels = dict(log[0].launches)
         assert log[0].engine == ("host" if device == "none" else "simulator")
-        assert (device == "none") == (not kernels)
-        assert device == "none" or {"bsr_spmm", "bsr_transpose_spmm", "csr_spmm"} & set(kernels)
+        assert {"bsr_spmm", "bsr_transpose_spmm", "csr_spmm"} & set(kernels)
         assert type(ours) is OURS.get(type(theirs), type(theirs))
         left = {"Y @ A": y, "A.T @ Y.T": a.T, "A.T @ A": a.T}.get(name, a)
         right = {"A @ X": x, "A @ v": x[:, 0], "Y @ A": a, "A.T @ Y.T": y.T, "A @ A.T": a.T, "A.T @ A": a}[name]

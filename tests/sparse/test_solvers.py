@@ -134,11 +134,11 @@ def test_zero_and_exact_starts(solver):
     ours, theirs = getattr(ours_linalg, solver), getattr(scipy.sparse.linalg, solver)
     exact = scipy.sparse.linalg.spsolve(a.tocsc(), b)
     (x, info), log = forced(lambda: ours(adopted(a), b, x0=exact, rtol=1e-8), "simulator")
-    assert info == 0 and log[0].on_device and not log[0].launches  # nothing to do, and nothing is done
+    assert info == 0 and log[0].reason is Reason.NO_LAUNCH  # nothing to do, and nothing is done
     np.testing.assert_array_equal(x, exact)
     for x0 in (None, np.ones(36)):
         (x, info), log = forced(lambda x0=x0: ours(adopted(a), 0 * b, x0=x0))
-        assert info == 0 and log[0].on_device
+        assert info == 0 and log[0].by_device_path
         np.testing.assert_array_equal(x, theirs(a, 0 * b, x0=x0)[0])
     start = np.ones(36)
     (x, info), _ = forced(lambda: ours(adopted(a), b, x0=start, rtol=1e-10))

@@ -57,6 +57,7 @@ CONTENT = frozenset(
         Reason.SLOWER,
         Reason.EXCLUDED_CALLER,
         Reason.NOT_COMPILED,
+        Reason.NO_LAUNCH,
         Reason.POLICY,
     }
 )
@@ -344,7 +345,7 @@ def _decided(
             fallen = True
         else:
             engine.compiles.ran(*_compiled_for(op, problem, policy))
-            decision = replace(decision, engine=engine.name, launches=_launched(engine, before))
+            decision = _proved(decision, engine, before)
             return _delivered(op, problem, form, result, args, kwargs, decision, policy, engine)
         decision = replace(decision, launches=_launched(engine, before))
         if fallen:
@@ -463,6 +464,14 @@ def _after_fault(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return op.reference(*args, **kwargs)
     finally:
         _fallen.reset(token)
+
+
+def _proved(decision: Decision, engine: Engine, before: Counter[str]) -> Decision:
+    """The ``decision`` on an accepted result: of the device only if there were launches."""
+    if launches := _launched(engine, before):
+        return replace(decision, engine=engine.name, launches=launches)
+    detail = f"{decision.reason}: the device path had nothing to launch"
+    return replace(decision, on_device=False, reason=Reason.NO_LAUNCH, detail=detail)
 
 
 def _launched(engine: Engine, before: Counter[str]) -> tuple[tuple[str, int], ...]:

@@ -37,6 +37,8 @@ class Reason(StrEnum):
         Host: NumPy, SciPy or an excluded package made the call.
     NO_DEVICE
         Host: there is no device.
+    NO_LAUNCH
+        Host: the device path left everything to the host, such as the only panel of a small matrix.
     NOT_COMPILED
         Host: compiling the kernel takes longer than the call would save.
     OOM
@@ -68,6 +70,7 @@ class Reason(StrEnum):
     SUBCLASS = "subclass"
     EXCLUDED_CALLER = "excluded_caller"
     NO_DEVICE = "no_device"
+    NO_LAUNCH = "no_launch"
     NOT_COMPILED = "not_compiled"
     OOM = "oom"
     POLICY = "policy"
@@ -92,7 +95,7 @@ class Decision:
     op : str
         Dotted name of the reference function, such as "scipy.linalg.eigh".
     on_device : bool
-        Whether the device computes the result.
+        Whether the device computes the result. Of a call that was made: whether it launched anything.
     reason : Reason
         Why there.
     detail : str
@@ -118,7 +121,7 @@ class Decision:
     method : str
         The method of the device path, if it has several.
     launches : tuple of (str, int)
-        Kernels and how often each was launched.
+        Kernels and how often each was launched; of the host engine, products and twins of kernels.
     waiting_s : float
         Predicted seconds saved by a route that is not taken yet, because importing what it needs takes longer.
     unproven : str
@@ -129,6 +132,8 @@ class Decision:
         Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
     model_reason, model_detail : Reason or None, str
         What would be the reason with a device at hand, if there is none.
+    by_device_path : bool
+        Whether the device path computed the result, even if it left all of it to the host.
     gain_s : float
         Predicted seconds that the device would save.
 
@@ -163,6 +168,11 @@ class Decision:
     single_s: float | None = None
     model_reason: Reason | None = None
     model_detail: str = ""
+
+    @property
+    def by_device_path(self) -> bool:
+        """Whether the device path computed the result, even if it left all of it to the host."""
+        return self.on_device or self.reason is Reason.NO_LAUNCH
 
     @property
     def gain_s(self) -> float:

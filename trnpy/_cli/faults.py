@@ -285,7 +285,7 @@ class Campaign:
         )
         with engine(self.device), settings, trace() as log, np.errstate(all="ignore"):
             result = self.row.call(*operands)
-        return result, log[-1].on_device
+        return result, log[-1].by_device_path
 
 
 # --- healthy calls ----------------------------------------------------------------------------------------------------

@@ -187,6 +187,7 @@ class HostEngine:
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """A B. All products of the engine call it; triangular systems and other kernels do not."""
+        self.counters.launches["product"] += 1
         result: np.ndarray = np.matmul(a, b)
         return result
 
@@ -201,6 +202,7 @@ class HostEngine:
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         twin, known = _twin(name)
+        self.counters.launches[name] += 1
         # Tile sizes do not change the result, and few twins have parameters for them.
         chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("_tiles")}
         if "product" in known:
@@ -243,6 +245,7 @@ class HostEngine:
     def trsm(
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
     ) -> Any:
+        self.counters.launches["trsm"] += 1
         t, right = _array(a), _array(b)
         from trnpy._engine import lapack  # imported late: like scipy.sparse, trnpy.sparse loads no scipy.linalg
 

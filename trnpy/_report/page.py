@@ -56,6 +56,7 @@ MEANING = {
     "subclass": "not exactly a numpy.ndarray",
     "excluded_caller": "called from inside NumPy or SciPy",
     "no_device": "this machine has no device; the what-if says what one would do",
+    "no_launch": "the device path had nothing to launch",
     "not_compiled": "compiling the kernel for this shape would take longer",
     "oom": "the device ran out of memory",
     "policy": "a setting keeps it on the host",

@@ -22,8 +22,9 @@ STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that a
 DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
 ROUTED = "host by "
-# Reasons for which a priced call does not try the device path. Calls with any other reason have tried it.
-UNTRIED = ("route", "no_device", "policy", "not_compiled", "small", "memory_bound", "slower")
+# Reasons for which a priced call does not try the device path, or tries it with nothing to launch. Calls with any other
+# reason were computed twice.
+UNTRIED = ("route", "no_device", "no_launch", "policy", "not_compiled", "small", "memory_bound", "slower")
 FAILURES = ("error", "oom", "accuracy")  # reasons that mean that something went wrong
 
 
