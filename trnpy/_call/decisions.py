@@ -21,6 +21,7 @@ from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
+from trnpy._settings.tile import SMALL_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +281,9 @@ def _decided(
     """``decide``, cached by all that it depends on."""
     hardware = machine or hardware_of(policy.machine)
     reference_s = cost.host_s(rates, dtype)
-    faster = route_s * HYSTERESIS <= reference_s
-    routed = faster and route_s + import_s <= reference_s
+    always = SMALL_TILES and route_s < math.inf
+    faster = always or route_s * HYSTERESIS <= reference_s
+    routed = always or (faster and route_s + import_s <= reference_s)
     host_s = route_s if routed else reference_s
     price: Price | None = None
     # If the host takes no longer than the launches of one product, no dry run is needed.

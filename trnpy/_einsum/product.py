@@ -14,6 +14,7 @@ from trnpy._call.dispatch import Cost
 from trnpy._call.guards import c_einsum
 from trnpy._einsum.grammar import THIN
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.tile import area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
@@ -22,12 +23,12 @@ STEP_S = 4e-6  # overhead of the views of one product
 VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a matrix in the cache; for larger ones BLAS is as fast
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
 # AVX-512), which for few columns is 1.5 to 1.9 times as fast; on one thread, whatever the number.
-UNPACKED = 1_000_000
-IN_CACHE = 2**21  # elements of two vectors, 32 MiB: beyond, one thread of BLAS is no faster than NumPy's loop
-LINE = 24  # elements of a line above which one call of BLAS for each is 1.3 to 2.5 times as fast as NumPy's loop
-NARROW = 64  # columns up to which packing takes a third or more of a product
-CACHED = 2**15  # elements of an intermediate result that a loop may write column by column: 256 KiB, a core's cache
-COPIED = 2**17  # elements, 1 MiB: larger copies are made in blocks that stay in a core's cache
+UNPACKED = volume(1_000_000)
+IN_CACHE = area(2**21)  # elements of two vectors, 32 MiB: beyond, one thread of BLAS is no faster than NumPy's loop
+LINE = length(24)  # elements of a line above which one call of BLAS for each is 1.3 to 2.5 times as fast as the loop
+NARROW = length(64)  # columns up to which packing takes a third or more of a product
+CACHED = area(2**15)  # elements of an intermediate that a loop writes column by column: 256 KiB, a core's cache
+COPIED = area(2**17)  # elements, 1 MiB: larger copies are made in blocks that stay in a core's cache
 Sizes = Mapping[str, int]
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

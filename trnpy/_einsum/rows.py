@@ -18,11 +18,12 @@ from trnpy._call.names import rows
 from trnpy._einsum import grammar
 from trnpy._einsum.grammar import LETTERS
 from trnpy._einsum.plan import GREEDY, Contraction, Order, costed
+from trnpy._settings.tile import area
 
 # NumPy's own, bound before anything is patched.
 _numpy_einsum, _numpy_einsum_path = np.einsum, np.einsum_path
 
-SMALL = 64 * 64 * 2  # two 64 x 64 operands: 10 us on a host, below any launch
+SMALL = area(64 * 64 * 2)  # two 64 x 64 operands: 10 us on a host, below any launch
 EVERY = "?bBhHiIlLqQefdFD"  # characters of the dtypes whose products a device computes
 SINGLE_SIGNIFICAND = 24  # bits of float32: a device counts up to so many pairs exactly
 

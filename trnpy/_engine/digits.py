@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from trnpy._engine.stand_ins import priced
+from trnpy._settings.tile import area
 
 FLOAT64, BFLOAT16 = np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)
 BITS = 8  # of one digit: bf16's significand
@@ -36,7 +37,7 @@ MOST_PARTS = 3  # of one operand: entries near 1, rounding errors near 1e-17, an
 NEGLIGIBLE = 2.0**-59  # of |A||B|: products of parts below this are left out; nine of them add up to 0.2 u
 FEWEST = 2  # digits of a product of parts, because ``assemble`` takes at least two words
 NOTHING = 2.0**100  # stands for "no positive sum"; it is larger than any sum, as in kernels/abs_bound
-STRIP = 1 << 16  # elements that are converted at a time, half a megabyte (docs/numerics.md#digits)
+STRIP = area(1 << 16)  # elements that are converted at a time, half a megabyte (docs/numerics.md#digits)
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from trnpy._base.locks import Lock
 from trnpy._engine.stand_ins import StandIn
+from trnpy._settings.tile import area
 
-SMALLEST = 1 << 16  # bytes of the smallest array that is kept; sending a smaller one is faster than comparing it
+SMALLEST = area(1 << 16)  # bytes of the smallest array that is kept: sending a smaller one is faster than comparing
 TRUSTED = 256  # uses of a form before it is compared with a new one, which is sent, and both are fetched
 MOST = 4096  # addresses that are remembered: one array may have any number of views
 WIDTH = 8192  # words in a row of the fingerprint, so that its work arrays stay in the second-level cache

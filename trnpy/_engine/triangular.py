@@ -9,8 +9,9 @@ import numpy as np
 
 from trnpy._engine.handles import Operand
 from trnpy._engine.stand_ins import operations, priced
+from trnpy._settings.tile import length
 
-LEAF = 128  # order of the diagonal blocks that the host inverts: one tile of the device
+LEAF = length(128)  # order of the diagonal blocks that the host inverts: one tile of the device
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Leaf = Callable[[np.ndarray, np.ndarray, bool, bool], np.ndarray]  # (a, b, lower, unit) -> x
 

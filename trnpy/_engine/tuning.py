@@ -24,15 +24,17 @@ from trnpy._nki import kernels
 from trnpy._nki.device import compile_cache, identity
 from trnpy._nki.kernels.shared.parameters import TILINGS, Parameters, Tiles
 from trnpy._nki.runtime import Runtime
+from trnpy._settings import tile
 
-BLOCK = 8192  # longest extent of one launch: 8192^3 takes 57 ms in float32 (modelled), far longer than launching
+BLOCK = tile.length(8192)  # longest extent of one launch: 8192^3 takes 57 ms in float32 (modelled), launching far less
 STEPS = 4  # rungs in an octave: an extent is padded by 25 % at most
 SHORT = (16, 32, 64)  # below one tile of 128 the padding only costs transfers
-FINE = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6) for i in range(STEPS)), BLOCK)
-COARSE = (32, 128, 512, 2048, BLOCK)
+LADDER = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6) for i in range(STEPS)))
+FINE = (*(r for r in LADDER if r < BLOCK), BLOCK)
+COARSE = (*(r for r in (32, 128, 512, 2048) if r < BLOCK), BLOCK)
 VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
 OWN = 12  # shapes of products of arrays with kernels of their own; all further products are cut into FIXED ones
-FIXED = (256, 1024, 4096)
+FIXED = (tile.length(256, least=16), tile.length(1024, least=32), tile.length(4096))
 # Operations as long as a launch in a queue of them, 94 us: 1.9e9 in float32, 2.6e8 by seven digits (both modelled).
 LAUNCH_FLOPS = 1e9
 

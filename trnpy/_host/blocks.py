@@ -16,20 +16,21 @@ from trnpy._call.host_table import HostRoute
 from trnpy._call.reasons import Reason, Unsupported
 from trnpy._host import spmm
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.tile import area, length, volume
 
 # Of checking the result, of each product of a route's own, and of one that only calls BLAS (benchmarks/sparse); of the
 # pattern of a product of blocks.  What the decision took is spent, whichever way it goes.
 ROUTE_S, PRODUCT_S, CALL_S, PATTERN_S = 30e-6, 6e-6, 0.6e-6, 100e-6
-DENSE_LEAST = 1024  # elements of X: fewer, and the one look is as short as it gets
-LEAST_COLUMNS = 8  # of X: below, BLAS has too little to do for each element it reads
-BLOCK_LEAST = 1_000_000  # multiply-adds: below 400 us of SciPy's loop, a route is not worth looking for
-PAIRS_LEAST = 2_500_000  # of two matrices, whose product has a pattern to be found, too: 1 ms
-BLOCK_WORK = 2**11  # multiply-adds of a block with X, up to which SciPy's loop is the faster
-PAIR_WORK = 2**12  # of two blocks: with 14 x 14 a route has 0.8 to 1.0 of the loop's speed, with 16 x 16 1.1 or more
-COMPRESSED_LEAST = 4_000_000  # of CSR and CSC, where most matrices have none: 1 ms, a hundred times the look
-ROW_LEAST = 16  # stored elements a row, on average, before rows that share columns are looked for
+DENSE_LEAST = area(1024)  # elements of X: fewer, and the one look is as short as it gets
+LEAST_COLUMNS = length(8)  # of X: below, BLAS has too little to do for each element it reads
+BLOCK_LEAST = volume(1_000_000)  # multiply-adds: below 400 us of SciPy's loop, a route is not worth looking for
+PAIRS_LEAST = volume(2_500_000)  # of two matrices, whose product has a pattern to be found, too: 1 ms
+BLOCK_WORK = volume(2**11)  # multiply-adds of a block with X, up to which SciPy's loop is the faster
+PAIR_WORK = volume(2**12)  # of two blocks: the route has 0.8 to 1.0 of the loop's speed at 14 x 14, 1.1 at 16 x 16
+COMPRESSED_LEAST = volume(4_000_000)  # of CSR and CSC, most of which have none: 1 ms, a hundred times the look
+ROW_LEAST = length(16)  # stored elements a row, on average, before rows that share columns are looked for
 IN_CACHE = 128  # of products whose size tells BLAS' speed without NumPy's call
-GROUP_LEAST = 8  # rows that share columns, for a product of their own
+GROUP_LEAST = length(8, least=2)  # rows that share columns, for a product of their own
 
 
 def _may_block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from trnpy._call.host_table import HostRoute
 from trnpy._einsum.grammar import WITHOUT_BLAS
 from trnpy._host import integer, pairwise
 from trnpy._host.pairwise import SMALL
+from trnpy._settings.tile import volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _einsum, _tensordot = np.einsum, np.tensordot
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": np.matmul, "dot": np.dot, "inner": np.inner}
 
-INTEGER_SMALL = 1_000_000  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
+INTEGER_SMALL = volume(1_000_000)  # multiply-adds: 400 us of NumPy's loop, ten times the cost of choosing a route
 # Share of pairs of bools that are true, above which no route is looked for: NumPy's loop stops at the 32nd on average.
 DENSE = 1 / 32
 

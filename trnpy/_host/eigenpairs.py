@@ -15,9 +15,10 @@ from trnpy._engine import lapack
 from trnpy._host import stack_routes, tridiagonal
 from trnpy._host.stack_routes import ROUTE_S, seconds_of
 from trnpy._settings.host_rates import FLOPS
+from trnpy._settings.tile import length
 
 # Rows: below, deciding and calling LAPACK step by step, some 25 us, are more than a hundredth of the call.
-EVD_LEAST = 200
+EVD_LEAST = length(200)
 
 
 def look_eigh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

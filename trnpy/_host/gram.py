@@ -13,9 +13,10 @@ from trnpy._call.host_table import HostRoute
 from trnpy._engine import lapack
 from trnpy._host.stack_routes import ROUTE_S
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.tile import area
 from trnpy.linalg._matrices import mirror
 
-SYRK_LEAST = 512 * 512  # elements, measured (benchmarks/linalg)
+SYRK_LEAST = area(512 * 512)  # elements, measured (benchmarks/linalg)
 
 
 def by_syrk(problem: Any) -> Route | None:

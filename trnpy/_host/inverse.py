@@ -15,12 +15,13 @@ from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._host.stack_routes import ROUTE_S
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.tile import length
 from trnpy.linalg._lu import order
 from trnpy.linalg._matrices import SMALL, mirror
 
 # Rows. With the kernels for Haswell an indefinite matrix takes up to 1.6 times as long as NumPy at 256 rows and 1.3 at
 # 400. At 512 it is 1.0, and 1.2 where few eigenvalues are negative (docs/baselines.md#routes).
-INVERSE_LEAST = 512
+INVERSE_LEAST = length(512)
 
 
 def look_hermitian_inverse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

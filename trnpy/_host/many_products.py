@@ -13,14 +13,15 @@ import numpy as np
 from numpy import ndarray
 
 from trnpy._call import guards
+from trnpy._settings.tile import area, length
 
 _numpy_matmul = np.matmul  # bound before anything is patched
 
 PRODUCT = re.compile(r"([a-zA-Z]{1,2}),([a-zA-Z]{1,2})->([a-zA-Z]{0,2})").fullmatch
 # Elements of an operand: smaller ones are copied into a stack, since NumPy's loop over a stack is shorter than Python's
 # (0.6 instead of 1.1 us an item at 16 x 16, on one busy core of an EPYC; at 32 x 32 copying takes as long).
-COPIED = 256
-TOGETHER = 2**13  # elements of a stack: the allocator reuses memory of this size, larger arrays get new pages
+COPIED = length(256)
+TOGETHER = area(2**13)  # elements of a stack: the allocator reuses memory of this size, larger arrays get new pages
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 

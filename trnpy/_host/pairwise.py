@@ -16,19 +16,20 @@ from trnpy._einsum.plan import Plan, contract
 from trnpy._einsum.product import c_einsum, on_host
 from trnpy._engine.engines import HOST
 from trnpy._settings.host_rates import HostRates
+from trnpy._settings.tile import area, volume
 
 if TYPE_CHECKING:
     from trnpy._einsum.plan import Contraction
 
 NAME = "pairwise products"
 LOOP_SMALL = 45_000  # multiply-adds that NumPy's loop does in 15 us, the time that a route takes
-SMALL = 400_000  # product of the operands' sizes; the loop does at most an eighth so many multiply-adds: 15 us
+SMALL = volume(400_000)  # product of the operands' sizes; at most eight times the loop's multiply-adds: 15 us
 ROUTE_S = 6e-6  # overhead of a call
 SAMPLE = 8  # elements of an operand whose magnitude is sampled; each costs a cache line
 LONG_FLOPS = 4e5  # 100 us of NumPy's loop: above, the sample (2 us) is taken before one product, not after it
 SPARE = 256 * 2**20  # bytes that an intermediate result may always take; more only if the operands are larger
 REPAIRED = 0.1  # largest share of results that is computed twice: a route is chosen only if it saves a sixth
-CAST = 2**17  # elements of two vectors above which BLAS beats NumPy's loop even though it must copy one
+CAST = area(2**17)  # elements of two vectors above which BLAS beats NumPy's loop even though it must copy one
 
 
 def route(problem: Contraction) -> Route | None:

@@ -21,12 +21,13 @@ from trnpy._host import tridiagonal
 from trnpy._host.stack_routes import ROUTE_S, seconds_of
 from trnpy._host.stacks import in_chunks
 from trnpy._settings.host_rates import FLOPS, HostRates
+from trnpy._settings.tile import length
 from trnpy.linalg import _positive
 from trnpy.linalg._matrices import mirror, real
 from trnpy.linalg._panels import adjoint
 from trnpy.linalg._positive import FUNCTIONS, LAST, STEEP, Function, certify, correction, steep, with_slope
 
-BY_STEPS = 400  # rows: from there ?syevd's workspace is more than half of SciPy's peak, and its steps are faster
+BY_STEPS = length(400)  # rows: from there ?syevd's workspace is over half of SciPy's peak, and its steps are faster
 SPREAD = 8  # the factorization of LAST rows and columns costs nothing beside that of so many times more
 
 

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from trnpy._settings.tile import length, volume
+
 SCRATCH_BYTES = 2**23  # largest X that is copied into huge pages
 HUGE_PAGE = 2**21
 FRESH_BYTES = 2**25  # glibc maps such a block anew instead of reusing small pages; unwritten pages take no memory
@@ -19,8 +21,8 @@ CACHE_BYTES = 2**15  # operands up to this size stay in the first-level cache to
 FETCHED_BYTES = 2**13  # smallest block worth prefetching: it saves a tenth of 32 x 32 (benchmarks/sparse)
 AHEAD_BYTES = 2**19  # bytes of blocks that are prefetched at a time, into the second-level cache
 LINE = 64
-UNPACKED = 10**6  # multiply-adds up to which OpenBLAS does not pack real operands: up to 60 GFLOP/s instead of 45
-LEAST_WIDTH = 16  # columns of a strip of X
+UNPACKED = volume(10**6)  # multiply-adds up to which OpenBLAS does not pack real operands: 60 GFLOP/s, not 45
+LEAST_WIDTH = length(16)  # columns of a strip of X
 
 
 @functools.cache
@@ -212,7 +214,7 @@ def _like_the_next(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray) ->
     return np.asarray(alike)
 
 
-SAMPLE = 16  # at least so many rows are sampled before any work proportional to the size of the matrix
+SAMPLE = length(16)  # at least so many rows are sampled before any work proportional to the size of the matrix
 
 
 def may_group(indptr: np.ndarray, indices: np.ndarray) -> bool:

@@ -30,6 +30,7 @@ from trnpy._base.conventions import uncounted
 from trnpy._call import guards
 from trnpy._call.reasons import Reason, Unsupported
 from trnpy._engine import lapack
+from trnpy._settings.tile import area, length
 from trnpy.linalg._matrices import NEAR
 from trnpy.linalg._panels import adjoint
 
@@ -42,10 +43,10 @@ SPREAD = tuple(k * (math.sqrt(5) - 1) / 2 % 1 for k in range(1, 17))
 LEAD = 4
 MOST = 1 / 3  # share of ill-conditioned matrices in a piece above which SciPy computes the rest of the stack
 WHOLE = 0.8  # share that SciPy must compute above which it computes all: picking matrices costs it an eighth more
-FIRST = 64  # matrices of the first piece, enough to tell a third from a half
+FIRST = length(64)  # matrices of the first piece, enough to tell a third from a half
 
-CHUNK = 2**16  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
-PIECE = 2**14  # elements computed between two counts of SciPy's share: a fiftieth of a stack for which that matters
+CHUNK = area(2**16)  # elements: half a megabyte, so that a handful of temporaries stay in a core's cache
+PIECE = area(2**14)  # elements computed between two counts of SciPy's share: a fiftieth of a stack that matters
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._engine import lapack as _plain
+from trnpy._settings.tile import length
 
-BLOCK = 24  # columns that ?sytrd works on at once: 4 % faster than ilaenv's 32 from n = 200 to 512, as fast beyond
-WIDE = 64  # reflectors that are applied at once: products run at 3/4 of their best rate, preparing them takes 1/20
-LARGE = 700  # rows from which applying WIDE at once is faster than ?ormtr, by 1.15 from n = 1000
+BLOCK = length(24, least=2)  # columns of ?sytrd's blocks: to n = 512 4 % faster than ilaenv's 32, then as fast
+WIDE = length(64, least=2)  # reflectors applied at once: products run at 3/4 of their best rate, preparing takes 1/20
+LARGE = length(700)  # rows from which applying WIDE at once is faster than ?ormtr, by 1.15 from n = 1000
 # From SHARED rows it is faster for multiples of ALIKE, too: ?ormtr copies rows, whose elements then share cache sets.
-SHARED, ALIKE = 512, 128
-COPIED = 64  # columns of a triangle that are transposed at once, within a core's cache
+SHARED, ALIKE = length(512), length(128)
+COPIED = length(64)  # columns of a triangle that are transposed at once, within a core's cache
 STEMR = 18  # the workspace of ?stemr is 18 n; that of ?stedc is n^2 + 4 n + 1
 ORMTR_BLOCK, ORMTR_SPACE = 32, 65 * 64  # the workspace of ?ormtr is ORMTR_BLOCK n + ORMTR_SPACE
 APART = 1 / 3  # share of negligible couplings of T above which MRRR wins, by 1.2 at 9/10, 1.05 at 1/2 (n = 100 to 400)

@@ -112,6 +112,9 @@ class ChoFactor(Cholesky):
     def deliver(self, result: np.ndarray) -> tuple[np.ndarray, Any]:
         return result, self.given
 
+    def unique(self, result: tuple[np.ndarray, Any]) -> np.ndarray:
+        return np.tril(result[0]) if self.lower else np.triu(result[0])
+
 
 def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
     a = matrices(a, square=True)

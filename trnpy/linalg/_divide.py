@@ -19,10 +19,11 @@ import numpy as np
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine, Handle
 from trnpy._engine.stand_ins import priced, usual
+from trnpy._settings.tile import length
 from trnpy.linalg import _panels
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
-LEAF = 320  # rows: LAPACK solves smaller blocks in about the time of the five launches of a split
+LEAF = length(320)  # rows: LAPACK solves smaller blocks in about the time of the five launches of a split
 LEAVES = 12  # about the most: the host's work falls with their square, the launches grow with their number
 RESOLVED = 16  # octaves below 1 for which the polynomial is the sign: to 1.5e-5, a hundred times its rounding errors
 NOISE = 2e-7  # of the norm of the whole matrix: float32 products give zero eigenvalues up to this size

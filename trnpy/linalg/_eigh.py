@@ -18,6 +18,7 @@ from trnpy._engine.proof import eigenvalues
 from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
 from trnpy._settings.host_rates import FLOPS
+from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
 from trnpy.linalg._matrices import SMALL, hermitian, moderate, real, square
@@ -41,7 +42,7 @@ DIGITS = (
 FIRST_DIGITS = 5  # of the first iteration, whose vectors are float32 (docs/numerics.md#eigenproblems)
 FIRST_NOISE = 2.0**13  # times NOISE: the noise of products of five digits, measured there
 FEWEST_DIGITS = 2
-SMALL_CLUSTER = 64  # columns: the host rotates so few in less time than a product takes on the link
+SMALL_CLUSTER = length(64)  # columns: the host rotates so few in less time than a product takes on the link
 KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
 
 

@@ -15,11 +15,12 @@ from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Cost, Reason, Unsupported
 from trnpy._engine.precision import norms
 from trnpy._engine.stand_ins import operations, usual
+from trnpy._settings.tile import area, length
 from trnpy.linalg._panels import BLOCK
 
 LARGEST_EXPONENT = 500  # of the largest entry
-SMALL = 64 * 64  # elements: eigh of 64 x 64 takes less time than a launch
-MIRROR = 128  # rows and columns of a block that is mirrored in a core's cache
+SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
+MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
 NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 

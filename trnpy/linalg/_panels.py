@@ -11,10 +11,11 @@ import numpy as np
 from trnpy._engine import lapack
 from trnpy._engine.stand_ins import operations, priced, real_dtype
 from trnpy._settings.host_rates import FLOPS
+from trnpy._settings.tile import length
 
 T = TypeVar("T")
 PIVOT = np.dtype(np.int32)
-BLOCK = 128  # columns of a panel, as of a tile: the host factors one in less time than a launch
+BLOCK = length(128)  # columns of a panel, as of a tile: the host factors one in less time than a launch
 
 
 def split(n: int, block: int = BLOCK) -> int:

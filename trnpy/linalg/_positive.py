@@ -19,13 +19,14 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._settings.host_rates import FLOPS
+from trnpy._settings.tile import length
 from trnpy.linalg import _eigh
 from trnpy.linalg._matrices import MIRROR, norm, useful
 from trnpy.linalg._panels import adjoint
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-LAST = 32  # rows and columns: the last ones' factorization is cheap
+LAST = length(32)  # rows and columns: the last ones' factorization is cheap
 ANY = (0.0, math.inf)  # norm
 AMPLIFIED = 2.0  # errors of eigenvalues that f makes more than so many times as large as its rounding are taken out
 STEEP = 1 / 4  # share of the eigenvalues for which prices assume that

@@ -12,6 +12,7 @@ import numpy as np
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
+from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _eigh, _panels, _qr
 from trnpy.linalg._eigh import (
     ACCEPTED,
@@ -26,7 +27,7 @@ from trnpy.linalg._eigh import (
 )  # fmt: skip
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
-LEAF = 256  # rows of a cluster that the host decomposes in the time of a few launches
+LEAF = length(256)  # rows of a cluster that the host decomposes in the time of a few launches
 STARTED = (
     1e-12  # of the norm: the square of the errors of float32; rotations by smaller couplings gain nothing at first
 )

@@ -15,10 +15,11 @@ import numpy as np
 from scipy import sparse
 
 from trnpy._call import guards
+from trnpy._settings.tile import length
 from trnpy.sparse._classes import adopt
 from trnpy.sparse._ops import is_sparse
 
-BLOCK = 128  # rows and columns of the systolic array
+BLOCK = length(128)  # rows and columns of the systolic array
 WIDEST = 32 * BLOCK  # columns of one product: its result takes 4 MiB in float64
 # If less than one element in SPARSEST of a run of blocks is marked, each marked one is a dot product of its own: BLAS
 # multiplies about twenty times faster than NumPy gathers rows.

@@ -16,11 +16,12 @@ from trnpy._call.host_table import host_entry
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.proof.weights import probe
 from trnpy._settings.policy import current_policy
+from trnpy._settings.tile import volume
 from trnpy.sparse import _device, _spgemm
 from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
 from trnpy.sparse._tiles import compressed
 
-BLOCK_LEAST = 1_000_000  # multiply-adds: for shorter products of SciPy's, below 400 us, no route is looked for
+BLOCK_LEAST = volume(1_000_000)  # multiply-adds: for products that take SciPy less, 400 us, no route is looked for
 REMEMBERED = 4_000_000  # multiply-adds: routes of longer products of CSR and CSC depend on their columns
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
 NO_DEVICE = (Reason.NO_DEVICE, "no device")

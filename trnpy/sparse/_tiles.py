@@ -12,12 +12,13 @@ from scipy import sparse
 
 from trnpy._engine.stand_ins import priced
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
+from trnpy._settings.tile import area
 
 TILE = 128  # rows and columns of the systolic array
 BUCKETS = 4  # lengths to which block rows are padded: at most 1.11 times the tiles (docs/numerics.md#sparse-products)
 STEPS = 4  # rungs an octave: at most 25 % of an operand is padding, with which nothing is computed
 LEAST = 16  # the first rung
-SLAB = 2**18  # stored elements counted at a time, which bounds the memory that counting takes
+SLAB = area(2**18)  # stored elements counted at a time, which bounds the memory that counting takes
 CACHE = "_trnpy_blocks"
 FLOAT32, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 

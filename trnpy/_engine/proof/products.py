@@ -13,13 +13,14 @@ import numpy as np
 from trnpy._engine.handles import Refused
 from trnpy._engine.proof.weights import weights
 from trnpy._engine.stand_ins import priced
+from trnpy._settings.tile import length
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
 # check. The error of sums in float32 is not certified: twice as much is allowed (docs/numerics.md#proof-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
 BLOCK = 64  # terms that one call of BLAS sums: of constants the check then errs by up to 20 u, with 128 by up to 35 u
-STRIP = 256  # rows that are still in a cache when they are read again
+STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
 DIGITS = 7  # of eight bits, as accurate as float64
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)

@@ -15,9 +15,10 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import StandIn
+from trnpy._settings.tile import area
 
 Product = Callable[[np.ndarray], np.ndarray]
-SMALL = 512 * 512  # elements; a smaller matrix stays in the host's cache
+SMALL = area(512 * 512)  # elements; a smaller matrix stays in the host's cache
 NORM, PER_NORM = 5.0, 6.0  # assumed 1-norm of A; products for each unit of it (degree 55 reaches 9.9)
 # SciPy estimates the 1-norms of A and, where NORM exceeds EXACT over the columns of B, of its powers 2 to 9, by ROUNDS
 # rounds of products with ESTIMATED columns (Al-Mohy and Higham, SIAM J. Sci. Comput. 33, 488 (2011), eq. 3.13).

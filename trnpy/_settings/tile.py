@@ -1,0 +1,38 @@
+"""The sizes of blocks and the thresholds of routes: each in proportion to one tile, which tests can make smaller.
+
+``TRNPY_TILE`` (1, 2, 4, ... 128; read once, for tests and conformance only) is the order of a tile. With TRNPY_TILE=2
+a 3 x 3 matrix has two panels, and every host route that holds for a call is taken. Results are as accurate, but slower.
+The 128 partitions of a kernel are the hardware's: they do not change.
+"""
+
+from __future__ import annotations
+
+import os
+
+FULL = 128  # rows and columns of the systolic array
+
+
+def _order(text: str) -> int:
+    order = int(text) if text.isdecimal() else 0
+    if not 0 < order <= FULL or order & (order - 1):  # other orders would not divide the sizes below
+        raise ValueError(f"TRNPY_TILE={text!r}: expected a power of two up to {FULL}")
+    return order
+
+
+TILE = _order(os.environ.get("TRNPY_TILE", str(FULL)))
+SMALL_TILES = TILE < FULL
+
+
+def length(usual: int, least: int = 1) -> int:
+    """A number of rows or columns that is ``usual`` with full tiles; at least ``least``."""
+    return max(usual * TILE // FULL, least)
+
+
+def area(usual: int, least: int = 1) -> int:
+    """A number of elements of a matrix, likewise: it shrinks with the area of a tile."""
+    return max(usual * TILE**2 // FULL**2, least)
+
+
+def volume(usual: int, least: int = 1) -> int:
+    """A number of multiply-adds of a product, likewise: it shrinks with the volume of a tile."""
+    return max(usual * TILE**3 // FULL**3, least)
