@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conformance._lines import Lines
 from conformance._listed import Entry, match
 from conformance._redirect import Redirection
 from trnpy._call.dispatch import Decision, Reason
@@ -18,9 +19,16 @@ from trnpy._engine.engines import current_engine
 from trnpy._patch.hook import Process
 from trnpy._report import ledger
 from trnpy._settings.policy import current_policy
+from trnpy._settings.tile import SMALL_TILES, TILE
 
-NOTHING_FORCED = 6  # exit code of a forced run that never took the device path; pytest's own end at 5
+NOTHING_FORCED = 6  # exit code of a forced run without a launch; pytest's own end at 5
+LARGE = ("test_crash_2609",)  # matrices of over a thousand rows, which take minutes with small tiles
+TOO_FEW_LINES = 7  # exit code of a run that executed a smaller share of the lines than --least-lines asks for
 FAULTS = (Reason.ERROR, Reason.OOM)  # the engine of these runs has no faults, so they are bugs in an algorithm
+HEAD = (
+    "calls", "with launches", "launched nothing", "launches", "tests passed", "with launches", "listed", "failed",
+    "lines",
+)  # fmt: skip
 CALLS = pytest.StashKey[list[Decision]]()
 
 
@@ -45,9 +53,11 @@ class Tally:
     """The counts of one function over all tests; calls are those that returned."""
 
     calls: int = 0
-    device: int = 0  # calls on the device path
+    launched: int = 0  # calls with a launch: on the host engine, with a product or a twin of a kernel
+    nothing: int = 0  # calls that took the device path, which left everything to the host
+    launches: int = 0
     passed: int = 0  # tests that passed
-    passed_device: int = 0  # and had a call on the device path
+    passed_launched: int = 0  # and had a call with a launch
     listed: int = 0
     failed: int = 0
     host: Counter[str] = field(default_factory=Counter)  # why the other calls stayed on the host
@@ -55,18 +65,20 @@ class Tally:
 
 class Plugin:
     def __init__(
-        self, redirection: Redirection, entries: list[Entry], asked: tuple[str, ...], forced: bool, patched: bool
-    ) -> None:
+        self, redirection: Redirection, entries: list[Entry], asked: tuple[str, ...], forced: bool, patched: bool,
+        lines: Lines,
+    ) -> None:  # fmt: skip
         self.redirection, self.entries, self.asked = redirection, entries, asked
-        self.forced, self.patched = forced, patched
+        self.forced, self.patched, self.lines = forced, patched, lines
         self.tallies: dict[str, Tally] = {}
-        self.hits = 0  # tests that had a call on the device path
+        self.hits = 0  # tests that had a call with a launch
         self.listed = 0
         self.seen = 0  # tests with a call of an accelerated function
         self.known: dict[str, Entry] = {}  # by node id
 
     def pytest_sessionstart(self) -> None:
         sys.meta_path.insert(0, self.redirection)
+        self.lines.watch()
 
     @pytest.hookimpl(tryfirst=True)  # before -k deselects tests: a listed test that is not run is not stale
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -75,6 +87,8 @@ class Plugin:
         if self.patched:  # calls from SciPy's modules stay original, and its test files are among them
             verdicts = Process.activation.verdicts
             verdicts.update((item.module.__name__, False) for item in items)  # type: ignore[attr-defined]
+        if SMALL_TILES:
+            items[:] = [item for item in items if item.name not in LARGE]
         self.known, missing = match(self.entries, [item.nodeid for item in items], self.asked)
         if missing:
             raise pytest.UsageError("listed failures match no test:\n  " + "\n  ".join(missing))
@@ -112,27 +126,32 @@ class Plugin:
         return report
 
     def _count(self, calls: list[Decision], outcome: str, listed: bool) -> None:
-        on_device = Counter(c.op for c in calls if c.on_device)
-        self.hits += bool(on_device)
+        launched = {c.op for c in calls if c.on_device}
+        self.hits += bool(launched)
         self.seen += bool(calls)
         self.listed += listed
         for call in calls:
             tally = self.tallies.setdefault(call.op, Tally())
             tally.calls += 1
+            tally.launches += sum(n for _, n in call.launches)
             if call.on_device:
-                tally.device += 1
+                tally.launched += 1
+            elif call.reason is Reason.NO_LAUNCH:
+                tally.nothing += 1
             else:
                 tally.host[call.reason] += 1
         for op in {c.op for c in calls}:
             tally = self.tallies[op]
             tally.passed += outcome == "passed"
-            tally.passed_device += outcome == "passed" and op in on_device
+            tally.passed_launched += outcome == "passed" and op in launched
             tally.failed += outcome == "failed"
             tally.listed += listed and outcome != "failed"
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus == pytest.ExitCode.OK and self.forced and not self.hits:
             session.exitstatus = NOTHING_FORCED
+        elif exitstatus == pytest.ExitCode.OK and self.lines.too_few:
+            session.exitstatus = TOO_FEW_LINES
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         write = terminalreporter.write_line
@@ -142,11 +161,11 @@ class Plugin:
         if not self.asked and (unseen := sorted(self.redirection.replaced - set(fetched))):
             write(f"names of trnpy's that no test file looks up: {', '.join(unseen)}")
         if self.tallies:
-            head = ("function", "calls", "on device path", "tests passed", "of them on device path", "listed", "failed")
-            write(f"{head[0]:28}" + "".join(f"{h:>{len(h) + 2}}" for h in head[1:]))
+            write(f"{'function':36}" + "".join(f"{h:>{len(h) + 2}}" for h in HEAD))
         for op, t in sorted(self.tallies.items()):
-            row = (t.calls, t.device, t.passed, t.passed_device, t.listed, t.failed)
-            write(f"{op:28}" + "".join(f"{n:>{len(h) + 2}}" for n, h in zip(row, head[1:], strict=True)))
+            row = (t.calls, t.launched, t.nothing, t.launches, t.passed, t.passed_launched, t.listed, t.failed)
+            cells = (*row, self.lines.of_row(op))
+            write(f"{op:36}" + "".join(f"{n:>{len(h) + 2}}" for n, h in zip(cells, HEAD, strict=True)))
             if self.forced and t.host:
                 write("    on the host: " + ", ".join(f"{n} {reason}" for reason, n in t.host.most_common()))
         if self.patched:
@@ -154,7 +173,9 @@ class Plugin:
             write(f"under trnpy.patch(): {passed:,} tests passed, {self.seen:,} of all with a call that the patch saw")
         if self.forced:
             proof = "" if self.hits else ": this run proves nothing about the device path"
-            write(f"{self.hits} tests had a call on the device path{proof}")
+            write(f"tiles of {TILE}: {self.hits} tests had a call with a launch{proof}")
+            for line in self.lines.table():
+                write(line)
         for entry, n in Counter(self.known.values()).items():
             write(f"listed, {n} tests: {entry.reason}")
         for report in terminalreporter.getreports("failed"):

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import scipy.linalg
 import scipy.linalg._basic
 
 from conformance import _listed
+from conformance._mutants import nudged
+from conformance._mutate import table
 from conformance._redirect import Redirection
 from conformance._suites import SUITES, Name
 from trnpy import linalg
@@ -64,10 +67,25 @@ def test_an_unbroken_function_passes_on_the_device_path() -> None:
     code, output = conformance("scipy.linalg", CHOLESKY, "--forced")
     assert code == 0, output
     row = next(line for line in output.splitlines() if line.startswith("scipy.linalg.cholesky "))
-    calls, device, passed, passed_device, _, failed = map(int, row.split()[1:])
-    assert calls >= device >= passed_device >= 20
-    assert passed >= passed_device
+    calls, launched, nothing, launches, passed, passed_launched, _, failed = map(int, row.split()[1:9])
+    assert calls >= launched + nothing and launches > launched >= passed_launched >= 5
+    assert passed >= passed_launched
     assert failed == 0
+    if sys.version_info >= (3, 12):  # whose sys.monitoring counts lines
+        assert int(row.split()[9]) >= 80
+
+
+def test_a_run_that_executes_too_few_lines_is_not_a_success() -> None:
+    code, output = conformance("scipy.linalg", f"{CHOLESKY}::TestCholesky::test_simple", "--forced", "--least-lines=99")
+    counted = sys.version_info >= (3, 12)
+    assert code == (7 if counted else 0), output
+    assert ("fewer than 99 % of linalg/" if counted else "which takes Python 3.12") in output
+
+
+def test_routes_of_stacks_are_recorded_like_any_call() -> None:
+    test = "scipy/linalg/tests/test_batch.py::TestBatch::test_qr_delete"
+    code, output = conformance("scipy.linalg", test, "--forced", "--full-tiles")
+    assert code in (0, 6), output
 
 
 def test_calls_by_a_host_route_pass_and_are_counted() -> None:
@@ -77,12 +95,11 @@ def test_calls_by_a_host_route_pass_and_are_counted() -> None:
 
 
 def test_a_sample_passes_on_the_simulators_kernels() -> None:
-    files = [CHOLESKY, *(f"scipy/linalg/tests/test_{name}.py" for name in ("decomp_lu", "basic"))]
-    chosen = "Cholesky or LU or TestInv or TestDet"
+    files, chosen = (CHOLESKY, "scipy/linalg/tests/test_basic.py"), "simple and (Cholesky or PinvSymmetric)"
     code, output = conformance("scipy.linalg", *files, "-k", chosen, "--forced", TRNPY_DEVICE="simulator")
     assert code == 0, output
-    on_device = re.search(r"(\d+) tests had a call on the device path", output)
-    assert on_device and int(on_device[1]) >= 90
+    launched = re.search(r"tiles of 2: (\d+) tests had a call with a launch", output)
+    assert launched and int(launched[1]) >= 4
 
 
 def test_a_forced_run_that_forces_nothing_is_not_a_success() -> None:
@@ -146,6 +163,27 @@ def test_a_listed_failure_says_everything(missing: str) -> None:
     del entry[missing]
     with pytest.raises(ValueError, match="expected"):
         _listed._entry(Path("listed.yaml"), entry)
+
+
+def test_mutations_of_the_cholesky_rows_are_killed_by_our_tests_and_by_upstreams() -> None:
+    own = "tests/linalg/test_cholesky.py -k reproduces"
+    code, output = conformance("mutate", "--own", own, "--upstream", f"scipy.linalg {CHOLESKY} -k 'simple or random'")
+    assert code == 0, output
+    assert "4 mutations reached; 0 survivals" in output
+    assert re.search(r"_cholesky.py:\d+ _factor, engine.gram: 1.5 times\n    own: killed by .*\n    .*killed", output)
+
+
+def test_a_mutation_that_survives_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    reached = {"tries": {"scipy.linalg.lu": 3, "scipy.linalg.qr": 1}, "killed": {"scipy.linalg.qr": "test_it"}}
+    assert table([("own", reached)]) == 8
+    assert "SURVIVED 3 tests" in capsys.readouterr().out
+
+
+def test_a_nudge_is_in_the_last_digits_of_every_part_of_a_result() -> None:
+    out = np.ones(2)
+    assert nudged(out, out) is out and (out == 1 + 1e-9).all()
+    values, rank = nudged((np.ones(2, np.float32), 3))
+    assert values.dtype == np.float32 and 1e-5 < values[0] - 1 < 2e-5 and rank == 3
 
 
 IMPORTS = """

@@ -1,0 +1,211 @@
+"""Planted mutations: each product of an algorithm 1.5 times too large, each row's result wrong in its last digits.
+
+Both are in place from the start and asleep. A test that reaches one is run again with that one awake, and once more
+without: if only the mutated run fails, or only in it a call goes elsewhere, the test has killed the mutation.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import trnpy
+from trnpy._call import dispatch
+from trnpy._engine.handles import HostHandle
+from trnpy._report import ledger
+
+ROOT = Path(trnpy.__file__).parent
+FILES = ("linalg/*.py", "_engine/triangular.py")  # whose products are mutated
+PRODUCTS = ("matmul", "gram", "trsm")
+FACTOR = 1.5
+NUDGE = {"d": 1e-9, "D": 1e-9, "f": 100 * 2.0**-23, "F": 100 * 2.0**-23}  # relative, by dtype of a result
+TRIES = 12  # tests that may try to kill one mutation: a survivor of so many is a weakness of the tests
+
+
+class State:
+    """Which mutation is awake, and which were reached since the last test began."""
+
+    awake = ""
+    reached: ClassVar[dict[str, None]] = {}  # in the order of the calls
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def product(site: str, value: Any) -> Any:
+    """``value``, or FACTOR times it if the mutation ``site`` is awake; stand-ins and operands on a device are left."""
+    if type(value) is HostHandle:
+        return HostHandle(product(site, value.array))
+    if type(value) is not np.ndarray or value.dtype.kind not in "fc":
+        return value
+    State.reached[site] = None
+    return value * value.dtype.type(FACTOR) if State.awake == site else value
+
+
+class Planter(ast.NodeTransformer):
+    """Passes each product of a module through ``product``."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.owner, self.sites = file, "", 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outer, self.owner = self.owner, self.owner or node.name
+        self.generic_visit(node)
+        self.owner = outer
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if not is_product(node.func):
+            return node
+        self.sites += 1
+        site = ast.Constant(f"{self.file}:{node.lineno} {self.owner}, {ast.unparse(node.func)}")
+        planted = ast.Call(ast.Name("__product__", ast.Load()), [site, node], [])
+        return ast.copy_location(planted, node)
+
+
+def is_product(function: ast.expr) -> bool:
+    match function:
+        case ast.Attribute(value=ast.Name(id="engine") | ast.Attribute(attr="engine"), attr=name):
+            return name in PRODUCTS
+        case ast.Name(id="product"):
+            return True
+    return False
+
+
+def plant_products() -> int:
+    """Plant every product of FILES; returns their number."""
+    planted = 0
+    for path in sorted(path for pattern in FILES for path in ROOT.glob(pattern)):
+        file = str(path.relative_to(ROOT))
+        planter = Planter(file)
+        tree = ast.fix_missing_locations(planter.visit(ast.parse(path.read_text())))
+        if not planter.sites:
+            continue
+        module = importlib.import_module("trnpy." + file.removesuffix(".py").replace("/", "."))
+        vars(module)["__product__"] = product
+        codes = {code.co_qualname: code for code in _codes(compile(tree, str(path), "exec"))}
+        for function in _functions(module):
+            if function.__qualname__ in codes:
+                function.__code__ = codes[function.__qualname__]
+        planted += planter.sites
+    return planted
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes(inner)
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """The functions of a module and the methods of its classes, without decorators."""
+    for owner in (module, *(x for x in vars(module).values() if isinstance(x, type))):
+        if owner is not module and owner.__module__ != module.__name__:
+            continue
+        for value in vars(owner).values():
+            function = inspect.unwrap(getattr(value, "__func__", value)) if callable(value) else None
+            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                yield function
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def nudged(result: Any, out: Any = None) -> Any:
+    """``result`` with every floating-point array and number in it wrong by NUDGE; integers by one."""
+    if isinstance(result, tuple):
+        parts = [nudged(part) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
+    if scipy.sparse.issparse(result):
+        return result * result.dtype.type(1 + NUDGE[result.dtype.char]) if result.dtype.char in NUDGE else result
+    if not isinstance(result, (np.ndarray, np.generic, float, complex)):
+        return result
+    kind = np.asarray(result).dtype
+    wrong = result * kind.type(1 + NUDGE[kind.char]) if kind.char in NUDGE else result + kind.type(kind.kind in "iu")
+    if result is out and isinstance(out, np.ndarray):
+        out[...] = wrong
+        return out
+    return wrong if isinstance(result, (np.ndarray, np.generic)) else type(result)(wrong)
+
+
+def plant_results() -> None:
+    """Plant the result of every call that launched something, after it has been accepted."""
+    delivered = dispatch._delivered
+
+    def planted(
+        op: Any, problem: Any, form: Any, result: Any, args: Any, kwargs: Any, decision: Any, *rest: Any
+    ) -> Any:
+        if decision.on_device:
+            State.reached[op.name] = None
+            if State.awake == op.name:
+                inner: Callable[[Any], Any] = form or (lambda x: x)
+                out = kwargs.get("out")
+                return delivered(op, problem, lambda x: nudged(inner(x), out), result, args, kwargs, decision, *rest)
+        return delivered(op, problem, form, result, args, kwargs, decision, *rest)
+
+    dispatch._delivered = planted
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+class Mutants:
+    """The pytest plugin that wakes each mutation in the tests that reach it; ``file`` gets what killed which."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.tries: dict[str, int] = {}
+        self.killed: dict[str, str] = {}
+        self.places: list[tuple[str, str]] = []
+
+    def pytest_sessionstart(self) -> None:
+        plant_products()
+        plant_results()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        State.reached.clear()
+        result = yield
+        pending = [m for m in State.reached if m not in self.killed and self.tries.get(m, 0) < TRIES]
+        if not pending:
+            return result
+        expected = self._run(item, "")
+        if expected[0]:  # a test that does not pass twice says nothing
+            return result
+        for mutation in pending:
+            self.tries[mutation] = self.tries.get(mutation, 0) + 1
+            if self._run(item, mutation) != expected and self._run(item, "") == expected:
+                self.killed[mutation] = item.nodeid
+        return result
+
+    def _run(self, item: pytest.Item, awake: str) -> tuple[bool, list[Any]]:
+        """Whether ``item`` fails with one mutation ``awake``, and where its recorded calls went."""
+        decisions = getattr(ledger.Process.ledger, "decisions", [])
+        before = len(decisions)
+        State.awake, failed = awake, False
+        try:
+            item.runtest()
+        except (Exception, pytest.fail.Exception):
+            failed = True
+        except (pytest.skip.Exception, pytest.xfail.Exception):
+            pass
+        finally:
+            State.awake = ""
+        places = [(d.op, d.reason) for d in decisions[before:]]
+        del decisions[before:]
+        return failed, places
+
+    def pytest_sessionfinish(self) -> None:
+        self.file.write_text(json.dumps({"tries": self.tries, "killed": self.killed}))

@@ -1,0 +1,100 @@
+"""``python -m conformance mutate``: which planted mutations the tests of this package kill, and which upstream's."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+OWN = ("tests/parity", "tests/linalg")
+UPSTREAM = ("scipy.linalg", "numpy.linalg", "numpy.einsum")
+SURVIVED = 8  # exit code if a mutation survives all tests that reach it
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m conformance mutate",
+        description="Plants mutations, runs the tests that reach each, and prints which test killed it.",
+        epilog=f"Without arguments: {' '.join(OWN)}, then {', '.join(UPSTREAM)} with small tiles.",
+    )
+    p.add_argument("--own", metavar="ARGUMENTS", help="of pytest, in one string: tests of this package")
+    p.add_argument("--upstream", metavar="ARGUMENTS", help="in one string: a suite, and arguments of pytest")
+    p.add_argument("--run", choices=("own", "upstream"), help=argparse.SUPPRESS)
+    p.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    options, rest = parser().parse_known_args(arguments)
+    if options.run:
+        return run(options.run, options.to, rest)
+    everything = options.own is None and options.upstream is None
+    runs = [("own", " ".join(OWN) if everything else options.own)]
+    runs += [("upstream", s) for s in (UPSTREAM if everything else (options.upstream,))]
+    found = [(kind, child(kind, shlex.split(asked))) for kind, asked in runs if asked]
+    return table(found)
+
+
+def child(kind: str, arguments: list[str]) -> dict:
+    """What one run of tests killed, in a process of its own: upstream's tests have small tiles, ours the usual ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "killed.json"
+        command = [sys.executable, "-m", "conformance", "mutate", "--run", kind, "--to", str(file), *arguments]
+        environment = {k: v for k, v in os.environ.items() if k != "TRNPY_TILE"}
+        if kind == "upstream":
+            from conformance.__main__ import SMALL
+
+            environment |= {"TRNPY_TILE": SMALL}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if not file.exists():
+            raise SystemExit(done.stdout + done.stderr)
+        print(f"{kind}: {' '.join(arguments)}: {done.stdout.strip().splitlines()[-1]}", flush=True)
+        return json.loads(file.read_text())
+
+
+def run(kind: str, file: Path, arguments: list[str]) -> int:
+    import pytest
+
+    from conformance._mutants import Mutants
+
+    if kind == "own":
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], [Mutants(file)]))
+    from conformance._run import parser as suite_parser
+    from conformance._run import run as run_suite
+    from conformance._suites import SUITES
+    from trnpy._settings.policy import current_policy, set_process_policy
+
+    set_process_policy(replace(current_policy(), verify=1.0))  # each result is compared with the reference's
+    options, rest = suite_parser().parse_known_args([arguments[0], "--forced"])
+    return run_suite(SUITES[options.suite], options, [*rest, *arguments[1:]], [Mutants(file)])
+
+
+def table(found: list[tuple[str, dict]]) -> int:
+    """Print which test killed each mutation; the exit code says whether one survived."""
+    tries: dict[str, dict[str, int]] = {}
+    killed: dict[str, dict[str, str]] = {}
+    for kind, what in found:
+        for mutation, n in what["tries"].items():
+            at = tries.setdefault(mutation, {})
+            at[kind] = at.get(kind, 0) + n
+        for mutation, test in what["killed"].items():
+            killed.setdefault(mutation, {}).setdefault(kind, test)
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    survivors = 0
+    for mutation in sorted(tries, key=lambda m: (".py:" in m, m)):
+        print(f"{mutation}: {'1.5 times' if '.py:' in mutation else 'a nudge'}")
+        for kind in kinds:
+            if kind in tries[mutation]:
+                test = killed.get(mutation, {}).get(kind)
+                survivors += test is None
+                print(f"    {kind}: " + (f"killed by {test}" if test else f"SURVIVED {tries[mutation][kind]} tests"))
+            else:
+                print(f"    {kind}: not reached")
+    print(f"{len(tries)} mutations reached; {survivors} survivals")
+    return SURVIVED if survivors else 0
