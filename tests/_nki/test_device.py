@@ -16,7 +16,15 @@ from trnpy._cli import doctor, timings
 from trnpy._engine import engines, tuning
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device
-from trnpy._nki.device import NeuronRuntime, Route, instance_machine, neuron_route, nki_kernel, pinned_flags, typed
+from trnpy._nki.device import (
+    NeuronRuntime,
+    TorchDevice,
+    instance_machine,
+    nki_kernel,
+    pinned_flags,
+    torch_device,
+    typed,
+)
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
 from trnpy._nki.simulator.run.launch import Simulation
@@ -44,7 +52,7 @@ def simulated(name):
 
 
 synchronised = []
-CPU = Route(torch.device("cpu"), lambda: synchronised.append(1))
+CPU = TorchDevice(torch.device("cpu"), lambda: synchronised.append(1))
 
 
 def runtime(kernel=simulated, limit=30.0):
@@ -205,10 +213,10 @@ def test_the_older_route_is_taken_where_torch_has_no_neuron_device(monkeypatch):
     xla = Xla()
     monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cast=all")
     monkeypatch.setitem(sys.modules, "torch_xla", xla)
-    route = neuron_route()
+    found = torch_device()
     assert device.os.environ["NEURON_CC_FLAGS"] == "--auto-cast=none"
     assert device.os.environ["NEURON_LOGICAL_NC_CONFIG"] == "1"  # as kernels are launched
-    NeuronRuntime(TRN2, route, lambda: 10.0, simulated).launch("matmul", np.ones((2, 2), "f4"), np.ones((2, 2), "f4"))
+    NeuronRuntime(TRN2, found, lambda: 10.0, simulated).launch("matmul", np.ones((2, 2), "f4"), np.ones((2, 2), "f4"))
     assert xla.synced and all(xla.synced)
 
 
@@ -220,7 +228,7 @@ def test_nki_that_would_parse_kernels_is_told_to_trace_them(version, chosen, set
     monkeypatch.setenv("NKI_COMPILER_FRONTEND", chosen)
     monkeypatch.setattr(device, "software", lambda: {"nki": version})
     monkeypatch.setitem(sys.modules, "torch_xla", Xla())
-    neuron_route()
+    torch_device()
     assert os.environ["NKI_COMPILER_FRONTEND"] == set_to
 
 
@@ -229,7 +237,7 @@ def test_the_native_route_comes_first(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     monkeypatch.setattr(torch, "neuron", native, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
-    assert neuron_route() == Route("neuron", native.synchronize)  # kernels are called as they are
+    assert torch_device() == TorchDevice("neuron", native.synchronize)  # kernels are called as they are
 
 
 def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypatch):
@@ -255,7 +263,7 @@ def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypa
     monkeypatch.setattr(torch, "neuron", native, raising=False)
     here = torch.device("cpu")
     monkeypatch.setattr(torch, "device", lambda name: here)
-    r = NeuronRuntime(TRN2, neuron_route(), lambda: 10.0, simulated)
+    r = NeuronRuntime(TRN2, torch_device(), lambda: 10.0, simulated)
     np.testing.assert_array_equal(r.launch("matmul", np.eye(3, dtype="f4"), np.eye(3, dtype="f4")), np.eye(3))
     assert wrapped == [1]
 
@@ -263,7 +271,7 @@ def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypa
 def test_without_either_route_it_says_so(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     with pytest.raises(DeviceUnavailable, match="torch_xla"):
-        neuron_route()
+        torch_device()
 
 
 @pytest.fixture
@@ -277,7 +285,7 @@ def found(monkeypatch):
 
 
 def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
-    monkeypatch.setattr(engines, "neuron_route", lambda: CPU)
+    monkeypatch.setattr(engines, "torch_device", lambda: CPU)
     assert trnpy.available() == (True, "")
     monkeypatch.setattr(engines.os, "getpid", lambda: 0)  # as after a fork
     available, why = trnpy.available()
@@ -287,7 +295,7 @@ def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
 
 
 def test_a_device_is_used_where_it_is_found(found, monkeypatch):
-    monkeypatch.setattr(engines, "neuron_route", lambda: CPU)
+    monkeypatch.setattr(engines, "torch_device", lambda: CPU)
     monkeypatch.setattr(NeuronRuntime.__init__, "__defaults__", (simulated,))
     a = np.random.default_rng(0).standard_normal((80, 90)).astype("f4")
     assert trnpy.available() == (True, "")
@@ -301,7 +309,7 @@ def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
     def broken():
         raise ImportError("libnrt.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(engines, "neuron_route", broken)
+    monkeypatch.setattr(engines, "torch_device", broken)
     a = np.ones((300, 300))
     np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
     assert not trnpy.available()[0] and "libnrt" in trnpy.available()[1]
@@ -361,7 +369,7 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     stand_in = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
     monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
-    assert neuron_route().device == "neuron"
+    assert torch_device().device == "neuron"
     expected = chosen or str(tmp_path / "trnpy" / f"neuron-compile-cache-{device._sources(device.FOLDER)}")
     assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()
 

@@ -18,7 +18,7 @@ from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, 
 from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
-from trnpy._nki.device import NeuronRuntime, detect, instance_machine, neuron_route
+from trnpy._nki.device import NeuronRuntime, detect, instance_machine, torch_device
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
@@ -293,7 +293,7 @@ def _opened() -> tuple[Engine | None, str, int]:
 
     try:
         hardware = instance_machine(process_policy().machine)
-        device = DeviceEngine(NeuronRuntime(hardware, neuron_route(), lambda: current_policy().time_limit))
+        device = DeviceEngine(NeuronRuntime(hardware, torch_device(), lambda: current_policy().time_limit))
     except Exception as why:  # torch's packages may raise anything on import: under auto the host computes
         return None, f"{type(why).__name__}: {why}", os.getpid()
     return device, "", os.getpid()

@@ -185,7 +185,7 @@ def _unwrapped(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TorchDevice:
     """How torch reaches the device: the device's name, a call that returns when all work is done, calls of kernels."""
 
     device: Any
@@ -204,7 +204,7 @@ def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return lambda kernel: wrap_nki(kernel)[int(LNC)]
 
 
-def neuron_route() -> Route:
+def torch_device() -> TorchDevice:
     """torch's own ``neuron`` device, or else torch-xla's; DeviceUnavailable if there is neither."""
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
     os.environ.setdefault(LOGICAL_CORES, LNC)
@@ -217,11 +217,11 @@ def neuron_route() -> Route:
             importlib.import_module(package)  # registers the device
     native = getattr(torch, "neuron", None)
     if native is not None and native.is_available():
-        return Route(torch.device("neuron"), native.synchronize, _wrapping())
+        return TorchDevice(torch.device("neuron"), native.synchronize, _wrapping())
     if importlib.util.find_spec("torch_xla") is None:
         raise DeviceUnavailable("torch has no neuron device and torch_xla is not installed")
     xla = importlib.import_module("torch_xla")
-    return Route(xla.device(), lambda: xla.sync(wait=True))
+    return TorchDevice(xla.device(), lambda: xla.sync(wait=True))
 
 
 def nki_kernel(name: str) -> Callable[..., Any]:
@@ -267,7 +267,7 @@ class NeuronRuntime:
     def __init__(
         self,
         hardware: Hardware,
-        route: Route,
+        torch_device: TorchDevice,
         time_limit_s: Callable[[], float],
         kernel: Callable[[str], Callable[..., Any]] = nki_kernel,
     ) -> None:
@@ -275,7 +275,7 @@ class NeuronRuntime:
         self.counters = Counters()
         self.memory = Memory(hardware.hbm_bytes)
         self._torch = importlib.import_module("torch")
-        self._route = route
+        self._neuron = torch_device
         self._time_limit_s = time_limit_s
         self._kernel = kernel
         self._hung: threading.Thread | None = None  # the thread of a launch that has exceeded its time limit
@@ -288,7 +288,7 @@ class NeuronRuntime:
         tensor = self._torch.from_numpy(bits)
         if bits is not copy:
             tensor = tensor.view(self._torch.bfloat16)
-        moved = self._guarded(lambda: tensor.to(self._route.device), "put")
+        moved = self._guarded(lambda: tensor.to(self._neuron.device), "put")
         self.counters.bytes_in += array.nbytes
         return self.memory.hold(Buffer(moved, array.shape, array.dtype), "put")
 
@@ -321,7 +321,7 @@ class NeuronRuntime:
         buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
         tensors = [None if b is None else b.value for b in buffers]
         started = time.perf_counter()
-        outputs = self._guarded(lambda: self._route.wrap(self._kernel(kernel))(*tensors, **parameters), kernel)
+        outputs = self._guarded(lambda: self._neuron.wrap(self._kernel(kernel))(*tensors, **parameters), kernel)
         elapsed_s = time.perf_counter() - started
         if self.counters.count(kernel, buffers, parameters):
             self.counters.compile_s[kernel] = elapsed_s
@@ -351,7 +351,7 @@ class NeuronRuntime:
         def body() -> None:
             try:
                 result = work()
-                self._route.synchronise()
+                self._neuron.synchronise()
                 outcome.append(result)
             except Exception as why:  # raised again in the calling thread
                 outcome.append(typed(why, what))
