@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -44,7 +45,9 @@ class Recorder(ledger.Ledger):
     def small_calls(self, *line: Any) -> None:
         """No counter: every call is decided and recorded by itself."""
 
-    def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
+    def add(
+        self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf
+    ) -> None:
         self.decisions.append(decision)
 
 

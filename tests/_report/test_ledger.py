@@ -194,6 +194,18 @@ def test_a_host_slower_than_predicted_is_no_gain_of_a_device_but_said():
     assert "not counted" not in repr(ledgers.small())
 
 
+def test_time_without_a_processor_is_no_sign_of_a_slow_host():
+    """Without calibration a call that took longer than predicted leaves the gain open, but for what others took."""
+    verdicts = []
+    for ran_s in (4.0, 0.02):
+        ledger = Ledger("", opened=0.0)
+        slow = ledgers.decision("numpy.dot", 0.01, 0.1, calibrated=False)
+        ledger.add(slow, 0.0, 4.0, ledgers.frame("x.py", 5), ran_s)
+        ledger.closed = 10.0
+        verdicts.append(ledger.what_if().verdict)
+    assert verdicts == ["not enough data", "no difference"]
+
+
 def test_a_slow_host_adds_nothing_to_a_gain():
     """Of the measured and the predicted time of the host the smaller one counts."""
     what_ifs = []

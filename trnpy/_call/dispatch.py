@@ -242,6 +242,7 @@ def routed(op: Op) -> Callable[..., Any]:
             return dispatch(op, verdict, found is True, args, kwargs, policy, recorded=False)[0]
         if verdict is None:
             _ready(op.name in SEARCHED)
+        ran_from = 0.0 if ledger is None else time.thread_time()
         started = time.perf_counter()
         try:
             result, decision = dispatch(op, verdict, found is True, args, kwargs, policy)
@@ -250,7 +251,7 @@ def routed(op: Op) -> Callable[..., Any]:
             raise
         if ledger is not None:
             seconds = time.perf_counter() - started
-            ledger.add(decision, started, seconds, sys._getframe(1))
+            ledger.add(decision, started, seconds, sys._getframe(1), time.thread_time() - ran_from)
             if decision.route and ledger.comparisons.wanted:
                 ledger.comparisons.compare(decision, seconds, reference, args, kwargs)
         if log is not None:

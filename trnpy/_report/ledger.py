@@ -81,7 +81,7 @@ class Ledger:
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
-        self._pending: deque[tuple[Decision, float, float, _Site, int]] = deque()
+        self._pending: deque[tuple[Decision, float, float, _Site, int, float]] = deque()
         self._lock = Lock()  # a signal handler may call in the middle of _fold
         self._sites: dict[tuple[int, int], _Site] = {}  # by id of the code object, and instruction
         self._elsewhere = _Site(None, *_UNKNOWN)
@@ -98,9 +98,14 @@ class Ledger:
         self.comparisons = Comparisons(measure_routes)
         self.engines: dict[str, Health] = {}  # of those that calls asked, by name
 
-    def add(self, decision: Decision, started: float, seconds: float, frame: FrameType | None) -> None:
-        """Record one call. It counts for the program's line that made it."""
-        self._pending.append((decision, started, seconds, self.site(frame), get_ident()))
+    def add(
+        self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf
+    ) -> None:
+        """Record one call. It counts for the program's line that made it.
+
+        ran_s: the part of ``seconds`` in which the calling thread had a processor.
+        """
+        self._pending.append((decision, started, seconds, self.site(frame), get_ident(), ran_s))
         if len(self._pending) >= FOLD:
             self._fold()
 
@@ -156,7 +161,7 @@ class Ledger:
         with self._lock:
             while True:
                 try:
-                    decision, started, seconds, site, thread = self._pending.popleft()
+                    decision, started, seconds, site, thread, ran_s = self._pending.popleft()
                 except IndexError:
                     break
                 tally = site.tally if site.decision is decision else self._tally(decision, site)
@@ -166,7 +171,7 @@ class Ledger:
                 if seconds > tally.longest_s:
                     tally.longest_s, tally.detail = seconds, detail(decision)
                 if decision.device_s is not None:
-                    tally.price(decision, seconds)
+                    tally.price(decision, seconds, ran_s)
                 if decision.launches:
                     tally.launch(decision.launches)
                 ended = started + seconds

@@ -111,8 +111,8 @@ class Tally:
         """Seconds of all calls with a device for those it wins: measured if it computed them, else modelled."""
         return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
 
-    def price(self, decision: Decision, seconds: float) -> None:
-        """Add the predicted times of one call, and compare them with its measured time."""
+    def price(self, decision: Decision, seconds: float, ran_s: float) -> None:
+        """Add the predicted times of one call, and compare them with its measured time; ``ran_s`` as in Ledger.add."""
         host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
         self.modelled += 1
         self.host_s += host_s
@@ -127,7 +127,9 @@ class Tally:
             self.lost += 1
             self.lost_s += seconds
             self.lost_host_s += host_s
-        short_s, long_s = sorted((seconds, host_s)) if self.on_host else (host_s, host_s)
+        short_s = min(seconds, host_s) if self.on_host else host_s
+        # Other work on this machine takes processors away, and makes no host slower.
+        long_s = max(min(seconds, ran_s), host_s) if self.on_host else host_s
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
             self.least_s += saved(short_s, slow_s)
