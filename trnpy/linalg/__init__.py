@@ -1,7 +1,7 @@
-"""scipy.linalg's functions, those that only numpy.linalg has, and inv_sqrtm.
+"""scipy.linalg's functions, those that only numpy.linalg has, inv_sqrtm, and BLAS by one name for all types.
 
-The accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``. Names are made at first use, so that the rows of
-numpy.linalg can be loaded without SciPy.
+The accelerated ones are rows of ``_ops`` and ``_inv_sqrtm``; ``_level3`` calls those of ``blas``. Names are made at
+first use, so that the rows of numpy.linalg can be loaded without SciPy.
 """
 
 from __future__ import annotations

@@ -35,3 +35,4 @@ from scipy.linalg import (
 )
 from trnpy.linalg import blas as blas, interpolative as interpolative, lapack as lapack
 from trnpy.linalg._inv_sqrtm import inv_sqrtm as inv_sqrtm
+from trnpy.linalg._level3 import gemm as gemm, symm as symm, syrk as syrk, trmm as trmm, trsm as trsm
