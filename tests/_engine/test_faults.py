@@ -72,7 +72,8 @@ def test_a_fault_gives_the_host_result_one_warning_and_its_reason(fault, name):
     assert len(warned) == 1 and warned[0].filename == __file__
     assert [(d.on_device, d.reason) for d in log] == [(False, FaultyEngine.REASONS[fault])]
     for ours, theirs in zip(*(r if isinstance(r, tuple) else (r,) for r in (result, expected)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        # The same function twice: threads of a BLAS may add in another order.
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e3 * np.finfo(float).eps * np.abs(theirs).max())
     np.testing.assert_array_equal((GENERAL, POSITIVE), operands)
     assert threading.active_count() == threads
 
