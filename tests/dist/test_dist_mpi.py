@@ -5,11 +5,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
 
 from trnpy import dist
+from trnpy.chem._checkpoint import read
 
 mpi = pytest.mark.mpi
 BIG = 300_000  # elements above the size from which sums take two messages
@@ -75,6 +77,7 @@ def test_mismatched_calls_over_mpi_are_told_to_every_rank():
 
 # --- Programs that end early: one pytest starts mpiexec ---------------------------------------------------------------
 
+LIMIT_S = 10  # of a run with a fault; a hang is one after 2 s
 BEGIN = """
 import os, signal, sys, time
 import numpy as np
@@ -87,8 +90,7 @@ c.allreduce(np.zeros(5))
 """
 FAULTS = {
     "an exception": ("raise ValueError('boom')", "rank {victim} of 3 ended the run: ValueError: boom"),
-    # The launcher ends the others within milliseconds: on a busy host one of them may be noticed first.
-    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", " of 3 ended the run: its process was killed"),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "rank {victim} of 3 ended the run: its process was killed"),
     "stop": ("os.kill(os.getpid(), signal.SIGSTOP)", "rank {victim} of 3 ended the run: its process"),
     "a hang": ("time.sleep(1000)", "waited 2 s for rank {victim}, whose last call was allreduce"),
     "an early end": ("sys.exit(0)", "rank {victim}: end of the program"),
@@ -106,6 +108,7 @@ def mpiexec(tmp_path, program, ranks=3, options=()):
     launcher = here if os.path.exists(here) else shutil.which("mpiexec")
     if launcher is None:
         pytest.skip("no mpiexec: pip install mpich brings one")
+    tmp_path.mkdir(exist_ok=True)
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(program))
     command = [launcher, "-n", str(ranks), sys.executable, *options, str(file)]
@@ -121,6 +124,49 @@ def test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path, fault, victim):
     assert said.format(victim=victim) in ended.stderr
     assert ended.stderr.count("trnpy.dist: ") == 1
     assert "program.py:" in ended.stderr
+
+
+FULL = """
+import resource
+from pathlib import Path
+import numpy as np
+from trnpy import dist
+from trnpy.chem._checkpoint import Checkpoint
+c = dist.comm()
+kept = Checkpoint(Path({folder!r}), "energies", every_s=0)
+kept.write(c, np.full((2, 99, 99), c.rank))
+c.barrier()
+if c.rank == {victim}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+kept.write(c, np.full((2, 99, 99), c.rank + 10))
+c.barrier()
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_full_disk_ends_all_and_what_was_kept_stays(tmp_path, victim):
+    ended = mpiexec(tmp_path, FULL.format(folder=str(tmp_path / "kept"), victim=victim))
+    assert f"rank {victim} of 3 ended the run: OSError: [Errno 27] File too large; its last call was barrier at " in ended.stderr
+    assert ended.stderr.count("trnpy.dist: ") == 1
+    for rank in range(3):
+        pairs = read(tmp_path / "kept" / f"pairs-{rank}.npz", np.array("energies"))["pairs"]
+        assert pairs.shape == (2, 99, 99) and pairs.min() == pairs.max() in ({rank} if rank == victim else {rank, rank + 10})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, "a full disk"])
+def test_twenty_runs_of_a_fault_end_in_ten_seconds(tmp_path, fault, capsys):
+    took = []
+    for run in range(20):
+        started = time.monotonic()
+        if fault == "a full disk":
+            test_a_full_disk_ends_all_and_what_was_kept_stays(tmp_path / str(run), run % 3)
+        else:
+            test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path / str(run), fault, run % 3)
+        took.append(time.monotonic() - started)
+    with capsys.disabled():
+        print(f"\n{fault}: {len(took)} runs, {min(took):.1f} to {max(took):.1f} s")
+    assert max(took) < LIMIT_S
 
 
 def test_a_program_over_mpi_ends_in_silence(tmp_path):

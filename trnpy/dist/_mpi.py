@@ -58,12 +58,15 @@ def communicator(timeout: float | None) -> Communicator:
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 
+    watched = Watched()  # its process starts while MPI does
     ours = not MPI.Is_initialized()
     if ours:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     world = MPI.COMM_WORLD.Dup()  # the program's own messages do not meet ours
     folder = world.bcast(Watched.folder() if world.rank == 0 else None)
-    watched = Watched(folder, world.rank, world.size, timeout)
+    watched.show(folder, world.rank, world.size)
+    world.Barrier()
+    watched.begin(timeout)
     found = Communicator(Mpi(MPI, world), watched.tell)
     usual = sys.excepthook
 

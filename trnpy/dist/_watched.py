@@ -16,22 +16,31 @@ from trnpy.dist._collectives import MismatchedCalls
 
 
 class Watched:
-    """This rank as its watcher sees it: a page in ``folder`` with what the rank does."""
+    """This rank as the watchers see it: a page with what the rank does. Its own watcher starts here."""
 
-    def __init__(self, folder: str, rank: int, size: int, timeout: float | None) -> None:
+    def __init__(self) -> None:
+        self._told = ""
+        command = [sys.executable, "-S", "-E", _watcher.__file__, str(os.getpid())]
+        # A session of its own: signals for the group of the program do not stop it.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, text=True
+        )
+
+    def show(self, folder: str, rank: int, size: int) -> None:
+        """Make the page of this rank, in ``folder``."""
         Path(folder).mkdir(mode=0o700, exist_ok=True)
         self._folder, self._rank, self._size = folder, rank, size
-        self._told = ""
         path = _watcher.page(folder, rank)
         path.write_bytes(bytes(_watcher.PAGE))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _watcher.PAGE)
         self.tell(None)
-        command = [sys.executable, "-S", "-E", _watcher.__file__, folder, *map(str, (rank, size, timeout or 0, os.getpid()))]
-        # A session of its own: signals for the group of the program do not stop it.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-        )
+
+    def begin(self, timeout: float | None) -> None:
+        """Have the watcher watch, now that all ranks have pages."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{self._folder}\t{self._rank}\t{self._size}\t{timeout or 0}\n")
+        self._process.stdin.flush()
 
     @staticmethod
     def folder() -> str:

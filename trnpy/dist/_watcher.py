@@ -15,19 +15,11 @@ PAGE = 1024  # bytes: process, state, time of its last change, and the last call
 EVERY_S = 0.1
 STOPPED_S = 2.0  # a rank may be stopped for so long
 ENDED = "ended"
+Page = tuple[int, str, float, str]  # process, state, time of the last change, and the last call
 
 
 def page(folder: str, rank: int) -> Path:
     return Path(folder, f"{rank}.page")
-
-
-def read(folder: str, rank: int) -> tuple[int, str, float, str] | None:
-    """Process, state, time of the last change, and the last call; None if the rank is not on this host."""
-    try:
-        fields = page(folder, rank).read_bytes().decode(errors="replace").strip(" \0").split("\n")
-        return int(fields[0]), fields[1], float(fields[2]), fields[3] if len(fields) > 3 else ""
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def report(folder: str, line: str) -> None:
@@ -52,33 +44,97 @@ def stopped(process: int) -> bool:
         return False
 
 
-def late(folder: str, rank: int, size: int) -> str:
+class Pages:
+    """What the ranks of this host say of themselves; their files may be removed meanwhile."""
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._files: dict[int, int] = {}
+        for rank in range(size):
+            with contextlib.suppress(OSError):  # a rank of another host
+                self._files[rank] = os.open(page(folder, rank), os.O_RDONLY)
+
+    def ranks(self) -> list[int]:
+        return [*self._files]
+
+    def read(self, rank: int) -> Page:
+        fields = os.pread(self._files[rank], PAGE, 0).decode(errors="replace").strip(" \0").split("\n")
+        return int(fields[0]), fields[1], float(fields[2]), fields[3] if len(fields) > 3 else ""
+
+
+class Deaths:
+    """The processes that have ended, in that order, which the kernel keeps: a launcher kills all after the first one.
+
+    Without pidfds, which Linux alone has, only the process that started this one is watched.
+    """
+
+    def __init__(self, parent: int) -> None:
+        self._parent, self._opened = parent, getattr(os, "pidfd_open", None)
+        self._watched: dict[int, int] = {}  # process of each pidfd
+        self._gone: list[int] = []  # had ended when they were to be watched
+        if self._opened is not None:
+            self._events = select.epoll()
+            self._events.register(sys.stdin, select.EPOLLIN)
+        self.watch(parent)
+
+    def watch(self, process: int) -> None:
+        if self._opened is None or process in self._watched.values():
+            return
+        try:
+            file = self._opened(process)
+        except ProcessLookupError:
+            self._gone.append(process)
+            return
+        self._watched[file] = process
+        self._events.register(file, select.EPOLLIN)
+
+    def wait(self) -> list[int]:
+        """The processes that end within EVERY_S; returns as soon as the rank closes its side of the pipe."""
+        if self._opened is None:
+            select.select([sys.stdin], [], [], EVERY_S)
+            return [self._parent] * (os.getppid() != self._parent)
+        found, self._gone = self._gone, []
+        for file, _ in self._events.poll(EVERY_S):
+            self._events.unregister(file)
+            if file in self._watched:
+                found.append(self._watched[file])
+        return found
+
+
+def late(pages: Pages, rank: int) -> str:
     """The ranks of this host that do not wait, and what they did last."""
-    pages = {other: read(folder, other) for other in range(size) if other != rank}
-    said = [f"rank {n}, whose last call was {p[3] or 'none'}" for n, p in pages.items() if p and p[1] != "waits"]
+    others = {other: pages.read(other) for other in pages.ranks() if other != rank}
+    said = [f"rank {n}, whose last call was {p[3] or 'none'}" for n, p in others.items() if p[1] != "waits"]
     return "; ".join(said) or "a rank of another host"
 
 
-def watch(folder: str, rank: int, size: int, timeout: float, parent: int) -> None:
-    """Watch ``parent``, the process that started this one, until it ends."""
+def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths: Deaths) -> None:
+    """Watch all ranks of this host until ``parent``, the process of ``rank``, ends."""
+    pages = Pages(folder, size)
+    ranks = {pages.read(other)[0]: other for other in pages.ranks()}
+    for process in ranks:
+        deaths.watch(process)
     halted = 0.0  # seconds for which the rank has been stopped
     while True:
-        select.select([sys.stdin], [], [], EVERY_S)  # or until the rank ends, and with it the other side of the pipe
-        found = read(folder, rank)
-        _, state, since, told = found or (0, "", 0.0, "")
-        if state == ENDED:
-            return
-        if os.getppid() != parent:
-            report(folder, ended(rank, size, "its process was killed (the first one noticed), perhaps for lack of memory", told))
+        dead = deaths.wait()
+        for process in dead:
+            _, state, _, told = pages.read(ranks[process])
+            if state != ENDED:
+                why = "its process was killed, perhaps for lack of memory"
+                report(folder, ended(ranks[process], size, why, told))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(parent, signal.SIGKILL)  # if the launcher does not
+                return
+        _, state, since, told = now = pages.read(rank)
+        if state == ENDED or parent in dead:
             return
         # If all ranks are stopped, someone has suspended the program, and may go on with it.
-        others = [p[0] for n in range(size) if n != rank and (p := read(folder, n)) is not None]
+        others = [process for process in ranks if process != parent]
         halted = halted + EVERY_S if stopped(parent) and not all(map(stopped, others)) else 0.0
         why = ""
         if halted > STOPPED_S:
             why = f"its process {parent} is stopped by a signal"
-        elif timeout and state == "waits" and time.monotonic() - since > timeout and read(folder, rank) == found:
-            why = f"it waited {timeout:g} s for {late(folder, rank, size)}"
+        elif timeout and state == "waits" and time.monotonic() - since > timeout and pages.read(rank) == now:
+            why = f"it waited {timeout:g} s for {late(pages, rank)}"
         if why:
             report(folder, ended(rank, size, why, told))
             os.kill(parent, signal.SIGKILL)  # the launcher ends all others
@@ -86,9 +142,14 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int) -> Non
 
 
 def main() -> None:
-    folder, rank, size, timeout, parent = sys.argv[1:]
+    parent = int(sys.argv[1])
+    deaths = Deaths(parent)
+    told = sys.stdin.readline().split("\n")[0].split("\t")  # once all ranks have pages
+    if len(told) != 4:
+        return  # the rank ended before
+    folder, rank, size, timeout = told
     try:
-        watch(folder, int(rank), int(size), float(timeout), int(parent))
+        watch(folder, int(rank), int(size), float(timeout), parent, deaths)
     finally:
         with contextlib.suppress(OSError):
             page(folder, int(rank)).unlink()
