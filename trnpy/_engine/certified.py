@@ -203,7 +203,7 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     if digits is None:
         magnitudes = _put_magnitudes(device, a, 1, (m, k))
-        least = _smallest(device, magnitudes, magnitudes, not a.turned, a.turned, few_terms(a.values))
+        least = smallest(device, magnitudes, magnitudes, not a.turned, a.turned, few_terms(a.values))
         digits = _digits.digits_for(least, a.shape[1])
         if digits is None:
             return _syrk_in_parts(device, a)
@@ -293,7 +293,7 @@ def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) ->
     along = axis ^ x.turned
     places = tuple(range(x.dtype.itemsize))
     kept: Buffer = x.store.keep(
-        ("integers", along, padded), lambda: _ship(device, integer_bytes(x.store.values), places, along, padded)
+        ("integers", along, padded), lambda: ship(device, integer_bytes(x.store.values), places, along, padded)
     )
     return kept
 
@@ -309,16 +309,16 @@ def _put_digits(
 
     def new() -> tuple[Buffer, np.ndarray]:
         raw, places, shift = _digits.link_bytes(x.store.values, digits, along, device.bits)
-        return _ship(device, raw, places, along, padded), shift.reshape(-1)
+        return ship(device, raw, places, along, padded), shift.reshape(-1)
 
     kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)
     return kept
 
 
-def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
+def ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
     """Digits on the device from the bytes of elements (rows, columns, width): only these cross the link."""
     shape = padded if axis == 0 else padded[::-1]
-    flat = _padded(raw, shape, ZERO).reshape(shape[0], -1)
+    flat = extended(raw, shape, ZERO).reshape(shape[0], -1)
     buffer: Buffer = device.runtime.run("digits_split", flat, width=raw.shape[2], places=places, turned=axis == 1)
     return buffer
 
@@ -330,13 +330,13 @@ def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int
     def new() -> Buffer:
         check_finite(x.store.values)
         scaled = _digits.magnitudes(x.store.values, along)
-        return device.runtime.put(_padded(scaled, shape, 0))
+        return device.runtime.put(extended(scaled, shape, 0))
 
     kept: Buffer = x.store.keep(("magnitudes", along, shape), new)
     return kept
 
 
-def _padded(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
+def extended(x: np.ndarray, shape: tuple[int, int], fill: int) -> np.ndarray:
     """x (rows, columns, ...) with ``fill`` below and to the right."""
     if x.shape[:2] == shape:
         return x.astype(x.dtype, order="C", copy=False)
@@ -350,12 +350,17 @@ def usual_least(k: int, few: bool) -> float:
     return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
 
 
-def _smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool) -> float:
-    """The smallest positive element of a product of magnitudes; ``few``: dry runs assume sums of few terms."""
+def smallest(
+    device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool, largest: float = 1.0
+) -> float:
+    """The smallest positive element of a product of magnitudes, whose largest terms are ``largest``.
+
+    ``few``: dry runs assume sums of few terms.
+    """
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
-    least = float(usual(bounds.min(), usual_least(k, few)))
+    least = float(usual(bounds.min(), largest * usual_least(k, few)))
     if not least > 0:  # the kernel ignores zeros, so this is a fault
         raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
     return least
@@ -369,7 +374,7 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
 
     def digits_of(x: Source, y: Source) -> int | None:
         left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
-        least = _smallest(device, left, right, not x.turned, not y.turned, few_terms(a.values, b.values))
+        least = smallest(device, left, right, not x.turned, not y.turned, few_terms(a.values, b.values))
         return _digits.digits_for(least, a.shape[1])
 
     digits = digits_of(a, b)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trnpy._engine import certified, certified_stacks, triangular
+from trnpy._engine import certified, certified_stacks, staying, triangular
 from trnpy._engine import tuning as _tuning
 from trnpy._engine.digits import MOST_DIGITS, pairs
 from trnpy._engine.handles import (
@@ -141,8 +141,11 @@ class DeviceEngine:
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
-    def put(self, a: np.ndarray) -> Handle:
-        """``a`` (rows, columns) for products on the device, in the format that the policy's precision multiplies."""
+    def put(self, a: np.ndarray, stay: bool = False) -> Handle:
+        """``a`` (rows, columns) for products on the device, in the format that the policy's precision multiplies.
+
+        ``stay``: float64 results of its products are operands on the device (``staying``).
+        """
         if a.ndim != 2 or a.size == 0:
             raise Refused(f"shape {a.shape} is not one non-empty matrix")
         form = self._form(a.dtype)
@@ -153,7 +156,7 @@ class DeviceEngine:
             raise Refused(f"{a.shape} exceeds the largest operand of one launch")
         kept = a.astype(wide)  # a copy: later changes of ``a`` do not change the handle
         parts = (kept.real, kept.imag) if kept.dtype.kind == "c" else (kept,)
-        return Digits(a.dtype, tuple(stored(p) for p in parts))
+        return Digits(a.dtype, tuple(stored(p, stay and p.dtype.kind == "f") for p in parts))
 
     def get(self, h: Handle | Held) -> np.ndarray:
         """``h`` on the host, in its own dtype."""
@@ -197,6 +200,8 @@ class DeviceEngine:
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
+            if digits is None and staying.stays(a):
+                return self._handles(a, a.T, None)
             if a.dtype.kind in "fc":
                 return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits), True)
             return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T), True)
@@ -219,7 +224,8 @@ class DeviceEngine:
                 raise ValueError(f"shapes {x.shape} and {y.shape}: expected one")
         if isinstance(x, Numbers):
             return self._kernels.axpby(alpha, x, beta, y)
-        return self.put(combined(alpha, _digits(x).values, beta, None if y is None else _digits(y).values))
+        stay = staying.stays(x) and (y is None or staying.stays(y))
+        return self.put(combined(alpha, _digits(x).values, beta, None if y is None else _digits(y).values), stay)
 
     def trsm(
         self, a: Any, b: Any, *, side: str = "left", lower: bool = True, trans: str = "N", unit: bool = False
@@ -245,6 +251,10 @@ class DeviceEngine:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
+        if digits is None and staying.stays(a, b):
+            kept = self._in_digits(a.dtype, lambda d, wide: staying.matmul(d, a, b), True)
+            if kept is not None:
+                return kept
         return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits), True)
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:

@@ -218,8 +218,7 @@ def assemble(words: np.ndarray, digits: int, rows: np.ndarray, columns: np.ndarr
 
     rows, columns: the exponents of the operands, which broadcast with the product: (m, 1) and (1, n).
     """
-    unit = 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
-    found, left, right = np.empty(words.shape[1:]), unit - rows, -columns
+    found, left, right = np.empty(words.shape[1:]), unit(digits, bits) - rows, -columns
     # Then each factor is a normal number, and so is every product with an integer below 2^128.
     plain = max(np.abs(left).max(), np.abs(right).max()) <= SAFE_EXPONENT // 3
     for strip, value in _strips(found.shape):
@@ -231,6 +230,11 @@ def assemble(words: np.ndarray, digits: int, rows: np.ndarray, columns: np.ndarr
             with np.errstate(over="ignore", under="ignore"):
                 np.ldexp(value, _in(left, strip) + _in(right, strip), out=found[strip])
     return found
+
+
+def unit(digits: int, bits: int = BITS) -> int:
+    """The exponent of the integer of a product whose operands have exponent zero."""
+    return 2 * bits * (min(digits, _word(bits)) - 1) - bits * (digits - 1)
 
 
 def _value(words: np.ndarray, out: np.ndarray) -> None:

@@ -99,6 +99,17 @@ def _digits_matmul(
     return (((words, size), np.dtype(np.int32)),), "bfloat16", 1.0 * pairs * m * m * k
 
 
+def _words_matmul(
+    a: Any, b: Any, turned: tuple[bool, bool] = (False, False), digits: int = 7, words: int = 3, **_: Any
+) -> Outputs:
+    sides = ((a, turned[0], False), (b, turned[1], True))
+    (k, m), (_, n) = (
+        x.shape[1:] if x.dtype.name == "bfloat16" or across != below else x.shape[:0:-1] for x, across, below in sides
+    )
+    outputs = ((words, m, n), np.dtype(np.int32)), ((m, n), np.dtype("bfloat16")), ((TILE, 2), FLOAT32)
+    return outputs, "bfloat16", 1.0 * digits * (digits + 1) * m * k * n
+
+
 @functools.lru_cache(maxsize=1024)
 def _packed(m: int, m_block: int, halved: bool) -> int:
     """Elements of the lower blocks of a square of order m."""
@@ -222,7 +233,7 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
         "schwarz_screened_spmm": _schwarz_screened_spmm,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
-        "gmres_steps": _gmres_steps,
+        "gmres_steps": _gmres_steps, "words_matmul": _words_matmul,
     }
 )  # fmt: skip
 

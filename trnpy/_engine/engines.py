@@ -59,7 +59,8 @@ class Engine(Protocol):
     @property
     def counters(self) -> Counters: ...  # of its launches
 
-    def put(self, a: np.ndarray) -> Handle: ...  # (rows, columns)
+    # (rows, columns). ``stay``: float64 results of its products are operands on a device without a visit to the host
+    def put(self, a: np.ndarray, stay: bool = False) -> Handle: ...
 
     def get(self, h: Handle | Held) -> np.ndarray: ...  # a copy, in the handle's dtype
 
@@ -191,7 +192,7 @@ class HostEngine:
         result: np.ndarray = np.matmul(a, b)
         return result
 
-    def put(self, a: np.ndarray) -> HostHandle:
+    def put(self, a: np.ndarray, stay: bool = False) -> HostHandle:
         return HostHandle(a.copy())
 
     def get(self, h: Handle | Held) -> np.ndarray:

@@ -133,6 +133,8 @@ class Store:
         dtype: np.dtype,
         fetch: Callable[[], np.ndarray],
         keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
+        stays: bool = False,
+        integers: Any = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -140,6 +142,13 @@ class Store:
         self._values: np.ndarray | None = None
         self._forms: dict[Hashable, Any] = {}
         self._keep = keep
+        self.stays = stays  # products of it stay on the device (_engine/staying)
+        self.integers = integers  # what the device has of a product that stays
+
+    @property
+    def read(self) -> bool:
+        """Whether the values are on the host."""
+        return self._fetch is None or self.integers is None
 
     @property
     def values(self) -> np.ndarray:
@@ -219,9 +228,9 @@ class Digits:
         return np.conjugate(result, out=result) if self.conjugate else result
 
 
-def stored(values: np.ndarray) -> Source:
+def stored(values: np.ndarray, stays: bool = False) -> Source:
     """An operand from a matrix (rows, columns) that the caller does not change from now on."""
-    return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values))
+    return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values, stays=stays))
 
 
 def combined(alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray | None = None) -> np.ndarray:

@@ -35,28 +35,43 @@ def digits_split(x, width, places, turned=False, packed=False):
     if packed:
         shape = (rows, digits * columns)
     out = nl.ndarray(shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    split(
+        planes=x.reshape((1, rows, width * columns)), out=out, width=width, places=places, turned=turned, packed=packed
+    )
+    return out
+
+
+def split(planes, out, width, places, turned, packed=False, walks=1):
+    """The same inside a kernel. planes (p, rows, columns) of 32-bit words, or (1, rows, width columns) of bytes.
+
+    Byte b of plane p is place ``width p + b``, width 4 for words; a digit at a place below zero is zero. ``walks``: as
+    ``blocks.walk`` takes it.
+    """
+    item = width if planes.dtype == nl.uint8 else 1  # elements of a plane for one of the matrix
+    rows, columns = planes.shape[1], planes.shape[2] // item
+    digits = len(places)
     shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
     row, apart = (digits * columns, columns) if packed else (columns, rows * columns)
     job = {
-        "x": x, "out": out, "width": width, "places": places, "turned": turned, "shift": shift, "row": row,
-        "apart": apart,
+        "planes": planes, "out": out, "width": width, "item": item, "places": places, "turned": turned, "shift": shift,
+        "row": row, "apart": apart,
     }  # fmt: skip
-    long = LONG if digits + width <= ELEMENT else LONG // 2  # of which two blocks fit on the chip
+    long = LONG if digits + width * planes.shape[0] <= ELEMENT else LONG // 2  # of which two blocks fit on the chip
     for r_piece in pieces(extent=rows, block=long if turned else SHORT):
         r0, r_size, r_count = r_piece
         for c_piece in pieces(extent=columns, block=SHORT if turned else long):
             c0, c_size, c_count = c_piece
             job["size"] = (r_size, c_size)
+            across = planes.shape[2]
             spots = [
-                [([[width * c_size, c_count], [r_size * x.shape[1], r_count]], r0 * x.shape[1] + width * c0)],
+                [([[item * c_size, c_count], [r_size * across, r_count]], r0 * across + item * c0)],
                 [([[c_size, c_count], [r_size * row, r_count]], r0 * row + c0)],
             ]
             if turned:
                 spots[1] = [([[c_size * rows, c_count], [r_size, r_count]], c0 * rows + r0)]
-            steps = (r_size + TILE - 1) // TILE * (2 + digits * (4 if turned else 1))
-            walk(job=job, start=_start, body=_block, spots=spots, steps=steps)
-    return out
+            steps = (r_size + TILE - 1) // TILE * (1 + planes.shape[0] + digits * (4 if turned else 1))
+            walk(job=job, start=_start, body=_block, spots=spots, steps=steps, walks=walks)
 
 
 def _start(job):
@@ -69,23 +84,30 @@ def _start(job):
 
 def _block(job, at):
     """One block: bytes less 128, and where K runs along the rows the transposes of these."""
-    x, width, places = job["x"], job["width"], job["places"]
+    x, width, item, places = job["planes"], job["width"], job["item"], job["places"]
     r_size, c_size = job["size"]
-    digits, planes = len(places), []
+    digits, planes, across = len(places), [], x.shape[2]
     for i in range(0, r_size, TILE):
         height = min(TILE, r_size - i)
-        source = tile(job=job, shape=(height, width * c_size), dtype=nl.uint8)
-        pattern = [[x.shape[1], height], [1, width * c_size]]
-        nisa.dma_copy(dst=source, src=view(x=x, at=at[0], pattern=pattern, offset=i * x.shape[1]))
+        sources = []
+        for p in range(x.shape[0]):
+            source = tile(job=job, shape=(height, item * c_size), dtype=x.dtype)
+            pattern = [[across, height], [1, item * c_size]]
+            offset = p * x.shape[1] * across + i * across
+            nisa.dma_copy(dst=source, src=view(x=x, at=at[0], pattern=pattern, offset=offset))
+            sources.append(source if x.dtype == nl.uint8 else source.view(nl.uint8))
         plane = tile(job=job, shape=(height, digits * c_size), dtype=nl.bfloat16)
         planes.append(plane)
         for d in range(digits):
             place = plane[:, d * c_size : (d + 1) * c_size]
-            byte = source[:, places[d] : width * c_size : width]
-            if job["turned"] or d % 2 == 0:
-                nisa.activation(dst=place, op=nl.copy, data=byte, bias=job["shift"][0:height, :])
+            if places[d] < 0:
+                nisa.memset(dst=place, value=0.0, engine=nisa.engine.vector)
             else:
-                nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
+                byte = sources[places[d] // width][:, places[d] % width : width * c_size : width]
+                if job["turned"] or d % 2 == 0:
+                    nisa.activation(dst=place, op=nl.copy, data=byte, bias=job["shift"][0:height, :])
+                else:
+                    nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
         if not job["turned"]:
             pattern = [[job["row"], height], [job["apart"], digits], [1, c_size]]
             nisa.dma_copy(dst=view(x=job["out"], at=at[1], pattern=pattern, offset=i * job["row"]), src=plane)

@@ -1,0 +1,129 @@
+"""Products of float64 that stay on the device: as accurate as others, two launches each, and nothing is read back."""
+
+import numpy as np
+import pytest
+
+from trnpy._engine.device import DeviceEngine
+from trnpy._engine.precision import Facts
+from trnpy._engine.proof.products import Wrong
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+
+U = 2.0**-53
+BOUND = 4.0  # u of |A||B|, as of all certified products (docs/numerics.md#certificate)
+READ = 1536  # bytes that certify a product: a bound and two extremes of 128 partitions
+
+
+@pytest.fixture
+def engine():
+    return DeviceEngine(SimulatorRuntime(TRN2), facts=Facts())
+
+
+def error(c, a, b):
+    """The largest componentwise error in u of |A||B|, whose own error is a hundredth of that."""
+    exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
+    size = np.abs(a) @ np.abs(b)
+    assert not c[size == 0].any()
+    return float((np.abs(c - exact)[size > 0] / size[size > 0]).max(initial=0.0) / U)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+def test_a_chain_is_two_launches_a_product_and_reads_back_what_certifies_it(engine):
+    a, b = normal(2, 130, 130)
+    x, y = engine.put(a, stay=True), engine.put(b, stay=True)
+    for _ in range(4):
+        x = engine.matmul(x, y)
+    done = engine.counters
+    assert done.launches["words_matmul"] == done.launches["abs_bound"] == 4
+    assert done.launches["digits_split"] <= 4 and done.bytes_out == 4 * READ  # digits of b anew where more are needed
+    assert set(done.launches) == {"words_matmul", "abs_bound", "digits_split"}
+    c = engine.get(x)
+    assert done.bytes_out == 4 * READ + 3 * 4 * 160 * 160  # the words of the padded result
+    np.testing.assert_allclose(c, a @ b @ b @ b @ b, rtol=0, atol=1e-13 * np.abs(c).max())
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (40, 130, 20), (130, 16, 129)])
+def test_every_product_of_a_chain_is_certified(engine, shape):
+    m, k, n = shape
+    a, b, d = normal(m, k), normal(k, n), normal(n, m)
+    first = engine.matmul(engine.put(a, stay=True), engine.put(b, stay=True))
+    second = engine.matmul(first, engine.put(d, stay=True))
+    for left, right in ((first, first.T), (first.T, first), (second, first), (second, second), (second.T, second.T)):
+        c = engine.get(engine.matmul(left, right))
+        assert error(c, engine.get(left), engine.get(right)) <= BOUND
+    assert error(engine.get(first), a, b) <= BOUND and error(engine.get(second), engine.get(first), d) <= BOUND
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        normal(50, 50) * 1e150, normal(50, 50) * 1e-150, np.abs(normal(50, 50)), np.eye(50), np.zeros((50, 50)),
+        np.tril(normal(50, 50)), np.linalg.qr(normal(50, 50))[0], np.exp(3 * normal(50, 50)),
+        np.triu(normal(50, 50), 1), np.full((50, 50), 1 / 3), normal(50, 50) * 10.0 ** np.arange(-25, 25),
+    ],
+    ids=[
+        "large", "small", "positive", "identity", "zero", "triangle", "orthogonal", "log-normal", "nilpotent",
+        "constant", "graded",
+    ],
+)  # fmt: skip
+def test_families(engine, a):
+    """Some need another scale for each row: their products are those of handles that do not stay."""
+    x = engine.put(a, stay=True)
+    square = engine.matmul(x, x)
+    with np.errstate(over="ignore", under="ignore"):
+        fourth = engine.matmul(square, square) if np.abs(a).max() < 1e100 else square
+        assert error(engine.get(square), a, a) <= BOUND
+        if fourth is not square:
+            c = engine.get(square)
+            assert error(engine.get(fourth), c, c) <= BOUND
+
+
+def test_integers_are_bit_equal(engine):
+    a = np.random.default_rng(0).integers(-9, 10, (60, 60)).astype(float)
+    x = engine.put(a, stay=True)
+    np.testing.assert_array_equal(engine.get(engine.matmul(engine.matmul(x, x.T), x)), a @ a.T @ a)
+
+
+def test_sums_beyond_the_digits_of_an_integer_take_the_host(engine):
+    """Each element of the square is nearly as large as 1024 products can be: its first digit has no byte."""
+    a = np.full((16, 1024), 0.497)
+    x = engine.put(a, stay=True)
+    square = engine.matmul(x, x.T)
+    assert not square.parts[0].store.integers.usable
+    c = engine.get(square)
+    assert error(c, a, a.T) <= BOUND and error(engine.get(engine.matmul(square, square)), c, c) <= BOUND
+
+
+def test_sums_and_gram_matrices_stay(engine):
+    x = engine.put(normal(40, 30), stay=True)
+    total = engine.axpby(1.5, engine.gram(x), -0.5, engine.matmul(x, x.T))
+    before = engine.counters.bytes_out
+    engine.matmul(total, total)
+    assert engine.counters.bytes_out - before == READ
+
+
+def test_not_a_number_is_refused_as_by_other_handles(engine):
+    a = normal(20, 20)
+    a[3, 4] = np.nan
+    x = engine.put(a, stay=True)
+    with pytest.raises(Exception, match="NaN"):
+        engine.matmul(x, x)
+
+
+def test_a_wrong_word_is_noticed_where_the_operands_are_known(engine):
+    a, b = normal(2, 40, 40)
+    c = engine.matmul(engine.put(a, stay=True), engine.put(b, stay=True))
+    words = c.parts[0].store.integers.words.value
+    words[2, 3, 5] += 64
+    with pytest.raises(Wrong):
+        engine.get(c)
+
+
+def test_complex_matrices_and_integers_do_not_stay(engine):
+    for a in (normal(20, 20) + 1j * normal(20, 20, seed=1), np.arange(400).reshape(20, 20)):
+        x = engine.put(a, stay=True)
+        engine.matmul(x, x)
+    assert not engine.counters.launches["words_matmul"]

@@ -1,0 +1,107 @@
+"""words_matmul.py against its twin: words and digits in every layout, what it measures, lint, budget."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests._nki.kernels.budget import kept
+from trnpy._nki.hardware import MACHINES
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import words_matmul_reference as reference
+from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.shared.parameters import for_digits
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
+
+FILE = source("words_matmul")
+KERNEL = load_kernel(FILE, "words_matmul")
+BF16, INT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.int32)
+TILES = {"m_tiles": 1, "k_tiles": 1}
+
+
+def digits_of(*shape):
+    return np.random.default_rng(shape).integers(-128, 128, shape).astype(BF16)
+
+
+def product(m, n, k=40):
+    """The words of a product of seven digits, (3, m, n)."""
+    return reference.words_matmul(digits_of(7, k, m), digits_of(7, k, n))[0]
+
+
+def compare(a, b, **options):
+    options = {"words": words_for(options["digits"]), **options}
+    ours = run(KERNEL, (a, b), {**options, **TILES}).outputs
+    words, magnitudes, extremes = reference.words_matmul(a, b, **options)
+    np.testing.assert_array_equal(ours[0], words)
+    np.testing.assert_array_equal(ours[1].astype("f4"), magnitudes.astype("f4"))
+    assert (ours[2][:, 0].max(), ours[2][:, 1].min()) == (extremes[0, 0], extremes[0, 1])
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (127, 129, 511), (130, 140, 600)])
+def test_products_of_digits(m, k, n):
+    compare(digits_of(7, k, m), digits_of(7, k, n), digits=7)
+
+
+@pytest.mark.parametrize("digits, top", [(7, 9), (8, 8), (10, 9), (11, 9)])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_of_words(turned, digits, top):
+    """Ten digits of an integer of nine: those below its lowest are zero."""
+    (m, k), n = (130, 150), 140
+    a, b = product(*((k, m) if turned[0] else (m, k))), product(*((n, k) if turned[1] else (k, n)))
+    compare(a, b, tops=(top, top), turned=turned, digits=digits)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_of_words_and_digits(turned):
+    a, b = product(*((150, 130) if turned else (130, 150))), digits_of(8, 150, 140)
+    compare(a, b, tops=(9, 0), turned=(turned, False), digits=8)
+    compare(b, product(140, 150) if turned else product(150, 140), tops=(0, 9), turned=(False, turned), digits=8)
+
+
+def test_words_are_the_integers_and_their_extremes():
+    a, b = digits_of(7, 30, 20), digits_of(7, 30, 10)
+    a[:, :, 3] = 0
+    words, magnitudes, extremes = reference.words_matmul(a, b)
+    exact = sum(
+        a[i].astype(int).astype(object).T @ b[d - i].astype(int).astype(object) * 256 ** (6 - d)
+        for d in range(7) for i in range(d + 1)
+    )  # fmt: skip
+    found = sum(words[w].view(np.uint32).astype(object) * 2 ** (32 * w) for w in range(3))
+    np.testing.assert_array_equal(found - sum(128 * 256**p for p in range(9)), exact)
+    assert not magnitudes[3].astype("f4").any() and extremes[0, 1] > 0
+    np.testing.assert_allclose(reference.integers(words, 7), exact.astype("f8"), rtol=2.0**-22)
+
+
+def test_any_legal_order_gives_the_same():
+    a, options = product(200, 200), {"tops": (9, 9), "digits": 8, "words": 3, **TILES}
+    straight = run(KERNEL, (a, a), options).outputs
+    for ours, same in zip(run(KERNEL, (a, a), options, mode="reorder", seed=1).outputs, straight, strict=True):
+        np.testing.assert_array_equal(ours.astype("f8"), same.astype("f8"))
+
+
+@pytest.mark.parametrize("target", sorted(MACHINES))
+def test_lint_finds_no_error(target):
+    a = np.zeros((3, 300, 300), np.int32)
+    findings = lint_launch(KERNEL, (a, a), {"tops": (9, 9), "digits": 8, "words": 3, **TILES}, target=target)
+    assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
+
+
+@pytest.mark.parametrize("machine", ["trn1", "trn2"])
+@pytest.mark.parametrize("digits", [7, 9, 12])
+def test_every_number_of_digits_fits(digits, machine):
+    best = for_digits(digits, MACHINES[machine])
+    a = Specification((best.words, 640, 640), INT32)
+    options = {"tops": (9, 9), "digits": digits, "words": best.words, "m_tiles": best.m_tiles, "k_tiles": best.k_tiles}
+    assert kept(run(KERNEL, (a, a), options, target=machine, mode="trace").trace)
+
+
+def test_what_it_refuses():
+    a, b = product(4, 4), digits_of(7, 4, 4)
+    for bad, why in (
+        ((a, b[:, :3], (9, 0), (False, False), 7, 3), "one K"), ((a, b, (9, 0), (False, True), 7, 3), "with K"),
+        ((a, b, (0, 0), (False, False), 7, 3), "bytes"), ((a, a, (9, 9), (False, False), 13, 5), "digits"),
+        ((a.astype("f4"), b, (9, 0), (False, False), 7, 3), "expected words"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=why):
+            reference.check(*bad)

@@ -1,0 +1,179 @@
+"""Products of float64 whose results stay on the device: the next product is made and certified from their integers.
+
+One power of two scales a whole matrix, so that the integers of a product are operands as they are
+(docs/numerics.md#products-that-stay). For each product the host reads the bound of its certificate and the extremes of
+its integers, 1.5 KiB, and values only where somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trnpy._engine import digits as _digits
+from trnpy._engine.certified import Device, check_finite, extended, ship, smallest
+from trnpy._engine.handles import Digits, Source, Store
+from trnpy._engine.proof import products
+from trnpy._engine.stand_ins import few_terms, priced, usual
+from trnpy._engine.tuning import rung
+from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM, SCALE
+from trnpy._nki.kernels.shared.parameters import for_digits
+from trnpy._nki.runtime import Buffer
+
+ALIGNED = 0.249  # of 256^top: numbers below it waste a part of the first digit that the certificate does not allow for
+STRICTER = 0.75  # of the certificate's 4 u, since integers that are read are rounded: half a unit of each operand
+FAINTEST = 2.0**-120  # products of magnitudes above it are normal numbers of float32
+TYPICAL = 2.0**-7.5  # of 256^(digits + HEADROOM): the largest integer that dry runs assume
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Integers:
+    """A matrix V 2^exponent on the device: the words of V, each place with half a digit, and |V| SCALE."""
+
+    words: Buffer
+    magnitudes: Buffer
+    digits: int  # of the product that V is
+    exponent: int
+    largest: float  # of |V|
+    faintest: float  # the smallest of |V| but zero
+
+    @property
+    def top(self) -> int:
+        """The digits of V, from the first that is not zero in all of its elements."""
+        return next((t for t in range(1, self.digits + HEADROOM) if self.largest < 0.498 * 256.0**t),
+                    self.digits + HEADROOM)  # fmt: skip
+
+    @property
+    def usable(self) -> bool:
+        """Whether the bytes of V are its digits: not if it is larger than they can be."""
+        return self.largest < 0.498 * 256.0 ** (self.digits + HEADROOM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """An operand of one product: its magnitudes, what they are relative to, and the largest and smallest of them."""
+
+    source: Source
+    magnitudes: Buffer
+    unit: float
+    largest: float
+    faintest: float
+
+
+def stays(*operands: Digits) -> bool:
+    """Whether products of these operands stay on the device: real ones that were put there to ``stay``."""
+    return all(len(x.parts) == 1 and x.parts[0].store.stays for x in operands)
+
+
+def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
+    """The product of (m, k) and (k, n), certified as ``certified.matmul_kept``; None if one scale is not enough."""
+    x, y = a.parts[0], b.parts[0]
+    if device.bits != _digits.BITS or not all(s.store.integers is None or s.store.integers.usable for s in (x, y)):
+        return None
+    (m, k), n = x.shape, y.shape[1]
+    fit = rung(m), rung(k), rung(n)
+    left, right = _side(device, x, 1, fit[:2]), _side(device, y, 0, fit[1:])
+    if left.faintest * right.faintest < FAINTEST:
+        return None
+    least = smallest(
+        device, left.magnitudes, right.magnitudes, not x.turned, not y.turned, _few(x, y), left.largest * right.largest
+    )
+    share = 1.0 if x.store.integers is y.store.integers is None else STRICTER
+    digits = _digits.digits_for(share * least / (left.unit * right.unit), k)
+    return None if digits is None else Digits(a.dtype, (_product(device, digits, left, right, fit),))
+
+
+def _few(*operands: Source) -> bool:
+    """Whether dry runs assume sums of few terms."""
+    return few_terms(*(x.values for x in operands if x.store.integers is None))
+
+
+def _side(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> _Side:
+    """An operand whose ``axis`` is the summed one, with ``padded`` rows and columns."""
+    found: Integers | None = x.store.integers
+    if found is not None:
+        unit = ALIGNED * 256.0**found.top * SCALE
+        return _Side(x, found.magnitudes, unit, found.largest * SCALE, found.faintest * SCALE)
+    shape = padded[::-1] if x.turned else padded
+
+    def new() -> Buffer:
+        check_finite(x.store.values)
+        scaled = _digits.magnitudes(x.store.values, 1, _largest(x.store.values))
+        return device.runtime.put(extended(scaled, shape, 0))
+
+    kept: Buffer = x.store.keep(("magnitudes of a whole", shape), new)
+    return _Side(x, kept, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
+
+
+@priced("", lambda a: (a.nbytes, (((1, 1), a.dtype),)))
+def _largest(a: np.ndarray) -> np.ndarray:
+    """The largest magnitude of a matrix, (1, 1)."""
+    return np.array([[max(a.max(), -a.min())]])
+
+
+def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[int, int, int]) -> Source:
+    a, b = left.source, right.source
+    (x, at_x), (y, at_y) = (
+        _operand(device, a, digits, 1, (fit[1], fit[0])), _operand(device, b, digits, 0, (fit[1], fit[2]))
+    )  # fmt: skip
+    best = for_digits(digits, device.runtime.hardware)
+    tops = tuple(0 if s.store.integers is None else s.store.integers.top for s in (a, b))
+    turned = tuple(s.store.integers is not None and s.turned for s in (a, b))
+    words, magnitudes, extremes = device.runtime.run(
+        "words_matmul", x, y, tops=tops, turned=turned, digits=digits, words=best.words, m_tiles=best.m_tiles,
+        k_tiles=best.k_tiles,
+    )  # fmt: skip
+    found = device.runtime.get(extremes)
+    typical = TYPICAL * 256.0 ** (digits + HEADROOM)
+    exponent = at_x + at_y + _digits.BITS * (digits - 1)
+    kept = Integers(
+        words, magnitudes, digits, exponent, float(usual(found[:, 0].max(), typical)),
+        float(usual(found[:, 1].min(), typical / 256)),
+    )  # fmt: skip
+    shape = a.shape[0], b.shape[1]
+
+    def fetch() -> np.ndarray:
+        c = _values(device, kept, shape)
+        if device.proved and a.store.read and b.store.read:
+            products.prove(a.values, b.values, c)
+        return c
+
+    return Source(Store(shape, a.dtype, fetch, stays=True, integers=kept))
+
+
+def _operand(device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]) -> tuple[Buffer, int]:
+    """What the kernel takes of an operand, and the exponent of its first ``digits`` digits as an integer."""
+    found: Integers | None = x.store.integers
+    if found is not None:
+        return found.words, found.exponent + _digits.BITS * (found.top - digits)
+    along = axis ^ x.turned
+
+    def new() -> tuple[Buffer, int]:
+        values = x.store.values
+        raw, places, shift = _digits.link_bytes(values, digits, along, largest=_largest(values))
+        exponent = -int(usual(shift.max(), 0)) - _digits.BITS * (digits - min(digits, _digits.WORD))
+        return ship(device, raw, places, along, padded), exponent
+
+    kept: tuple[Buffer, int] = x.store.keep(("digits of a whole", digits, along, padded), new)
+    return kept
+
+
+def _values(device: Device, x: Integers, shape: tuple[int, int]) -> np.ndarray:
+    """The matrix on the host."""
+    found = _without_halves(device.runtime.get(x.words)[:, : shape[0], : shape[1]], x.digits)
+    unit = _digits.unit(x.digits)
+    return _digits.assemble(found, x.digits, np.array([[unit - x.exponent]]), np.zeros((1, 1), np.int64))
+
+
+@priced("", lambda v, digits: (4.0 * v.nbytes, ((v.shape, v.dtype),)))
+def _without_halves(v: np.ndarray, digits: int) -> np.ndarray:
+    """Words int32 (3 or 4, m, n) without the half digits at their lowest places."""
+    halves = sum(_digits.OFFSET << (_digits.BITS * p) for p in range(digits + HEADROOM))
+    wide = v.astype(np.int64)
+    low = ((wide[0] & 0xFFFFFFFF) | wide[1] << 32).view(np.uint64)
+    less = np.uint64(halves & (2**64 - 1))
+    high = wide[2] if len(v) == 3 else (wide[2] & 0xFFFFFFFF) | wide[3] << 32
+    high = high - (halves >> 64) - (low < less)
+    both = (low - less).view(np.int64), high
+    return np.stack([both[i // 2] >> 32 * (i % 2) for i in range(len(v))]).astype(np.int32)
