@@ -130,6 +130,48 @@ def test_scalars_wrap_and_are_not_compared():
         assert NkiScalar(1) < 2
 
 
+def test_64_bit_scalars_keep_their_width(run):
+    x = np.array([[2**40 + 7]], np.int64)
+    assert run(SCALARS, x, nki=SEVEN) == -3 * x[0, 0] - 1
+    assert (NkiScalar(2**63 - 1, "int64") + 1).value == -(2**63)
+    with pytest.raises(SimulatorError, match="both need one width"):
+        assert NkiScalar(1, "int64") + NkiScalar(1)
+    with pytest.raises(SimulatorError, match=r"argument 0 is int64, which is NKI 0\.7's"):
+        run(SCALARS, x, nki=TRACER)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nl.fori_loop(0, i, nothing)", "an int64 scalar cannot be a bound"),
+        ("nisa.tensor_copy(dst=t, src=t)", "tensor_copy: src is int64; only dma_copy and scalar_load"),
+        ("nisa.scalar_store(dst=w, value=i)", "need one int64"),
+        ("nisa.dma_copy(dst=w, src=t)", "are copied, not converted"),
+        ("v = w.select(1, i)", "an int64 scalar addresses HBM only"),
+    ],
+)
+def test_64_bit_integers_are_for_scalars_and_copies(run, line, words):
+    head = "    w = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)\n"
+    text = SCALARS.replace("    nisa.scalar_store", f"{head}    {line}\n    nisa.scalar_store", 1)
+    with pytest.raises(SimulatorError, match=words):
+        run("def nothing(i):\n    n = 1\n" + text, np.array([[7]], np.int64), nki=SEVEN)
+
+
+def test_a_64_bit_scalar_addresses_hbm(run):
+    text = """
+@nki.jit
+def kernel(x, at):
+    out = nl.ndarray((1, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((1, 4), dtype=x.dtype, buffer=nl.sbuf)
+    i = nisa.scalar_load(at)
+    nisa.dma_copy(dst=t, src=x.ap(pattern=[[4, 1], [1, 4]], scalar_offset=i - 1, indirect_dim=0))
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+    x = normal(8, 4)
+    np.testing.assert_array_equal(run(text, x, np.array([[6]], np.int64), nki=SEVEN), x[5:6])
+
+
 def test_a_scalar_bounds_a_loop(run):
     text = SCALARS.replace("    nisa.scalar_store", "    nl.fori_loop(0, i, nothing)\n    nisa.scalar_store")
     assert run("def nothing(i):\n    n = 1\n" + text, np.array([[7]], np.int32), nki=SEVEN) == -22

@@ -36,7 +36,8 @@ import numpy as np
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware
 from trnpy._nki.simulator.chip import backend
-from trnpy._nki.simulator.chip.dialects import DEFAULT, Dialect
+from trnpy._nki.simulator.chip.dialects import DEFAULT, SEVEN, Dialect
+from trnpy._nki.simulator.chip.dtypes import WIDE
 from trnpy._nki.simulator.chip.errors import HERE, SimulatorError, source_location
 from trnpy._nki.simulator.chip.indirect import resolve_scalar, rows_of
 from trnpy._nki.simulator.chip.record import Allocation, Buffer, Engine, Instruction, Loop, Note, Operand, Trace
@@ -56,6 +57,7 @@ Domains = Literal["refuse", "warn"]
 DEFAULT_TARGET = "trn2"
 TURNS = 1_000_000  # most of one while_loop: at 20 µs of device time a turn, a million take 20 s
 MAX_COUNT = 2**16 - 1  # elements along one dimension of a pattern: uint16
+OF_WIDE = ("dma_copy", "scalar_load", "scalar_store")  # instructions of NKI 0.7 that take int64
 MAX_STRIDE = 2**15 - 1  # elements: int16
 
 
@@ -156,6 +158,13 @@ def current() -> Run:
     return run
 
 
+def since_seven(what: str) -> None:
+    """Refuse what NKI 0.7 added in a run for an earlier front end."""
+    dialect = current().nki
+    if dialect != SEVEN:
+        raise SimulatorError(f"{what} is NKI 0.7's, traced; the run is for {dialect}", rule=10)
+
+
 def hardware() -> Hardware:
     """The target of the run in progress, or the default one outside (module-level nl.tile_size)."""
     run = CURRENT.get()
@@ -217,6 +226,8 @@ def issue(
             raise SimulatorError(f"{opcode}: {role} was made inside a device loop that has ended", rule=7)
         if tensor.fault is not None:
             raise SimulatorError(f"{opcode}: {role}: {tensor.fault}", rule=12)
+        if tensor.dtype == WIDE and opcode not in OF_WIDE:
+            raise SimulatorError(f"{opcode}: {role} is int64; only {' and '.join(OF_WIDE)} take it", rule=28)
         if engine != "dma" and tensor.storage.buffer != "hbm" and not tensor.checked:
             _check_access(opcode, role, tensor)
             tensor.checked = True

@@ -25,6 +25,7 @@ STORAGE: Mapping[str, np.dtype[Any]] = MappingProxyType(
         "int8": np.dtype(np.int8),
         "int16": np.dtype(np.int16),
         "int32": np.dtype(np.int32),
+        "int64": np.dtype(np.int64),
         "uint8": np.dtype(np.uint8),
         "uint16": np.dtype(np.uint16),
         "uint32": np.dtype(np.uint32),
@@ -46,7 +47,8 @@ STORAGE: Mapping[str, np.dtype[Any]] = MappingProxyType(
 PACKED = frozenset(name for name in STORAGE if name.endswith("_x4"))
 PACKED_NUMPY: Mapping[str, np.dtype[Any]] = MappingProxyType({n: np.dtype([(n, STORAGE[n])]) for n in sorted(PACKED)})
 """NumPy dtypes of packed arrays outside the device: one field with the type's name tells them from integers."""
-INTEGERS = frozenset({"bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32"})
+WIDE = "int64"  # of NKI 0.7: memory holds and copies it and scalars compute with it; no engine takes it
+INTEGERS = frozenset({"bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 FLOATS = frozenset(STORAGE) - INTEGERS - PACKED
 FP32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -63,7 +65,7 @@ _NAMES: dict[np.dtype[Any], str] = {
 def dtype_name(dtype: Any) -> str:
     """Name of a device dtype given by name or by NumPy dtype.
 
-    Raises SimulatorError for dtypes that the device does not have (float64, int64, complex).
+    Raises SimulatorError for dtypes that the device does not have (float64, uint64, complex).
     """
     if isinstance(dtype, str) and dtype in STORAGE:
         return str(dtype)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trnpy._nki.simulator.chip.dtypes import STORAGE, Array, dtype_name
+from trnpy._nki.simulator.chip.dtypes import STORAGE, WIDE, Array, dtype_name
 from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.chip.registers import VirtualRegister
+from trnpy._nki.simulator.chip.registers import NkiScalar, VirtualRegister
 
 if TYPE_CHECKING:
     from trnpy._nki.simulator.chip.tensor import NkiTensor
@@ -38,9 +38,11 @@ def index_rows(source: NkiTensor) -> int:
     return source.size
 
 
-def index_source(index: Any, what: str) -> Any:
-    """A scalar index, checked: a register, or a (1, 1) integer tile in SBUF."""
+def index_source(index: Any, tensor: NkiTensor, what: str) -> Any:
+    """A scalar index into a tensor, checked: a register, or a (1, 1) integer tile in SBUF."""
     if isinstance(index, VirtualRegister):
+        if tensor.on_chip and isinstance(index, NkiScalar) and index.dtype == WIDE:
+            raise SimulatorError(f"{what}: an int64 scalar addresses HBM only; load an int32 scalar", rule=19)
         return index
     if index.storage.buffer != "sbuf" or index.size != 1 or index.dtype not in ("int32", "uint32"):
         raise SimulatorError(
@@ -92,7 +94,7 @@ def access_pattern(
         else:
             if tensor.on_chip and indirect_dim == 0:
                 raise SimulatorError("ap: scalar_offset on the partition dimension of an on-chip tensor", rule=19)
-            index = Index("scalar", index_source(scalar_offset, "ap"), stride, extent, None)
+            index = Index("scalar", index_source(scalar_offset, tensor, "ap"), stride, extent, None)
     shape, strides = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
     view = type(tensor)(tensor.storage, shape, strides, int(start), name, index)
     view.fault = _out_of_bounds(view)

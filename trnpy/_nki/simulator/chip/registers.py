@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from trnpy._nki.simulator.chip.errors import SimulatorError
 
-HALF = 2**31  # values of a scalar lie in [-HALF, HALF)
+HALF: Mapping[str, int] = MappingProxyType({"int32": 2**31, "int64": 2**63})  # a scalar lies in [-HALF, HALF)
 
 
 class VirtualRegister:
@@ -47,16 +48,17 @@ class VirtualRegister:
 
 
 class NkiScalar(VirtualRegister):
-    """A 32-bit integer that the device computes with (NKI 0.7, tracing front end): only + - *, modulo 2^32.
+    """An integer of 32 or 64 bits that the device computes with (NKI 0.7, tracing front end): only + - *, which wrap.
 
-    The front end records a comparison, but nothing takes its result. 64-bit scalars are not simulated, because no
-    tensor here has their dtype. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
+    A result has the width of its operands, which must agree. The front end records a comparison of 32 bits, but nothing
+    takes its result; one of 64 bits is refused. Source: nki-scalar.rst, nki.isa.NkiScalar (Neuron 2.33).
     """
 
-    __slots__ = ()
+    __slots__ = ("dtype",)
 
-    def __init__(self, state: int | None) -> None:
+    def __init__(self, state: int | None, dtype: str = "int32") -> None:
         super().__init__(state, frozen=True)
+        self.dtype = dtype
 
     def __repr__(self) -> str:
         return "NkiScalar()"
@@ -68,10 +70,12 @@ class NkiScalar(VirtualRegister):
             value = other
         else:
             raise SimulatorError(f"NkiScalar: the other operand is {other!r}; an int or an NkiScalar is needed", rule=6)
+        if isinstance(other, NkiScalar) and other.dtype != self.dtype:
+            raise SimulatorError(f"NkiScalar: {self.dtype} with {other.dtype}; both need one width", rule=6)
         if self.value is None or value is None:
-            return NkiScalar(None)
-        result = op(value, self.value) if swapped else op(self.value, value)
-        return NkiScalar((result + HALF) % (2 * HALF) - HALF)
+            return NkiScalar(None, self.dtype)
+        result, half = op(value, self.value) if swapped else op(self.value, value), HALF[self.dtype]
+        return NkiScalar((result + half) % (2 * half) - half, self.dtype)
 
     def __add__(self, other: object) -> NkiScalar:  # type: ignore[override]
         return self._combined(other, operator.add)

@@ -38,6 +38,7 @@ class NkiTensor:
     )  # fmt: skip
     # ``tensor[key] = value`` is an instruction, which the language defines.
     _assign: ClassVar[Callable[[NkiTensor, Any], None]]
+    _itself: ClassVar[Callable[[NkiTensor], NkiTensor]]  # ``tensor.data``, likewise
 
     def __init__(
         self,
@@ -86,6 +87,11 @@ class NkiTensor:
     def base_tensor(self) -> NkiTensor:
         """The tensor of which this is a view. nki-library reads it of its arguments; the documentation lacks it."""
         return whole(self.storage)
+
+    @property
+    def data(self) -> NkiTensor:
+        """This tensor: NKI 0.7 asks tensors for it as it asks grids of tiles."""
+        return type(self)._itself(self)
 
     @property
     def buffer(self) -> MemoryRegion:
@@ -304,7 +310,7 @@ class NkiTensor:
             if not shape:
                 shape, strides = [1], [1]
         if dynamic:
-            at = Index("scalar", index_source(index, "select"), stride, extent, None)
+            at = Index("scalar", index_source(index, self, "select"), stride, extent, None)
             return NkiTensor(self.storage, tuple(shape), tuple(strides), self.offset, self.dtype, at, self.fault)
         if not isinstance(index, (int, np.integer)) or not 0 <= index < extent:
             raise SimulatorError(

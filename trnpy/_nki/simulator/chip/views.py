@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trnpy._nki.simulator.chip.errors import SimulatorError
-from trnpy._nki.simulator.chip.indirect import Index
+from trnpy._nki.simulator.chip.indirect import Index, index_source
 from trnpy._nki.simulator.chip.registers import VirtualRegister
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
                 if not 0 < k.size <= shape[dim]:
                     raise SimulatorError(f"nl.ds of {k.size} elements of dimension {dim} of {tensor.shape}", rule=12)
                 _off_partitions(tensor, dim)
-                dynamic = (k.start, strides[dim], shape[dim] - k.size + 1)
+                dynamic = (index_source(k.start, tensor, "nl.ds"), strides[dim], shape[dim] - k.size + 1)
                 shape[dim] = k.size
                 continue
             k = slice(k.start, k.start + k.size)
@@ -74,7 +74,7 @@ def resolve_key(tensor: NkiTensor, key: Any) -> NkiTensor:
             if dynamic is not None or tensor.index is not None:
                 raise SimulatorError("more than one run-time index in a view", rule=19)
             _off_partitions(tensor, dim)
-            dynamic = (k, strides[dim], shape[dim])
+            dynamic = (index_source(k, tensor, "index"), strides[dim], shape[dim])
             shape[dim] = 1
             drop.append(dim)
         elif isinstance(k, slice):

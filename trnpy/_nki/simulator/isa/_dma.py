@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.simulator.chip.context import NkiInstruction, hardware, issue
-from trnpy._nki.simulator.chip.dtypes import PACKED, Array, to_float32
+from trnpy._nki.simulator.chip.dtypes import PACKED, WIDE, Array, to_float32
 from trnpy._nki.simulator.chip.errors import SimulatorError
 from trnpy._nki.simulator.chip.indirect import refuse_conflicts, resolve_scalar, rows_of
 from trnpy._nki.simulator.chip.names import dge_mode as DgeMode
@@ -22,6 +22,7 @@ from trnpy._nki.simulator.chip.tensor import NkiTensor
 __all__ = ["dma_compute", "dma_copy", "dma_transpose"]
 
 GEN3, GEN4 = 3, 4
+COPIED = PACKED | {WIDE}
 MAX_SOURCES = 16  # of dma_compute
 PRIORITIES = range(4)
 TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -48,8 +49,9 @@ def dma_copy(
     _check_priority(this, priority)
     if src.size != dst.size:
         raise SimulatorError(f"dma_copy: src {src.shape} has {src.size} elements, dst {dst.shape} {dst.size}", rule=18)
-    if src.dtype != dst.dtype and (src.dtype in PACKED or dst.dtype in PACKED):
-        raise SimulatorError(f"dma_copy: {src.dtype} to {dst.dtype}: packed dtypes are copied, not converted", rule=18)
+    if src.dtype != dst.dtype and not COPIED.isdisjoint((src.dtype, dst.dtype)):
+        message = "int64 and packed dtypes are copied, not converted"
+        raise SimulatorError(f"dma_copy: {src.dtype} to {dst.dtype}: {message}", rule=18)
     _check_partitions(src, dst)
     dge = _dge(this, src, dst, dge_mode)
     if dge == "hwdge" and src.dtype != dst.dtype:

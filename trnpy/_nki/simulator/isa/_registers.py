@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._nki.simulator.chip.context import NkiInstruction, current, hardware, issue, register_value
-from trnpy._nki.simulator.chip.dialects import SEVEN
+from trnpy._nki.simulator.chip.context import NkiInstruction, current, hardware, issue, register_value, since_seven
 from trnpy._nki.simulator.chip.errors import SimulatorError
 from trnpy._nki.simulator.chip.registers import NkiScalar, VirtualRegister
 from trnpy._nki.simulator.chip.tensor import NkiTensor
@@ -20,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 NkiValidationError = SimulatorError
+SCALAR_DTYPES = ("int32", "int64")
 REGISTER_DTYPES = ("int8", "int16", "int32", "uint8", "uint16", "uint32")  # of a load; addresses are integers
 
 
@@ -97,20 +97,14 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
     return issue("register_store", "sync", {}, {"dst": dst}, compute)
 
 
-def _needs_scalars(what: str) -> None:
-    dialect = current().nki
-    if dialect != SEVEN:
-        raise SimulatorError(f"{what}: NkiScalar is NKI 0.7's, traced; the run is for {dialect}", rule=10)
-
-
 def scalar_load(src: NkiTensor) -> NkiScalar:
-    """The one element of src, an int32 tensor in SBUF or HBM, as a scalar to compute with.
+    """The one element of src, an int32 or int64 tensor in SBUF or HBM, as a scalar of that width.
 
     Source: nki.isa.scalar_load (Neuron 2.33).
     """
-    _needs_scalars("scalar_load")
-    if src.size != 1 or src.storage.buffer == "psum" or src.dtype != "int32":
-        raise SimulatorError(f"scalar_load: src {src!r}; need one int32 in SBUF or HBM", rule=6)
+    since_seven("scalar_load: NkiScalar")
+    if src.size != 1 or src.storage.buffer == "psum" or src.dtype not in SCALAR_DTYPES:
+        raise SimulatorError(f"scalar_load: src {src!r}; need one int32 or int64 in SBUF or HBM", rule=6)
     _flush()
     found: list[int] = []
 
@@ -119,21 +113,21 @@ def scalar_load(src: NkiTensor) -> NkiScalar:
 
     issue("scalar_load", "sync", {"src": src}, {}, compute)
     _flush()
-    return NkiScalar(found[0] if found else None)
+    return NkiScalar(found[0] if found else None, src.dtype)
 
 
 def scalar_store(dst: NkiTensor, value: NkiScalar) -> None:
-    """Store value in the one element of dst, an int32 tensor in SBUF or HBM.
+    """Store value in the one element of dst, a tensor of its width in SBUF or HBM.
 
     Source: nki.isa.scalar_store (Neuron 2.33).
     """
-    _needs_scalars("scalar_store")
+    since_seven("scalar_store: NkiScalar")
     if not isinstance(value, NkiScalar):
         raise SimulatorError(
             f"scalar_store: value is {value!r}; an NkiScalar is needed, memset writes constants", rule=6
         )
-    if dst.size != 1 or dst.storage.buffer == "psum" or dst.dtype != "int32":
-        raise SimulatorError(f"scalar_store: dst {dst!r}; need one int32 in SBUF or HBM", rule=6)
+    if dst.size != 1 or dst.storage.buffer == "psum" or dst.dtype != value.dtype:
+        raise SimulatorError(f"scalar_store: dst {dst!r}; need one {value.dtype} in SBUF or HBM", rule=6)
 
     def compute() -> None:
         assert value.value is not None

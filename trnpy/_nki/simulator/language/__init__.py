@@ -9,7 +9,7 @@ from trnpy._nki.simulator.chip.errors import MissingName
 from trnpy._nki.simulator.chip.names import MemoryRegion
 from trnpy._nki.simulator.chip.objects import NKIObject
 from trnpy._nki.simulator.chip.tensor import NkiTensor
-from trnpy._nki.simulator.language import _control, _creation, _elementwise, _random, _reduction
+from trnpy._nki.simulator.language import _control, _creation, _elementwise, _grids, _random, _reduction
 from trnpy._nki.simulator.language._tile_size import TileSize
 
 
@@ -28,7 +28,7 @@ _NAMES: dict[str, Any] = {
     **{name: Operator(name) for name in ("average", "prelu", "bypass")},
     **{
         name: getattr(module, name)
-        for module in (_control, _creation, _elementwise, _random, _reduction)
+        for module in (_control, _creation, _elementwise, _grids, _random, _reduction)
         for name in module.__all__
     },
     "DType": str,

@@ -9,6 +9,7 @@ from typing import Any
 from trnpy._nki.simulator.chip import backend
 from trnpy._nki.simulator.chip.context import LoopRecord, Run, Scope, current, note, register_value
 from trnpy._nki.simulator.chip.dialects import SEVEN
+from trnpy._nki.simulator.chip.dtypes import WIDE
 from trnpy._nki.simulator.chip.errors import SimulatorError, source_location
 from trnpy._nki.simulator.chip.names import MemoryRegion
 from trnpy._nki.simulator.chip.registers import NkiScalar, VirtualRegister
@@ -101,6 +102,8 @@ def _trips(run: Run, lower: Any, upper: Any, step: Any, what: str) -> tuple[Iter
     bounds = []
     for bound in (lower, upper):
         backend.check_bound(bound, what)
+        if isinstance(bound, NkiScalar) and bound.dtype == WIDE:
+            raise SimulatorError(f"{what}: an int64 scalar cannot be a bound; load an int32 scalar", rule=6)
         if isinstance(bound, VirtualRegister):
             bounds.append(register_value(bound, what))
         elif isinstance(bound, int) and not isinstance(bound, bool):

@@ -16,8 +16,8 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.simulator.chip.backend import check_program, check_size, check_stored
 from trnpy._nki.simulator.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run
 from trnpy._nki.simulator.chip.cores import CoreGroup
-from trnpy._nki.simulator.chip.dialects import DEFAULT, DIALECTS, PARSER, Dialect
-from trnpy._nki.simulator.chip.dtypes import STORAGE, Array, dtype_name
+from trnpy._nki.simulator.chip.dialects import DEFAULT, DIALECTS, PARSER, SEVEN, Dialect
+from trnpy._nki.simulator.chip.dtypes import STORAGE, WIDE, Array, dtype_name
 from trnpy._nki.simulator.chip.errors import KERNEL, SimulatorError
 from trnpy._nki.simulator.chip.memory import Storage, check_capacity, fresh
 from trnpy._nki.simulator.chip.objects import NKIObject
@@ -110,6 +110,7 @@ class Launch:
     mode: Mode
     cores: CoreGroup
     grid: bool = False
+    nki: Dialect = DEFAULT
     torch: bool = False  # whether an argument is a torch tensor; the outputs then are, too
     widened: frozenset[tuple[str, int]] = frozenset()  # file and line of tiles that are made in float32 (precision.py)
     garbage: bool = False  # whether uninitialised data was read
@@ -132,6 +133,7 @@ class Launch:
         location: tuple[str, int] = ("", 0), address: tuple[int, int] | None = None,
     ) -> Storage:  # fmt: skip
         """Fresh memory with hostile values; in trace-only mode, no memory."""
+        self._exists(dtype, name or "a tensor")
         tracing = self.mode == "trace"
         if location in self.widened:
             dtype = "float32"
@@ -144,6 +146,10 @@ class Launch:
         if buffer == "hbm":
             self.made.append(storage)
         return storage
+
+    def _exists(self, dtype: str, name: str) -> None:
+        if dtype == WIDE and self.nki != SEVEN:
+            raise SimulatorError(f"{name} is int64, which is NKI 0.7's; the run is for {self.nki}", rule=10)
 
     def argument(self, value: Any, name: str) -> Any:
         """A kernel argument: arrays become HBM tensors on the caller's own memory, also inside containers."""
@@ -171,6 +177,7 @@ class Launch:
         if self.mode != "trace":
             raise SimulatorError(f"argument {name} has no data: only mode='trace' takes specifications")
         device_dtype = _argument_dtype(dtype, name)
+        self._exists(device_dtype, f"argument {name}")
         storage = Storage(
             next(self.idents), tuple(shape), device_dtype, "hbm", name=name, shared=self.many, written=True
         )
@@ -178,6 +185,7 @@ class Launch:
 
     def _array(self, array: Array, name: str) -> NkiTensor:
         dtype = _argument_dtype(array.dtype, name)
+        self._exists(dtype, f"argument {name}")
         shape = array.shape or (1,)
         if 0 in shape:
             raise SimulatorError(f"argument {name} has shape {array.shape}: tensors have no empty dimensions")
@@ -296,7 +304,7 @@ class Simulation:
         self, kernel: Kernel, hardware: Hardware, args: tuple[Any, ...], kwargs: dict[str, Any], other: bool = False
     ) -> tuple[Result, Launch]:
         cores = CoreGroup(kernel.lnc, self.seed if self.mode == "reorder" else None)
-        launch = Launch(hardware, self.mode, cores, kernel.grid, other=other, widened=self.widened)
+        launch = Launch(hardware, self.mode, cores, kernel.grid, self.nki, other=other, widened=self.widened)
         tensors = tuple(launch.argument(value, str(position)) for position, value in enumerate(args))
         named = {key: launch.argument(value, key) for key, value in kwargs.items()}
         runs = [self._core(kernel, launch, rank) for rank in range(kernel.lnc)]
