@@ -49,7 +49,9 @@ def own_names():
         names = [name for name in dir(module) if not name.startswith("_") and name not in known]
         found += [f"trnpy.{path}.{name}" for name in names if is_own(getattr(module, name))]
     found += [f"trnpy.sparse.torch_bridge.{name}" for name in ("block_mask_matmul", "masked_attention", "matmul")]
-    return [name for name in found if name not in ("trnpy.linalg", "trnpy.sparse", "trnpy.chem", "trnpy.dist")]
+    return [
+        name for name in found if name not in ("trnpy.linalg", "trnpy.sparse", "trnpy.chem", "trnpy.dist", "trnpy.xp")
+    ]
 
 
 def named(name):

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "trnpy"
 # From the bottom to the top; "" stands for trnpy/__init__.py, __main__.py and whatever else lies beside the folders.
 LAYERS = (
     "_base", "_nki", "_settings", "_engine", "_report", "_call", "_patch", "_einsum", "linalg", "sparse",
-    "_host", "dist", "chem", "_cli", "",
+    "_host", "xp", "dist", "chem", "_cli", "",
 )  # fmt: skip
 MOST_ROOMS = 18  # folders and modules at the top of the package
 ONLY = {

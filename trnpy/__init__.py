@@ -26,7 +26,8 @@ _LAZY = {
     **dict.fromkeys(("report", "profile"), "trnpy._report.ledger"),
     **dict.fromkeys(("calibrate",), "trnpy._settings.calibration"),
     **dict.fromkeys(("patch", "patched", "original", "unpatch", "is_patched", "patch_status"), "trnpy._patch.patch"),
-    **dict.fromkeys(("linalg", "sparse", "chem", "dist"), ""),  # modules
+    **dict.fromkeys(("Array", "asarray"), "trnpy.xp"),
+    **dict.fromkeys(("linalg", "sparse", "chem", "dist", "xp"), ""),  # modules
 }
 
 __all__ = ["__version__", *_LAZY]

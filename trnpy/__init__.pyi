@@ -4,7 +4,7 @@ from numpy import (
     dot as dot, einsum as einsum, einsum_path as einsum_path, inner as inner, kron as kron, matmul as matmul,
     outer as outer, tensordot as tensordot, vdot as vdot
 )
-from trnpy import chem as chem, dist as dist, linalg as linalg, sparse as sparse
+from trnpy import chem as chem, dist as dist, linalg as linalg, sparse as sparse, xp as xp
 from trnpy._call.dispatch import (
     Decision as Decision, FallbackError as FallbackError, NkiFallbackWarning as NkiFallbackWarning, Reason as Reason,
     explain as explain, trace as trace
@@ -20,5 +20,6 @@ from trnpy._patch.patch import (
 from trnpy._report.ledger import profile as profile, report as report
 from trnpy._settings.calibration import calibrate as calibrate
 from trnpy._settings.policy import Policy as Policy, current_policy as current_policy, policy as policy
+from trnpy.xp import Array as Array, asarray as asarray
 
 __version__: str

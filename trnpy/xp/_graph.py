@@ -1,0 +1,269 @@
+"""Operations that are recorded and computed when their values are read: nodes of a graph, and their evaluation.
+
+A node is immutable. Its shape and dtype are known when it is recorded; its values are computed by ``compute``, with
+all that they need and nothing else, equal subexpressions once.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+MOST_PENDING = 4096  # operations one after another that wait: more are computed without being asked for
+LARGEST_COPIES = 2**28  # bytes of copied operands that wait for unread results before these are computed
+SCALARS = (bool, int, float, complex)
+OWN = 3  # references to a node while it is computed: of the order, of the loop, of the argument of getrefcount
+OWN_VALUE = 3  # and to a value that nobody else has: of ``values``, of the loop, of that argument
+
+_lock = threading.RLock()
+
+
+class Counters:
+    """What this process recorded and computed, for tests and reports."""
+
+    recorded = computed = shared = reused = 0  # operations; subexpressions computed once; buffers written again
+    copied = 0  # bytes of operands that are kept, because their arrays may change
+
+
+class Node:
+    """One operation: a function of arrays and scalars, or an array (``function`` is None)."""
+
+    __slots__ = ("code", "depth", "dtype", "error", "function", "inputs", "lasti", "options", "shape", "value")
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None,
+        inputs: tuple[Any, ...],
+        options: dict[str, Any],
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        depth: int,
+        code: CodeType | None,
+        lasti: int,
+    ) -> None:
+        self.function = function
+        self.inputs = inputs  # nodes and Python's scalars, in the order of the function's arguments
+        self.options = options
+        self.shape = shape
+        self.dtype = dtype
+        self.depth = depth  # of the operations that wait
+        self.code = code  # of the line that recorded it, with the instruction
+        self.lasti = lasti
+        self.value: Any = None  # an array, or a tuple of arrays of functions with several results
+        self.error: Exception | None = None
+
+    @property
+    def line(self) -> str:
+        """Where the operation was recorded."""
+        if self.code is None:
+            return ""
+        number = _line(self.code, self.lasti)
+        text = linecache.getline(self.code.co_filename, number).strip()
+        return f"{self.code.co_filename}:{number}" + (f": {text}" if text else "")
+
+
+class Copied(Node):
+    """An array that was copied, because its owner may change it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        Counters.copied -= self.value.nbytes
+
+
+def _line(code: CodeType, lasti: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def leaf(array: np.ndarray, copy: bool) -> Node:
+    """The node of an array; a copy of it if it may change."""
+    if copy:
+        array = array.copy()
+        Counters.copied += array.nbytes
+    node = (Copied if copy else Node)(None, (), {}, array.shape, array.dtype, 0, None, 0)
+    node.value = array
+    return node
+
+
+def record(
+    function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], shape: tuple[int, ...],
+    dtype: np.dtype, caller: int = 3,
+) -> Node:  # fmt: skip
+    """The node of an operation; ``caller``: how many frames up the line is that recorded it."""
+    frame = sys._getframe(caller)
+    depth = 1
+    for x in inputs:
+        if isinstance(x, Node) and x.depth >= depth:
+            depth = x.depth + 1
+    Counters.recorded += 1
+    node = Node(function, inputs, options, shape, dtype, depth, frame.f_code, frame.f_lasti)
+    if depth > MOST_PENDING or Counters.copied > LARGEST_COPIES:
+        settle(node)
+    return node
+
+
+def compute(node: Node) -> Any:
+    """The values of a node; raises what its operation raised, or one that it needs."""
+    settle(node)
+    if node.error is not None:
+        raise node.error
+    return node.value
+
+
+def settle(node: Node) -> None:
+    """Compute the values of a node, or find its error."""
+    if node.value is None and node.error is None:
+        with _lock:
+            if node.value is None and node.error is None:
+                _run(_order(node))
+
+
+def _waits(x: Any) -> bool:
+    return isinstance(x, Node) and x.value is None and x.error is None
+
+
+def _order(target: Node) -> list[Node]:
+    """What waits for ``target``, each after what it needs."""
+    order, seen, stack = [], set(), [(target, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend([(x, False) for x in node.inputs if _waits(x)])
+    return order
+
+
+def _key(node: Node, same: dict[int, Node]) -> Any:
+    """Equal for operations of equal results; unlike all others where that cannot be said."""
+    inputs = tuple([id(same.get(id(x), x)) if isinstance(x, Node) else (type(x), repr(x)) for x in node.inputs])
+    try:
+        key = (node.function, inputs, tuple(node.options.items()))
+        hash(key)
+    except TypeError:
+        return id(node)
+    return key
+
+
+def _same(order: list[Node]) -> dict[int, Node]:
+    """Of equal nodes the first, by the ids of the others."""
+    same: dict[int, Node] = {}
+    alike: dict[Any, list[Node]] = {}  # by function and first operand, which is quicker to compare than all
+    for node in order:
+        x = node.inputs[0]
+        others = alike.setdefault((node.function, id(same.get(id(x), x))), [])
+        if others:
+            key = _key(node, same)
+            found = next((other for other in others if _key(other, same) == key), None)
+            if found is not None:
+                same[id(node)] = found
+                Counters.shared += 1
+                continue
+        others.append(node)
+    return same
+
+
+def _run(order: list[Node]) -> None:
+    """Compute nodes in their order. Only values that something else refers to are kept."""
+    if len(order) == 1:
+        _compute(order[0], {}, {}, {id(order[0])}, set())
+    else:
+        kept = _kept(order)
+        same = _same(order)
+        kept |= {id(same[i]) for i in kept if i in same}
+        last: dict[int, int] = {}  # where a value is needed last, by id
+        for i, node in enumerate(order):
+            for x in (node, *node.inputs):
+                last[id(same.get(id(x), x))] = i
+        ends: list[set[int]] = [set() for _ in order]
+        for x_id, i in last.items():
+            ends[i].add(x_id)
+        values: dict[int, Any] = {}
+        for node, ending in zip(order, ends, strict=True):
+            original = same.get(id(node), node)
+            if original is node:
+                _compute(node, values, same, kept, ending)
+            else:
+                node.value, node.error = original.value, original.error
+            for x_id in ending:
+                values.pop(x_id, None)
+    for node in order:  # whatever else refers to it
+        node.inputs, node.options, node.depth = (), {}, 0
+
+
+def _kept(order: list[Node]) -> set[int]:
+    """The ids of the last node and of those that something else than nodes of ``order`` refers to."""
+    uses: dict[int, int] = {}
+    for node in order:
+        for x in node.inputs:
+            if isinstance(x, Node):
+                uses[id(x)] = uses.get(id(x), 0) + 1
+    x = None
+    return {id(n) for n in order if sys.getrefcount(n) > uses.get(id(n), 0) + OWN} | {id(order[-1])}
+
+
+def _compute(node: Node, values: dict[int, Any], same: dict[int, Node], kept: set[int], ending: set[int]) -> None:
+    """Compute one node into ``values``, or into the node itself if it is kept; ``ending``: who is needed last here."""
+    arguments, spare = [], None
+    for x in node.inputs:
+        if not isinstance(x, Node):
+            arguments.append(x)
+            continue
+        x = same.get(id(x), x)
+        value = x.value
+        if value is None:
+            value = values.get(id(x))
+            if value is None:  # it failed, or what it needs did
+                node.error = x.error
+                return
+            if id(x) in ending and type(value) is np.ndarray and value.shape == node.shape:
+                fits = value.dtype == node.dtype and value.flags.owndata
+                if fits and sys.getrefcount(value) == OWN_VALUE + sum(a is value for a in arguments):
+                    spare = value  # which no view shares
+        arguments.append(value)
+    Counters.computed += 1
+    try:
+        result = _call(node, arguments, spare)
+    except Exception as error:
+        error.add_note(f"recorded at {node.line}")
+        node.error = error
+    else:
+        if id(node) in kept:
+            node.value = result
+        else:
+            values[id(node)] = result
+
+
+def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
+    """The result, in the place of ``spare`` if the function can."""
+    function = node.function
+    assert function is not None
+    elementwise = type(function) is np.ufunc and function.signature is None
+    if spare is not None and (elementwise or (function is assigned and spare is arguments[0])):
+        Counters.reused += 1
+        return function(*arguments, out=spare, **node.options)
+    result = function(*arguments, **node.options)
+    return result if type(result) is np.ndarray else _arrays(result)
+
+
+def assigned(a: np.ndarray, value: Any, *, key: Any, out: np.ndarray | None = None) -> np.ndarray:
+    """``a`` with ``a[key] = value``."""
+    new = a.copy() if out is None else out
+    new[key] = value
+    return new
+
+
+def _arrays(result: Any) -> Any:
+    """NumPy's scalars as arrays without dimensions, named tuples as tuples."""
+    return tuple([np.asarray(x) for x in result]) if isinstance(result, (tuple, list)) else np.asarray(result)
