@@ -123,6 +123,11 @@ def _digits() -> Operands:
     )  # fmt: skip
 
 
+def _words_and_digits() -> Operands:
+    """Integers of two words an element, and digits to multiply them with."""
+    return _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
+
+
 def _words() -> Operands:
     words = _rng(12).integers(-(2**31), 2**31, (2, 20, 30), dtype=np.int64).astype(np.int32)
     rows = np.exp2(_rng(13).integers(-70, -50, (20, 1))).astype(np.float32)
@@ -223,6 +228,10 @@ KERNELS = (
         {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)},
     ),
     Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
+    Check(
+        "words_matmul", "", _words_and_digits, {"tops": (7, 0), "digits": 2, "words": 2, "m_tiles": 1, "k_tiles": 1},
+        answer=lambda outputs: outputs[0],
+    ),
     Check(
         "abs_bound", "", lambda: tuple(_bfloat16(np.abs(x)) for x in _normal(20, (130, K), (K, 150))), allowed=SUMS,
         answer=lambda least: least.min(keepdims=True),
