@@ -1,6 +1,8 @@
 """The same operations over MPI: ``mpiexec -n 3 python -m pytest -m mpi``, and programs that end early."""
 
+import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -99,7 +101,7 @@ FAULTS = {
 }
 
 
-def mpiexec(tmp_path, program, ranks=3, options=()):
+def mpiexec(tmp_path, program, ranks=3, options=(), stderr=subprocess.PIPE):
     """Run a program on several ranks; skips where that is not possible."""
     if "PMI_SIZE" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
         pytest.skip("this pytest is a rank itself")
@@ -112,7 +114,7 @@ def mpiexec(tmp_path, program, ranks=3, options=()):
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(program))
     command = [launcher, "-n", str(ranks), sys.executable, *options, str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
@@ -179,3 +181,42 @@ def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path):
     assert ended.stderr == "trnpy: 3 processes ran this program and none used trnpy.dist: each one did the whole work\n"
     used = mpiexec(tmp_path, "from trnpy import dist; dist.comm()", options=("-m", "trnpy", "--no-report"))
     assert (used.returncode, used.stderr) == (0, "")
+
+
+def test_ranks_have_one_report(tmp_path):
+    program = """
+    import numpy as np, sys
+    from trnpy import dist
+    a = np.ones((300, 300))
+    np.matmul(a, a)
+    dist.comm().allreduce(a)
+    """
+    options = ("-m", "trnpy", "--report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html"))
+    ended = mpiexec(tmp_path, program, options=options)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert ended.stderr.count("by function") == ended.stderr.count("trnpy: 3 ranks: ") == 1
+    ranks = json.loads((tmp_path / "r.json").read_text())["ranks"]
+    assert [r["sent"] for r in ranks] == [4 * 300 * 300 * 8 // 3] * 3
+    assert [line["calls"] for r in ranks for line in r["lines"]] == [1] * 3
+    assert "<span>rank 2</span>" in (tmp_path / "r.html").read_text()
+    ended = mpiexec(tmp_path, "from mpi4py import MPI\n" + textwrap.dedent(program.replace("dist.comm().allreduce(a)", "")), options=("-m", "trnpy"))
+    assert ended.stderr.count("by function") == ended.stderr.count("what they sent was not seen") == 1
+
+
+SLOW = """
+import time
+from trnpy.chem._progress import track
+for i in track(range(3), "loop"):
+    time.sleep(1.1)
+"""
+
+
+def test_the_first_rank_alone_shows_progress(tmp_path):
+    """mpiexec has a terminal, its ranks have pipes."""
+    assert "loop" not in mpiexec(tmp_path, SLOW).stderr
+    own, other = pty.openpty()
+    ended = mpiexec(tmp_path, SLOW, stderr=other)
+    assert ended.returncode == 0
+    shown = os.read(own, 10_000).decode()
+    assert shown.count("loop: 2 of 3") == 1
+    os.close(own), os.close(other)

@@ -23,9 +23,11 @@ from trnpy._engine.engines import available, current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
+from trnpy._report.ranks import parsed, payload
 from trnpy._report.text import past_patch
 from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
-from trnpy.dist._start import launched, uncoordinated
+from trnpy.dist._collectives import report
+from trnpy.dist._start import at_end, first, gathered, launched, uncoordinated
 
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
@@ -217,15 +219,20 @@ def _record(options: argparse.Namespace, title: str) -> None:
     files = [(path.absolute(), write) for path, write in
              ((options.report, ledger.to_json), (options.html, ledger.to_html)) if path is not None]  # fmt: skip
 
+    at_end(lambda comm: report(comm, ledger))
+
     def finish() -> None:
         if os.getpid() != process:
             return  # a fork of the program: only the first process reports
         recording.__exit__(None, None, None)
+        if launched() > 1:
+            ledger.ranks = ledger.ranks or parsed(gathered(payload(ledger)))
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed, broken or None
             sys.stdout.flush()
-        written = [_written(path, write) for path, write in files]
-        if sys.stderr is not None:  # print() would take stdout instead
-            _say(ledger, options, written)
+        if first():  # of the ranks
+            written = [_written(path, write) for path, write in files]
+            if sys.stderr is not None:  # print() would take stdout instead
+                _say(ledger, options, written)
         if _program.Ended.interrupted:
             # Python dies of SIGINT if the last string that exec ran ended with KeyboardInterrupt. The dataclasses of
             # rich have run others since.

@@ -27,6 +27,7 @@ from trnpy._nki.instances import INSTANCES, Instance, hardware_of
 from trnpy._report.advice import priced
 from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import write
+from trnpy._report.ranks import Rank, to_dict
 from trnpy._report.rented import rentals
 from trnpy._report.shown import source
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, detail, merged, ran_on, reason
@@ -72,12 +73,13 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "samples", "comparisons", "engines", "instance"),
+        *("small", "samples", "comparisons", "engines", "instance", "ranks"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
         self.title = title
         self.instance: Instance | None = None  # with which the run is compared, too
+        self.ranks: list[Rank] = []  # of a run over several: this ledger is that of the first
         self.opened = time.perf_counter() if opened is None else opened
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
@@ -357,6 +359,7 @@ class Ledger:
             },
             "advice": [asdict(a) for a in priced(self)],
             "instance": [e.to_dict() for e in rentals(self)],
+            "ranks": to_dict(self.ranks),
             "by_function": [asdict(t) for t in self.by_function()],
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
+from trnpy._report.pictures import THINNEST, axis, rank_rows
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Call, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import (
     NONE,
+    Table,
     advised,
     device_sentences,
     doubts,
@@ -20,9 +22,11 @@ from trnpy._report.text import (
     estimates,
     instance_tables,
     modelled,
+    over_ranks,
     past_patch,
     place,
     quantity,
+    rank_tables,
     rented,
     several,
     span,
@@ -38,9 +42,7 @@ if TYPE_CHECKING:
 ROWS = 300  # lines of the program in the table: as many as a browser sorts at once and a person scrolls
 LANE = 40  # height in pixels, the same as in the style sheet
 LANES = 6  # for threads; all beyond share the last
-TICKS = 8  # on the time axis at most
-THINNEST = 0.8  # thousandths of the time axis, about a pixel: least width of a call; shorter calls are drawn low
-TICK = 7  # height in pixels of these
+TICK = 7  # height in pixels of calls that are shorter than THINNEST
 
 MEANING = {
     "faster": "the model says the device is faster, transfers included",
@@ -217,20 +219,6 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
     )
 
 
-def ticks(elapsed_s: float) -> list[float]:
-    """Round times from 0, at most TICKS of them, up to ``elapsed_s``."""
-    step = 1e-6
-    while elapsed_s / step > TICKS:
-        step *= 2.5 if f"{step:e}".startswith("2") else 2
-    return [i * step for i in range(int(0.9 * elapsed_s / step) + 1)]  # a label at the end would not fit
-
-
-def tick(seconds: float) -> str:
-    """A round time without trailing zeros: 5 s, 2.5 ms."""
-    value, _, unit = duration(seconds).partition(" ")
-    return f"{value.rstrip('0').rstrip('.') if '.' in value else value} {unit}"
-
-
 def timeline(ledger: Ledger) -> str:
     """Calls over time: a lane for the host time of each thread, and one for the device.
 
@@ -255,7 +243,6 @@ def timeline(ledger: Ledger) -> str:
     device = "".join(_rect(c, start, elapsed_s, count, seconds, look) for c, seconds, look in on_device)
     names = [f"host{f', thread {i + 1}' if count > 1 else ''}" for i in range(count)]
     names.append(f"{machine}, {'measured' if taken else 'modelled'}")
-    marks = "".join(f'<span style="left:{100 * t / elapsed_s:.2f}%">{tick(t)}</span>' for t in ticks(elapsed_s))
     height = LANE * (count + 1)
     empty = "" if "<rect" in device else f'<span class="empty">no call would be faster on a {machine} (modelled)</span>'
     return (
@@ -263,7 +250,7 @@ def timeline(ledger: Ledger) -> str:
         f'<div class="track"><svg viewBox="0 0 1000 {height}" style="height:{height}px" preserveAspectRatio="none" '
         f'role="img" aria-label="When calls ran; the table by line has the figures">'
         f"{HATCH}{''.join(host)}{device}</svg>{empty}"
-        f'<div class="ticks">{marks}</div></div></div>'
+        f"{axis(elapsed_s)}</div></div>"
     )
 
 
@@ -340,17 +327,27 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def on_instance(ledger: Ledger) -> str:
-    """The tables of the instance asked for; empty if none is named."""
+def sections_of(tables: Sequence[Table]) -> str:
+    """A section for each table."""
     said = []
-    for table in instance_tables(ledger):
+    for number, table in enumerate(tables):
         head = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in table.header)
         rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+        title = html.escape(table.title[:1].upper() + table.title[1:])
         said.append(
-            f"<section><h2>{html.escape(table.title[:1].upper() + table.title[1:])}</h2>"
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>'
+            f'<section><h2>{title}</h2><div class="scroll"><table id="{table.title.split()[0]}{number}">'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
         )
     return "".join(said)
+
+
+def ranks(ledger: Ledger) -> str:
+    """What the ranks of the run did; empty for one process."""
+    if not ledger.ranks:
+        return ""
+    return f"<section><h2>When ranks worked and waited</h2>{rank_rows(ledger.ranks)}</section>" + sections_of(
+        rank_tables(ledger)
+    )
 
 
 def reasons(ledger: Ledger) -> str:
@@ -388,7 +385,14 @@ def honesty(ledger: Ledger) -> str:
 def notices(ledger: Ledger, w: WhatIf) -> list[str]:
     """The sentences below the what-if: the instance asked for, advice, what is in doubt, what ran where."""
     doubted = doubts(ledger.tallies, w)
-    return [*rented(ledger), *advised(ledger), *doubted, *device_sentences(ledger), *past_patch(ledger)]
+    return [
+        *over_ranks(ledger),
+        *rented(ledger),
+        *advised(ledger),
+        *doubted,
+        *device_sentences(ledger),
+        *past_patch(ledger),
+    ]
 
 
 def page(ledger: Ledger) -> str:
@@ -408,9 +412,10 @@ def page(ledger: Ledger) -> str:
             f"<section><h2>Host against {ledger.machine}, by function</h2>{PALE}{functions(ledger)}</section>",
             f"<section><h2>When it ran</h2>{timeline(ledger)}{caption(ledger)}</section>",
             f"<section><h2>By line of the program</h2>{lines_table(ledger)}</section>",
-            on_instance(ledger),
+            sections_of(instance_tables(ledger)),
             f"<section><h2>Why calls ran where they did</h2>{reasons(ledger)}</section>",
         ]
+    sections.append(ranks(ledger))
     sections.append(f"<footer>{honesty(ledger)}</footer>")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

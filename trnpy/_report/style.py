@@ -64,6 +64,8 @@ h3 small b { color: var(--ink); font-weight: 600; }
 .empty { position: absolute; left: 12px; bottom: 22px; height: 40px; display: flex; align-items: center;
   color: var(--muted); font-size: 13px; }
 .track svg { display: block; width: 100%; background: var(--card); border: 1px solid var(--rule); border-radius: 6px; }
+.ranks .lanes span { height: 22px; } .waits { background: var(--other); } .moves { background: var(--host-2); }
+rect.waits { fill: var(--other); } rect.moves { fill: var(--host-2); }
 rect.host { fill: var(--host); } rect.device { fill: var(--device); } rect.modelled { fill: url(#hatch); }
 rect.d1 { fill: var(--device); } rect.d2 { fill: var(--device-2); } svg > rect:hover { fill: var(--ink); }
 .ticks { position: relative; height: 22px; font-size: 12px; color: var(--muted); }

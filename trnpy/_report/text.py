@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Literal
 
 from trnpy._nki.hardware import interval
 from trnpy._report.advice import priced, worth
+from trnpy._report.ranks import by_line, imbalance, place_parts
 from trnpy._report.rented import ASSUMED, Estimate, rentals
 from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged, why
 from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
@@ -108,7 +109,7 @@ def sentences(ledger: Ledger) -> list[str]:
     what_if, tallies = ledger.what_if(), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
     if not what_if.calls:
-        return past_patch(ledger) or [
+        return [*over_ranks(ledger), *past_patch(ledger)] or [
             "nothing was recorded: run python -m trnpy script.py, "
             "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
         ]
@@ -116,6 +117,7 @@ def sentences(ledger: Ledger) -> list[str]:
     said = [
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
+        *over_ranks(ledger),
         str(what_if),
         *rented(ledger),
         *advised(ledger),
@@ -128,6 +130,48 @@ def sentences(ledger: Ledger) -> list[str]:
     if any(t.uncalibrated for t in tallies):
         said.append("host rates are uncalibrated, predictions rough: python -m trnpy calibrate measures them once")
     return said
+
+
+def over_ranks(ledger: Ledger) -> list[str]:
+    """How the ranks of the run shared its time; empty for one process."""
+    ranks = ledger.ranks
+    if not ranks:
+        return []
+    total_s, longest_s = sum(r.elapsed_s for r in ranks) or 1.0, max(r.elapsed_s for r in ranks)
+    waits, moves = (sum(getattr(r, name) for r in ranks) / total_s for name in ("waited_s", "moved_s"))
+    sent = quantity(sum(r.sent for r in ranks), "B")
+    known = any(r.collectives for r in ranks)  # by trnpy.dist: messages of mpi4py are not seen
+    said = f"{waits:.0%} of it waiting and {moves:.0%} transfers of {sent}" if known else "what they sent was not seen"
+    return [
+        f"{len(ranks)} ranks: {duration(longest_s)}, {said}; the busiest rank works {imbalance(ranks):.2f} times the "
+        "mean (measured); calls, lines and advice below are of rank 0 where they are not said to be of all ranks"
+    ]
+
+
+def rank_tables(ledger: Ledger) -> list[Table]:
+    """Each rank, and each line over all ranks."""
+    if not ledger.ranks:
+        return []
+    header = ("rank", "host", "run time", "calls", "waiting", "transfers", "the rest", "sent")
+    rows = []
+    for number, r in enumerate(ledger.ranks):
+        # Calls of trnpy.dist's own products contain transfers.
+        rest_s = max(r.busy_s - r.accelerated_s, 0.0)
+        seconds = map(duration, (r.elapsed_s, r.accelerated_s, r.waited_s, r.moved_s, rest_s))
+        rows.append((str(number), r.host, *seconds, quantity(r.sent, "B")))
+    lines = by_line(ledger.ranks)
+    heads = ("line", "function", "calls", "least", "mean", "most", "most\nover mean", "waiting\nmean", "sent")
+    cells = []
+    for line in lines[:LINES]:
+        mean_s, waited_s = (sum(each) / len(each) for each in (line.seconds, line.waited_s))
+        seconds = map(duration, (min(line.seconds), mean_s, max(line.seconds)))
+        last = f"{line.imbalance:.2f}", duration(waited_s), quantity(line.sent, "B")
+        cells.append((place(*place_parts(line.where)), line.what, f"{line.calls:,}", *seconds, *last))
+    more = f", the {LINES} longest of {len(lines):,}" if len(lines) > LINES else ""
+    return [
+        Table("by rank (measured)", header, rows, 2),
+        Table(f"by line over ranks{more}: seconds of a rank without waiting, bytes of all (measured)", heads, cells, 2),
+    ]
 
 
 def rented(ledger: Ledger) -> list[str]:
@@ -287,7 +331,7 @@ def tables(ledger: Ledger) -> list[Table]:
     """The tables by function and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     if not functions:
-        return []
+        return rank_tables(ledger)
     mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
     header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
     total_s: dict[str, float] = {}
@@ -300,6 +344,7 @@ def tables(ledger: Ledger) -> list[Table]:
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),
         Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
+        *rank_tables(ledger),
         *instance_tables(ledger),
     ]
 

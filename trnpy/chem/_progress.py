@@ -1,4 +1,4 @@
-"""Progress of loops that take more than a few seconds: on a terminal's standard error, never in a pipe."""
+"""Progress of loops that take more than a few seconds: on a terminal's standard error, of the first rank alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from trnpy.dist._launch import terminal
+from trnpy.dist._start import first
+
 T = TypeVar("T")
 PATIENCE_S = 2.0  # loops that end sooner show nothing
 INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not installed
@@ -14,7 +17,7 @@ INTERVAL_S = 0.2  # between updates of the line that is shown if rich is not ins
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:
     """Yield ``items``; after PATIENCE_S show on a terminal how many are done. ``what`` names the loop."""
-    if not sys.stderr.isatty():
+    if not (first() and terminal()):
         yield from items
         return
     started = time.perf_counter()
@@ -31,6 +34,9 @@ def _shown(items: Sequence[T], done: int, what: str) -> Iterator[T]:
         from rich.console import Console
         from rich.progress import Progress
     except ImportError:
+        yield from _counted(items, done, what)
+        return
+    if not sys.stderr.isatty():  # mpiexec passes on what is written, but rich asks for a terminal
         yield from _counted(items, done, what)
         return
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -22,6 +22,7 @@ from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger
 from trnpy._settings.policy import CHOICES, policy
 from trnpy.chem._mp2_ranks import TooLittleMemory
+from trnpy.dist._collectives import report
 from trnpy.dist._launch import run
 from trnpy.dist._start import launched
 
@@ -179,29 +180,32 @@ def mp2_over_ranks(mol: Any, options: argparse.Namespace, methods: Any) -> int:
     over = importlib.import_module("trnpy.chem.pyscf_ranks")
     comm, seconds = dist.comm(), dict[str, float]()
     memory = options.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2 / comm.size
-    mf = methods.mean_field(mol)
-    with _timed(seconds, "SCF"):
-        over.converge(mf, memory, options.checkpoint)
-    if not mf.converged:
-        if comm.rank == 0:
-            print(f"trnpy chem: the SCF did not converge in {mf.max_cycle} cycles: no MP2", file=sys.stderr)
-        return 1
-    method, before = methods.density_fitted_mp2(mf), over.peak_bytes()
-    with _timed(seconds, "integrals (ia|L)"):
-        integrals = over.OverRanks(method, memory)
-    with _timed(seconds, "MP2 energy"):
-        energy = integrals.energy(checkpoint=options.checkpoint)
+    with _ledger.profile(f"chem mp2 {options.molecule.name} {options.basis}") as ledger:
+        mf = methods.mean_field(mol)
+        with _timed(seconds, "SCF"):
+            over.converge(mf, memory, options.checkpoint)
+        if not mf.converged:
+            if comm.rank == 0:
+                print(f"trnpy chem: the SCF did not converge in {mf.max_cycle} cycles: no MP2", file=sys.stderr)
+            return 1
+        method, before = methods.density_fitted_mp2(mf), over.peak_bytes()
+        with _timed(seconds, "integrals (ia|L)"):
+            integrals = over.OverRanks(method, memory)
+        with _timed(seconds, "MP2 energy"):
+            energy = integrals.energy(checkpoint=options.checkpoint)
     method.e_hf, method.e_corr = mf.e_tot, energy.total
     method.e_corr_os, method.e_corr_ss = energy.opposite_spin, energy.same_spin
-    here = np.array([[over.peak_bytes(), before, comm.sent, comm.waited_s]])
-    ranks = comm.allgather(here)
+    report(comm, ledger)
+    ranks = comm.allgather(np.array([[over.peak_bytes(), before]]))
     if comm.rank == 0:
         _print_energies(options, mol, mf, method, seconds)
         count = f"{comm.size} rank{'s' * (comm.size > 1)}"
         print(f"{count}, {memory / 1e6:.0f} MB each; all (ia|L) {integrals.nbytes / 1e6:.0f} MB")
-        print("rank   peak memory   before MP2         sent   waited")
-        for rank, (peak, start, sent, waited) in enumerate(ranks):
-            print(f"{rank:4d}{peak / 1e6:11.1f} MB{start / 1e6:10.1f} MB{sent / 1e6:10.1f} MB{waited:7.2f} s")
+        print("rank   peak memory   before MP2")
+        for rank, (peak, start) in enumerate(ranks):
+            print(f"{rank:4d}{peak / 1e6:11.1f} MB{start / 1e6:10.1f} MB")
+        sys.stdout.flush()
+        _ledger.print_report(ledger, sys.stderr)
     return 0
 
 

@@ -7,9 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
+
+from trnpy._report.ledger import Ledger
+from trnpy._report.ranks import parsed, payload
+from trnpy.dist._traffic import Traffic
 
 Bytes = np.ndarray  # of uint8, contiguous
 Interval = tuple[int, int]  # of leaves: the first one, and the one after the last
@@ -20,6 +25,7 @@ SMALL = 2**14  # bytes below which a sum is quicker if every rank receives every
 FOLDS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 END = "end of the program"  # the last call of every rank
 FOLDER = os.path.dirname(__file__)
+LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (FOLDER, np.__file__))
 
 
 class MismatchedCalls(RuntimeError):
@@ -88,6 +94,8 @@ class Communicator:
         Bytes of arrays that this rank has sent to others.
     waited_s : float
         Seconds that this rank has waited for others before collective operations.
+    traffic : Traffic
+        Bytes and seconds of the collective operations, by line of the program.
 
     Examples
     --------
@@ -99,12 +107,20 @@ class Communicator:
     """
 
     def __init__(self, transport: Transport, waits: Callable[[Any], None] = lambda told: None) -> None:
-        self.rank, self.size, self.sent, self.waited_s = transport.rank, transport.size, 0, 0.0
+        self.rank, self.size, self.traffic = transport.rank, transport.size, Traffic()
         self.gathers: float | None = None  # bytes of the largest operand that is gathered unasked, once agreed
         self._transport, self._waits = transport, waits
 
     def __repr__(self) -> str:
         return f"Communicator(rank {self.rank} of {self.size})"
+
+    @property
+    def sent(self) -> int:
+        return sum(line.sent for line in self.traffic.lines.values())
+
+    @property
+    def waited_s(self) -> float:
+        return sum(line.waited_s for line in self.traffic.lines.values())
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
@@ -217,7 +233,7 @@ class Communicator:
         self._waits((call, line))
         started = time.perf_counter()
         found = self._transport.allgather(np.frombuffer(text.ljust(HEADER), np.uint8), [HEADER] * self.size)
-        self.waited_s += time.perf_counter() - started
+        self.traffic.met(call.split()[0], line, started, time.perf_counter() - started)
         self._waits(None)
         if all(np.array_equal(block, found[0]) for block in found):
             return [said] * self.size
@@ -231,22 +247,37 @@ class Communicator:
         return [header[1] for header in headers]
 
     def _allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        self.sent += (self.size - 1) * block.size
-        return self._transport.allgather(block, sizes)
+        started = time.perf_counter()
+        found = self._transport.allgather(block, sizes)
+        self.traffic.moved((self.size - 1) * block.size, started, time.perf_counter() - started)
+        return found
 
     def _alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
-        self.sent += sum(block.size for rank, block in enumerate(blocks) if rank != self.rank)
-        return self._transport.alltoall(blocks, sizes)
+        started = time.perf_counter()
+        found = self._transport.alltoall(blocks, sizes)
+        sent = sum(block.size for rank, block in enumerate(blocks) if rank != self.rank)
+        self.traffic.moved(sent, started, time.perf_counter() - started)
+        return found
 
     def shifted(self, a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The array of the next rank, which has ``shape``; this one's goes to the rank before."""
-        self.meet(f"a step of a ring, {a.dtype.str}")
+        self.meet(f"ring of {a.dtype.str}")
         size = a.dtype.itemsize * int(np.prod(shape, dtype=np.int64))
         to, source = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         none = np.empty(0, np.uint8)
         blocks = [to_bytes(a) if rank == to else none for rank in range(self.size)]
         found = self._alltoall(blocks, [size if rank == source else 0 for rank in range(self.size)])
         return found[source].view(a.dtype).reshape(shape)
+
+
+def report(comm: Communicator, ledger: Ledger) -> None:
+    """Give the first rank's ledger what the ledgers and the traffic of all ranks say."""
+    if comm.size == 1:
+        return
+    mine = np.frombuffer(payload(ledger, comm.traffic), np.uint8)
+    ends = np.cumsum(comm.allgather(mine.size))
+    whole = comm.allgather(mine)
+    ledger.ranks = parsed([part.tobytes() for part in np.split(whole, ends[:-1])]) if comm.rank == 0 else []
 
 
 def even(n: int, parts: int) -> list[int]:
@@ -307,8 +338,14 @@ def _folded(
 
 
 def _line() -> str:
-    """The file and the line that called trnpy.dist."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+    """The nearest line outside trnpy and NumPy, or if the program is trnpy's own, outside trnpy.dist."""
+    frame: FrameType | None = sys._getframe(1)
+    own = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((*LIBRARIES, "<frozen")):
+            return f"{file}:{frame.f_lineno}"
+        if not own and not file.startswith(FOLDER):
+            own = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return own

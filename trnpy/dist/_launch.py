@@ -8,9 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from trnpy._base import distribution
+from trnpy.dist._start import launched
 
+LAUNCHERS = ("mpiexec", "mpirun", "orterun", "prterun", "srun")
+TERMINALS = ("/dev/pts/", "/dev/tty")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of each rank, unless the user has set them
 
 
@@ -20,6 +24,22 @@ def mpiexec() -> str:
     if found is None or importlib.util.find_spec("mpi4py") is None:
         raise FileNotFoundError(f"several ranks need mpi4py and mpiexec: {distribution.install('mpi')} mpich")
     return found
+
+
+def terminal() -> bool:
+    """Whether a terminal shows standard error: this process's, or that of the mpiexec that passes it on (on Linux)."""
+    if sys.stderr.isatty():
+        return True
+    process = os.getppid() if launched() > 1 else 0
+    try:
+        while process > 1:
+            name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
+            if name.startswith(LAUNCHERS):
+                return os.readlink(f"/proc/{process}/fd/2").startswith(TERMINALS)
+            process = int(rest.split()[1])
+    except OSError:
+        return False
+    return False
 
 
 def run(ranks: int, command: Sequence[str]) -> int:

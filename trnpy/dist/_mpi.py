@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -53,8 +53,20 @@ def _cut(block: Bytes) -> list[Bytes]:
     return [block[i : i + LIMIT] for i in range(0, block.size, LIMIT)]
 
 
-def communicator(timeout: float | None) -> Communicator:
-    """The communicator of all ranks. It initialises MPI, unless the program has, and watches this rank."""
+def gathered(mine: bytes) -> list[bytes]:
+    """What all ranks have, on the first one; empty on others, and if MPI has ended or never begun."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.size == 1:
+        return []
+    return MPI.COMM_WORLD.gather(mine) or []
+
+
+def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator], None]] = ()) -> Communicator:
+    """The communicator of all ranks. It initialises MPI, unless the program has, and watches this rank.
+
+    When the program has ended on all ranks, they call each of ``ending``.
+    """
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 
@@ -84,6 +96,8 @@ def communicator(timeout: float | None) -> Communicator:
         """Wait for all ranks to end; one that waits for a rank that ends learns of it here."""
         try:
             found.meet(END)
+            for act in ending:
+                act(found)
         except MismatchedCalls as why:
             fail(type(why), why, None)
         watched.end()

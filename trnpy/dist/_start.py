@@ -22,6 +22,7 @@ _own = threading.local()  # the communicator of a thread that stands for a proce
 _process: list[Communicator] = []  # that of the process, once made
 _taken: list[Communicator] = []  # the same, of a program that uses neither trnpy.dist nor mpi4py
 _making = threading.Lock()
+_ending: list[Callable[[Communicator], None]] = []  # what ranks do together when the program has ended
 
 
 def launched() -> int:
@@ -29,14 +30,32 @@ def launched() -> int:
     return max(int(value) if (value := os.environ.get(name, "1")).isdigit() else 1 for name in LAUNCHERS)
 
 
+def first() -> bool:
+    """Whether this process is the first of those that a launcher has started, or the only one."""
+    ranks = [os.environ.get(rank, "0") for size, rank in LAUNCHERS.items() if size in os.environ]
+    return not ranks or "0" in ranks
+
+
+def at_end(act: Callable[[Communicator], None]) -> None:
+    """Have all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
+    _ending.append(act)
+
+
+def gathered(mine: bytes) -> list[bytes]:
+    """What the ranks of a program that uses mpi4py, not trnpy.dist, have at its end; empty on all but the first."""
+    if _process or "mpi4py.MPI" not in sys.modules:
+        return []
+    from trnpy.dist import _mpi
+
+    return _mpi.gathered(mine)
+
+
 def uncoordinated() -> str:
     """What to tell the user if a launcher started several processes that do not know of each other; "" if they do.
 
     Only the first process has something to say. A program that imports mpi4py divides its work itself.
     """
-    if launched() == 1 or _process or "mpi4py.MPI" in sys.modules:
-        return ""
-    if all(os.environ.get(rank, "0") != "0" for size, rank in LAUNCHERS.items() if size in os.environ):
+    if launched() == 1 or _process or "mpi4py.MPI" in sys.modules or not first():
         return ""
     return f"{launched()} processes ran this program and none used trnpy.dist: each one did the whole work"
 
@@ -97,7 +116,7 @@ def _of_mpi(timeout: float | None) -> Communicator:
             raise
         needs = f"{launched()} processes need mpi4py: {distribution.install('mpi')}"
         raise ModuleNotFoundError(needs, name="mpi4py") from why
-    return _mpi.communicator(timeout)
+    return _mpi.communicator(timeout, _ending)
 
 
 def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float | None = None) -> list[Any]:

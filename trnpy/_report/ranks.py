@@ -1,0 +1,126 @@
+"""The ranks of one run: what each sends of its ledger and its collective operations, and their sums."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trnpy._report.tally import merged
+
+if TYPE_CHECKING:
+    from trnpy._report.ledger import Ledger
+
+EVENTS = 300  # calls of a rank that its row of the timeline shows
+LINES = 1000  # of the program, of each rank
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a run."""
+
+    host: str
+    began: float  # seconds since 1970
+    elapsed_s: float
+    accelerated_s: float
+    lines: list[dict[str, Any]]  # file, line, op, calls, seconds: accelerated calls
+    collectives: list[dict[str, Any]]  # operation, where, calls, sent, waited_s, moved_s
+    events: list[tuple[float, float, str, str]]  # start as ``began``, seconds, "host", "waits" or "moves", what
+
+    @property
+    def sent(self) -> int:
+        return int(sum(c["sent"] for c in self.collectives))
+
+    @property
+    def waited_s(self) -> float:
+        return float(sum(c["waited_s"] for c in self.collectives))
+
+    @property
+    def moved_s(self) -> float:
+        return float(sum(c["moved_s"] for c in self.collectives))
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that are neither waiting nor transfers."""
+        return max(self.elapsed_s - self.waited_s - self.moved_s, 0.0)
+
+
+@dataclass(slots=True)
+class Shared:
+    """One line of the program over all ranks."""
+
+    where: str
+    what: str
+    calls: int = 0
+    sent: int = 0
+    seconds: list[float] = field(default_factory=list)  # of each rank: of calls and transfers, without waiting
+    waited_s: list[float] = field(default_factory=list)
+
+    @property
+    def imbalance(self) -> float:
+        """The longest time of a rank over the mean."""
+        mean = sum(self.seconds) / len(self.seconds)
+        return max(self.seconds) / mean if mean else 1.0
+
+
+def payload(ledger: Ledger, traffic: Any = None) -> bytes:
+    """What a rank sends: its part of the report. ``traffic`` is that of its communicator, if it has one."""
+    offset = ledger.began - ledger.opened
+    lines = merged(ledger.tallies, "op", "file", "line")[:LINES]
+    longest = sorted(ledger.calls, key=lambda c: -c.seconds)[:EVENTS]
+    calls = [(c.started + offset, c.seconds, "host", f"{c.decision.op} at {c.file}:{c.line}") for c in longest]
+    moves = [(e[0] + offset, e[1], e[2], f"{e[3]} at {e[4]}") for e in (traffic.longest() if traffic else ())]
+    rank = Rank(
+        platform.node(),
+        ledger.began,
+        ledger.elapsed_s,
+        ledger.what_if().accelerated_s,
+        [{name: getattr(t, name) for name in ("file", "line", "op", "calls", "seconds")} for t in lines],
+        [asdict(line) for line in traffic.lines.values()] if traffic else [],
+        calls + moves,
+    )
+    return json.dumps(asdict(rank)).encode()
+
+
+def parsed(payloads: list[bytes]) -> list[Rank]:
+    return [Rank(**json.loads(text)) for text in payloads]
+
+
+def by_line(ranks: list[Rank]) -> list[Shared]:
+    """Calls and collective operations of all ranks, added up by line; longest first, waiting included."""
+    found: dict[tuple[str, str], Shared] = {}
+    for number, rank in enumerate(ranks):
+        calls = [(f"{r['file']}:{r['line']}", r["op"], r["calls"], 0, r["seconds"], 0.0) for r in rank.lines]
+        moves = [
+            (c["where"], c["operation"], c["calls"], c["sent"], c["moved_s"], c["waited_s"]) for c in rank.collectives
+        ]
+        for where, what, count, sent, seconds, waited_s in calls + moves:
+            blank = [0.0] * len(ranks)
+            line = found.setdefault((where, what), Shared(where, what, 0, 0, blank, [*blank]))
+            line.calls += count
+            line.sent += sent
+            line.seconds[number] += seconds
+            line.waited_s[number] += waited_s
+    return sorted(found.values(), key=lambda line: -sum(line.seconds) - sum(line.waited_s))
+
+
+def place_parts(where: str) -> tuple[str, int]:
+    """File and line of ``file:line``."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (where, 0)
+
+
+def to_dict(ranks: list[Rank]) -> list[dict[str, Any]]:
+    """The ranks in types that JSON has, without events, which the page draws."""
+    totals = ("sent", "waited_s", "moved_s", "busy_s")
+    return [
+        {name: value for name, value in asdict(r).items() if name != "events"} | {n: getattr(r, n) for n in totals}
+        for r in ranks
+    ]
+
+
+def imbalance(ranks: list[Rank]) -> float:
+    """The time of the busiest rank over the mean of all."""
+    mean = sum(r.busy_s for r in ranks) / len(ranks)
+    return max(r.busy_s for r in ranks) / mean if mean else 1.0

@@ -1,0 +1,50 @@
+"""What the collective operations of a rank cost: for each line bytes and seconds, and when the longest took place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+EVENTS = 300  # of a rank: waits and transfers that are kept one by one
+
+
+@dataclass(slots=True)
+class Line:
+    """The operations of one kind at one line of the program."""
+
+    operation: str
+    where: str  # file:line
+    calls: int = 0
+    sent: int = 0  # bytes of arrays, to other ranks
+    waited_s: float = 0.0  # for other ranks, before the operation
+    moved_s: float = 0.0  # in which arrays were sent and received
+
+
+@dataclass(slots=True)
+class Traffic:
+    """All operations of a rank. Times of events are ``perf_counter`` seconds."""
+
+    lines: dict[tuple[str, str], Line] = field(default_factory=dict)
+    events: list[tuple[float, float, str, str, str]] = field(default_factory=list)
+    _last: Line = field(default_factory=lambda: Line("", ""))
+
+    def met(self, operation: str, where: str, started: float, seconds: float) -> None:
+        """Add the wait before one operation, to which what is moved next belongs."""
+        self._last = self.lines.setdefault((operation, where), Line(operation, where))
+        self._last.calls += 1
+        self._last.waited_s += seconds
+        self._add(started, seconds, "waits")
+
+    def moved(self, sent: int, started: float, seconds: float) -> None:
+        """Add one transfer."""
+        self._last.sent += sent
+        self._last.moved_s += seconds
+        self._add(started, seconds, "moves")
+
+    def _add(self, started: float, seconds: float, kind: str) -> None:
+        self.events.append((started, seconds, kind, self._last.operation, self._last.where))
+        if len(self.events) > 2 * EVENTS:
+            self.events = self.longest()
+
+    def longest(self) -> list[tuple[float, float, str, str, str]]:
+        """At most EVENTS waits and transfers."""
+        return sorted(self.events, key=lambda event: -event[1])[:EVENTS]
