@@ -124,11 +124,32 @@ def settle(node: Node) -> None:
     if node.value is None and node.error is None:
         with _lock:
             if node.value is None and node.error is None:
-                _run(_order(node))
+                if any(map(_waits, node.inputs)):
+                    _run(_order(node))
+                else:
+                    _alone(node)
 
 
 def _waits(x: Any) -> bool:
     return isinstance(x, Node) and x.value is None and x.error is None
+
+
+def _alone(node: Node) -> None:
+    """Compute a node none of whose operands waits."""
+    node.error = next((x.error for x in node.inputs if isinstance(x, Node) and x.error is not None), None)
+    if node.error is not None:
+        return
+    Counters.computed += 1
+    try:
+        node.value = _call(node, [x.value if isinstance(x, Node) else x for x in node.inputs], None)
+    except Exception as error:
+        _fail(node, error)
+    node.inputs, node.options, node.depth = (), {}, 0
+
+
+def _fail(node: Node, error: Exception) -> None:
+    error.add_note(f"recorded at {node.line}")
+    node.error = error
 
 
 def _order(target: Node) -> list[Node]:
@@ -176,28 +197,25 @@ def _same(order: list[Node]) -> dict[int, Node]:
 
 def _run(order: list[Node]) -> None:
     """Compute nodes in their order. Only values that something else refers to are kept."""
-    if len(order) == 1:
-        _compute(order[0], {}, {}, {id(order[0])}, set())
-    else:
-        kept = _kept(order)
-        same = _same(order)
-        kept |= {id(same[i]) for i in kept if i in same}
-        last: dict[int, int] = {}  # where a value is needed last, by id
-        for i, node in enumerate(order):
-            for x in (node, *node.inputs):
-                last[id(same.get(id(x), x))] = i
-        ends: list[set[int]] = [set() for _ in order]
-        for x_id, i in last.items():
-            ends[i].add(x_id)
-        values: dict[int, Any] = {}
-        for node, ending in zip(order, ends, strict=True):
-            original = same.get(id(node), node)
-            if original is node:
-                _compute(node, values, same, kept, ending)
-            else:
-                node.value, node.error = original.value, original.error
-            for x_id in ending:
-                values.pop(x_id, None)
+    kept = _kept(order)
+    same = _same(order)
+    kept |= {id(same[i]) for i in kept if i in same}
+    last: dict[int, int] = {}  # where a value is needed last, by id
+    for i, node in enumerate(order):
+        for x in (node, *node.inputs):
+            last[id(same.get(id(x), x))] = i
+    ends: list[set[int]] = [set() for _ in order]
+    for x_id, i in last.items():
+        ends[i].add(x_id)
+    values: dict[int, Any] = {}
+    for node, ending in zip(order, ends, strict=True):
+        original = same.get(id(node), node)
+        if original is node:
+            _compute(node, values, same, kept, ending)
+        else:
+            node.value, node.error = original.value, original.error
+        for x_id in ending:
+            values.pop(x_id, None)
     for node in order:  # whatever else refers to it
         node.inputs, node.options, node.depth = (), {}, 0
 
@@ -236,8 +254,7 @@ def _compute(node: Node, values: dict[int, Any], same: dict[int, Node], kept: se
     try:
         result = _call(node, arguments, spare)
     except Exception as error:
-        error.add_note(f"recorded at {node.line}")
-        node.error = error
+        _fail(node, error)
     else:
         if id(node) in kept:
             node.value = result
@@ -247,12 +264,12 @@ def _compute(node: Node, values: dict[int, Any], same: dict[int, Node], kept: se
 
 def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
     """The result, in the place of ``spare`` if the function can."""
-    function = node.function
-    assert function is not None
-    elementwise = type(function) is np.ufunc and function.signature is None
-    if spare is not None and (elementwise or (function is assigned and spare is arguments[0])):
-        Counters.reused += 1
-        return function(*arguments, out=spare, **node.options)
+    function: Any = node.function
+    if spare is not None:
+        elementwise = type(function) is np.ufunc and function.signature is None
+        if elementwise or (function is assigned and spare is arguments[0]):
+            Counters.reused += 1
+            return function(*arguments, out=spare, **node.options)
     result = function(*arguments, **node.options)
     return result if type(result) is np.ndarray else _arrays(result)
 

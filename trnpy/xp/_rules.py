@@ -53,7 +53,7 @@ def _elementwise(function: Callable[..., Any], dtypes: tuple[Any, ...], options:
     return found
 
 
-SMALL_INTEGERS = range(-128, 128)  # those that every dtype holds, or that every unsigned one refuses
+SMALL_INTEGERS = range(128)  # those that every dtype holds
 
 
 def elementwise(function: Callable[..., Any], *inputs: Any, caller: int = 3, **options: Any) -> Node:
@@ -66,14 +66,18 @@ def elementwise(function: Callable[..., Any], *inputs: Any, caller: int = 3, **o
             shape = x.shape if shape is None or x.shape == shape else np.broadcast_shapes(shape, x.shape)
         else:
             kinds.append(type(x))
-    dtype = _elementwise(function, tuple(kinds), tuple(options.items()))
+            if type(x) is int and x not in SMALL_INTEGERS:
+                _fits(function, inputs, options)
+    dtype = _elementwise(function, tuple(kinds), tuple(options.items()) if options else ())
     assert shape is not None
-    for x in inputs:
-        if type(x) is int and (x < 0 or x not in SMALL_INTEGERS):  # does it fit, and has the function a result for it?
-            ones = [np.ones((), n.dtype) if isinstance(n, Node) else n for n in inputs]
-            with np.errstate(all="ignore"):
-                function(*ones, **options)
     return record(function, inputs, options, shape, dtype, caller)
+
+
+def _fits(function: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise what NumPy raises for a scalar that the dtype does not hold, or that the function does not take."""
+    ones = [np.ones((), n.dtype) if isinstance(n, Node) else n for n in inputs]
+    with np.errstate(all="ignore"):
+        function(*ones, **options)
 
 
 def cast(x: Node, dtype: np.dtype, *, caller: int = 3) -> Node:
