@@ -1,5 +1,6 @@
 """Tests of the runner of AWS's compiler, against stand-ins of its documented entry points."""
 
+import shutil
 import sys
 
 import pytest
@@ -78,7 +79,7 @@ def test_without_the_compiler_the_runner_says_what_is_missing_and_how_to_get_it(
     assert "neuronx-cc is not on PATH" in shown and "pip install neuronx-cc nki" in shown and "no Trainium" in shown
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1, "agrees to 0"), (2, "DIFFERS by 1")])
+@pytest.mark.parametrize(("factor", "verdict"), [(1, "agrees"), (2, "DIFFERS: 26000 of 26000 elements")])
 def test_a_kernel_is_compiled_and_its_results_compared(compiler, tmp_path, capsys, factor, verdict):
     (compiler / "framework" / "standalone.py").write_text(f"FACTOR = {factor}\n{STANDALONE}")
     out = tmp_path / "page.md"
@@ -94,3 +95,58 @@ def test_a_refusal_is_on_the_page_in_the_compilers_words(compiler, tmp_path, cap
     text = out.read_text()
     assert "transpose, trn1, parser: compile: RuntimeError: NCC_IBIR829: a register offset in SBUF" in text
     assert "1 of 2 compile" in text and "| transpose | NO |" in text
+
+
+NRTPY = """
+import types
+import numpy as np
+class NrtError(RuntimeError):
+    pass
+class NrtpyTensor:
+    def __init__(self, array):
+        self.array = array
+    @classmethod
+    def from_numpy(cls, array, name=None, core_id=0):
+        return cls(array)
+    def numpy(self):
+        return self.array.view("V4")
+class NrtpyModel:
+    def __init__(self, factor):
+        self.factor = factor
+    @classmethod
+    def load_from_neff(cls, path, **words):
+        if "trn1" in str(path):
+            raise NrtError("NRT_FAILURE(6): another target")
+        return cls(len(path.read_bytes()) // 2048)
+    def __call__(self, inputs, outputs=None):
+        return {"output_0": NrtpyTensor((self.factor * inputs["x"].array).T.copy())}
+    def benchmark(self, inputs):
+        return types.SimpleNamespace(min_ms=0.25)
+"""
+
+
+def test_kept_programs_run_on_a_device_without_torch_or_the_compiler(compiler, tmp_path, capsys, monkeypatch):
+    kept, out = tmp_path / "kept", tmp_path / "page.md"
+    choice = ["--kernel", "transpose", "--front-end", "tracer", "--target", "trn1", "--target", "trn2"]
+    assert conformance(["neuronx", *choice, "--keep", str(kept), "--page", str(out)]) == 0
+    assert f"--run {kept}" in capsys.readouterr().out
+    shutil.rmtree(compiler)  # nrtpy and nki exclude each other
+    assert conformance(["neuronx", "--run", str(kept)]) == 2
+    assert "pip install nrtpy" in capsys.readouterr().out
+    (tmp_path / "nrtpy.py").write_text(NRTPY)
+    (tmp_path / "nrtpy-1.0.dist-info").mkdir()
+    (tmp_path / "nrtpy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: nrtpy\nVersion: 1.0\n")
+    assert conformance(["neuronx", "--run", str(kept), "--page", str(out)]) == 1
+    text = out.read_text()
+    assert "| transpose, trn2, tracer | agrees | 0.250 ms |" in text and "nrtpy 1.0" in text
+    assert "| transpose, trn1, tracer | FAILED: NrtError: NRT_FAILURE(6): another target |" in text
+    shutil.rmtree(kept / "transpose, trn1, tracer")
+    (kept / "transpose, trn2, tracer" / "kernel.neff").write_bytes(b"x" * 4096)
+    assert conformance(["neuronx", "--run", str(kept), "--page", str(out)]) == 1
+    assert "DIFFERS: 26000 of 26000 elements" in out.read_text()
+    monkeypatch.delitem(sys.modules, "nrtpy")
+
+
+def test_a_folder_without_programs_is_a_sentence(tmp_path, capsys):
+    assert conformance(["neuronx", "--run", str(tmp_path)]) == 2
+    assert "has no compiled kernels" in capsys.readouterr().out

@@ -44,7 +44,7 @@ def test_examples_of_a_page_run(page, tmp_path):
 
 
 def test_each_kind_of_reader_has_a_page_with_examples():
-    assert {"chemist", "scipy", "kernels", "buying", "maintainer"} <= {p.stem for p in pages()}
+    assert {"trainium", "chemist", "scipy", "kernels", "buying", "maintainer"} <= {p.stem for p in pages()}
 
 
 def test_every_page_is_reached_from_the_index():

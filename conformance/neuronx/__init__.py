@@ -1,13 +1,18 @@
 """python -m conformance neuronx: trnpy's kernels through AWS's own compiler, if it is installed.
 
 No Trainium is needed: the compiler writes NEFF files on any x86 Linux. Every kernel is compiled for trn1, trn2 and trn3
-with each front end, each in a process and a folder of its own. If the compiler has its simulator of compiled
-programs (BIRSim), results are compared with those of trnpy's simulator. One page holds the outcome: send it to us.
+with each front end, each in a process and a folder of its own, for the operands of ``doctor --probe``. If the compiler
+has its simulator of compiled programs (BIRSim), results are compared with the twins'. One page holds the outcome: send
+it to us.
+
+--keep FOLDER keeps the NEFF files. --run FOLDER executes them on a Trainium by nrtpy, AWS's runtime for Python, which
+needs neither torch nor the compiler, and writes a page with times.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -22,14 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from conformance.neuronx._compile import FRONT_ENDS
-from conformance.nki._ours import CASES, MACHINES, Case
-from trnpy._nki.kernels import located
-from trnpy._nki.simulator.chip.dtypes import STORAGE
-from trnpy._nki.simulator.run.launch import Kernel, Specification, simulate
-from trnpy._nki.simulator.runtime import kernel as simulated
+from conformance.neuronx._run import main as run
+from conformance.nki._ours import MACHINES
+from trnpy._cli.probes import ALL
 
 HOW = (
     "python3 -m venv neuron && . neuron/bin/activate\n"
@@ -38,7 +39,6 @@ HOW = (
 )
 CACHE = Path("/var/tmp/nki-intermediate-cache")  # else NCC_EVRF059; it also keeps failed compiles
 SECONDS = 900  # for one kernel; the slowest known one takes 15
-RTOL = 1e-4
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Cell:
     def shown(self) -> str:
         if not self.ok:
             return "NO"
-        simulated = "" if self.birsim in ("not offered", "not asked for") else f", BIRSim {self.birsim}"
+        simulated = "" if self.birsim == "not offered" else f", BIRSim {self.birsim}"
         return f"{self.seconds:.0f} s, {(self.neff_bytes or 0) / 1024:.0f} KiB{simulated}"
 
 
@@ -84,44 +84,34 @@ def versions() -> dict[str, str]:
     return found
 
 
-def operands(case: Case) -> list[Any]:
-    """Arrays of the case's shapes. Integers are small, so that they are valid indices."""
-    rng = np.random.default_rng(0)
-    return [None if s is None else _operand(s, rng) for s in case.operands]
+KERNELS = sorted({check.kernel for check in ALL})
 
 
-def _operand(wanted: Specification, rng: np.random.Generator) -> Any:
-    storage = STORAGE[str(wanted.dtype)]
-    if storage.kind in "iu":
-        return np.ones(wanted.shape, storage)
-    return rng.integers(-4, 5, wanted.shape).astype(storage)
-
-
-def cell(name: str, target: str, front_end: str) -> Cell:
-    """Compile the first case of a kernel in a process and a folder of its own."""
-    module, function = located(name)
-    case = CASES[name][0]
-    arrays = operands(case)
-    with tempfile.TemporaryDirectory(prefix="trnpy-neuronx-") as scratch:
-        folder = Path(scratch)
-        paths = [None if a is None else str(folder / f"operand-{n}.npy") for n, a in enumerate(arrays)]
-        for path, array in zip(paths, arrays, strict=True):
-            if path is not None:
-                np.save(path, array)
-        floats = all(a is None or a.dtype == np.float32 for a in arrays)  # .npy files lose other dtypes
-        request = {
-            "module": module, "function": function, "operands": paths,
-            "settings": dict(case.settings), "target": target, "front_end": front_end, "folder": scratch,
-            "simulate": floats,
-        }  # fmt: skip
+def cell(number: int, target: str, front_end: str, keep: Path | None = None) -> Cell:
+    """Compile the kernel of a check in a process and a folder of its own, which stays if it lies in ``keep``."""
+    name = ALL[number].kernel
+    before = sum(check.kernel == name for check in ALL[:number])
+    name += f" ({before + 1})" if before else ""
+    with _folder(keep, f"{name}, {target}, {front_end}") as folder:
+        request = {"check": number, "target": target, "front_end": front_end}
         (folder / "request.json").write_text(json.dumps(request))
         found = _child(folder, target, front_end)
-        if found.get("birsim") == "ran":
-            found["birsim"] = _compared(simulated(name), arrays, case, target, folder)
     return Cell(
         name, target, front_end, found["ok"], found.get("seconds"), found.get("neff_bytes"),
         found.get("birsim", ""), "" if found["ok"] else f"{found['step']}: {found['error']}",
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None, name: str) -> Iterator[Path]:
+    """An empty folder: one that stays, ``name`` in ``keep``, or one that is deleted."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="trnpy-neuronx-") as scratch:
+            yield Path(scratch)
+    else:
+        shutil.rmtree(keep / name, ignore_errors=True)
+        (keep / name).mkdir(parents=True)
+        yield (keep / name).resolve()
 
 
 def _child(folder: Path, target: str, front_end: str) -> dict[str, Any]:
@@ -129,7 +119,7 @@ def _child(folder: Path, target: str, front_end: str) -> dict[str, Any]:
         **os.environ, "NEURON_PLATFORM_TARGET_OVERRIDE": target, "NEURON_LOGICAL_NC_CONFIG": "1",
         "NKI_COMPILER_FRONTEND": front_end, "NEURON_CC_FLAGS": "--auto-cast=none",
     }  # fmt: skip
-    command = [sys.executable, "-m", "conformance.neuronx._compile", str(folder / "request.json")]
+    command = [sys.executable, "-m", "conformance.neuronx._compile", str(folder)]
     root = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
@@ -146,24 +136,15 @@ def _child(folder: Path, target: str, front_end: str) -> dict[str, Any]:
     return answer
 
 
-def _compared(kernel: Kernel, arrays: list[Any], case: Case, target: str, folder: Path) -> str:
-    """The largest difference of BIRSim's outputs from those of trnpy's simulator."""
-    outputs = simulate(kernel, target)(*arrays, **case.settings)
-    worst = 0.0
-    for n, expected in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
-        got = np.load(folder / f"output-{n}.npy").astype(np.float64)
-        want = np.asarray(expected, np.float64)
-        if got.shape != want.shape:
-            return f"DIFFERS: output {n} has shape {got.shape}, not {want.shape}"
-        worst = max(worst, float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30)))
-    return f"agrees to {worst:.1g}" if worst <= RTOL else f"DIFFERS by {worst:.2g}"
-
-
-def cells(names: Iterable[str], targets: Iterable[str], front_ends: Iterable[str]) -> Iterator[Cell]:
-    for name in names:
-        for target in targets:
+def cells(
+    names: Iterable[str], targets: Iterable[str], front_ends: Iterable[str], keep: Path | None = None
+) -> Iterator[Cell]:
+    """Every check of the named kernels."""
+    wanted = set(names)
+    for number, check in enumerate(ALL):
+        for target in targets if check.kernel in wanted else ():
             for front_end in front_ends:
-                yield cell(name, target, front_end)
+                yield cell(number, target, front_end, keep)
 
 
 def page(found: list[Cell]) -> str:
@@ -186,13 +167,17 @@ def page(found: list[Cell]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """0 if every kernel compiles and agrees, 1 if one does not, 2 without the compiler."""
+    """0 if every kernel compiles, or runs, and agrees; 1 if one does not; 2 without the compiler, or nrtpy."""
     parser = argparse.ArgumentParser(prog="python -m conformance neuronx", description=__doc__)
-    parser.add_argument("--kernel", action="append", choices=sorted(CASES), help="one of trnpy's; default all")
+    parser.add_argument("--kernel", action="append", choices=KERNELS, help="one of trnpy's; default all")
     parser.add_argument("--target", action="append", choices=MACHINES)
     parser.add_argument("--front-end", action="append", choices=sorted(FRONT_ENDS))
     parser.add_argument("--page", type=Path, default=Path("neuronx.md"), help="where the page is written")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the NEFF files")
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="execute the NEFF files of --keep, by nrtpy")
     options = parser.parse_args(argv)
+    if options.run is not None:
+        return run(options.run, options.page)
     absent = missing()
     if absent:
         print("AWS's compiler is not here:")
@@ -205,9 +190,12 @@ def main(argv: list[str]) -> int:
     else:
         CACHE.mkdir(exist_ok=True)
     found = []
-    for one in cells(options.kernel or CASES, options.target or MACHINES, options.front_end or sorted(FRONT_ENDS)):
+    chosen = (options.kernel or KERNELS, options.target or MACHINES, options.front_end or sorted(FRONT_ENDS))
+    for one in cells(*chosen, options.keep):
         print(f"{one.kernel}, {one.target}, {one.front_end}: {one.shown}", flush=True)
         found.append(one)
         options.page.write_text(page(found))
     print(f"page written to {options.page}")
+    if options.keep is not None:
+        print(f"on a Trainium, with nrtpy instead of nki: python -m conformance neuronx --run {options.keep}")
     return 0 if all(c.ok and not c.birsim.startswith("DIFFERS") for c in found) else 1

@@ -1,8 +1,8 @@
-"""One kernel through AWS's compiler: ``python -m conformance.neuronx._compile REQUEST.json``, in a process of its own.
+"""One kernel through AWS's compiler: ``python -m conformance.neuronx._compile FOLDER``, in a process of its own.
 
-The request names the kernel's module and function, its operands as .npy files, its settings, the target, the front end
-and a folder. The last line printed is the answer as JSON. The entry points are those of NKI 0.6 and 0.7 that users
-have documented (aws-samples/sample-spectral-dns-on-aws-neuron: export; vLLM-Neuron: BIRSim).
+request.json in the folder has the number of the check in ``doctor --probe``, the target and the front end. The last
+line printed is the answer as JSON. The entry points are those of NKI 0.6 and 0.7 that users have documented
+(aws-samples/sample-spectral-dns-on-aws-neuron: export; vLLM-Neuron: BIRSim).
 """
 
 from __future__ import annotations
@@ -17,38 +17,47 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._cli.probes import ALL, Check, answer, difference
+from trnpy._engine.engines import HOST
+from trnpy._nki.kernels import located
+
 FRONT_ENDS = {"parser": "ParserFrontend", "tracer": "TracerFrontend"}
 STANDALONE = ("nki.framework.standalone", "nki.framework", "nki.compiler", "nki")  # where StandaloneKernel is or was
+NEFF = "kernel.neff"
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Seconds to compile, size of the NEFF and BIRSim's results; or the step that failed, with the compiler's words."""
+def compiled(folder: Path) -> dict[str, Any]:
+    """Seconds to compile, size of the NEFF and BIRSim's verdict; or the step that failed, with the compiler's words."""
+    request = json.loads((folder / "request.json").read_text())
+    check = ALL[request["check"]]
     found: dict[str, Any] = {"ok": False, "step": "import", "error": ""}
     try:
-        kernel = getattr(importlib.import_module(request["module"]), request["function"])
-        operands = [None if path is None else np.load(path) for path in request["operands"]]
+        module, function = located(check.kernel)
+        kernel = getattr(importlib.import_module(module), function)
+        operands = check.operands()
         front_end = getattr(importlib.import_module("nki.compiler.frontend"), FRONT_ENDS[request["front_end"]])
         found["step"] = "compile"
         began = time.perf_counter()
-        found["neff_bytes"] = _neff(kernel, operands, front_end, request)
+        found["neff_bytes"] = _neff(kernel, check, operands, front_end, request["target"], folder)
         found["seconds"] = round(time.perf_counter() - began, 1)
         found["step"] = "BIRSim"
-        found["birsim"] = _birsim(kernel, operands, front_end, request) if request["simulate"] else "not asked for"
+        found["birsim"] = _birsim(kernel, check, operands, front_end)
     except Exception as error:  # any exception of the compiler is part of the answer
         return {**found, "error": f"{type(error).__name__}: {error}"}
     return {**found, "ok": True}
 
 
-def _neff(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, Any]) -> int:
-    """Compile to a NEFF file without a device. Returns its size."""
+def _neff(kernel: Any, check: Check, operands: tuple[Any, ...], front_end: Any, target: str, folder: Path) -> int:
+    """Compile to a NEFF file without a device, and list the operands' names beside it. Returns its size."""
     context = importlib.import_module("nki._backends.context").nki_ir_context
     driver = importlib.import_module("nki.compiler.ncc_driver")
-    artifacts, neff = Path(request["folder"]) / "artifacts", Path(request["folder"]) / "kernel.neff"
+    artifacts, neff = folder / "artifacts", folder / NEFF
     artifacts.mkdir()
     function = getattr(kernel, "func", getattr(kernel, "__wrapped__", kernel))
-    bound = inspect.signature(function).bind(*operands, **request["settings"])
+    bound = inspect.signature(function).bind(*operands, **check.parameters)
+    (folder / "operands.json").write_text(json.dumps(list(bound.arguments)[: len(operands)]))
     bound.apply_defaults()
-    where = {"target": request["target"], "lnc": 1, "artifacts_dir": str(artifacts)}
+    where = {"target": target, "lnc": 1, "artifacts_dir": str(artifacts)}
     with context() as ir:
         traced = front_end(enable_backend_opt=False).compile(ir, kernel, inputs=bound.arguments, **where)
         options = driver.CompileOptions(output_path=str(neff), **where).disable_backend_optimizations()
@@ -56,8 +65,8 @@ def _neff(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, A
     return neff.stat().st_size
 
 
-def _birsim(kernel: Any, operands: list[Any], front_end: Any, request: dict[str, Any]) -> str:
-    """Outputs of the compiled program on the CPU, written beside the NEFF; or that this version has no BIRSim."""
+def _birsim(kernel: Any, check: Check, operands: tuple[Any, ...], front_end: Any) -> str:
+    """How results of the compiled program on the CPU differ from the twin's; or that this version has no BIRSim."""
     for place in STANDALONE:
         try:
             standalone = getattr(importlib.import_module(place), "StandaloneKernel", None)
@@ -65,12 +74,15 @@ def _birsim(kernel: Any, operands: list[Any], front_end: Any, request: dict[str,
             continue
         if standalone is not None and hasattr(kernel, "_to_subclass"):
             runs = kernel._to_subclass(standalone, _frontend_cls=front_end, _enable_simulation=True)
-            outputs = runs(*operands, **request["settings"])
-            for n, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
-                np.save(Path(request["folder"]) / f"output-{n}.npy", np.asarray(output))
-            return "ran"
+            outputs = runs(*operands, **check.parameters)
+            outputs = tuple(map(np.asarray, outputs)) if isinstance(outputs, tuple) else np.asarray(outputs)
+            return verdict(difference(check.answer(outputs), answer(HOST, check), check))
     return "not offered"
 
 
+def verdict(differs: str) -> str:
+    return f"DIFFERS: {differs}" if differs else "agrees"
+
+
 if __name__ == "__main__":
-    print(json.dumps(answer(json.loads(Path(sys.argv[1]).read_text()))))
+    print(json.dumps(compiled(Path(sys.argv[1]))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Outcome:
 
     check: Check
     differs: str
+    seconds: float  # of the first launch, compiling included
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -265,21 +267,25 @@ KERNELS = (
 )  # fmt: skip
 
 
+def answer(engine: Engine, check: Check) -> np.ndarray:
+    """What a check compares, of an engine's launch; the host's engine runs the twin."""
+    outputs = engine.kernel(check.kernel, *check.operands(), **check.parameters)
+    return check.answer(tuple(map(engine.get, outputs)) if isinstance(outputs, tuple) else engine.get(outputs))
+
+
 def run(engine: Engine, check: Check) -> Outcome:
     """Launch one check and compare it with the twin on the host. An error of the device is an outcome as well."""
-    operands = check.operands()
-
-    def answer(e: Engine) -> np.ndarray:
-        outputs = e.kernel(check.kernel, *operands, **check.parameters)
-        return check.answer(tuple(map(e.get, outputs)) if isinstance(outputs, tuple) else e.get(outputs))
-
+    began = time.perf_counter()
     try:
-        return Outcome(check, _difference(answer(engine), answer(HOST), check))
+        got = answer(engine, check)
     except DeviceError as why:
-        return Outcome(check, f"{type(why).__name__}: {why}")
+        return Outcome(check, f"{type(why).__name__}: {why}", time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Outcome(check, difference(got, answer(HOST, check), check), seconds)
 
 
-def _difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
+def difference(got: np.ndarray, expected: np.ndarray, check: Check) -> str:
+    """Which elements differ by more than the check allows; "" if none does."""
     if got.shape != expected.shape:
         return f"shape {got.shape} instead of {expected.shape}"
     ours, theirs = got.astype(np.float64), expected.astype(np.float64)
@@ -297,9 +303,12 @@ def facts(outcomes: list[Outcome]) -> Facts:
     return Facts(**{o.check.decides: not o.differs for o in outcomes if o.check.decides})
 
 
+ALL = (*PROBES, *KERNELS)
+
+
 def probe(engine: Engine) -> Iterator[Outcome]:
     """All probes, and then each kernel against its twin."""
-    for check in (*PROBES, *KERNELS):
+    for check in ALL:
         yield run(engine, check)
 
 
@@ -310,7 +319,8 @@ def report(engine: Engine) -> int:
         outcomes.append(outcome)
         check = outcome.check
         what = check.assumes or f"agrees with {check.kernel}_reference"
-        print(f"{check.kernel:<26}{f'WRONG: {what}: {outcome.differs}' if outcome.differs else what}")
+        said = f"WRONG: {what}: {outcome.differs}" if outcome.differs else what
+        print(f"{check.kernel:<26}{outcome.seconds:6.1f} s  {said}", flush=True)
     found = facts(outcomes)
     path = save_facts(found, engine.name, engine.machine.name)
     digits = f"{found.bits}-bit digits" if found.bits else "on the host"
