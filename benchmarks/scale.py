@@ -2,36 +2,35 @@
 
 Strong scaling keeps the problem, weak scaling the work of a rank. Efficiency is the time of one process with as many
 threads over that of the ranks, which have one thread each. Bytes are counted, and must be those of the model. Then
-times of 1 to 64 NeuronCores of one instance, and of 1 to 16 instances, all modelled.
+times on 1 to 16 chips of one instance, and on 1 to 16 instances, all modelled.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from benchmarks import _threads
+from trnpy._nki.instances import INSTANCES
+from trnpy._report.scaling import HEIGHT, WIDTH, Curve, Load, picture, points
 
 RANKS = (1, 2, 4)
 TURNS = 3
 GOAL = 0.85  # of the speed of as many threads
 MOST_BYTES = 5e8  # of the memory of a rank
-# Links of trn2.48xlarge: NeuronLink 1.28 TB/s a chip of 8 cores, EFA 3.2 Tb/s an instance, about 15 us a message
-# (aws.amazon.com/ec2/instance-types/trn2). A rank is a core; 64 of them share an instance.
-CORES = 64
-LINK_BYTES_PER_S, LINK_S = 1.28e12 / 8, 5e-6
-NETWORK_BYTES_PER_S, NETWORK_S = 3.2e12 / 8 / CORES, 15e-6
-LARGE = (
-    180,
-    1320,
-    3000,
-)  # occupied and virtual orbitals, auxiliary functions of the modelled MP2: 60 atoms, triple zeta
+INSTANCE = "trn2.48xlarge"  # of the modelled times
+# Modelled: occupied and virtual orbitals, auxiliary functions (60 atoms, triple zeta), and rows of a product.
+LARGE = (180, 1320, 3000)
+ROWS = 16384
+FEW = 12  # orbitals, or auxiliary functions, whose modelled time is scaled up: pages never written take no memory
 Case = Callable[[int], tuple[Callable[[], object], float]]
 
 
@@ -39,7 +38,17 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=__doc__)
     parser.add_argument("--turns", type=int, default=TURNS, help="of which the fastest counts (default %(default)s)")
     parser.add_argument("--modelled", action="store_true", help="only what is modelled")
+    parser.add_argument("--picture", metavar="FILE", help="only the curves of what is modelled, as SVG")
     options = parser.parse_args(argv)
+    if options.picture:
+        style = "<style>text{font:12px system-ui,sans-serif;fill:#223}.rule,.frame{fill:none;stroke:#bbc}</style>"
+        drawn = picture(curves(), INSTANCES[INSTANCE].chips)
+        box = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">'
+        )
+        white = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
+        Path(options.picture).write_text(f"{box}{style}{white}{drawn}</svg>\n")
+        return 0
     wrong = 0 if options.modelled else measured(options.turns)
     modelled()
     return wrong
@@ -176,33 +185,92 @@ CASES: dict[str, Case] = {"DF-MP2": mp2, "J and K": jk, "A B": gemm}
 # --- Modelled ---------------------------------------------------------------------------------------------------------
 
 
-def modelled() -> None:
-    """Print seconds of one large DF-MP2 over cores and instances, and the share of communication."""
+def curves() -> list[Curve]:
+    """DF-MP2, J and K, and a product of float64 matrices on the cores of chips and instances, one rank on each core."""
+    instance = INSTANCES[INSTANCE]
+    return [
+        Curve(name, points(instance, strong), points(instance, weak))
+        for name, (strong, weak) in {"DF-MP2": modelled_mp2(), "J and K": modelled_jk(), "A B": modelled_gemm()}.items()
+    ]
+
+
+def one_core_s(function: Callable[..., object], *arguments: object, **options: object) -> float:
+    """Modelled seconds of a call on one NeuronCore."""
+    import trnpy
+
+    with trnpy.policy(device="null", machine=INSTANCES[INSTANCE].generation):
+        seconds = trnpy.explain(function, *arguments, **options).device_s
+    assert seconds is not None
+    return seconds
+
+
+def modelled_mp2() -> tuple[Load, Load]:
+    """Pairs of orbitals that are there already, as `trnpy.chem._mp2_ranks` forms them."""
     import numpy as np
 
-    import trnpy
     from trnpy.chem import dfmp2_energy
 
     occ, vir, aux = LARGE
-    # All pairs of a few orbitals, on one core; pages that are never written take no memory.
-    few = 12
-    with trnpy.policy(device="null", machine="trn2"):
-        one = trnpy.explain(dfmp2_energy, np.zeros((few, vir, aux)), np.zeros(few), np.zeros(vir)).device_s
-    pairs_s = float(np.mean(one)) * occ * (occ + 1) / (few * (few + 1))
+    pair_s = one_core_s(dfmp2_energy, np.zeros((FEW, vir, aux)), np.zeros(FEW), np.zeros(vir)) / (FEW * (FEW + 1))
+
+    def load(n: Callable[[int], float]) -> Load:
+        def work_s(ranks: int) -> float:
+            each, busy = math.ceil(n(ranks) / ranks), min(ranks, n(ranks))  # ranks beyond the orbitals have no pairs
+            return pair_s * min(n(ranks) * (n(ranks) + 1), each * (each + 1) + each * each * (busy - 1))
+
+        def sent(ranks: int) -> float:
+            busy = min(ranks, round(n(ranks)))
+            return 8.0 * n(ranks) * vir * aux / busy * ((ranks - 1) / ranks + busy // 2)
+
+        return Load(work_s, sent, lambda ranks: 1 + min(ranks, n(ranks)) // 2)
+
+    cores = INSTANCES[INSTANCE].hardware.cores_per_chip
+    return load(lambda ranks: occ), load(lambda ranks: occ * (ranks / cores) ** 0.5)
+
+
+def modelled_jk() -> tuple[Load, Load]:
+    """J and K of one density, each rank with a range of the auxiliary functions."""
+    import numpy as np
+
+    from trnpy.chem import _jk_ranks, build_jk_df
+
+    occ, vir, aux = LARGE
+    nao = occ + vir
+    b, dm, c = np.zeros((FEW, nao, nao)), np.zeros((nao, nao)), np.zeros((nao, occ))
+    function_s = one_core_s(build_jk_df, b, dm, orbitals=c) / FEW
+    cores = INSTANCES[INSTANCE].hardware.cores_per_chip
+    sent = lambda ranks: _jk_ranks.sent_bytes(nao, ranks)  # noqa: E731
+    strong = Load(lambda ranks: function_s * math.ceil(aux / ranks), sent, lambda ranks: 1)
+    return strong, Load(lambda ranks: function_s * math.ceil(aux / cores), sent, lambda ranks: 1)
+
+
+def modelled_gemm() -> tuple[Load, Load]:
+    """A product whose left operand and result are cut by rows, and whose right one is gathered."""
+    import numpy as np
+
+    import trnpy
+
+    cores = INSTANCES[INSTANCE].hardware.cores_per_chip
+    n = ROWS // cores
+    row_s = one_core_s(trnpy.matmul, np.zeros((n, ROWS)), np.zeros((ROWS, ROWS))) / n
+    sent = lambda ranks: 8.0 * ROWS * ROWS * (ranks - 1) / ranks  # noqa: E731
+    strong = Load(lambda ranks: row_s * ROWS / ranks, sent, lambda ranks: 1)
+    return strong, Load(lambda ranks: row_s * ROWS / cores, sent, lambda ranks: 1)
+
+
+def modelled() -> None:
+    """Print seconds of large programs over chips and instances, and the share of communication."""
+    occ, vir, aux = LARGE
     print(
-        f"\nDF-MP2 on trn2: {occ} occupied, {vir} virtual orbitals, {aux} auxiliary functions, (ia|L) there (modelled)"
+        f"\n{INSTANCE}, one rank on each NeuronCore (modelled): DF-MP2 and J and K of {occ} occupied and {vir} virtual"
     )
-    print(f"{'instances':>10}{'cores':>7}{'pairs s':>11}{'transfers s':>13}{'share':>7}{'efficiency':>12}")
-    total = 8.0 * occ * vir * aux
-    for ranks in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        instances = -(-ranks // CORES)
-        each, busy = -(-occ // ranks), min(ranks, occ)  # ranks beyond the orbitals have no pairs
-        work = pairs_s * min(1.0, (each * (each + 1) + each * each * (busy - 1)) / (occ * (occ + 1)))
-        sent = total / busy * ((ranks - 1) / ranks + busy // 2)  # none of one rank
-        rate, message = (LINK_BYTES_PER_S, LINK_S) if instances == 1 else (NETWORK_BYTES_PER_S, NETWORK_S)
-        moved = sent / rate + message * (ranks - 1 + ranks // 2)
-        whole = work + moved
-        print(f"{instances:10d}{ranks:7d}{work:11.3g}{moved:13.3g}{moved / whole:7.0%}{pairs_s / ranks / whole:12.0%}")
+    print(f"orbitals, {aux} auxiliary functions, integrals there; A B of {ROWS} rows of float64")
+    print(f"{'':9}{'instances':>10}{'chips':>6}{'work s':>10}{'transfers s':>13}{'share':>7}{'faster':>9}{'weak':>6}")
+    for found in curves():
+        for p, faster, weak in zip(found.strong, found.speedups, found.efficiencies, strict=True):
+            share = p.moved_s / p.seconds
+            print(f"{found.name:9}{p.instances:10d}{p.chips:6d}{p.work_s:10.3g}{p.moved_s:13.3g}{share:7.0%}", end="")
+            print(f"{faster:9.3g}{weak:6.0%}")
 
 
 if __name__ == "__main__":

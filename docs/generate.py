@@ -72,6 +72,8 @@ def write(folder: Path) -> None:
     (folder / "instances.md").write_text(instances_table())
     (folder / "call_path.svg").write_text(call_path_picture())
     (folder / "timeline.svg").write_text(timeline_picture(folder))
+    command = [sys.executable, "-m", "benchmarks", "scale", "--picture", str((folder / "scaling.svg").absolute())]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     example_report(folder / "pages" / "report.html")
 
 

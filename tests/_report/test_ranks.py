@@ -4,10 +4,13 @@ import json
 
 import ledgers
 import numpy as np
+import pytest
 from test_page import Reader
 
 import trnpy
 from trnpy import dist
+from trnpy._nki.instances import INSTANCES
+from trnpy._report import scaling
 from trnpy._report.page import page
 from trnpy._report.ranks import Rank, by_line, imbalance, parsed, payload
 from trnpy._report.text import plain
@@ -70,3 +73,31 @@ def test_ranks_send_their_ledger_and_their_traffic():
         assert line["operation"] == "allreduce" and line["where"].partition(":")[0] == __file__ and line["sent"] == 160
     assert parsed([payload(first)])[0].collectives == []
     json.dumps(first.to_dict())
+
+
+def test_transfers_cost_more_between_instances_and_nothing_alone():
+    instance = INSTANCES["trn2.48xlarge"]
+    assert scaling.moved_s(instance, 1, 1e9, 5) == 0
+    inside, outside = (scaling.moved_s(instance, ranks, 1e9, 1) for ranks in (128, 256))
+    assert inside == pytest.approx(0.15e-3 + 6 * 0.6e-3 + 1e9 / (1.28e12 / 8), rel=1e-12)
+    assert outside == pytest.approx(0.15e-3 + 6 * 0.6e-3 + 2 * 15e-6 + 1e9 / (3.2e12 / 8 / 128), rel=1e-12)
+    assert scaling.chips(instance) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_a_run_over_ranks_has_curves_of_more_chips():
+    ledger = ledgers.small()
+    assert scaling.curve(ledger) is None
+    ledger.ranks = four()
+    found = scaling.curve(ledger)
+    assert [p.chips for p in found.strong] == scaling.chips(INSTANCES["trn2.48xlarge"])
+    # Each of 4 ranks sent 1000 bytes of an allreduce, 2 (p - 1) / p of its array.
+    ranks = 64 * 8
+    sent = 1000 * (ranks - 1) / ranks / (3 / 4)
+    moved = scaling.moved_s(INSTANCES["trn2.48xlarge"], ranks, sent, 1)
+    at = next(p for p in found.strong if p.chips == 64)
+    assert at.moved_s == pytest.approx(moved, rel=1e-12) and at.instances == 4
+    assert at.seconds <= found.strong[0].seconds and found.weak[0].work_s == found.weak[-1].work_s
+    assert "; 16 chips " in plain(ledger) and "256 chips" in plain(ledger) and "(modelled)" in plain(ledger)
+    assert 'class="curves"' in page(ledger)
+    assert len(ledger.to_dict()["scaling"]["weak"]) == 9
+    assert scaling.picture([found], 16).count("<polyline") == 2

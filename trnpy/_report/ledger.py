@@ -29,6 +29,7 @@ from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import write
 from trnpy._report.ranks import Rank, to_dict
 from trnpy._report.rented import rentals
+from trnpy._report.scaling import curve
 from trnpy._report.shown import source
 from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, detail, merged, ran_on, reason
 from trnpy._report.text import plain, show, uncalibrated
@@ -360,6 +361,7 @@ class Ledger:
             "advice": [asdict(a) for a in priced(self)],
             "instance": [e.to_dict() for e in rentals(self)],
             "ranks": to_dict(self.ranks),
+            "scaling": None if (found := curve(self)) is None else asdict(found),
             "by_function": [asdict(t) for t in self.by_function()],
             "by_line": [asdict(t) for t in self.by_line()],
             "missed": [asdict(t) for t in self.missed()],

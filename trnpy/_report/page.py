@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._report.pictures import THINNEST, axis, rank_rows
+from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Call, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import (
@@ -345,9 +346,15 @@ def ranks(ledger: Ledger) -> str:
     """What the ranks of the run did; empty for one process."""
     if not ledger.ranks:
         return ""
-    return f"<section><h2>When ranks worked and waited</h2>{rank_rows(ledger.ranks)}</section>" + sections_of(
-        rank_tables(ledger)
-    )
+    rows = f"<section><h2>When ranks worked and waited</h2>{rank_rows(ledger.ranks)}</section>"
+    found, instance, more = curve(ledger), instance_of(ledger), ""
+    if found is not None and instance is not None:
+        more = (
+            f"<section><h2>On more chips of {instance.name}</h2>"
+            f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Strong and weak scaling">'
+            f"{picture([found], instance.chips)}</svg></section>"
+        )
+    return rows + sections_of(rank_tables(ledger)) + more
 
 
 def reasons(ledger: Ledger) -> str:

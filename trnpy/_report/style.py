@@ -65,6 +65,8 @@ h3 small b { color: var(--ink); font-weight: 600; }
   color: var(--muted); font-size: 13px; }
 .track svg { display: block; width: 100%; background: var(--card); border: 1px solid var(--rule); border-radius: 6px; }
 .ranks .lanes span { height: 22px; } .waits { background: var(--other); } .moves { background: var(--host-2); }
+.curves { width: 100%; max-width: 820px; } .curves text { font-size: 12px; fill: var(--muted); }
+.curves .rule, .curves .frame { fill: none; stroke: var(--rule); }
 rect.waits { fill: var(--other); } rect.moves { fill: var(--host-2); }
 rect.host { fill: var(--host); } rect.device { fill: var(--device); } rect.modelled { fill: url(#hatch); }
 rect.d1 { fill: var(--device); } rect.d2 { fill: var(--device-2); } svg > rect:hover { fill: var(--ink); }

@@ -12,6 +12,7 @@ from trnpy._nki.hardware import interval
 from trnpy._report.advice import priced, worth
 from trnpy._report.ranks import by_line, imbalance, place_parts
 from trnpy._report.rented import ASSUMED, Estimate, rentals
+from trnpy._report.scaling import curve, instance_of
 from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged, why
 from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 
@@ -119,6 +120,7 @@ def sentences(ledger: Ledger) -> list[str]:
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
         *over_ranks(ledger),
         str(what_if),
+        *more_chips(ledger),
         *rented(ledger),
         *advised(ledger),
         *doubts(tallies, what_if),
@@ -145,6 +147,24 @@ def over_ranks(ledger: Ledger) -> list[str]:
     return [
         f"{len(ranks)} ranks: {duration(longest_s)}, {said}; the busiest rank works {imbalance(ranks):.2f} times the "
         "mean (measured); calls, lines and advice below are of rank 0 where they are not said to be of all ranks"
+    ]
+
+
+def more_chips(ledger: Ledger) -> list[str]:
+    """What the run of several ranks would take on one chip, one instance and more; empty for one process."""
+    found, instance = curve(ledger), instance_of(ledger)
+    if found is None or instance is None:
+        return []
+    said = []
+    for point, weak in zip(found.strong, found.efficiencies, strict=True):
+        if point.chips in (1, instance.chips, 4 * instance.chips, found.strong[-1].chips):
+            share = point.moved_s / point.seconds if point.seconds else 0.0
+            said.append(
+                f"{several(point.chips, 'chip')} {duration(point.seconds)}, {share:.0%} transfers, {weak:.0%} weak"
+            )
+    return [
+        f"with a rank on each NeuronCore of {instance.name}: {'; '.join(said)}: weak is the efficiency if each core has "
+        "as much work as a rank here; what is outside accelerated functions takes as long as here (modelled)"
     ]
 
 

@@ -11,7 +11,7 @@ from trnpy._einsum import grammar
 from trnpy.dist._collectives import even
 
 # The model: seconds of one message to each other rank, bytes per second that a rank sends, and flops of a product.
-# Measured with MPICH over the memory of one host, 4 ranks, 64 MB; "reduce" includes folding. docs/scaling.md#the-model.
+# One host, 4 ranks, 64 MB: gather, ring and reshard measured with MPICH, sums estimated. docs/scaling.md#the-model.
 MESSAGE_S = 5e-6
 BYTES_PER_S = {"gather": 6e9, "ring": 6e9, "reshard": 4e9, "allreduce": 2.4e9, "reduce_scatter": 3e9}
 FLOPS_PER_S = 2e10
