@@ -16,7 +16,7 @@ from benchmarks import _threads
 
 HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
-MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model")  # these print modelled figures of a device
+MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model", "stay")  # these print modelled figures of a device
 OWN_THREADS = (*MODELLED, "scale")  # and this one starts processes with threads of their own
 
 

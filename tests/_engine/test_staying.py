@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from trnpy._engine.device import DeviceEngine
+from trnpy._engine.dry import DryRuntime
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.products import Wrong
+from trnpy._engine.stand_ins import new
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 
@@ -43,6 +45,15 @@ def test_a_chain_is_two_launches_a_product_and_reads_back_what_certifies_it(engi
     c = engine.get(x)
     assert done.bytes_out == 4 * READ + 3 * 4 * 160 * 160  # the words of the padded result
     np.testing.assert_allclose(c, a @ b @ b @ b @ b, rtol=0, atol=1e-13 * np.abs(c).max())
+
+
+def test_a_dry_run_counts_the_same_launches(engine):
+    dry = DryRuntime(TRN2)
+    for on, matrix in ((engine, normal(64, 64)), (DeviceEngine(dry, facts=Facts()), new((64, 64), "f8", dry.count))):
+        x = on.put(matrix, stay=True)
+        on.get(on.matmul(on.matmul(x, x), on.matmul(x.T, x)))
+    for done in (engine.counters, dry.counters):
+        assert done.launches["words_matmul"] == done.launches["abs_bound"] == 3
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (40, 130, 20), (130, 16, 129)])

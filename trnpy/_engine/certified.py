@@ -293,7 +293,7 @@ def _put_bytes(device: Device, x: Source, axis: int, padded: tuple[int, int]) ->
     along = axis ^ x.turned
     places = tuple(range(x.dtype.itemsize))
     kept: Buffer = x.store.keep(
-        ("integers", along, padded), lambda: ship(device, integer_bytes(x.store.values), places, along, padded)
+        ("integers", along, padded), lambda: _ship(device, integer_bytes(x.store.values), places, along, padded)
     )
     return kept
 
@@ -309,13 +309,13 @@ def _put_digits(
 
     def new() -> tuple[Buffer, np.ndarray]:
         raw, places, shift = _digits.link_bytes(x.store.values, digits, along, device.bits)
-        return ship(device, raw, places, along, padded), shift.reshape(-1)
+        return _ship(device, raw, places, along, padded), shift.reshape(-1)
 
     kept: tuple[Buffer, np.ndarray] = x.store.keep(("digits", digits, along, padded), new)
     return kept
 
 
-def ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
+def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, padded: tuple[int, int]) -> Buffer:
     """Digits on the device from the bytes of elements (rows, columns, width): only these cross the link."""
     shape = padded if axis == 0 else padded[::-1]
     flat = extended(raw, shape, ZERO).reshape(shape[0], -1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trnpy._engine import digits as _digits
-from trnpy._engine.certified import Device, check_finite, extended, ship, smallest
+from trnpy._engine.certified import ZERO, Device, check_finite, extended, smallest
 from trnpy._engine.handles import Digits, Source, Store
 from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
@@ -147,15 +147,29 @@ def _operand(device: Device, x: Source, digits: int, axis: int, padded: tuple[in
     found: Integers | None = x.store.integers
     if found is not None:
         return found.words, found.exponent + _digits.BITS * (found.top - digits)
-    along = axis ^ x.turned
+    along, shape = axis ^ x.turned, padded if axis ^ x.turned == 0 else padded[::-1]
+    flat, width, places, shift = _sent(device, x.store, digits > _digits.WORD, shape)
 
-    def new() -> tuple[Buffer, int]:
-        values = x.store.values
-        raw, places, shift = _digits.link_bytes(values, digits, along, largest=_largest(values))
-        exponent = -int(usual(shift.max(), 0)) - _digits.BITS * (digits - min(digits, _digits.WORD))
-        return ship(device, raw, places, along, padded), exponent
+    def new() -> Buffer:
+        made: Buffer = device.runtime.run("digits_split", flat, width=width, places=places[:digits], turned=along == 1)
+        return made
 
-    kept: tuple[Buffer, int] = x.store.keep(("digits of a whole", digits, along, padded), new)
+    kept: Buffer = x.store.keep(("digits of a whole", digits, along, padded), new)
+    return kept, -shift - _digits.BITS * (digits - min(digits, _digits.WORD))
+
+
+def _sent(device: Device, store: Store, wide: bool, shape: tuple[int, int]) -> tuple[Buffer, int, tuple[int, ...], int]:
+    """The bytes of a matrix on the device, sent once for any number of digits: how many each element has, where its
+    digits are, and the exponent taken out."""
+
+    def new() -> tuple[Buffer, int, tuple[int, ...], int]:
+        values = store.values
+        most = _digits.MOST_DIGITS if wide else _digits.WORD
+        raw, places, shift = _digits.link_bytes(values, most, 1, largest=_largest(values))
+        flat = extended(raw, shape, ZERO).reshape(shape[0], -1)
+        return device.runtime.put(flat), raw.shape[2], places, int(usual(shift.max(), 0))
+
+    kept: tuple[Buffer, int, tuple[int, ...], int] = store.keep(("bytes of a whole", wide, shape), new)
     return kept
 
 

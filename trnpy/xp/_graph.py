@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from trnpy.xp._regions import Region, grouped
+
 MOST_PENDING = 4096  # operations one after another that wait: more are computed without being asked for
 LARGEST_COPIES = 2**28  # bytes of copied operands that wait for unread results before these are computed
 SCALARS = (bool, int, float, complex)
@@ -200,6 +202,7 @@ def _run(order: list[Node]) -> None:
     kept = _kept(order)
     same = _same(order)
     kept |= {id(same[i]) for i in kept if i in same}
+    order, regions, needed = grouped(order, same, kept)
     last: dict[int, int] = {}  # where a value is needed last, by id
     for i, node in enumerate(order):
         for x in (node, *node.inputs):
@@ -208,16 +211,40 @@ def _run(order: list[Node]) -> None:
     for x_id, i in last.items():
         ends[i].add(x_id)
     values: dict[int, Any] = {}
+    done: set[int] = set()  # by regions
     for node, ending in zip(order, ends, strict=True):
         original = same.get(id(node), node)
+        if id(node) in regions:
+            done |= _compute_region(regions[id(node)], needed, values, kept)
         if original is node:
-            _compute(node, values, same, kept, ending)
+            if id(node) not in done:
+                _compute(node, values, same, kept, ending)
         else:
             node.value, node.error = original.value, original.error
         for x_id in ending:
             values.pop(x_id, None)
     for node in order:  # whatever else refers to it
         node.inputs, node.options, node.depth = (), {}, 0
+
+
+def _compute_region(region: Region, needed: set[int], values: dict[int, Any], kept: set[int]) -> set[int]:
+    """Compute products by a device, if it is to; the ids of the nodes that need no other computation."""
+    try:
+        found = region.results(needed, values)
+    except Exception as error:
+        error.add_note(f"recorded at {region.nodes[-1].line}")
+        for node in region.nodes:
+            node.error = error
+        return {id(node) for node in region.nodes}
+    if found is None:
+        return set()
+    for node in region.nodes:
+        if id(node) in kept:
+            node.value = found[id(node)]
+        elif id(node) in found:
+            values[id(node)] = found[id(node)]
+    Counters.computed += len(region.nodes)
+    return {id(node) for node in region.nodes}
 
 
 def _kept(order: list[Node]) -> set[int]:
