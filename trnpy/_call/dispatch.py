@@ -219,6 +219,7 @@ def routed(op: Op) -> Callable[..., Any]:
     reference, look = op.reference, op.look
     attention, process, memory, report = Attention, _Process, Memory, _ledger.Process
     own, chosen, log_of = _own.get, _override.get, _trace.get
+    numpys = op.name.startswith("numpy.")  # they ask Arrays themselves
 
     @uncounted
     @functools.wraps(reference)
@@ -226,6 +227,8 @@ def routed(op: Op) -> Callable[..., Any]:
         found = look is not None and look(args, kwargs)
         if found is not True and not attention.asked and process.policy is memory.known.policy:  # ``unattended``
             return (found or reference)(*args, **kwargs)
+        if not numpys and attention.arrays and (answer := attention.arrays(call, args, kwargs)) is not NotImplemented:
+            return answer
         policy, ledger, log = own() or current_policy(), report.ledger, log_of()
         recorded = ledger is not None or log is not None
         if found is not True and not recorded:

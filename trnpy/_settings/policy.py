@@ -189,6 +189,8 @@ class Attention:
     asked = False
     # Whether any thread or task ever had a policy, an engine or a trace of its own. It stays set, too.
     apart = False
+    # Calls a function with Arrays among its arguments; NotImplemented if there are none. None: no Array was ever made.
+    arrays: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 
 
 _blocks: Blocks[Policy] = Blocks("trnpy_policy")

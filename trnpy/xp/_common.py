@@ -1,4 +1,4 @@
-"""What the functions of ``trnpy.xp`` have in common: their docs, operands and devices."""
+"""What the functions of ``trnpy.xp`` have in common: docs, operands, devices; and those of others, called at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy.xp._array import DEVICE, Array, operand
+from trnpy.xp._array import DEVICE, Array, operand, wrapped
 from trnpy.xp._graph import Node, leaf
 
 
@@ -49,3 +49,19 @@ def check_device(device: Any) -> None:
 def made(function: Callable[..., Any], *args: Any, device: Any = None, **options: Any) -> Array:
     check_device(device)
     return Array._of(leaf(function(*args, **options), copy=False))
+
+
+def at_once(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of another library's function, as Arrays; NotImplemented if no argument is one."""
+    if not any(type(x) is Array for x in (*args, *kwargs.values())):
+        return NotImplemented
+    return wrapped(function(*plain(args), **plain(kwargs)))
+
+
+def plain(x: Any) -> Any:
+    """The same with NumPy's arrays in the place of Arrays."""
+    if isinstance(x, Array):
+        return np.asarray(x)
+    if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
+        return type(x)([plain(item) for item in x])
+    return {name: plain(item) for name, item in x.items()} if isinstance(x, dict) else x

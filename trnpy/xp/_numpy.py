@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp._array import Array, wrapped
+from trnpy.xp._common import plain
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             return ours(*bound.args, **bound.kwargs)
     if any(isinstance(x, Array) for x in (kwargs.get("out"),)):
         raise TypeError("out is an Array, which is not written in place")
-    return wrapped(function(*_plain(args), **_plain(kwargs)))
+    return wrapped(function(*plain(args), **plain(kwargs)))
 
 
 def _arguments(
@@ -52,12 +53,3 @@ def _arguments(
         return signature.bind(*first, **dict(values[len(positional) :]))
     except (TypeError, ValueError):
         return None
-
-
-def _plain(x: Any) -> Any:
-    """The same with NumPy's arrays in the place of Arrays."""
-    if isinstance(x, Array):
-        return np.asarray(x)
-    if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
-        return type(x)([_plain(item) for item in x])
-    return {name: _plain(item) for name, item in x.items()} if isinstance(x, dict) else x
