@@ -163,8 +163,8 @@ def more_chips(ledger: Ledger) -> list[str]:
                 f"{several(point.chips, 'chip')} {duration(point.seconds)}, {share:.0%} transfers, {weak:.0%} weak"
             )
     return [
-        f"with a rank on each NeuronCore of {instance.name}: {'; '.join(said)}: weak is the efficiency if each core has "
-        "as much work as a rank here; what is outside accelerated functions takes as long as here (modelled)"
+        f"with a rank on each NeuronCore of {instance.name}: {'; '.join(said)}: weak is the efficiency if each core "
+        "has as much work as a rank here; what is outside accelerated functions takes as long as here (modelled)"
     ]
 
 
