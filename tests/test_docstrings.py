@@ -36,6 +36,7 @@ def own_names():
     """Dotted names of the public functions and classes that neither NumPy nor SciPy has."""
     found = [f"trnpy.{name}" for name in trnpy.__all__ if name not in (*PRODUCTS, "__version__")]
     found += [f"trnpy.{module}.{name}" for module in ("chem", "dist") for name in getattr(trnpy, module).__all__]
+    found += [f"trnpy.dist.linalg.{name}" for name in trnpy.dist.linalg.__all__]
     for path, references in (
         ("linalg", ("scipy.linalg", "numpy.linalg")),
         ("linalg.blas", ("scipy.linalg.blas",)),
@@ -49,9 +50,8 @@ def own_names():
         names = [name for name in dir(module) if not name.startswith("_") and name not in known]
         found += [f"trnpy.{path}.{name}" for name in names if is_own(getattr(module, name))]
     found += [f"trnpy.sparse.torch_bridge.{name}" for name in ("block_mask_matmul", "masked_attention", "matmul")]
-    return [
-        name for name in found if name not in ("trnpy.linalg", "trnpy.sparse", "trnpy.chem", "trnpy.dist", "trnpy.xp")
-    ]
+    modules = {f"trnpy.{name}" for name in ("linalg", "sparse", "chem", "dist", "dist.linalg", "xp")}
+    return [name for name in found if name not in modules]
 
 
 def named(name):

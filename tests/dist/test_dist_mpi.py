@@ -20,6 +20,21 @@ BIG = 300_000  # elements above the size from which sums take two messages
 
 
 @mpi
+def test_linear_algebra_over_mpi_has_the_result_of_one_rank():
+    rng = np.random.default_rng(0)
+    a, tall, b = rng.standard_normal((300, 300)), rng.standard_normal((500, 20)), rng.standard_normal((300, 2))
+    s = a @ a.T + 300 * np.eye(300)
+    q, r = dist.linalg.qr(dist.scatter(tall))
+    np.testing.assert_allclose(dist.gather(q) @ r, tall, rtol=0, atol=1e-13)
+    low = dist.gather(dist.linalg.cholesky(dist.scatter(s)))
+    np.testing.assert_allclose(low, np.linalg.cholesky(s), rtol=0, atol=1e-12)
+    for matrix, kind in ((a, "gen"), (s, "pos")):
+        x = dist.linalg.solve(dist.scatter(matrix, 1), b, kind)
+        np.testing.assert_allclose(matrix @ x, b, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(dist.linalg.eigh(dist.scatter(s))[0], np.linalg.eigvalsh(s), rtol=0, atol=1e-9)
+
+
+@mpi
 @pytest.mark.parametrize("n", [0, 1, 100, BIG])
 @pytest.mark.parametrize("dtype", ["?", "i4", "f4", "f8", "c16"])
 def test_operations_over_mpi_have_the_result_of_one_rank(n, dtype):

@@ -11,6 +11,7 @@ _LAZY = {
     **dict.fromkeys(("comm", "threads"), "_start"),
     **dict.fromkeys(("Sharded", "gather", "scatter"), "_sharded"),
     "load": "_files",
+    "linalg": "linalg",
     **dict.fromkeys(("einsum", "einsum_plan", "matmul", "multi_einsum", "tensordot"), "_products"),
 }
 __all__ = [*_LAZY]
@@ -19,7 +20,8 @@ __all__ = [*_LAZY]
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'trnpy.dist' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"trnpy.dist.{_LAZY[name]}"), name)
+    module = importlib.import_module(f"trnpy.dist.{_LAZY[name]}")
+    return module if name == _LAZY[name] else getattr(module, name)
 
 
 def __dir__() -> list[str]:

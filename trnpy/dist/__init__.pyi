@@ -1,5 +1,6 @@
 """Types of trnpy.dist: written by tests/typing/make_stubs.py."""
 
+from trnpy.dist import linalg as linalg
 from trnpy.dist._collectives import Communicator as Communicator, MismatchedCalls as MismatchedCalls
 from trnpy.dist._files import load as load
 from trnpy.dist._products import (
