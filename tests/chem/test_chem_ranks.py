@@ -160,6 +160,21 @@ def printed(run):
     return {name: float(value) for name, value in re.findall(r"^(E\(.*?\)) *= *(\S+) Hartree$", run.stdout, re.M)}
 
 
+def test_a_mean_field_that_was_killed_goes_on_from_its_last_density(tmp_path, monkeypatch):
+    monkeypatch.setattr(pyscf_ranks._checkpoint, "EVERY_S", 0.0)
+    mol = converged("H2O").mol
+
+    def run(folder, cycles):
+        mf = scf.RHF(mol).set(max_cycle=cycles)
+        pyscf_ranks.converge(mf, 1e9, folder)
+        return mf
+
+    plain = run(None, 50)
+    killed, again = run(tmp_path, 5), run(tmp_path, 50)
+    assert not killed.converged and again.converged and again.cycles < plain.cycles
+    assert again.e_tot == pytest.approx(plain.e_tot, rel=0, abs=1e-8)
+
+
 @mpiexec
 def test_the_command_starts_ranks_and_keeps_what_is_finished(tmp_path):
     plain = printed(command(WATER))

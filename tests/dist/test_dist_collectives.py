@@ -187,3 +187,15 @@ def test_one_rank_cuts_what_only_it_has(ranks):
             np.testing.assert_array_equal(dist.gather(s), whole)
 
     dist.threads(ranks, program)
+
+
+def test_the_first_rank_works_while_the_others_sleep():
+    seen = []
+
+    def program():
+        dist.comm().on_first(lambda: seen.append(dist.comm().rank))
+        return list(seen)
+
+    assert dist.threads(3, program) == [[0]] * 3
+    with pytest.raises(ZeroDivisionError):
+        dist.threads(3, lambda: dist.comm().on_first(lambda: 1 / 0))

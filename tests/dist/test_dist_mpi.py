@@ -92,6 +92,17 @@ def test_mismatched_calls_over_mpi_are_told_to_every_rank():
         c.allreduce(0.0) if c.rank else c.barrier()
 
 
+@mpi
+def test_ranks_sleep_while_the_first_one_works(monkeypatch):
+    c, done, naps = dist.comm(), [], []
+    nap = time.sleep
+    with monkeypatch.context() as m:
+        m.setattr("trnpy.dist._mpi.time.sleep", lambda s: (naps.append(s), nap(s)))
+        c.on_first(lambda: (nap(0.2), done.append(True)))
+    assert bool(done) == (c.rank == 0) and bool(naps) == (c.rank > 0)
+    assert c.allreduce(1) == c.size
+
+
 # --- Programs that end early: one pytest starts mpiexec ---------------------------------------------------------------
 
 LIMIT_S = 10  # of a run with a fault; a hang is one after 2 s

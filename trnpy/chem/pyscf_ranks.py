@@ -6,6 +6,7 @@ import functools
 import hashlib
 import resource
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyscf.df.incore import fill_2c2e
 from pyscf.mp import dfmp2, dfump2
 
 from trnpy._engine import lapack
+from trnpy.chem import _checkpoint
 from trnpy.chem import _jk_ranks as _jk
 from trnpy.chem import _mp2_ranks as _ranks
 from trnpy.chem._checkpoint import Checkpoint, read, replace
@@ -191,20 +193,36 @@ STATE = "converged", "e_tot", "mo_coeff", "mo_energy", "mo_occ"  # what MP2 read
 def converge(mf: Any, memory: float, checkpoint: Path | None) -> None:
     """Converge ``mf`` on the first rank, or read its orbitals from the folder ``checkpoint``, for all ranks."""
     comm = process_comm()
-    if comm.rank == 0:
-        path = None if checkpoint is None else checkpoint / "orbitals.npz"
+
+    def first() -> None:
         digest = np.array(_hash(mf.mol).hexdigest())
-        found = {} if path is None else read(path, digest)
+        found = {} if checkpoint is None else read(checkpoint / "orbitals.npz", digest)
         if found:
             vars(mf).update({name: found[name] for name in STATE})
-        else:
-            mf.max_memory = lib.current_memory()[0] + memory / 1e6
-            mf.kernel()
-            if path is not None and mf.converged:
-                replace(path, digest=digest, **{name: np.asarray(getattr(mf, name)) for name in STATE})
+            return
+        mf.max_memory = lib.current_memory()[0] + memory / 1e6
+        mf.kernel(None if checkpoint is None else _kept_density(mf, checkpoint / "density.npz", digest))
+        if checkpoint is not None and mf.converged:
+            replace(checkpoint / "orbitals.npz", digest=digest, **{n: np.asarray(getattr(mf, n)) for n in STATE})
+
+    comm.on_first(first)
     for name in STATE:
         setattr(mf, name, comm.bcast(getattr(mf, name)))
     mf.converged, mf.e_tot = bool(mf.converged), float(mf.e_tot)
+
+
+def _kept_density(mf: Any, path: Path, digest: np.ndarray) -> np.ndarray | None:
+    """The density of a run that was killed, if there is one; from now on ``mf`` keeps its own now and then."""
+    written = time.monotonic()
+
+    def keep(local: dict[str, Any]) -> None:
+        nonlocal written
+        if time.monotonic() - written >= _checkpoint.EVERY_S:
+            replace(path, digest=digest, density=np.asarray(local["dm"]))
+            written = time.monotonic()
+
+    mf.callback = keep
+    return read(path, digest).get("density")
 
 
 def peak_bytes() -> int:

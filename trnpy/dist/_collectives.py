@@ -58,6 +58,12 @@ class Transport(Protocol):
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         """The blocks that the ranks have for this one, of ``sizes`` bytes."""
 
+    def sleep(self) -> None:
+        """Wait until the first rank calls `wake`, without a processor."""
+
+    def wake(self) -> None:
+        """End the sleep of all others."""
+
 
 class Alone:
     """The transport of a single process."""
@@ -69,6 +75,10 @@ class Alone:
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         return [blocks[0].copy()]
+
+    def sleep(self) -> None: ...
+
+    def wake(self) -> None: ...
 
 
 class Communicator:
@@ -125,6 +135,21 @@ class Communicator:
     def barrier(self) -> None:
         """Wait until every rank is here."""
         self.meet("barrier")
+
+    def on_first(self, act: Callable[[], Any]) -> None:
+        """Call ``act`` on rank 0; the others sleep meanwhile: in other operations they keep a processor busy."""
+        self.meet("work of rank 0")
+        if self.rank == 0:
+            try:
+                act()
+            finally:
+                self._transport.wake()
+            return
+        started, line = time.perf_counter(), _line()
+        self._waits(("work of rank 0", line))
+        self._transport.sleep()
+        self.traffic.met("work", line, started, time.perf_counter() - started)
+        self._waits(None)
 
     def bcast(self, x: Any = None, root: int = 0) -> np.ndarray:
         """The array of rank ``root``, on every rank; what the others pass is not read."""

@@ -16,6 +16,8 @@ from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls
 from trnpy.dist._watched import Watched
 
 LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit integers
+WAKE = 1  # the tag of messages that end a sleep; all others have 0
+NAP_S = 0.01  # of a rank that sleeps, between two questions
 SILENT_S = 5.0  # after so long a rank that has nothing to add ends the run, should the one that speaks not do so
 READ_S = 0.2  # for the launcher to read what a rank says: it drops the rest when it ends the run
 
@@ -47,6 +49,15 @@ class Mpi:
             requests += [self.comm.Isend([x, self._mpi.BYTE], to) for x in _cut(blocks[to])]
         self._mpi.Request.Waitall(requests)
         return found
+
+    def sleep(self) -> None:
+        while not self.comm.Iprobe(0, WAKE):  # which asks once; all that waits in MPI turns
+            time.sleep(NAP_S)
+        self.comm.Recv([np.empty(0, np.uint8), self._mpi.BYTE], 0, WAKE)
+
+    def wake(self) -> None:
+        for rank in range(1, self.size):
+            self.comm.Send([np.empty(0, np.uint8), self._mpi.BYTE], rank, WAKE)
 
 
 def _cut(block: Bytes) -> list[Bytes]:
