@@ -2,8 +2,8 @@
 
 Numbers are multiplied as they are, in float32. Digits (docs/numerics.md#digits) give integers, exact but for
 the pairs left out; those of the first half start with half a digit at every place, so that their bytes less
-128 are digits again, with K on the partitions, where they lie in HBM. So nothing is rounded between the
-halves but below the last digit.
+128 are digits again, with K on the partitions, where they lie in HBM. So between the halves only what is below the
+last digit is rounded.
 
 Bound by TensorE, by the model, in products of as few columns as there are orbitals.
 """

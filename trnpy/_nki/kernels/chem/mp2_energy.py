@@ -15,7 +15,7 @@ sums of it are double-float sums of the whole. D comes from three numbers for ea
 which products with G are exact, and the rest. Its reciprocal takes a Newton step after ScalarE's. Exchange
 meets transposes of the blocks before the diagonal, off-diagonal ones for two.
 
-Numbers in float32 are squared as they are: their products are no better.
+float32 numbers are multiplied as they are, because their products are no more accurate.
 
 Bound by TensorE, by the model: at naux = 1536 it is busy for 94 % of the time, VectorE for 58 %.
 """
@@ -39,7 +39,7 @@ PARTS = 6  # of direct, exchange on diagonal tiles, exchange off them: traces, t
 def mp2_energy(a, gaps, units, cells, others=None, b=None, gaps_b=None, span=128, exchange=True, k_tiles=8):
     """(1 + cells, 128, 6) float32, and with ``others`` (2 + cells + others, 128, 6), for mp2_energy_reference.finish.
 
-    The first of each table is none, and the sum of the others: what was changed on the way to the host shows.
+    The first place of each table is the sum of the others, by which the host notices numbers that changed on the way.
 
     a: digits (s, K, columns) bfloat16 with K = naux, a column for each ia, the virtuals of one i padded with
     zeros to a multiple of ``span``; or numbers (1, K, columns) float32. gaps: (3, columns) float32, e_a - e_i.
@@ -177,7 +177,7 @@ def _start(job):
 
 
 def _square(job, table, sides, t, store, partner, whole, column):
-    """One block T of ``span`` squared: its sums, all of them that need no transpose, and with ``partner`` exchange.
+    """One block T of ``span`` rows and columns: its direct sums and, with ``partner``, its exchange.
 
     ``partner`` holds T or, if ``whole``, the block whose transpose meets all of T.
     """

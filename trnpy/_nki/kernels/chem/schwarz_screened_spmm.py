@@ -1,8 +1,8 @@
 """A B without the elements of A whose bound q_i q_j is at most a threshold: the mask is made where it is used.
 
-Rows of K come in descending order of their bounds, so that each row of A keeps a first part of them. How long it is
-the host has counted exactly; on the chip a position is compared with that count, two small integers, so that the
-decision is the host's own. No mask and no masked operand is ever in HBM. K is that of A: a launch is made for rows
+Rows of K come in descending order of their bounds, so that each row of A keeps the first of them. The host has counted
+exactly how many; the chip compares a position with that count, two small integers, so that it decides as the host
+would. No mask and no masked operand is ever in HBM. K is that of A: a launch is made for rows
 that keep about equally much of it (chem/schwarz), and reads as much of B.
 Digits are masked one by one, and multiplied as in digits_matmul.
 

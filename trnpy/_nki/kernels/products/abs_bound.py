@@ -35,7 +35,7 @@ def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
 
 
 def _least(job, sums, at, n0):
-    """What remains of a block is one number a partition."""
+    """Take the smallest positive sum of one block into ``least``, for each partition."""
     columns = sums[0].shape[1]
     for i in range(len(sums)):
         rows = sums[i].shape[0]

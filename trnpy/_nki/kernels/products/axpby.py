@@ -1,6 +1,6 @@
 """alpha X + beta Y of matrices in HBM, rounded once to the format that the next product multiplies.
 
-What follows a product whose result stays on the device: a sum, a scale, or float32 as bfloat16 operand.
+For products whose results stay on the device: adds them, scales them, or rounds them for the next product.
 Bound by DMA: two reads and one write of every element.
 """
 
@@ -11,14 +11,14 @@ import nki.language as nl
 from ..shared import blocks
 
 COLUMNS = 1024  # of a tile: runs of 4 KiB in HBM at float32
-TILES = 4  # of a block: those of the next move while these are added
+TILES = 4  # of a block: those of the next are loaded while these are added
 
 
 @nki.jit
 def axpby(x, y=None, alpha=None, beta=None, form="float32"):
-    """(M, N) in ``form`` (float32, bfloat16 or float16) from x and y (M, N), of one of these each.
+    """(M, N) in ``form`` (float32, bfloat16 or float16) from x and y (M, N), each of one of these dtypes.
 
-    alpha, beta: (1, 1) float32, or 1 where they are left out; without y what is left is alpha X.
+    alpha, beta: (1, 1) float32; 1 if left out. Without y: alpha X.
     """
     m, n = x.shape
     out = nl.ndarray((m, n), dtype=_format(form=form), buffer=nl.shared_hbm)

@@ -1,8 +1,8 @@
 """C[i] = A[i] B[i] for a batch of small or large matrices in one launch, in float32.
 
 Matrices of at most 512 rows and columns pass in groups, of which one is loaded while the other is multiplied.
-Their rows are dealt to the partitions several next to each other where the sizes allow it, which makes long
-transfers, and products of several matrices leave one PSUM bank together. Larger ones are the blocks of matmul with
+Where sizes allow it, several neighbouring rows lie on one partition, which makes long transfers, and products of
+several matrices leave one PSUM bank together. Larger ones are the blocks of matmul with
 the batch as outermost loop. An operand of batch 1 serves all products; several right-hand matrices then are columns
 of one product. Below 128 rows the short rows bound the DMA, modelled, and TensorE waits: tiles of its array
 (tile_position) would gain nothing, and a block-diagonal stationary operand would spread NaN from one matrix to others.

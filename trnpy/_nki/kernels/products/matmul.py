@@ -1,7 +1,7 @@
 """C = alpha A B + beta C0 for float32, bfloat16 or float16 operands of any size, in float32.
 
-Blocks of (m_tiles x 128) by (n_tiles x 512), or fewer rows where all of K of them would not fit on the chip; K in
-chunks of k_tiles x 128, of which one is loaded while the other is multiplied. Edges are blocks of their own size.
+Blocks have (m_tiles x 128) rows, fewer if all of their K would not fit on the chip, and (n_tiles x 512) columns. K is
+cut into chunks of k_tiles x 128; one is loaded while another is multiplied. Edges are blocks of their own size.
 Up to 4096^3 there is no device loop.
 """
 

@@ -1,8 +1,8 @@
 """C = alpha A A^T + beta C0, or A^T A: symmetric products with the work of one triangle, in float32.
 
-Rows of blocks up to the diagonal, where tiles stop; what is above it is the transpose through TensorE, bit for bit,
-or that of C0. A with K along its rows is turned once: later rows of blocks read what earlier ones left in HBM. Rows
-are of unequal length, so there is no device loop: 8192^3 has 70,000 instructions.
+Blocks up to the diagonal are computed row by row; the upper triangle is their transpose through TensorE, bit for bit,
+or that of C0. If K runs along the rows of A, each row of blocks transposes its part of A once and leaves it in HBM for
+later rows. Rows are of unequal length, so there is no device loop: 8192^3 has 70,000 instructions.
 
 A Hermitian product of complex matrices X + iY is composed by its caller: X X^T + Y Y^T is two calls with
 beta = 1, and Y X^T - X Y^T = Z - Z^T is one matmul Z = Y X^T.

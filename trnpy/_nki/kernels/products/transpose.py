@@ -19,7 +19,7 @@ HALVES = 2  # strips of a block are loaded while those before them are turned
 
 @nki.jit
 def transpose(x, m_tiles=None, n_tiles=None):
-    """(N, M) from x (M, N), in the dtype of x; tiles of half a block, by default rows of 4 KiB."""
+    """(N, M) from x (M, N), in the dtype of x; m_tiles, n_tiles: of half a block, by default rows of 4 KiB."""
     m, n = x.shape
     out = nl.ndarray((n, m), dtype=x.dtype, buffer=nl.shared_hbm)
     dtype = nl.float32 if x.dtype == nl.int32 else x.dtype
@@ -32,7 +32,7 @@ def transpose(x, m_tiles=None, n_tiles=None):
 def turn(x, out, m_tiles, n_tiles, fold=None):
     """out (N, M) = x (M, N) transposed; both in HBM, of one dtype that TensorE takes.
 
-    fold: out (M / fold rounded up, N, fold) has the transposes of so many rows of x each, one after another.
+    fold: rows of x in one transpose; out (M / fold rounded up, N, fold) has one transpose after another.
     """
     m, n = x.shape
     fold = fold or m

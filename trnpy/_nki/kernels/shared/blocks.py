@@ -3,7 +3,7 @@
 A turn of a device loop starts only after the one before has ended, and a loop takes 10 s to compile. So blocks follow
 each other without a loop while the program stays short; in longer programs they are turns of one loop, several blocks
 in each (``walk``). All of K is written out. PSUM is made in the body of each loop, because the compiler refuses what
-TensorE writes there otherwise. What a loop looks up lies in HBM: on trn1 nothing else has run-time addresses.
+TensorE writes there otherwise. Tables that a loop reads lie in HBM, because on trn1 only HBM has run-time addresses.
 """
 
 import nki.isa as nisa
@@ -14,7 +14,7 @@ TILE_N = 512  # columns of one PSUM bank
 SUM_BANKS = 6  # products rotate over these banks, so that one is emptied while others fill
 TURN_BANKS = 2  # and transposes over these
 TURNED = 4  # tiles side by side in one of these, so that one instruction empties it
-STRIPS = 2 * TURNED  # rows of an operand that wait for their transposes
+STRIPS = 2 * TURNED  # strips of 128 rows that are loaded and wait to be transposed
 HALVES = 2  # chunks of K, or sets of tiles: one is loaded while the other is in use
 OLDS = 2  # tiles of C0
 OUTS = 3  # finished tiles on their way to HBM, so that their sums can start the next block
@@ -74,7 +74,7 @@ def pieces(extent, block):
 
 
 def even(extent, most):
-    """The size of at most ``most`` tiles for which blocks of an extent are as few, and as nearly equal, as can be."""
+    """The size of a block, at most ``most`` tiles, so that an extent has the fewest blocks, of nearly one size."""
     tiles = (extent + TILE - 1) // TILE
     count = (tiles + most - 1) // most
     return min(extent, (tiles + count - 1) // count * TILE)
@@ -90,11 +90,11 @@ def broadcast(scalar):
 
 
 def walk(job, start, body, spots, steps, walks=1):
-    """body(job, at) for each of the blocks of one size; at: where it begins in each matrix, as ``view`` takes it.
+    """Call body(job, at) for each block of one size; at: where it begins in each matrix, as ``view`` takes it.
 
     start(job) makes the PSUM of a turn, or of all blocks without a loop. spots: for each matrix the offsets of all
-    blocks in elements, as runs (pattern, start) of iota. One body has about ``steps`` instructions; so many ``walks``
-    of one kernel share what a program may have.
+    blocks in elements, as runs (pattern, start) of iota. steps: about how many instructions one body has. walks: how
+    many walks of the kernel share the instructions that a program may have.
     """
     count = 0
     for run in spots[0]:
@@ -140,7 +140,7 @@ def begin(job, start):
 
 
 def _next(job, index):
-    """The next body has the other set of tiles."""
+    """Give the next body the other set of tiles."""
     job["set"] = index % HALVES
     job["used"] = 0
 
@@ -156,7 +156,7 @@ def tile(job, shape, dtype):
 
 
 def no_banks(job):
-    """Bodies without PSUM start so."""
+    """``start`` of a walk whose bodies need no PSUM."""
     return
 
 
@@ -310,8 +310,8 @@ def panel(x, at, k0, depth, size, k_inside, memory, strips_of, banks, base=0):
 def product(job, a, b, m, k, n, a_rows, b_rows, tiles, finish, batch=1, jumps=(0, 0, 0), walks=1):
     """A B by rows of blocks, for ``batch`` matrices whose first elements are ``jumps`` apart in a, b and the result.
 
-    finish(job, sums, at, n0) gets each block: its sums, its row of blocks' place in the result as at[2], and its first
-    column. TensorE turns A once, however wide B is, where all of K of a row of blocks fits on the chip.
+    finish(job, sums, at, n0) is called for each block with its sums, the place of its row of blocks in the result,
+    at[2], and its first column. If all of K of a row of blocks fits on the chip, A is transposed only once.
     """
     m_tiles, n_tiles, k_tiles = tiles
     depth, item = (k + TILE - 1) // TILE, 4 if a.dtype == nl.float32 else 2
@@ -344,7 +344,7 @@ def columns_of(work, n):
 
 
 def row_work(job, a, b, m_block, n_block, k, k_tiles, a_rows, b_rows, held, finish):
-    """What ``row`` needs, but for its rows ``m_size`` and ``columns``; job gets the pools, too.
+    """What ``row`` needs, except its rows ``m_size`` and its ``columns``, which the caller adds; job gets the pools.
 
     kept: (K, M) in HBM, where the left operand is stored as soon as it is turned; None for nowhere.
     """
@@ -380,7 +380,7 @@ def start_row(job):
 
 
 def row(job, at):
-    """One row of blocks of A B: panels are on their way before the products of the chunk before."""
+    """One row of blocks of A B: the panels of a chunk are loaded while the chunk before is multiplied."""
     chunks = []
     for part in job["columns"]:
         for k0 in range(0, job["k"], job["k_tiles"] * TILE):
@@ -433,7 +433,7 @@ def _panels(job, at, part, k0, turn, lefts):
 
 
 def store(job, sums, at, n0):
-    """alpha A B + beta C0 of one block: what ``product`` finishes with, where the job has c, c0 and scales."""
+    """Store alpha A B + beta C0 of one block: ``finish`` of jobs that have c, c0 and scales."""
     c, pools, columns = job["c"], job["pools"], sums[0].shape[1]
     for i in range(len(sums)):
         rows, offset = sums[i].shape[0], i * TILE * c.shape[1] + n0

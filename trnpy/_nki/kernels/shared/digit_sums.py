@@ -14,7 +14,7 @@ TILE_N = 512  # columns of one PSUM bank
 BANKS = 8
 CASTS = 4  # int32 copies of banks on their way to the sums
 EXACT = 8  # products of 128 rows in one bank: sums below 2^24 of eight bits, below 2^22 of seven
-RELAXED_BITS = 8  # digits of fewer are for accumulators of fewer: their sums are never relaxed
+RELAXED_BITS = 8  # digits of fewer bits are for accumulators of fewer, whose sums are never relaxed
 RELAXED = 4  # times more products in one bank of the lowest groups
 RELAXED_GROUPS = 2
 WORD = 32
@@ -22,7 +22,7 @@ SIGN = -(2**31)  # the bit that makes a logical shift an arithmetic one, up to a
 
 
 def workspace(rows, digits, words, bits, balanced=False):
-    """Copies of banks; the sum of each group of ``rows`` tiles, started; the words, the carry, a digit on its way."""
+    """SBUF: copies of banks; for ``rows`` tiles the sum of each group, started; words, the carry, a part of a word."""
     casts, sums, outs = [], [], []
     for _ in range(CASTS):
         casts.append(_tile())
@@ -50,7 +50,7 @@ def _tile():
 
 
 def products(plan, depth, half, c_at):
-    """Add the products of one chunk of K to the sums; after the last chunk carry and store, a tile behind."""
+    """Add the products of one chunk of K to the sums; after the last carry and store, a tile behind the products."""
     digits = plan["digits"]
     m_size, n_size = plan["m_size"], plan["n_size"]
     strict = plan["wrap"] or plan["bits"] < RELAXED_BITS
@@ -111,9 +111,9 @@ def _pairs(d, halved):
 
 
 def _clear(tile, e, bits, last=-1):
-    """Start a sum at minus what the carry that will come into it is too large by, and half a digit if there is a last.
+    """Start a sum: less the constant by which the carry into it is too large and, if ``last`` >= 0, plus half a digit.
 
-    The last group has places above its own: those of its 32 bits.
+    Group ``last`` gets half a digit at every place of its 32 bits.
     """
     value = 0 if e == 0 else -(2 ** (WORD - 1 - bits))
     for place in range(0, WORD - bits if e == last else bits, bits):

@@ -1,7 +1,7 @@
 """``most`` iterations of conjugate gradients in one launch: A in HBM, vectors and scalars on the chip, no loop.
 
-What comes after the residual is small enough changes nothing; the host looks at it between launches. float32
-throughout: residuals of float64 are the host's, too (iterative refinement). A product with A is bound by the
+Steps after the residual has become small enough change nothing; the host looks at it between launches. All is float32;
+the host computes residuals in float64 (iterative refinement). A product with A is bound by the
 transfer of its tiles, 0.2 us each in the model; the rest of an iteration is ten passes over vectors by VectorE.
 """
 
@@ -14,7 +14,7 @@ from . import krylov
 
 @nki.jit
 def cg_iterations(tiles, column_of, row_of, first_row, x, r, p, rho, limit, most=32):
-    """(x, r, p, rho, history) after ``most`` steps, of which those from rho = r . r at most ``limit`` on do nothing.
+    """(x, r, p, rho, history) after ``most`` steps; once rho = r . r is at most ``limit`` they do nothing.
 
     tiles (T 128, 16 128) float32: 16 tiles of a symmetric matrix side by side, K on the rows, sorted by block rows, in
     turns of 128 tiles, the last filled up with zeros. Of each turn: column_of (128, turns) int32: the block of the
@@ -25,9 +25,9 @@ def cg_iterations(tiles, column_of, row_of, first_row, x, r, p, rho, limit, most
     plan = krylov.operator(tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=x.shape[1])
     state = []
     for source in (x, r, p, rho):
-        state.append(krylov.vector(source=source))
+        state.append(krylov.on_chip(source=source))
     xs, rs, ps, size = state
-    least = krylov.vector(source=limit)
+    least = krylov.on_chip(source=limit)
     product = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
     history = nl.ndarray((1, most), dtype=nl.float32, buffer=nl.sbuf)
     scalars = []

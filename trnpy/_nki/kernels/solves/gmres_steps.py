@@ -4,8 +4,8 @@ Simpler GMRES with an adaptive basis (Jiranek, Rozloznik & Gutknecht, SIAM J. Ma
 orthogonal vectors span A times the Krylov space, so that the residual is what is left of it after each, and its norm
 needs no rotations; a new direction is the residual where it shrinks, the last orthogonal vector where it stagnates.
 Directions are carried along so that A p = q, and the solution needs no triangular system. Gram-Schmidt twice, no
-square roots: vectors keep their lengths. What comes after the residual is small enough changes nothing. float32;
-residuals of float64 are the host's, between cycles.
+square roots: vectors keep their lengths. Steps after the residual has become small enough change nothing. All is
+float32; the host computes residuals in float64 between cycles.
 """
 
 import nki
@@ -21,13 +21,13 @@ SMALLEST = 1e-35  # stands for a square of zero where one divides by it
 
 @nki.jit
 def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):
-    """(x, r, history) of A x = r after ``most`` steps, of which those from r . r at most ``limit`` on do nothing.
+    """(x, r, history) of A x = r after ``most`` steps; once r . r is at most ``limit`` they do nothing.
 
     tiles, column_of, row_of and first_row as for cg_iterations, of a square matrix. r (128, R) float32: element
     R i + c is [i, c]; limit (128, 1), all elements equal. history (1, most): r . r after each step.
     """
     plan = krylov.operator(tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=r.shape[1])
-    rs, least = krylov.vector(source=r), krylov.vector(source=limit)
+    rs, least = krylov.on_chip(source=r), krylov.on_chip(source=limit)
     x, change = _vector(like=r), _vector(like=r)
     nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
     images, directions = [], []

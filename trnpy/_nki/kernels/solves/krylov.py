@@ -1,8 +1,8 @@
 """Vectors and the sparse matrix that iterations on the device share: products, sums over all partitions, quotients.
 
-A vector of R 128 elements is a tile (128, R): element R p + c in partition p of column c, so that its rows lie in HBM
-as they are, and there also as (R, 128), a block of 128 elements after the other. Numbers that all partitions need, sums
-and coefficients, are (128, 1) tiles whose elements are equal.
+A vector of R 128 elements is a tile (128, R) with element R p + c in partition p and column c. Row by row that is the
+vector's own order, so that in HBM it is also (R, 128), one block of 128 elements after another. Sums and coefficients,
+which all partitions need, are (128, 1) tiles whose elements are equal.
 """
 
 import nki.isa as nisa
@@ -19,16 +19,11 @@ SETS = 2  # of tiles for one turn
 
 def operator(tiles, column_of, row_of, first_row, blocks):
     """The plan of products with a matrix: see ``times``."""
-    plan = {"tiles": tiles, "blocks": blocks, "turns": first_row.shape[1], "sets": [], "slots": []}
-    for table in (column_of, row_of, first_row):
-        here = nl.ndarray(table.shape, dtype=table.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=here, src=table)
-        plan["sets"].append(here)
-    column, row, first = plan["sets"]
-    plan["column_of"] = column
-    plan["row_of"] = row
-    plan["first_row"] = first
-    plan["sets"] = []
+    plan = {
+        "tiles": tiles, "blocks": blocks, "turns": first_row.shape[1], "sets": [], "slots": [],
+        "column_of": on_chip(source=column_of), "row_of": on_chip(source=row_of),
+        "first_row": on_chip(source=first_row),
+    }  # fmt: skip
     for _ in range(SLOTS):
         plan["slots"].append(nl.ndarray((TILE, TOGETHER * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     for _ in range(SETS):
@@ -60,9 +55,9 @@ def operator(tiles, column_of, row_of, first_row, blocks):
     return plan
 
 
-def vector(source):
-    """A vector of HBM on the chip."""
-    found = nl.ndarray(source.shape, dtype=nl.float32, buffer=nl.sbuf)
+def on_chip(source):
+    """A vector or table of HBM on the chip."""
+    found = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=found, src=source)
     return found
 

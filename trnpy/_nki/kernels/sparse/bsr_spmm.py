@@ -76,7 +76,7 @@ def _steps(job):
 
 
 def _job(a, x, digits, n, unit, words, turned):
-    """What all rows need: slots of operands, and of digits sums and tiles on their way out."""
+    """What all rows need: slots of operands and, for digits, sums and tiles of results."""
     planes = max(digits, 1)
     job = {"a": a, "x": x, "digits": digits, "n": n, "unit": unit, "turned": turned, "least": None, "half": 0}
     lefts, rights, raws = [], [], []
@@ -104,7 +104,7 @@ def _job(a, x, digits, n, unit, words, turned):
 
 
 def _start(job):
-    """PSUM of a turn: for sums and, where tiles are turned, for these."""
+    """PSUM of a turn: for sums and for transposed tiles."""
     digits, n = job["digits"], job["n"]
     turns, banks = [], []
     if job["turned"]:
@@ -242,7 +242,7 @@ def _multiply_digits(job, count):
 
 
 def _finish(job, banks, at):
-    """The sums of one row to their place, or the smallest of them among all."""
+    """Store the sums of one row, or take the smallest of them into ``least``."""
     n = job["n"]
     out = tile(job=job, shape=(TILE, n), dtype=nl.float32)
     for b in range(len(banks)):
