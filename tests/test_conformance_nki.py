@@ -192,7 +192,15 @@ def test_a_folder_that_is_no_library_is_said_to_be_none(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("verdict", "right"),
-    [("passed", True), ("slow", True), ("skipped", True), ("refused", False), ("wrong", False), ("error", False)],
+    [
+        ("passed", True),
+        ("slow", True),
+        ("large", True),
+        ("skipped", True),
+        ("refused", False),
+        ("wrong", False),
+        ("error", False),
+    ],
 )
 def test_a_refusal_counts_against_the_simulator_unless_it_is_listed_with_a_reason(verdict, right):
     def found(function, rule):

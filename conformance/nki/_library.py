@@ -22,7 +22,7 @@ from trnpy._nki.simulator.table import print_table
 
 NEEDED = ("pytest", "torch", "allpairspy")
 ROOT = Path(__file__).parents[2]
-VERDICTS = ("passed", "refused", "wrong", "slow", "error", "skipped")
+VERDICTS = ("passed", "refused", "wrong", "slow", "large", "error", "skipped")  # large: beyond this machine's memory
 UNWRITTEN = "of the scales it returns, 28 of 32 partitions are never written"
 ZEROED = "both cores zero the whole output and then write their rows, without a barrier"
 # Correct refusals by test and rule: the test breaks the rule, and no order on the hardware makes its result defined.

@@ -295,6 +295,8 @@ def _verdict(error: BaseException) -> tuple[str, str]:
         return "wrong", why
     if isinstance(error, TooLong) or "TooLong" in why:
         return "slow", why
+    if isinstance(error, MemoryError) or "can't allocate memory" in why:  # the latter are torch's words
+        return "large", why
     return "error", f"{type(error).__name__}: {why}"
 
 
