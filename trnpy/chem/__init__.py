@@ -12,6 +12,7 @@ _LAZY = {
     **dict.fromkeys(("MP2Energy", "dfmp2_energy"), "dfmp2"),
     "ao2mo": "_ao2mo",  # importing a module named ao2mo would replace the function of that name
     "build_jk_df": "jk",
+    **dict.fromkeys(("sharded_ao2mo", "sharded_ladder"), "_orbitals_ranks"),
     **dict.fromkeys(("schwarz_bounds", "screened_pairs", "screened_spmm"), "schwarz"),
     **dict.fromkeys(("patch_pyscf", "unpatch_pyscf"), "pyscf_patch"),
     "accelerate": "pyscf_methods",
