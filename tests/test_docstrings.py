@@ -15,7 +15,7 @@ import trnpy
 from trnpy._settings import calibration
 
 # Names of NumPy at the top level.
-PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron")
+PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron", "vecdot")
 UNDERLINED = re.compile(r"^(\w[\w ]*)\n-+$", re.M)
 ORDER = ("Parameters", "Attributes", "Returns", "Yields", "Raises", "Notes", "References", "Examples")
 RAISE_NOTHING = {"trnpy.einsum_plan", "trnpy.profile", "trnpy.calibrate"}

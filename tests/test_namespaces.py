@@ -31,7 +31,7 @@ PATHS = (
     "sparse.linalg",
     "sparse.csgraph",
 )
-PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron")
+PRODUCTS = ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron", "vecdot")
 ROWS = {op.name.rpartition(".")[2] for op in OPS}
 CLASSES = {cls.__name__ for cls in _classes.SCIPY}
 
@@ -172,3 +172,8 @@ def test_importing_trnpy_takes_at_most_30_ms_more_than_importing_numpy():
     # Processor time: on a busy machine the clock on the wall also counts the others.
     code = "import time, numpy; t = time.process_time(); import trnpy; print(time.process_time() - t)"
     assert statistics.median(float(run(code)[0]) for _ in range(5)) <= 0.030
+
+
+def test_products_of_vectors_are_numpys():
+    for name in ("vecdot", "matvec", "vecmat"):
+        assert getattr(trnpy, name, None) is getattr(np, name, None)  # the last two are new in NumPy 2.2

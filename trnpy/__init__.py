@@ -15,6 +15,7 @@ _LAZY = {
     **dict.fromkeys(
         ("einsum", "einsum_path", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "kron"), "trnpy._einsum.rows"
     ),
+    **dict.fromkeys(("vecdot", "matvec", "vecmat"), "numpy"),  # memory bounds them: no device is faster
     "multi_einsum": "trnpy._einsum.multi_einsum",
     **dict.fromkeys(
         ("explain", "trace", "Decision", "Reason", "NkiFallbackWarning", "FallbackError"), "trnpy._call.dispatch"
@@ -30,7 +31,8 @@ _LAZY = {
     **dict.fromkeys(("linalg", "sparse", "chem", "dist", "xp"), ""),  # modules
 }
 
-__all__ = ["__version__", *_LAZY]
+_NEWER = ("matvec", "vecmat")  # than NumPy 2.0: a star import does not ask for them
+__all__ = ["__version__", *(name for name in _LAZY if name not in _NEWER)]
 
 
 def __getattr__(name: str) -> Any:
@@ -48,4 +50,5 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    numpy = importlib.import_module("numpy")
+    return sorted([*__all__, *(name for name in _NEWER if hasattr(numpy, name))])

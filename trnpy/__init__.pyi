@@ -2,7 +2,7 @@
 
 from numpy import (
     dot as dot, einsum as einsum, einsum_path as einsum_path, inner as inner, kron as kron, matmul as matmul,
-    outer as outer, tensordot as tensordot, vdot as vdot
+    matvec as matvec, outer as outer, tensordot as tensordot, vdot as vdot, vecdot as vecdot, vecmat as vecmat
 )
 from trnpy import chem as chem, dist as dist, linalg as linalg, sparse as sparse, xp as xp
 from trnpy._call.dispatch import (
