@@ -98,6 +98,6 @@ def test_a_run_over_ranks_has_curves_of_more_chips():
     assert at.moved_s == pytest.approx(moved, rel=1e-12) and at.instances == 4
     assert at.seconds <= found.strong[0].seconds and found.weak[0].work_s == found.weak[-1].work_s
     assert "; 16 chips " in plain(ledger) and "256 chips" in plain(ledger) and "(modelled)" in plain(ledger)
-    assert 'class="curves"' in page(ledger)
+    assert 'class="curves"' in page(ledger) and "; 16 chips " in page(ledger)
     assert len(ledger.to_dict()["scaling"]["weak"]) == 9
     assert scaling.picture([found], 16).count("<polyline") == 2

@@ -151,3 +151,10 @@ def test_ranks_of_mpi_have_the_bits_of_threads(tmp_path, nocc, memory):
     found, _ = program(tmp_path, nocc, memory)
     (alone, _), *_ = dist.threads(1, program, tmp_path, nocc, 10**7)
     assert found.total == alone.total
+
+
+def test_half_written_files_of_a_killed_run_are_removed(tmp_path):
+    (tmp_path / "pairs-7.npz.part").write_bytes(b"half")
+    nothing = np.full((2, 3, 3), np.nan)
+    found = dist.threads(2, lambda: Checkpoint(tmp_path, "energies").read(dist.comm(), nothing))
+    assert np.isnan(found).all() and not [*tmp_path.iterdir()]

@@ -23,6 +23,7 @@ from trnpy._report.text import (
     estimates,
     instance_tables,
     modelled,
+    more_chips,
     over_ranks,
     past_patch,
     place,
@@ -394,6 +395,7 @@ def notices(ledger: Ledger, w: WhatIf) -> list[str]:
     doubted = doubts(ledger.tallies, w)
     return [
         *over_ranks(ledger),
+        *more_chips(ledger),
         *rented(ledger),
         *advised(ledger),
         *doubted,

@@ -134,11 +134,11 @@ def curve(ledger: Ledger) -> Curve | None:
 
 # --- The picture ------------------------------------------------------------------------------------------------------
 
-WIDTH, HEIGHT = 820, 300
+WIDTH, HEIGHT = 810, 300
 COLOURS = ("#4a74b8", "#2a7f62", "#c98a1b", "#8a5cc2")
 PANEL = 320, 200  # pixels
 TOP = 50
-LEFTS = (60, 470)
+LEFTS = (50, 440)
 
 
 def picture(curves: Iterable[Curve], per_instance: int) -> str:
@@ -148,7 +148,7 @@ def picture(curves: Iterable[Curve], per_instance: int) -> str:
     span, (width, height) = math.log2(counts[-1]), PANEL
     parts = [
         _text(LEFTS[0], 20, "strong scaling: times faster than one chip (modelled)", "start"),
-        _text(LEFTS[1], 20, "weak scaling: efficiency with the same work a chip (modelled)", "start"),
+        _text(LEFTS[1], 20, "weak scaling: efficiency, the same work a chip (modelled)", "start"),
     ]
     for left in LEFTS:
         parts.append(f'<rect class="frame" x="{left}" y="{TOP}" width="{width}" height="{height}"/>')

@@ -26,7 +26,12 @@ class Checkpoint:
         self._folder, self._digest, self._every_s, self._written = folder, np.array(digest), every_s, time.monotonic()
 
     def read(self, comm: Communicator, pairs: np.ndarray) -> np.ndarray:
-        """``pairs`` with those of the folder in place of NaN, the same on all ranks: the first one reads."""
+        """``pairs`` with those of the folder in place of NaN, the same on all ranks: the first one reads.
+
+        It also removes what runs that were killed in the middle of a write have left.
+        """
+        for part in self._folder.glob("pairs-*.part") if comm.rank == 0 else ():
+            part.unlink()
         for path in sorted(self._folder.glob("pairs-*.npz")) if comm.rank == 0 else ():
             if found := read(path, self._digest):
                 pairs = np.where(np.isnan(pairs), found["pairs"], pairs)
