@@ -149,6 +149,12 @@ CASES: Mapping[str, tuple[Case, ...]] = {
             k_tiles=1,
         ),
     ),
+    "words_sum": (
+        _case(
+            _integers(3, 256, 640), ((256, 640 * 16), U1), factors=(3, -1),
+            places=((-1, *range(9)), (*range(9, 12), *range(7))), words=4,
+        ),
+    ),
 }  # fmt: skip
 
 

@@ -108,12 +108,52 @@ def test_sums_beyond_the_digits_of_an_integer_take_the_host(engine):
     assert error(c, a, a.T) <= BOUND and error(engine.get(engine.matmul(square, square)), c, c) <= BOUND
 
 
-def test_sums_and_gram_matrices_stay(engine):
+def test_gram_matrices_stay(engine):
     x = engine.put(normal(40, 30), stay=True)
-    total = engine.axpby(1.5, engine.gram(x), -0.5, engine.matmul(x, x.T))
     before = engine.counters.bytes_out
-    engine.matmul(total, total)
-    assert engine.counters.bytes_out - before == READ
+    engine.matmul(engine.gram(x), engine.gram(x))
+    assert engine.counters.bytes_out - before == 3 * READ
+
+
+@pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (1.5, -0.5), (-0.375, 2.0), (1.0, -1.0)])
+def test_sums_stay_and_are_exact(engine, alpha, beta):
+    """Of integers, and of integers and what the host sent: rounded when they are read, and only then."""
+    x, y = (engine.put(normal(40, 40, seed=i), stay=True) for i in range(2))
+    p = engine.matmul(x, y)
+    q = engine.matmul(p, y)
+    for a, b in ((p, q), (q.T, p.T), (x, q), (p, y), (p, p)):
+        before = engine.counters.bytes_out
+        total = engine.axpby(alpha, a, beta, b)
+        assert engine.counters.bytes_out - before == READ - 512
+        u, v = alpha * engine.get(a), beta * engine.get(b)
+        size = np.abs(u) + np.abs(v)
+        assert (np.abs(engine.get(total) - (u + v)) <= 4 * U * size).all()
+        c = engine.get(total)
+        if c.any():
+            assert error(engine.get(engine.matmul(total, total)), c, c) <= BOUND
+
+
+@pytest.mark.parametrize("alpha, beta", [(0.1, 1.0), (1.0, 1e-9), (np.inf, 1.0)])
+def test_other_sums_are_the_hosts(engine, alpha, beta):
+    """Factors of many bits, or terms that are far apart."""
+    x = engine.put(normal(20, 20), stay=True)
+    p = engine.matmul(x, x)
+    with np.errstate(invalid="ignore"):
+        ours, theirs = engine.get(engine.axpby(alpha, p, beta, x)), alpha * engine.get(p) + beta * engine.get(x)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_newton_and_schulz_read_nothing_back_before_the_end(engine):
+    a = normal(48, 48)
+    a /= np.linalg.norm(a, 2)
+    x, before = engine.put(a, stay=True), engine.counters.bytes_out
+    for _ in range(6):
+        x = engine.axpby(1.5, x, -0.5, engine.matmul(engine.matmul(x, x.T), x))
+        a = 1.5 * a - 0.5 * a @ a.T @ a
+    done = engine.counters
+    assert (done.launches["words_matmul"], done.launches["abs_bound"], done.launches["words_sum"]) == (12, 12, 6)
+    assert done.bytes_out - before == 12 * READ + 6 * (READ - 512)
+    np.testing.assert_allclose(engine.get(x), a, rtol=0, atol=1e-13)
 
 
 def test_not_a_number_is_refused_as_by_other_handles(engine):

@@ -130,6 +130,12 @@ def _words_and_digits() -> Operands:
     return _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
 
 
+def _two_of_words() -> Operands:
+    """Integers of two matrices, two words an element."""
+    x, y = _rng(35).integers(-(2**31), 2**31, (2, 2, 130, 140), dtype=np.int64).astype(np.int32)
+    return x, y
+
+
 def _words() -> Operands:
     words = _rng(12).integers(-(2**31), 2**31, (2, 20, 30), dtype=np.int64).astype(np.int32)
     rows = np.exp2(_rng(13).integers(-70, -50, (20, 1))).astype(np.float32)
@@ -232,6 +238,10 @@ KERNELS = (
     Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
     Check(
         "words_matmul", "", _words_and_digits, {"tops": (7, 0), "digits": 2, "words": 2, "m_tiles": 1, "k_tiles": 1},
+        answer=lambda outputs: outputs[0],
+    ),
+    Check(
+        "words_sum", "", _two_of_words, {"factors": (3, -5), "places": ((-1, *range(7)), (*range(7), -1)), "words": 3},
         answer=lambda outputs: outputs[0],
     ),
     Check(

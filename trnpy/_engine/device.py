@@ -225,6 +225,10 @@ class DeviceEngine:
         if isinstance(x, Numbers):
             return self._kernels.axpby(alpha, x, beta, y)
         stay = staying.stays(x) and (y is None or staying.stays(y))
+        if stay and y is not None:
+            total = self._in_digits(x.dtype, lambda d, wide: staying.axpby(d, alpha.real, x, beta.real, y), True)
+            if total is not None:
+                return total
         return self.put(combined(alpha, _digits(x).values, beta, None if y is None else _digits(y).values), stay)
 
     def trsm(

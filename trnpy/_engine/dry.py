@@ -110,6 +110,16 @@ def _words_matmul(
     return outputs, "bfloat16", 1.0 * digits * (digits + 1) * m * k * n
 
 
+def _words_sum(x: Any, y: Any, words: int = 3, **_: Any) -> Outputs:
+    rows, columns = next(z.shape[1:] for z in (x, y) if len(z.shape) == 3)
+    outputs = (
+        ((words, rows, columns), np.dtype(np.int32)),
+        ((rows, columns), np.dtype("bfloat16")),
+        ((TILE, 2), FLOAT32),
+    )
+    return outputs, "float32", 0.0
+
+
 @functools.lru_cache(maxsize=1024)
 def _packed(m: int, m_block: int, halved: bool) -> int:
     """Elements of the lower blocks of a square of order m."""
@@ -233,7 +243,7 @@ KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
         "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
         "schwarz_screened_spmm": _schwarz_screened_spmm,
         "bsr_spmm": _bsr_spmm, "bsr_transpose_spmm": _bsr_spmm, "csr_spmm": _csr_spmm, "cg_iterations": _cg_iterations,
-        "gmres_steps": _gmres_steps, "words_matmul": _words_matmul,
+        "gmres_steps": _gmres_steps, "words_matmul": _words_matmul, "words_sum": _words_sum,
     }
 )  # fmt: skip
 

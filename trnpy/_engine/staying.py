@@ -7,7 +7,9 @@ its integers, 1.5 KiB, and values only where somebody asks for them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +19,19 @@ from trnpy._engine.handles import Digits, Source, Store
 from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import rung
+from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM, SCALE
+from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES, MOST_FACTOR, MOST_PLACES
 from trnpy._nki.kernels.shared.parameters import for_digits
 from trnpy._nki.runtime import Buffer
 
 ALIGNED = 0.249  # of 256^top: numbers below it waste a part of the first digit that the certificate does not allow for
 STRICTER = 0.75  # of the certificate's 4 u, since integers that are read are rounded: half a unit of each operand
+LARGEST_EXPONENT = 120  # of integers in float32
 FAINTEST = 2.0**-120  # products of magnitudes above it are normal numbers of float32
-TYPICAL = 2.0**-7.5  # of 256^(digits + HEADROOM): the largest integer that dry runs assume
+SIGNIFICAND = 53
+USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # and that the largest is nearly one
+USUAL_FAINTEST = 2.0**-20  # of the largest: what dry runs assume of a matrix that the host sends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,17 +127,12 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
     best = for_digits(digits, device.runtime.hardware)
     tops = tuple(0 if s.store.integers is None else s.store.integers.top for s in (a, b))
     turned = tuple(s.store.integers is not None and s.turned for s in (a, b))
-    words, magnitudes, extremes = device.runtime.run(
+    made = device.runtime.run(
         "words_matmul", x, y, tops=tops, turned=turned, digits=digits, words=best.words, m_tiles=best.m_tiles,
         k_tiles=best.k_tiles,
     )  # fmt: skip
-    found = device.runtime.get(extremes)
-    typical = TYPICAL * 256.0 ** (digits + HEADROOM)
     exponent = at_x + at_y + _digits.BITS * (digits - 1)
-    kept = Integers(
-        words, magnitudes, digits, exponent, float(usual(found[:, 0].max(), typical)),
-        float(usual(found[:, 1].min(), typical / 256)),
-    )  # fmt: skip
+    kept = _measured(device, made, digits, exponent, _usual_exponent(a) + _usual_exponent(b))
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
@@ -140,6 +142,90 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
         return c
 
     return Source(Store(shape, a.dtype, fetch, stays=True, integers=kept))
+
+
+def _measured(device: Device, made: tuple[Buffer, Buffer, Buffer], digits: int, exponent: int, size: int) -> Integers:
+    """What a kernel returned: words, magnitudes, extremes. ``size``: the exponent of the largest in a dry run."""
+    words, magnitudes, extremes = made
+    found, typical = device.runtime.get(extremes), 2.0 ** min(size - exponent, LARGEST_EXPONENT)
+    largest = float(usual(found[:, 0].max(), typical))
+    return Integers(words, magnitudes, digits, exponent, largest, float(usual(found[:, 1].min(), typical / 256)))
+
+
+def _usual_exponent(x: Source) -> int:
+    """The exponent of the largest element; dry runs assume that of a product the elements are the operands' product."""
+    found: Integers | None = x.store.integers
+    return 0 if found is None else math.frexp(found.largest)[1] - 1 + found.exponent
+
+
+def axpby(device: Device, alpha: float, x: Digits, beta: float, y: Digits) -> Digits | None:
+    """alpha X + beta Y, exact; None if the two have not the same form, or too many digits, or are both on the host."""
+    a, b = x.parts[0], y.parts[0]
+    if a.shape != b.shape or a.turned != b.turned or device.bits != _digits.BITS:
+        return None
+    if (a.store.integers is None and b.store.integers is None) or not math.isfinite(alpha + beta):
+        return None
+    shape = rung(a.store.shape[0]), rung(a.store.shape[1])
+    left, right = _term(device, a, alpha, shape), _term(device, b, beta, shape)
+    if left is None or right is None:
+        return None
+    low = min(left.exponent, right.exponent)
+    factors, places = [], []
+    for t in (left, right):
+        above, bits = divmod(t.exponent - low, _digits.BITS)
+        factors.append(t.factor << bits)
+        places.append((-1,) * above + t.places)
+    most = max(*map(len, places), FEWEST_PLACES)
+    if most > MOST_PLACES or max(map(abs, factors)) >= MOST_FACTOR:
+        return None
+    operands = [
+        _sent(device, s.store, True, shape)[0] if s.store.integers is None else s.store.integers.words for s in (a, b)
+    ]
+    made = device.runtime.run(
+        "words_sum", *operands, factors=tuple(factors), words=words_for(most),
+        places=tuple([p + (-1,) * (most - len(p)) for p in places]),
+    )  # fmt: skip
+    kept = _measured(device, made, most, low, max(_usual_exponent(a), _usual_exponent(b)))
+    source = Source(
+        Store(a.store.shape, a.dtype, lambda: _values(device, kept, a.store.shape), stays=True, integers=kept), a.turned
+    )
+    return Digits(x.dtype, (source,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """factor V 2^exponent: the bytes of V, the lowest first."""
+
+    factor: int
+    exponent: int
+    places: tuple[int, ...]
+
+
+def _term(device: Device, x: Source, factor: float, shape: tuple[int, int]) -> _Term | None:
+    """One term of a sum; None if it has no bytes that are its digits, or the factor no few bits."""
+    over, under = float(factor).as_integer_ratio()
+    zeros = (over & -over).bit_length() - 1 if over else 0
+    shift = zeros - (under.bit_length() - 1)
+    found: Integers | None = x.store.integers
+    if found is not None:
+        return _Term(over >> zeros, found.exponent + shift, tuple(range(found.top))) if found.usable else None
+    values = x.store.values
+    check_finite(values)
+    largest, faintest = float(usual(_largest(values)[0, 0], 1.0)), float(usual(_faintest(values), USUAL_FAINTEST))
+    # How many digits from the first one hold all bits of every element.
+    bits = math.frexp(largest)[1] - math.frexp(faintest)[1] + SIGNIFICAND + 2 if largest else 1
+    needed = -(-bits // _digits.BITS)
+    if needed > _digits.MOST_DIGITS:
+        return None
+    _, _, at, taken_out = _sent(device, x.store, True, shape)
+    exponent = -taken_out - _digits.BITS * (needed - _digits.WORD)
+    return _Term(over >> zeros, exponent + shift, at[:needed][::-1])
+
+
+@priced("", lambda a: (a.nbytes, (((), a.dtype),)))
+def _faintest(a: np.ndarray) -> Any:
+    """The smallest magnitude that is not zero."""
+    return np.abs(a).min(where=a != 0, initial=np.inf)
 
 
 def _operand(device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]) -> tuple[Buffer, int]:
@@ -167,7 +253,7 @@ def _sent(device: Device, store: Store, wide: bool, shape: tuple[int, int]) -> t
         most = _digits.MOST_DIGITS if wide else _digits.WORD
         raw, places, shift = _digits.link_bytes(values, most, 1, largest=_largest(values))
         flat = extended(raw, shape, ZERO).reshape(shape[0], -1)
-        return device.runtime.put(flat), raw.shape[2], places, int(usual(shift.max(), 0))
+        return device.runtime.put(flat), raw.shape[2], places, int(usual(shift.max(), USUAL_SHIFT))
 
     kept: tuple[Buffer, int, tuple[int, ...], int] = store.keep(("bytes of a whole", wide, shape), new)
     return kept

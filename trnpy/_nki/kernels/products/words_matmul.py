@@ -38,7 +38,7 @@ def words_matmul(a, b, tops=(0, 0), turned=(False, False), digits=7, words=3, m_
     )  # fmt: skip
     magnitudes = nl.ndarray((v.shape[1], v.shape[2]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     extremes = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
-    _measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes)
+    measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes)
     return v, magnitudes, extremes
 
 
@@ -55,7 +55,7 @@ def _digits_of(x, top, digits, turned):
     return out
 
 
-def _measured(v, places, magnitudes, extremes):
+def measured(v, places, magnitudes, extremes):
     """|V| of words that have half a digit at each of the lowest ``places`` bytes."""
     words, rows, columns = v.shape
     shifts = []
