@@ -292,8 +292,36 @@ def _chains() -> Iterator[Measurement]:
         yield Measurement(37, "kernels", f"decoding step of 8 states, {rows} rows", "ms", found, ms(launch), False)
 
 
+def _layers() -> Iterator[Measurement]:
+    """Parts of language models, from the publisher's description; the recurrence has its kind and count of steps."""
+    square = ((128, 128), "float32")
+    for entry, heads, short, long in ((34, 8, 0.698, 8.372), (35, 2, 0.311, 2.175)):
+        for rows, found in ((512, short), (8192, long)):
+            what = f"delta rule in chunks of 128, {heads} heads, {rows} rows"
+            yield Measurement(entry, "kernels", what, "ms", found, _recurrence(heads, rows), False)
+    half = (((1024 + 3, 3072 // 2), "bfloat16"), ((3072 // 2, 4), "bfloat16"), ((128, 128), "bfloat16"), square)
+    convolution = _chain(Launch("layers.py", "convolution", "trn2", half))
+    remark = "of four taps, without a launch: neither is published"
+    what = "short convolution of 1024 x 3072 on two cores"
+    yield Measurement(50, "trn2", what, "ms", 0.22, convolution, False, remark)
+
+
+def _recurrence(heads: int, rows: int) -> Callable[[Machines], float]:
+    """Milliseconds: chunks follow each other without a loop, so beyond 1024 rows each takes as long as those before."""
+
+    def of(count: int) -> Callable[[Machines], float]:
+        operands = (
+            ((3, count, heads * 128), "float32"), ((2, count, heads), "float32"), ((heads, 128, 128), "float32"),
+            ((128, 8, 128), "float32"),
+        )  # fmt: skip
+        return ms(Launch("layers.py", "recurrence", "trn1", operands, (("heads", heads),)))
+
+    few, many = 512, 1024
+    return lambda m: of(few)(m) + (of(many)(m) - of(few)(m)) * (rows - few) / (many - few)
+
+
 def _chain(launch: Launch) -> Callable[[Machines], float]:
-    """Launches are queued: one ends while the next begins."""
+    """Milliseconds without a launch: launches are queued, and one ends while the next begins."""
     return lambda machines: priced(launch, machines).device_s * 1e3
 
 
@@ -339,12 +367,9 @@ def _later() -> Iterator[Measurement]:
 
 
 NOT_REBUILT = (
-    (34, "delta rule, 8 heads, 8192 over 512 rows", "ratio", 8.372 / 0.698),
-    (35, "the same, 2 heads", "ratio", 2.175 / 0.311),
     (38, "sparse attention, late over early chunk", "ratio", 4.02 / 1.19),
     (44, "prefill of experts, 1024 rows", "ms", 4.986),
     (46, "pass of an expert", "us", 250.0),
-    (50, "short convolution, trn2", "ms", 0.22),
     (61, "fused sparse attention, 8448 keys", "ms", 4.89),
 )
 
@@ -356,5 +381,6 @@ def _missing() -> Iterator[Measurement]:
 
 
 MEASUREMENTS: tuple[Measurement, ...] = (
-    *_engines(), *_transfers(), *_loops(), *_kernels(), *_spectral(), *_chains(), *_calls(), *_later(), *_missing()
+    *_engines(), *_transfers(), *_loops(), *_kernels(), *_spectral(), *_chains(), *_layers(), *_calls(), *_later(),
+    *_missing(),
 )  # fmt: skip
