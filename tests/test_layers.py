@@ -157,3 +157,10 @@ def test_the_look_behind_an_engine_is_seen():
         assert any(which_engine(node) for node in ast.walk(ast.parse(line))), line
     for line in ("engine.kernel('matmul', a, b)", "product.parts(x)", "path.parts", "facts(outcomes)", "x.name == 'y'"):
         assert not any(which_engine(node) for node in ast.walk(ast.parse(line))), line
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Outside of packages pytest would collect the first only."""
+    files = [p for p in pathlib.Path(__file__).parent.rglob("test_*.py") if not (p.parent / "__init__.py").exists()]
+    names = [p.name for p in files]
+    assert sorted(names) == sorted(set(names))
