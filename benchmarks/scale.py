@@ -90,7 +90,9 @@ def _run(name: str, size: int, ranks: int, threads: int) -> dict[str, float]:
 
     start = [mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     command = [*start, sys.executable, "-m", "benchmarks.scale", name, str(size)]
-    found = subprocess.run(command, env=_threads.environment(str(threads)), capture_output=True, text=True, check=True)
+    found = subprocess.run(command, env=_threads.environment(str(threads)), capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(f"{' '.join(command)}: {found.stderr}")
     result: dict[str, float] = json.loads(found.stdout)
     return result
 

@@ -186,6 +186,28 @@ def test_the_command_starts_ranks_and_keeps_what_is_finished(tmp_path):
     assert printed(command(*arguments)) == printed(first)
 
 
+FULL = """
+import resource, sys
+from trnpy import dist
+from trnpy._cli import runner
+if dist.comm().rank == 0:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+sys.exit(runner.main(["chem", "mp2", *sys.argv[1:]]))
+"""
+
+
+@mpiexec
+def test_a_full_disk_ends_the_command_with_one_message(tmp_path):
+    run = [MPIEXEC, "-n", "2", sys.executable, "-c", FULL, WATER, "--basis", "6-31g", "--checkpoint", tmp_path]
+    found = subprocess.run(run, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode != 0 and "E(MP2)" not in found.stdout
+    # PySCF's own file is the first that does not fit.
+    said = re.findall(r"^trnpy\.dist: rank 0 of 2 ended the run: .*$", found.stderr, re.M)
+    assert len(said) == found.stderr.count("trnpy.dist: ") == 1, found.stderr
+    assert "File too large" in found.stderr and "; its last call was work of rank 0 at " in found.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 @mpiexec
 def test_a_script_runs_over_ranks_without_an_edit(tmp_path):
     script = tmp_path / "script.py"

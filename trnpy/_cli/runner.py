@@ -120,6 +120,8 @@ def _carried_out(command: Command, argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more at exit
         return 1
     except OSError as why:
+        if launched() > 1:  # trnpy.dist ends all ranks after an exception, and says on which it was
+            raise
         raise SystemExit(f"trnpy {argv[0]}: {why}") from None
     return status
 
