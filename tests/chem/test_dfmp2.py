@@ -13,6 +13,7 @@ from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.numbers import CACHE_SHARE
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy.chem import dfmp2
 from trnpy.chem._pairs import _orbitals, most_pairs, shape, word_bytes
 from trnpy.chem._rows import MEMORY
 from trnpy.chem.dfmp2 import DIGITS, WORKSPACE, Spin, _dfmp2_naive, dfmp2_energy
@@ -246,6 +247,16 @@ def test_the_uncertainty_is_no_less_than_the_error(seed):
     energy, launches = simulated(arguments, accuracy=1.0)
     assert launches["mp2_energy"] == 1
     assert 0 < abs(energy.total - dfmp2_energy(*arguments).total) < energy.uncertainty < 1e-8
+
+
+def test_the_uncertainty_holds_whichever_pairs_are_drawn():
+    """Of a system whose largest errors are in few pairs."""
+    rng = np.random.default_rng(5)
+    arguments = molecular(int(rng.integers(3, 9)), int(rng.integers(8, 24)), int(rng.integers(30, 70)), 5)
+    energy, _ = simulated(arguments, accuracy=1.0)
+    spins = dfmp2._spins(*arguments)
+    error = abs(energy.total - dfmp2_energy(*arguments).total)
+    assert error < min(dfmp2._uncertainty(spins[0].b, spins, energy) for _ in range(100))
 
 
 class Changed(SimulatorRuntime):
