@@ -258,6 +258,14 @@ def torch(session: nox.Session) -> None:
 
 
 @nox.session
+def mpi(session: nox.Session) -> None:
+    """Tests that every rank runs, on one to four ranks of MPICH."""
+    session.install("-e", ".[test,mpi]", "mpich")
+    for ranks in session.posargs or ("1", "2", "3", "4"):
+        session.run("mpiexec", "-n", ranks, "python", "-m", "pytest", "-q", "-m", "mpi", "tests/dist")
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Sdist and wheel, checked, and the README's first command in the unpacked sdist; -- --tests: its second, too."""
     session.install("build", "twine", "numpy", "scipy", "threadpoolctl")

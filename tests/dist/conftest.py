@@ -1,11 +1,17 @@
 """Tests with the marker ``mpi`` run in every rank: a test that fails in one of them fails in all."""
 
 import contextlib
+import tempfile
 
 import pytest
 
 from trnpy import dist
 from trnpy.dist import _start
+
+
+def pytest_configure(config):
+    if _start.launched() > 1:  # ranks that share pytest's folder remove each other's files
+        config.option.basetemp = tempfile.mkdtemp(prefix="trnpy-rank-")
 
 
 @pytest.fixture(autouse=True)
