@@ -103,6 +103,14 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "digits_split": (
         _case(((600, 4800), U1), width=8, places=SEVEN), _case(((600, 4800), U1), width=8, places=SEVEN, turned=True),
     ),
+    "float64_digits": (
+        _case(_integers(300, 1400), by_rows=True), _case(_integers(300, 1400), by_rows=False),
+        _case(_integers(130, 512), by_rows=False, digits=12),
+    ),
+    "float64_round": (
+        _case(_integers(3, 300, 700), (300, 1), (1, 700)), _case(_integers(4, 130, 600), (130, 1), (1, 600)),
+        _case(_integers(2, 130, 600), (130, 1), (1, 600)),
+    ),
     "gmres_steps": (_case(*OPERATOR, VECTOR, SCALAR, most=4),),
     "jacobi_sweep": (_case((256, 256), (256, 256), _integers(4, 6)),),
     "matmul": (

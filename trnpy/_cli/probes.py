@@ -125,6 +125,23 @@ def _digits() -> Operands:
     )  # fmt: skip
 
 
+def _float64() -> Operands:
+    """The words of numbers of all signs and many exponents, with zeros."""
+    x = _rng(36).standard_normal((130, 70)) * 2.0 ** _rng(37).integers(-70, 70, (130, 70))
+    x[::7, ::5] = 0
+    return (x.view(np.int32),)
+
+
+def _integers() -> Operands:
+    """Integers of three words of many sizes and both signs, some of them zero, and exponents."""
+    bits, size = _rng(38).integers(0, 96, (130, 70)), _rng(39).integers(0, 2**32, (3, 130, 70))
+    words = [np.clip(bits - 32 * w, 0, 32) for w in range(3)]
+    v = np.stack([x & ((1 << b) - 1) for x, b in zip(size, words, strict=True)])
+    v ^= (_rng(40).integers(0, 2, (130, 70)) * (2**32 - 1)) * (bits < 95)
+    rows, columns = _rng(41).integers(-300, 300, (130, 1)), _rng(42).integers(-300, 300, (1, 70))
+    return v.astype(np.uint32).view(np.int32), rows.astype(np.float32), columns.astype(np.float32)
+
+
 def _words_and_digits() -> Operands:
     """Integers of two words an element, and digits to multiply them with."""
     return _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
@@ -235,6 +252,11 @@ KERNELS = (
         "digits_split", "", lambda: (_rng(19).integers(0, 256, (130, 8 * 20), dtype=np.uint8),),
         {"width": 8, "places": (6, 5, 4, 3, 2, 1, 0)},
     ),
+    Check(
+        "float64_digits", "float64 is split into digits: elements are shifted by each other", _float64,
+        {"by_rows": True}, answer=lambda outputs: outputs[0], decides="splits",
+    ),
+    Check("float64_round", "", _integers),
     Check("digits_matmul", "", _digits, {"words": 2, "m_tiles": 2, "k_tiles": 1}),
     Check(
         "words_matmul", "", _words_and_digits, {"tops": (7, 0), "digits": 2, "words": 2, "m_tiles": 1, "k_tiles": 1},

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,17 @@ from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
+from trnpy._nki.kernels.products import float64_digits_reference as of_words
+from trnpy._nki.kernels.products import float64_round_reference as to_float64
 from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
 from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here
-FLOAT64, BYTE = np.dtype(np.float64), np.dtype(np.uint8)
+FLOAT64, BYTE, INT32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)
+SMALLEST = 1 << 12  # elements that are sent as they are: fewer are split on the host in less time than on the device
+FEWEST_RESULTS = 1 << 15  # that are rounded on the device: fewer take the host less time than a launch
+USUAL_KEY = 1023 << of_words.KEY_BITS  # of numbers near one, which dry runs assume
 ZERO = 0x80  # the byte of a digit that is zero
 TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
 
@@ -47,6 +52,7 @@ class Device:
     # (operand, form, make) -> make(), or its earlier result for the same operand in the same form
     keep: Callable[[np.ndarray, Hashable, Callable[[], Any]], Any] = lambda operand, form, make: make()
     bits: int = _digits.BITS  # of one digit
+    splits: bool = True  # float64 is sent as it is, and split there
     proved: bool = False  # each product is proved when its words arrive; arrays are proved by the caller
     passes: float = math.inf  # the host is faster than a product that takes more digit products than this
 
@@ -63,6 +69,8 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     Uncertified if a value is not finite, or if the exponent range inside a sum needs more than 12 digits.
     """
+    if max(*a.shape, b.shape[1]) <= device.block:
+        return _block(device, a, b)
     c = np.zeros_like(a, order="C", shape=(a.shape[0], b.shape[1]))
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
@@ -75,6 +83,9 @@ def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product of one block, in one launch or in several of fixed shapes; each part of an operand is sent once."""
     extents = (a.shape[0], a.shape[1], b.shape[1])
     row_cuts, inner_cuts, column_cuts = device.buckets.cut("digits_matmul", extents, extents)
+    if len(row_cuts) == len(inner_cuts) == len(column_cuts) == 1:
+        fit = row_cuts[0][1], inner_cuts[0][1], column_cuts[0][1]
+        return matmul_kept(device, kept(device, a), kept(device, b), fit=fit).values
     c = np.zeros_like(a, order="C", shape=(extents[0], extents[2]))
     right = [[kept(device, b[inner, columns]) for inner, _ in inner_cuts] for columns, _ in column_cuts]
     for rows, m in row_cuts:
@@ -188,13 +199,34 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
-        found = device.runtime.get(words)[:, : shape[0], : shape[1]]
-        c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
+        c = _fetched(device, words, shape, _digits.unit(digits, device.bits) - rows, -columns)
+        if c is None:
+            found = device.runtime.get(words)[:, : shape[0], : shape[1]]
+            c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
         if device.proved:
             products.prove(a.values, b.values, c, digits=asked)
         return c
 
     return Source(Store(shape, a.dtype, fetch))
+
+
+def _fetched(
+    device: Device, words: Buffer, shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray
+) -> np.ndarray | None:
+    """The integers in ``words`` times 2^(rows + columns), rounded to float64 on the device; None where the host does.
+
+    That is where they are few, and where a result may be none of the normal numbers.
+    """
+    if not device.splits or math.prod(shape) < FEWEST_RESULTS or words.shape[2] > to_float64.COLUMNS:
+        return None
+    lowest, highest = rows.min() + columns.min(), rows.max() + columns.max() + 32 * words.shape[0]
+    if usual((lowest < to_float64.LOWEST) | (highest > to_float64.HIGHEST), False):
+        return None
+    down = np.zeros_like(rows, np.float32, shape=(words.shape[1], 1))
+    across = np.zeros_like(columns, np.float32, shape=(1, words.shape[2]))
+    down[: shape[0], 0], across[0, : shape[1]] = rows, columns
+    found: np.ndarray = device.runtime.launch("float64_round", words, down, across).view(np.float64)
+    return found if found.shape == shape else found[: shape[0], : shape[1]].copy()
 
 
 def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
@@ -306,6 +338,9 @@ def _put_digits(
     ``padded``: the padded extents of K and of the other axis.
     """
     along = axis ^ x.turned
+    sent = _sent(device, x, digits, along, padded if along == 0 else padded[::-1])
+    if sent is not None:
+        return sent.digits, sent.shift
 
     def new() -> tuple[Buffer, np.ndarray]:
         raw, places, shift = _digits.link_bytes(x.store.values, digits, along, device.bits)
@@ -323,9 +358,58 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
     return buffer
 
 
+class _Sent(NamedTuple):
+    """What ``float64_digits`` makes of a matrix, and its exponents (others,)."""
+
+    digits: Buffer
+    magnitudes: Buffer
+    shift: np.ndarray
+
+
+def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, int]) -> _Sent | None:
+    """A float64 matrix, padded to ``shape``, sent as it is and split on the device; None where the host splits it.
+
+    That is where it is small, and where the scale of some row or column is near underflow.
+    """
+    if not device.splits or device.bits != _digits.BITS or digits < of_words.FEWEST:
+        return None
+    if math.prod(x.store.shape) < SMALLEST or shape[1] > of_words.COLUMNS:
+        return None
+
+    def put() -> Buffer:
+        return device.runtime.put(link_words(x.store.values, shape))
+
+    def new() -> _Sent | None:
+        words = x.store.keep(("words", shape), put)
+        made, magnitudes, found = device.runtime.run("float64_digits", words, by_rows=along == 1, digits=digits)
+        keys = usual(device.runtime.get(found), np.full(found.shape, USUAL_KEY, np.int32)).reshape(-1)
+        if keys.max() >= of_words.NOT_FINITE:
+            raise Uncertified("an operand holds NaN or infinity")
+        if ((keys > 0) & (keys < of_words.FAINTEST << of_words.KEY_BITS)).any():
+            return None
+        top = np.where(keys > 0, of_words.exponents(keys), of_words.ONE)
+        shift = _digits.BITS * min(digits, _digits.WORD) + of_words.ONE - 2 - top
+        return _Sent(made, magnitudes, shift[: x.store.shape[1 - along]])
+
+    kept: _Sent | None = x.store.keep(("float64", digits, along, shape), new)
+    return kept
+
+
+@priced("", lambda a, shape: (2.0 * a.nbytes if a.shape != shape else 0.0, (((shape[0], 2 * shape[1]), INT32),)))
+def link_words(a: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The words of float64 numbers, lower ones first, padded with zeros to ``shape``: int32 (rows, 2 columns)."""
+    return extended(a, shape, 0).view(np.int32)
+
+
 def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
-    """|x| over its largest element along ``axis``, in the layout of the store, ``padded`` to (rows, columns of x)."""
+    """|x| over its largest element along ``axis`` or, split on the device, over half of what its digits reach.
+
+    In the layout of the store, ``padded`` to (rows, columns of x).
+    """
     along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
+    sent = _sent(device, x, _digits.DIGITS, along, shape)
+    if sent is not None:
+        return sent.magnitudes
 
     def new() -> Buffer:
         check_finite(x.store.values)

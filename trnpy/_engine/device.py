@@ -346,7 +346,14 @@ class DeviceEngine:
         wide, longest = self._digits_of(dtype)
         passes = math.inf if current_policy().force else MOST_PASSES
         device = certified.Device(
-            self.runtime, self.buckets, longest, self._kernels.keep, proved=proved, passes=passes, bits=self.facts.bits
+            self.runtime,
+            self.buckets,
+            longest,
+            self._kernels.keep,
+            proved=proved,
+            passes=passes,
+            bits=self.facts.bits,
+            splits=self.facts.splits,
         )
         try:
             try:

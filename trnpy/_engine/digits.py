@@ -38,6 +38,7 @@ NEGLIGIBLE = 2.0**-59  # of |A||B|: products of parts below this are left out; n
 FEWEST = 2  # digits of a product of parts, because ``assemble`` takes at least two words
 NOTHING = 2.0**100  # stands for "no positive sum"; it is larger than any sum, as in kernels/abs_bound
 STRIP = area(1 << 16)  # elements that are converted at a time, half a megabyte (docs/numerics.md#digits)
+FIRST_BITS = 2.0**14  # of the largest number decide its exponent, here and in float64_digits
 SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal numbers
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 
@@ -148,25 +149,38 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
     first = min(digits, _word(bits))
     if largest is None:
         largest = _largest(a, axis)
-    limit_fraction, limit_exponent = np.frexp(_limit(first, bits) * (1 - 2.0**-50))
+    limit_fraction, limit_exponent = np.frexp(_limit(first, bits))
+    limit_fraction = math.floor(limit_fraction * FIRST_BITS) / FIRST_BITS
     fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
-    shift = (limit_exponent - exponent - (fraction > limit_fraction)).astype(np.int64)
+    shift = (limit_exponent - exponent - (fraction >= limit_fraction)).astype(np.int64)
     rest = digits - first
     words = tuple(np.empty(a.shape, np.int64) for _ in range(2 if rest else 1))
     for strip, high in _strips(a.shape):
         scaled = _times_power(a[strip], _in(shift, strip))
+        if not rest:
+            np.copyto(words[0][strip], _rounded(scaled, out=high), casting="unsafe")
+            continue
         np.copyto(words[0][strip], np.rint(scaled, out=high), casting="unsafe")
-        if rest:
-            low = np.subtract(scaled, high, out=scaled)
-            low *= 2.0 ** (bits * rest)
-            np.rint(low, out=low)
-            # Balanced digits cannot represent a remainder of nearly one half: it becomes a carry.
-            carry = low > _limit(rest, bits)
-            if carry.any():
-                words[0][strip] += carry
-                low -= carry * 2.0 ** (bits * rest)
-            np.copyto(words[1][strip], low, casting="unsafe")
+        low = np.subtract(scaled, high, out=scaled)
+        low *= 2.0 ** (bits * rest)
+        halves = np.abs(low - np.rint(low)) == 0.5  # away from zero, as the number is, not what is left of it
+        low[halves] += np.copysign(0.5, a[strip][halves])
+        np.rint(low, out=low)
+        # Balanced digits cannot represent a remainder of nearly one half: it becomes a carry.
+        carry = low > _limit(rest, bits)
+        if carry.any():
+            words[0][strip] += carry
+            low -= carry * 2.0 ** (bits * rest)
+        np.copyto(words[1][strip], low, casting="unsafe")
     return Split(words, shift, digits, bits)
+
+
+def _rounded(x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """The nearest integers, halves away from zero as ``float64_digits`` rounds them; overwrites x."""
+    np.trunc(x, out=out)
+    np.subtract(x, out, out=x)
+    np.add(x, x, out=x)
+    return np.asarray(np.add(out, np.trunc(x, out=x), out=out))
 
 
 def _largest(a: np.ndarray, axis: int) -> np.ndarray:

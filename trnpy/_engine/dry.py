@@ -37,6 +37,8 @@ DIGIT_TILE_S, DIGIT_ROW_S = 1.4e-6, 6e-6
 GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
 # Of a step of a solver (test_krylov), for each tile of 64 KiB, and for its dot products and updates.
 SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
+NUMBER_S = 0.58e-9  # of a float64 number that becomes digits (test_float64_digits)
+RESULT_S = 0.80e-9  # of a result that becomes a float64 number (test_float64_round)
 KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
 
 
@@ -85,6 +87,21 @@ def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = Fa
     rows, columns, digits = x.shape[0], x.shape[1] // width, len(places)
     shape = (rows, digits * columns) if packed else (digits, columns, rows) if turned else (digits, rows, columns)
     return ((shape, np.dtype("bfloat16")),), "bfloat16", 0.0
+
+
+def _float64_digits(x: Any, by_rows: bool, digits: int = 7) -> Outputs:
+    rows, columns = x.shape[0], x.shape[1] // 2
+    outputs = (
+        ((digits, columns, rows) if by_rows else (digits, rows, columns), np.dtype("bfloat16")),
+        ((rows, columns), np.dtype("bfloat16")),
+        ((rows, 1) if by_rows else (1, columns), np.dtype(np.int32)),
+    )
+    return outputs, "float32", _at_least(0.0, "float32", NUMBER_S * rows * columns)
+
+
+def _float64_round(v: Any, *_: Any) -> Outputs:
+    _words, m, n = v.shape
+    return (((m, 2 * n), np.dtype(np.int32)),), "float32", _at_least(0.0, "float32", RESULT_S * m * n)
 
 
 def _digits_matmul(
@@ -238,7 +255,8 @@ def len_of(x: Any) -> int:
 KERNELS: Mapping[str, Callable[..., Outputs]] = MappingProxyType(
     {
         "matmul": _matmul, "abs_bound": _abs_bound, "batched_matmul": _batched_matmul, "syrk": _syrk, "trsm": _trsm,
-        "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split, "digits_matmul": _digits_matmul,
+        "axpby": _axpby, "transpose": _transpose, "digits_split": _digits_split,
+        "float64_digits": _float64_digits, "float64_round": _float64_round, "digits_matmul": _digits_matmul,
         "polynomial_sign": _polynomial_sign, "orthonormal_polar": _orthonormal_polar, "jacobi_sweep": _jacobi_sweep,
         "projected_matrix": _projected_matrix, "ao_to_mo": _ao_to_mo, "mp2_energy": _mp2_energy,
         "schwarz_screened_spmm": _schwarz_screened_spmm,

@@ -18,7 +18,8 @@ NAMED: Mapping[str, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat1
 EPS: Mapping[str, float] = MappingProxyType({"fp32": 2.0**-23, "bf16": 2.0**-7})
 
 
-# Of one product of matrices: of float64 two make digits, one certifies and one multiplies; complex ones are four real.
+# Of one product of matrices, at least: of float64 two make digits, one certifies and one multiplies; one more rounds a
+# large result. Complex ones are four real.
 LAUNCHES: Mapping[str, int] = MappingProxyType({"float64": 4, "complex64": 4, "complex128": 12})
 
 
@@ -80,6 +81,7 @@ class Facts:
     short_sums: bool = True  # PSUM sums integers exactly below 2^22: needed by digits of seven bits
     integer_sums: bool = True  # GpSimd adds 32-bit integers exactly: needed by all digits and by offsets of blocks
     float32_products: bool = True  # TensorE's float32 product is accurate; if not, bf16 slices are multiplied
+    splits: bool = True  # float64_digits answers as its twin; if not, the host makes the digits of float64
     denormals: bool = True  # float32 keeps numbers below 2^-126: nothing depends on it
 
     @property

@@ -31,6 +31,12 @@ SEVEN = {"width": 8, "places": tuple(range(6, -1, -1))}
             {"tops": (9, 9), "digits": 7, "words": 3, "m_tiles": 4, "k_tiles": 4}, False,
         ),
         ("digits_split", (Specification((N, 8 * N), np.uint8),), {**SEVEN, "turned": True}, False),
+        ("float64_digits", (Specification((N, 2 * N), np.int32),), {"by_rows": True}, False),
+        ("float64_digits", (Specification((N, 2 * N), np.int32),), {"by_rows": False, "digits": 12}, False),
+        (
+            "float64_round", (Specification((4, N, N), np.int32), Specification((N, 1)), Specification((1, N))), {},
+            False,
+        ),
         ("scale_combine", (Specification((3, N, N), np.int32), Specification((N, 1)), Specification((1, N))), {}, True),
         ("batched_matmul", (Specification((4096, 256, 256)),) * 2, {}, False),
     ],

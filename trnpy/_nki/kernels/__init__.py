@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
-    "products": "abs_bound axpby batched_matmul digits_matmul digits_split matmul probes scale_combine syrk transpose "
-    "words_matmul words_sum",
+    "products": "abs_bound axpby batched_matmul digits_matmul digits_split float64_digits float64_round matmul probes "
+    "scale_combine syrk transpose words_matmul words_sum",
     "spectra": "jacobi_sweep orthonormal_polar polynomial_sign projected_matrix",
     "solves": "cg_iterations gmres_steps trsm",
     "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm sampled_matmul",

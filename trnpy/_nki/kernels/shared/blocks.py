@@ -118,7 +118,7 @@ def walk(job, start, body, spots, steps, walks=1):
                 places.append(at)
             begin(job=job, start=start)
             for e in range(each):
-                _next(job=job, index=e)
+                take_set(job=job, index=e)
                 body(job=job, at=places[e])
 
         nl.fori_loop(0, nisa.register_alloc(turns), turn)
@@ -128,19 +128,19 @@ def walk(job, start, body, spots, steps, walks=1):
         at = []
         for runs in spots:
             at.append((None, nth(runs=runs, index=index)))
-        _next(job=job, index=index)
+        take_set(job=job, index=index)
         body(job=job, at=at)
 
 
 def begin(job, start):
     """Memory of a turn, or of bodies outside of loops."""
     job["tiles"] = [[], []]
-    _next(job=job, index=0)
+    take_set(job=job, index=0)
     start(job=job)
 
 
-def _next(job, index):
-    """Give the next body the other set of tiles."""
+def take_set(job, index):
+    """Give the next body, or the next part of one, the other set of tiles."""
     job["set"] = index % HALVES
     job["used"] = 0
 

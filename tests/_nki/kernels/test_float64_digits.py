@@ -1,0 +1,151 @@
+"""float64_digits.py against its twin and the host's digits: scales, special values, edges, lint, budget, model."""
+
+import numpy as np
+import pytest
+
+from tests._nki.kernels.budget import kept
+from trnpy._engine import digits as _digits
+from trnpy._engine.dry import NUMBER_S
+from trnpy._nki.hardware import MACHINES
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import float64_digits_reference as reference
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
+
+FILE = source("float64_digits")
+KERNEL = load_kernel(FILE, "float64_digits")
+FAMILIES = {
+    "normal": lambda g, shape: g.standard_normal(shape),
+    "of 60 decades": lambda g, shape: g.standard_normal(shape) * 10.0 ** g.integers(-30, 30, shape),
+    "rows of 400 decades": lambda g, shape: g.standard_normal(shape) * 10.0 ** g.integers(-200, 200, (shape[0], 1)),
+    "zeros": lambda g, shape: g.standard_normal(shape) * (g.random(shape) < 0.5) * (np.arange(shape[1]) % 3 > 0),
+    "ties": lambda g, shape: g.integers(-5, 6, shape) / 2.0 ** g.integers(0, 110, shape),
+    "at the limit": lambda g, shape: 127.0 + g.integers(-3, 4, shape) * 2.0 ** -g.integers(1, 40, shape),
+    "powers of two": lambda g, shape: np.ldexp(g.choice([-1.0, 1.0], shape), g.integers(-300, 300, shape)),
+    "the largest": lambda g, shape: np.finfo("f8").max * g.uniform(-1, 1, shape),
+}  # fmt: skip
+
+
+def family(kind, shape):
+    return FAMILIES[kind](np.random.default_rng([len(kind), *shape]), shape)
+
+
+def words_of(x):
+    return np.ascontiguousarray(x).view(np.int32)
+
+
+def compare(x, by_rows, digits, **how):
+    options = {"by_rows": by_rows, "digits": digits}
+    ours = run(KERNEL, (words_of(x),), options, **how).outputs
+    for mine, twin in zip(ours, reference.float64_digits(words_of(x), **options), strict=True):
+        assert mine.shape == twin.shape and mine.dtype == twin.dtype
+        np.testing.assert_array_equal(mine.view(f"u{mine.itemsize}"), twin.view(f"u{mine.itemsize}"))
+
+
+def planes(x, by_rows, digits):
+    """The twin's digits, (digits, rows, columns)."""
+    found = reference.float64_digits(words_of(x), by_rows, digits)[0].astype("f4").astype(np.int8)
+    return found.transpose(0, 2, 1) if by_rows else found
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (127, 513), (130, 600), (257, 40)])
+def test_every_edge(rows, columns, by_rows):
+    compare(family("of 60 decades", (rows, columns)), by_rows, 7)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family(kind, by_rows):
+    for digits in (7, 9):
+        compare(family(kind, (40, 60)), by_rows, digits)
+
+
+@pytest.mark.parametrize("digits", range(reference.FEWEST, reference.DIGITS + 1))
+def test_every_number_of_digits(digits):
+    for by_rows in (False, True):
+        compare(family("of 60 decades", (40, 60)), by_rows, digits)
+
+
+@pytest.mark.parametrize("digits", range(reference.FEWEST, reference.DIGITS + 1))
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_digits_are_those_of_the_host(kind, digits):
+    x = family(kind, (60, 80))
+    for by_rows in (False, True):
+        np.testing.assert_array_equal(planes(x, by_rows, digits), _digits.split(x, digits, int(by_rows)).planes())
+
+
+def test_numbers_below_normal_are_zero_beside_others_but_not_to_the_certificate():
+    x = np.array([[1.0, 5e-324, -2e-310, 0.0, -0.0, 1e-300]])
+    digits, magnitudes, keys = reference.float64_digits(words_of(x), True, 12)
+    assert not digits.astype("f4")[:, 1:].any() and digits.astype("f4")[0, 0]
+    faint = 2.0**-60
+    np.testing.assert_array_equal(magnitudes.astype("f8"), [[1, faint, faint, 0, 0, faint]])
+    assert keys >> reference.KEY_BITS == reference.ONE
+    compare(x, True, 12)
+
+
+def test_keys_show_what_is_not_finite_and_what_is_near_underflow():
+    x = np.ones((4, 3))
+    x[0, 1], x[1, 2], x[2] = np.nan, -np.inf, 2.0**-900
+    keys = reference.float64_digits(words_of(x), True, 7)[2][:, 0]
+    assert (keys >= reference.NOT_FINITE).tolist() == [True, True, False, False]
+    assert (keys < reference.FAINTEST << reference.KEY_BITS).tolist() == [False, False, True, False]
+    compare(np.where(np.isfinite(x), x, 1.0), False, 7)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_magnitudes_are_below_and_near_what_the_digits_reach(kind):
+    x = family(kind, (60, 80))
+    _, found, keys = reference.float64_digits(words_of(x), True, 7)
+    exact = np.ldexp(np.abs(x), reference.ONE - reference.exponents(keys))  # relative to half of what they reach
+    found = found.astype("f8")
+    some = exact > 2.0**-60
+    assert (found[some] <= exact[some]).all() and (found[some] >= exact[some] * (1 - 2.0**-7)).all()
+    np.testing.assert_array_equal(found[~some], np.where(x[~some] != 0, 2.0**-60, 0))
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_any_legal_order_gives_the_same(by_rows):
+    compare(family("of 60 decades", (200, 1100)), by_rows, 7, mode="reorder", seed=1)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_lint_finds_no_error(by_rows, target):
+    findings = lint_launch(KERNEL, (words_of(np.ones((300, 1024))),), {"by_rows": by_rows}, target=target)
+    assert not [f for f in (*findings, *lint_file(FILE)) if f.severity == "E"]
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("digits", [7, 12])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_the_budget_and_the_memory_of_each_machine_are_kept(by_rows, digits, target):
+    for n in (512, 8192):
+        x = Specification((n, 2 * n), np.int32)
+        assert kept(run(KERNEL, (x,), {"by_rows": by_rows, "digits": digits}, mode="trace", target=target).trace)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_dry_runs_count_the_modelled_time(by_rows):
+    for n in (1024, 4096):
+        trace = run(KERNEL, (Specification((n, 2 * n), np.int32),), {"by_rows": by_rows}, mode="trace").trace
+        modelled = price(trace).device_s
+        print(f"{n}: {modelled * 1e3:.2f} ms modelled on trn2, {1e9 * modelled / n**2:.2f} ns an element")
+        assert modelled == pytest.approx(NUMBER_S * n * n, rel=0.15)
+
+
+def test_what_it_refuses():
+    x = words_of(np.ones((4, 8)))
+    for wrong, digits in ((x.view("f4"), 7), (x[:, :3], 7), (x[0], 7), (x[:0], 7), (x, 1), (x, 13)):
+        with pytest.raises(ValueError):
+            reference.check(wrong, digits)
+    with pytest.raises(ValueError, match="8192"):
+        reference.check(np.zeros((1, 2 * 8193), np.int32), 7)
+
+
+def test_it_runs_on_every_machine():
+    for machine in MACHINES:
+        compare(family("of 60 decades", (130, 70)), True, 7, target=machine)

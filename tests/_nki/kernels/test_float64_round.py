@@ -1,0 +1,136 @@
+"""float64_round.py against its twin and exact rationals: sizes, signs, ties, exponents, lint, budget, model."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests._nki.kernels.budget import kept
+from trnpy._engine.dry import RESULT_S
+from trnpy._nki.hardware import MACHINES
+from trnpy._nki.kernels import source
+from trnpy._nki.kernels.products import float64_round_reference as reference
+from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.run.launch import Specification, run
+from trnpy._nki.simulator.run.loader import load_kernel
+
+FILE = source("float64_round")
+KERNEL = load_kernel(FILE, "float64_round")
+
+
+def words_of(integers, words):
+    """Integers of Python (M, N) as int32 (words, M, N), lower ones first."""
+    return np.stack([(integers >> 32 * w & 0xFFFFFFFF).astype(np.uint32).view(np.int32) for w in range(words)])
+
+
+def integers_of(shape, words, seed=0):
+    """Of every number of bits and both signs, some of them powers of two, the largest of their size, or zero."""
+    g, most = np.random.default_rng([seed, words, *shape]), 32 * words - 1
+    found = np.empty(shape, object)
+    for at in np.ndindex(shape):
+        bits = int(g.integers(0, most + 1))
+        size = int.from_bytes(g.bytes(16), "little") & ((1 << bits) - 1)
+        size = (size, size, (1 << bits) >> 1, (1 << bits) - 1, 0)[g.integers(5)]
+        found[at] = -size if g.random() < 0.5 else size
+    return found
+
+
+def exponents(m, n, most=300):
+    g = np.random.default_rng([m, n])
+    return (
+        g.integers(-most, most, (m, 1)).astype(np.float32),
+        g.integers(-most, most, (1, n)).astype(np.float32),
+    )
+
+
+def numbers(integers, words, rows, columns):
+    return reference.float64_round(words_of(integers, words), rows, columns).view(np.float64)
+
+
+@pytest.mark.parametrize("words", [2, 3, 4])
+@pytest.mark.parametrize("m, n", [(1, 1), (127, 513), (130, 40)])
+def test_every_edge(m, n, words):
+    operands = words_of(integers_of((m, n), words), words), *exponents(m, n)
+    np.testing.assert_array_equal(run(KERNEL, operands, {}).outputs, reference.float64_round(*operands))
+
+
+@pytest.mark.parametrize("words", [2, 3, 4])
+def test_results_are_the_nearest_numbers(words):
+    """Half a unit in the last place at most, and the nearest even one but for ties, which the docstring states."""
+    v, (rows, columns) = integers_of((40, 50), words), exponents(40, 50)
+    found = numbers(v, words, rows, columns)
+    for at in np.ndindex(v.shape):
+        exponent = int(rows[at[0], 0] + columns[0, at[1]])
+        nearest = math.ldexp(float(v[at]), exponent)
+        if found[at] != nearest:
+            exact = Fraction(v[at]) * Fraction(2) ** exponent
+            unit = np.spacing(min(abs(nearest), abs(found[at])))
+            assert abs(Fraction(found[at]) - exact) == Fraction(unit) / 2
+
+
+def test_ties_go_away_from_zero_and_of_negative_numbers_to_zero():
+    v = np.array([[2**53 + 1, -(2**53) - 1, 2**54 + 6, -(2**54) - 6]], object)
+    expected = [[2.0**53 + 2, -(2.0**53), 2.0**54 + 8, -(2.0**54) - 4]]
+    np.testing.assert_array_equal(numbers(v, 2, np.zeros((1, 1), "f4"), np.zeros((1, 4), "f4")), expected)
+
+
+@pytest.mark.parametrize("words", [2, 3, 4])
+def test_small_integers_are_exact(words):
+    v = np.array([[0, 1, -1, 2, -2, 255, -256, 2**31, -(2**31), 2**32, -(2**32), 2**53, -(2**53)]], object)
+    rows, columns = np.float32([[-7]]), np.zeros((1, v.size), "f4")
+    found = numbers(v, words, rows, columns)
+    np.testing.assert_array_equal(found, v.astype("f8") / 128)
+    assert not np.signbit(found[0, 0])
+    np.testing.assert_array_equal(run(KERNEL, (words_of(v, words), rows, columns), {}).outputs.view("f8"), found)
+
+
+@pytest.mark.parametrize("words", [2, 3, 4])
+def test_the_stated_limits_of_exponents_suffice(words):
+    v = np.array([[1, -1, 2 ** (32 * words - 1) - 1, -(2 ** (32 * words - 1))]], object)
+    for exponent in (reference.LOWEST, reference.HIGHEST - 32 * words):
+        found = numbers(v, words, np.float32([[exponent]]), np.zeros((1, 4), "f4"))
+        expected = [[math.ldexp(float(x), exponent) for x in v[0]]]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_any_legal_order_gives_the_same():
+    operands = words_of(integers_of((200, 140), 3), 3), *exponents(200, 140)
+    again = run(KERNEL, operands, {}, mode="reorder", seed=1).outputs
+    np.testing.assert_array_equal(again, run(KERNEL, operands, {}).outputs)
+
+
+@pytest.mark.parametrize("target", MACHINES)
+def test_lint_finds_no_error_and_it_runs_on_every_machine(target):
+    operands = words_of(integers_of((130, 140), 3), 3), *exponents(130, 140)
+    assert not [f for f in (*lint_launch(KERNEL, operands, {}, target=target), *lint_file(FILE)) if f.severity == "E"]
+    np.testing.assert_array_equal(run(KERNEL, operands, {}, target=target).outputs, reference.float64_round(*operands))
+
+
+def specified(words, n):
+    return Specification((words, n, n), np.int32), Specification((n, 1)), Specification((1, n))
+
+
+@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("words", [2, 3, 4])
+def test_the_budget_and_the_memory_of_each_machine_are_kept(words, target):
+    for n in (512, 8192):
+        assert kept(run(KERNEL, specified(words, n), {}, mode="trace", target=target).trace)
+
+
+def test_dry_runs_count_the_modelled_time():
+    for n in (1024, 4096):
+        modelled = price(run(KERNEL, specified(3, n), {}, mode="trace").trace).device_s
+        print(f"{n}: {modelled * 1e3:.2f} ms modelled on trn2, {1e9 * modelled / n**2:.2f} ns a result")
+        assert modelled == pytest.approx(RESULT_S * n * n, rel=0.15)
+
+
+def test_what_it_refuses():
+    v, rows, columns = np.zeros((3, 4, 5), np.int32), np.zeros((4, 1), "f4"), np.zeros((1, 5), "f4")
+    for wrong in (
+        (v.astype("i8"), rows, columns), (v[0], rows, columns), (v[:1], rows, columns), (v, rows[:3], columns),
+        (v, rows, columns[:, :4]), (v, rows.astype("f8"), columns), (v[:, :0], rows[:0], columns),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            reference.check(*wrong)

@@ -1,0 +1,313 @@
+"""float64 numbers to balanced bfloat16 digits, on the chip: the host sends its arrays as they lie in memory.
+
+NeuronCores have no float64, so a number is read as two 32-bit words. Its significand is shifted to its place among the
+digits of its row or column, rounded to the nearest integer (halves away from zero) and negated by its sign. Half a
+digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes leave with the
+digits, and the largest number of each row or column, from which the host takes exponents and sees infinities and NaN.
+
+Bound by VectorE: some fifty passes over each operand.
+"""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+from ..shared import blocks
+from . import digits_split
+
+TILE = 128
+WIDTH = 512  # columns of one tile
+WALKS = 2  # to make integers, and to take them apart
+KEY_BITS = 13  # of the significand beside the exponent: a key of 24 bits is exact in float32
+TWO_WORDS = 7  # digits of an integer in two words; more take three or four
+FAINTEST = 128  # a larger exponent is assumed of every row and column: subnormal numbers then are zero beside it
+FIRST = 2.0**KEY_BITS - 2**6 - 1  # integers reach 0x7f7f...: numbers that begin as it or larger have one bit less
+HALF = 128.0 * 257.0  # half a digit at two places
+BIAS = 127.0  # of exponents of bfloat16, whose significands have seven bits
+FAINT = 67.0 * 128.0  # bfloat16's pattern of 2^-60
+MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
+
+
+@nki.jit
+def float64_digits(x, by_rows, digits=7):
+    """Digits (s, C, R) if by_rows, else (s, R, C), and |x| relative to what they reach (R, C), bfloat16; keys int32.
+
+    x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
+    by_rows, otherwise each column: sums run along it. A key, (R, 1) or (1, C), is the exponent and the first bits of
+    the significand of its largest number.
+    """
+    rows, columns = x.shape[0], x.shape[1] // 2
+    count = (8 * max(digits, TWO_WORDS) + 8 + 31) // 32  # with eight bits below the unit
+    words = nl.ndarray((count, rows, columns), dtype=nl.int32, buffer=nl.private_hbm)
+    magnitudes = nl.ndarray((rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    keys = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
+    _integers(x=x, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, keys=keys)
+    places = []
+    for d in range(digits):
+        places.append(digits - d)  # the lowest byte is below the unit
+    out = nl.ndarray(
+        (digits, columns, rows) if by_rows else (digits, rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm
+    )
+    digits_split.split(planes=words, out=out, width=4, places=places, turned=by_rows, walks=WALKS)
+    return out, magnitudes, keys
+
+
+def _integers(x, by_rows, digits, words, magnitudes, keys):
+    """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; keys."""
+    rows, columns = x.shape[0], x.shape[1] // 2
+    half = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=half, value=HALF, engine=nisa.engine.vector)
+    job = {
+        "x": x, "words": words, "magnitudes": magnitudes, "keys": keys, "half": half,
+        "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46, "by_rows": by_rows,
+        "tops": None, "columns": columns, "narrow": [],
+    }  # fmt: skip
+    chunks = (columns + WIDTH - 1) // WIDTH
+    for _ in range(blocks.HALVES if by_rows else 0):
+        narrow = []
+        for dtype in (nl.float32, nl.float32, nl.float32, nl.float32, nl.int32, nl.int32):
+            narrow.append(nl.ndarray((TILE, 1), dtype=dtype, buffer=nl.sbuf))
+        job["narrow"].append(narrow)
+    if not by_rows:
+        largest = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=largest, value=0.0, engine=nisa.engine.vector)
+        job["largest"] = largest
+        _walk(job=job, body=_column_keys, rows=rows, steps=3 * chunks)
+        job["tops"] = _column_tops(job=job)
+    _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
+
+
+def _walk(job, body, rows, steps):
+    """body(job, at) for every 128 rows; at: their place in x, in the results, and in keys of rows."""
+    columns = job["columns"]
+    for piece in blocks.pieces(extent=rows, block=TILE):
+        r0, r_size, r_count = piece
+        job["rows"] = r_size
+        spots = []
+        for row in (2 * columns, columns, 1):
+            spots.append([([[r_size * row, r_count]], r0 * row)])
+        blocks.walk(job=job, start=blocks.no_banks, body=body, spots=spots, steps=steps, walks=WALKS)
+
+
+def _tile(job, columns, dtype=nl.int32, width=WIDTH):
+    """A tile of a chunk, of which the last may be narrower."""
+    return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
+
+
+def _chunk(job, at, index):
+    """(first column, columns, words, room for keys) of one chunk of the columns of a row tile."""
+    blocks.take_set(job=job, index=index)
+    first = index * WIDTH
+    size = min(WIDTH, job["columns"] - first)
+    source = _tile(job=job, columns=2 * size, width=2 * WIDTH)
+    pattern = [[2 * job["columns"], job["rows"]], [1, 2 * size]]
+    nisa.dma_copy(dst=source, src=blocks.view(x=job["x"], at=at[0], pattern=pattern, offset=2 * first))
+    key = _tile(job=job, columns=size)
+    return (first, size, source, key)
+
+
+def _key(source, key, size):
+    """Exponents and first bits of numbers, without their signs."""
+    upper = source[:, 1 : 2 * size : 2]
+    nisa.tensor_scalar(
+        dst=key, data=upper, op0=nl.bitwise_and, operand0=MAGNITUDE, op1=nl.right_shift, operand1=20 - KEY_BITS
+    )
+
+
+def _column_keys(job, at):
+    """Take 128 rows into the largest keys of columns, of each partition."""
+    for index in range((job["columns"] + WIDTH - 1) // WIDTH):
+        first, size, source, key = _chunk(job=job, at=at, index=index)
+        _key(source=source, key=key, size=size)
+        here = job["largest"][0 : job["rows"], first : first + size]
+        nisa.tensor_tensor(dst=here, data1=here, data2=key, op=nl.maximum)
+
+
+def _column_tops(job):
+    """The exponents of columns on every partition, (128, C); TensorE turns keys, which float32 holds exactly."""
+    columns, largest = job["columns"], job["largest"]
+    whole = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
+    zeros = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=zeros, value=0.0, engine=nisa.engine.vector)
+    for c in range(0, columns, TILE):
+        size = min(TILE, columns - c)
+        turned = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
+        back = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.psum)
+        found = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+        wide = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
+        here = found[0:size, :]
+        nisa.nc_transpose(dst=turned[0:size, :], data=largest[:, c : c + size], engine=nisa.engine.tensor)
+        nisa.tensor_reduce(dst=here, op=nl.maximum, data=turned[0:size, :], axis=1)
+        nisa.activation(dst=wide[0:size, :], op=nl.copy, data=zeros[0:size, :], bias=here)
+        nisa.nc_transpose(dst=back[:, 0:size], data=wide[0:size, :], engine=nisa.engine.tensor)
+        nisa.tensor_copy(dst=whole[:, c : c + size], src=back[:, 0:size], engine=nisa.engine.vector)
+    keys = nl.ndarray((1, columns), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=keys, src=whole[0:1, :], engine=nisa.engine.vector)
+    nisa.dma_copy(dst=job["keys"], src=keys)
+    for c in range(0, columns, WIDTH):
+        size = min(WIDTH, columns - c)
+        key = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
+        part = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
+        here = whole[:, c : c + size]
+        nisa.tensor_copy(dst=key, src=here, engine=nisa.engine.vector)
+        _tops(key=key, part=part, tops=here)
+    return whole
+
+
+def _tops(key, part, tops):
+    """The exponent relative to which significands are shifted: of the largest, or one more. Overwrites ``key``."""
+    bits = 2**KEY_BITS - 1
+    nisa.tensor_scalar(dst=part, data=key, op0=nl.bitwise_and, operand0=bits)
+    nisa.tensor_scalar(dst=key, data=key, op0=nl.right_shift, operand0=KEY_BITS)
+    nisa.scalar_tensor_tensor(dst=tops, data=part, op0=nl.greater_equal, operand0=FIRST, op1=nl.add, operand1=key)
+    nisa.tensor_scalar(dst=tops, data=tops, op0=nl.maximum, operand0=float(FAINTEST))
+
+
+def _row_tile(job, at):
+    """128 rows: their largest numbers, if they have scales of their own; then words and magnitudes chunk by chunk."""
+    chunks, tops, offset = (job["columns"] + WIDTH - 1) // WIDTH, job["tops"], None
+    if job["by_rows"]:
+        tops, offset = _row_tops(job=job, at=at, chunks=chunks)
+    for index in range(chunks):
+        first, size, source, key = _chunk(job=job, at=at, index=index)
+        place = {"first": first, "size": size, "at": at[1]}
+        if job["by_rows"]:
+            place["top"] = tops
+        else:
+            place["top"] = tops[0 : job["rows"], first : first + size]
+        _magnitudes(job=job, place=place, source=source, key=key, offset=offset)
+        _words(job=job, place=place, source=source, shift=key)
+
+
+def _row_tops(job, at, chunks):
+    """(exponents, what magnitudes of bfloat16 are larger by) of 128 rows, (128, 1) each; stores their keys."""
+    column = []
+    for whole in job["narrow"][job["set"]]:
+        column.append(whole[0 : job["rows"], :])
+    largest, here, tops, offset, key, part = column
+    nisa.memset(dst=largest, value=0.0, engine=nisa.engine.vector)
+    for index in range(chunks):
+        _, size, source, found = _chunk(job=job, at=at, index=index)
+        _key(source=source, key=found, size=size)
+        nisa.tensor_reduce(dst=here, op=nl.maximum, data=found, axis=1)
+        nisa.tensor_tensor(dst=largest, data1=largest, data2=here, op=nl.maximum)
+    nisa.tensor_copy(dst=key, src=largest, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=blocks.view(x=job["keys"], at=at[2], pattern=[[1, job["rows"]], [1, 1]]), src=key)
+    _tops(key=key, part=part, tops=tops)
+    nisa.tensor_scalar(dst=offset, data=tops, op0=nl.subtract, operand0=BIAS, op1=nl.multiply, operand1=128.0)
+    return (tops, offset)
+
+
+def _magnitudes(job, place, source, key, offset):
+    """|x| over half of what the digits reach, truncated to bfloat16: at least 2^-60, and zero only of zeros."""
+    size = place["size"]
+    upper, halves = source[:, 1 : 2 * size : 2], source.view(nl.uint16)
+    nisa.tensor_scalar(dst=key, data=upper, op0=nl.bitwise_and, operand0=MAGNITUDE, op1=nl.right_shift, operand1=13)
+    some = _tile(job=job, columns=size)
+    if job["by_rows"]:
+        nisa.tensor_scalar(dst=key, data=key, op0=nl.subtract, operand0=offset, op1=nl.maximum, operand1=FAINT)
+    else:
+        nisa.scalar_tensor_tensor(
+            dst=key, data=place["top"], op0=nl.multiply, operand0=-128.0, op1=nl.add, operand1=key
+        )
+        nisa.tensor_scalar(dst=key, data=key, op0=nl.add, operand0=128.0 * BIAS, op1=nl.maximum, operand1=FAINT)
+    nisa.tensor_scalar(dst=some, data=upper, op0=nl.left_shift, operand0=1)
+    nisa.tensor_tensor(dst=some, data1=some, data2=source[:, 0 : 2 * size : 2], op=nl.bitwise_or)
+    nonzero, halves = _tile(job=job, columns=size), some.view(nl.uint16)
+    low, high = halves[:, 0 : 2 * size : 2], halves[:, 1 : 2 * size : 2]
+    nisa.tensor_tensor(dst=nonzero, data1=low, data2=high, op=nl.maximum)
+    pattern = _tile(job=job, columns=size, dtype=nl.uint16)
+    nisa.scalar_tensor_tensor(dst=pattern, data=nonzero, op0=nl.not_equal, operand0=0.0, op1=nl.multiply, operand1=key)
+    target = [[job["columns"], job["rows"]], [1, size]]
+    magnitudes = blocks.view(x=job["magnitudes"], at=place["at"], pattern=target, offset=place["first"])
+    nisa.dma_copy(dst=magnitudes, src=pattern.view(nl.bfloat16))
+
+
+def _words(job, place, source, shift):
+    """The digits of one chunk: significands at their places in words, shifted, rounded by half a unit, negated."""
+    size, top, lower = place["size"], place["top"], source[:, 0 : 2 * place["size"] : 2]
+    upper, part, over = source[:, 1 : 2 * size : 2], _tile(job=job, columns=size), _tile(job=job, columns=size)
+    nisa.tensor_scalar(dst=part, data=upper, op0=nl.right_shift, operand0=20, op1=nl.bitwise_and, operand1=2047)
+    farthest = 32.0 * job["words"].shape[0] - 1.0  # a shift by it leaves nothing
+    if job["by_rows"]:
+        nisa.tensor_scalar(
+            dst=shift, data=part, op0=nl.subtract, operand0=top, reverse0=True, op1=nl.add, operand1=job["further"]
+        )
+    else:
+        nisa.scalar_tensor_tensor(
+            dst=shift, data=top, op0=nl.add, operand0=job["further"], op1=nl.subtract, operand1=part
+        )
+    nisa.tensor_scalar(dst=shift, data=shift, op0=nl.minimum, operand0=farthest)
+    words = []
+    for _ in range(job["words"].shape[0]):
+        words.append(_tile(job=job, columns=size))
+    _place(job=job, words=words, lower=lower, upper=upper, part=part, over=over)
+    _shift_right(words=words, part=part, over=over, shift=shift)
+    nisa.tensor_scalar(dst=part, data=upper, op0=nl.right_shift, operand0=31)
+    nisa.activation(dst=part, op=nl.copy, data=part, scale=-1.0)  # all bits of a negative number
+    for word in words:
+        nisa.tensor_tensor(dst=word, data1=word, data2=part, op=nl.bitwise_xor)
+    _store(job=job, place=place, words=words, total=over, carry=part)
+
+
+def _place(job, words, lower, upper, part, over):
+    """Significands with their first bit, so far to the left as that of the largest number is of its digits."""
+    first, bits = job["left"] // 32, job["left"] % 32
+    for w in range(len(words)):
+        if w < first or w > first + 2:
+            nisa.memset(dst=words[w], value=0, engine=nisa.engine.vector)
+        elif w == first:
+            nisa.tensor_scalar(dst=words[w], data=lower, op0=nl.left_shift, operand0=bits)
+        else:
+            # The upper 21 bits of the significand, the first of which is not stored.
+            nisa.tensor_scalar(
+                dst=over, data=upper, op0=nl.bitwise_and, operand0=2**20 - 1, op1=nl.bitwise_or, operand1=2**20
+            )
+            if w == first + 1:
+                nisa.tensor_scalar(dst=over, data=over, op0=nl.left_shift, operand0=bits)
+                nisa.tensor_scalar(dst=part, data=lower, op0=nl.right_shift, operand0=32 - bits)
+                nisa.tensor_tensor(dst=words[w], data1=over, data2=part, op=nl.bitwise_or)
+            else:
+                nisa.tensor_scalar(dst=words[w], data=over, op0=nl.right_shift, operand0=32 - bits)
+
+
+def _shift_right(words, part, over, shift):
+    """Words, lower ones first, by ``shift``, which is overwritten; a single word is shifted by less than 32."""
+    jump = (len(words) + 1) // 2
+    while jump > 0:
+        nisa.tensor_scalar(dst=part, data=shift, op0=nl.bitwise_and, operand0=32 * jump)
+        far = part.view(nl.uint32)
+        for w in range(len(words)):
+            if w + jump < len(words):
+                nisa.tensor_copy_predicated(dst=words[w], src=words[w + jump], predicate=far)
+            else:
+                nisa.tensor_copy_predicated(dst=words[w], src=0.0, predicate=far)
+        jump = jump // 2
+    nisa.tensor_scalar(dst=part, data=shift, op0=nl.bitwise_and, operand0=31, op1=nl.bitwise_xor, operand1=31)
+    nisa.tensor_scalar(dst=shift, data=shift, op0=nl.bitwise_and, operand0=31)
+    for w in range(len(words)):
+        nisa.tensor_tensor(dst=words[w], data1=words[w], data2=shift, op=nl.right_shift)
+        if w + 1 < len(words):
+            nisa.tensor_scalar(dst=over, data=words[w + 1], op0=nl.left_shift, operand0=1)
+            nisa.tensor_tensor(dst=over, data1=over, data2=part, op=nl.left_shift)
+            nisa.tensor_tensor(dst=words[w], data1=words[w], data2=over, op=nl.bitwise_or)
+
+
+def _store(job, place, words, total, carry):
+    """Add half a unit and half a digit at every place, 16 bits at a time, and store the words."""
+    size, rows = place["size"], job["rows"]
+    for w in range(len(words)):
+        halves, out = words[w].view(nl.uint16), _tile(job=job, columns=size)
+        for h in range(2):
+            half = halves[:, h : 2 * size : 2]
+            if w + h == 0:
+                nisa.activation(dst=total, op=nl.copy, data=half, bias=job["half"][0:rows, :])
+            else:
+                nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.add, operand0=HALF, op1=nl.add, operand1=carry)
+            if w + 1 < len(words) or h == 0:
+                nisa.tensor_scalar(dst=carry, data=total, op0=nl.right_shift, operand0=16)
+            kept = out.view(nl.uint16)[:, h : 2 * size : 2]
+            nisa.activation(dst=kept, op=nl.copy, data=total.view(nl.uint16)[:, 0 : 2 * size : 2])
+        target = [[job["columns"], rows], [1, size]]
+        offset = w * job["words"].shape[1] * job["columns"] + place["first"]
+        nisa.dma_copy(dst=blocks.view(x=job["words"], at=place["at"], pattern=target, offset=offset), src=out)

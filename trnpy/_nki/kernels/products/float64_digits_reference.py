@@ -1,0 +1,64 @@
+"""What float64_digits.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+FEWEST, DIGITS = 2, 12  # with fewer than seven the last bits of significands are rounded away
+COLUMNS = 8192  # most of one call: the largest of each lie on the chip
+LARGEST = 2**31  # bytes in and out, as far as byte offsets of 32 bits reach
+KEY_BITS = 13  # of the significand, beside the exponent
+FIRST = 0b1111110111111  # 0x7f7f..., the largest integer of some digits, begins with one and these
+FAINTEST = 128  # the least exponent of a scale: numbers of rows below it, from 2^-895 on, are not for the kernel
+ONE = 1023  # the exponent of 1.0
+NOT_FINITE = 2047 << KEY_BITS  # the least key of an infinity or NaN
+TWO_WORDS = 7  # digits, as in the kernel
+HALVES = np.uint64(0x8080808080808080)  # half a unit of the last digit, and half a digit at every place above it
+SIGNIFICAND = 52
+BIAS, FAINT = 127, 67 << 7  # of bfloat16: of its exponents, and the pattern of 2^-60
+
+
+def check(x: np.ndarray, digits: int) -> tuple[int, int]:
+    """(rows, columns) of numbers the kernel takes; ValueError says what it does not."""
+    if x.dtype != np.int32 or x.ndim != 2 or x.size == 0 or x.shape[1] % 2 or x.shape[1] > 2 * COLUMNS:
+        raise ValueError(f"{x.dtype}{x.shape}: expected int32 (rows, 2 columns), columns up to {COLUMNS}")
+    if not FEWEST <= digits <= DIGITS or x.nbytes > LARGEST:
+        raise ValueError(f"{digits} digits of {x.nbytes} bytes: expected {FEWEST} to {DIGITS} and up to {LARGEST}")
+    return x.shape[0], x.shape[1] // 2
+
+
+def exponents(keys: np.ndarray) -> np.ndarray:
+    """The biased exponents relative to which significands are shifted: of the largest numbers, or one more."""
+    top = (keys >> KEY_BITS) + ((keys & ((1 << KEY_BITS) - 1)) >= FIRST)
+    return np.asarray(np.maximum(top, FAINTEST), np.int64)
+
+
+def float64_digits(x, by_rows, digits=7):  # type: ignore[no-untyped-def]
+    """Digits (s, C, R) or (s, R, C), magnitudes (R, C) and keys (R, 1) or (1, C) of the numbers with the words x."""
+    check(x, digits)
+    bits = np.ascontiguousarray(x).view(np.uint64)
+    magnitude = bits & np.uint64(2**63 - 1)
+    keys = (
+        (magnitude >> np.uint64(SIGNIFICAND - KEY_BITS)).astype(np.int64).max(axis=1 if by_rows else 0, keepdims=True)
+    )
+    top = exponents(keys)
+    behind = top - (magnitude >> np.uint64(SIGNIFICAND)).astype(np.int64) + 8 * max(TWO_WORDS - digits, 0)
+    significand = magnitude & np.uint64(2**SIGNIFICAND - 1) | np.uint64(2**SIGNIFICAND)
+    low, high = _shifted(significand, 8 * max(digits, TWO_WORDS) - 46, np.minimum(behind, 127).astype(np.uint64))
+    negative = np.uint64(0) - (bits >> np.uint64(63))
+    low, high = (low ^ negative) + HALVES, (high ^ negative) + HALVES
+    high += low < HALVES
+    octets = np.stack([low, high], axis=-1).view(np.uint8)[..., digits:0:-1]
+    found = (octets - np.float32(128)).astype(ml_dtypes.bfloat16)
+    patterns = np.maximum((magnitude >> np.uint64(SIGNIFICAND - 7)).astype(np.int64) - (top - BIAS) * 128, FAINT)
+    patterns = np.where(magnitude > 0, patterns, 0).astype(np.uint16)
+    order = (2, 1, 0) if by_rows else (2, 0, 1)
+    return found.transpose(order), patterns.view(ml_dtypes.bfloat16), keys.astype(np.int32)
+
+
+def _shifted(x: np.ndarray, left: int, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x 2^left / 2^right, truncated, in two uint64, the lower one first; right: up to 127."""
+    low, high, near = x << np.uint64(left), x >> np.uint64(64 - left), right % np.uint64(64)
+    low, high = np.where(right < 64, low, high), np.where(right < 64, high, np.uint64(0))
+    return low >> near | high << np.uint64(1) << (np.uint64(63) - near), high >> near

@@ -1,0 +1,43 @@
+"""What float64_round.py computes, in NumPy, and the limits it is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+COLUMNS = 8192  # most of one call: their exponents lie on the chip
+LARGEST = 2**31  # bytes in and out, as far as byte offsets of 32 bits reach
+BIASED = 1021
+LOWEST, HIGHEST = -1021, 1024  # sums of exponents of a row and a column, and of the bits of an integer, lie between
+
+
+def check(v: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[int, int, int]:
+    """(words, M, N) of a call the kernel takes; ValueError says what it does not."""
+    if v.dtype != np.int32 or v.ndim != 3 or not 2 <= len(v) <= 4 or v.size == 0 or v.shape[2] > COLUMNS:
+        raise ValueError(f"integers {v.dtype}{v.shape}: expected int32 (2 to 4, M, N), N up to {COLUMNS}")
+    words, m, n = v.shape
+    if rows.shape != (m, 1) or columns.shape != (1, n) or not rows.dtype == columns.dtype == np.float32:
+        raise ValueError(f"exponents {rows.dtype}{rows.shape} and {columns.dtype}{columns.shape}: expected float32")
+    if max(4 * words, 8) * m * n > LARGEST:
+        raise ValueError(f"{m} x {n}: at most {LARGEST} bytes")
+    return words, m, n
+
+
+def float64_round(v, rows, columns):  # type: ignore[no-untyped-def]
+    """(M, 2 N) int32, the words of the float64 numbers V 2^(rows + columns)."""
+    words, m, n = check(v, rows, columns)
+    sign = (v[-1] < 0).astype(np.uint32) * np.uint32(2**32 - 1)
+    parts = [x.view(np.uint32) ^ sign for x in v]
+    place = np.full((m, n), 32 * words + BIASED)
+    for jump in range(1, words + 1):
+        zero = parts[-1] == 0
+        parts = [np.where(zero, below, here) for below, here in zip([sign, *parts], parts, strict=False)]
+        place = np.where(zero, 32 * (words - jump) + BIASED, place)
+    supply = parts[-3] if words > 2 else sign
+    shift = np.minimum(32 - np.frexp(parts[-1].astype(np.float64))[1], 31).astype(np.uint64)
+    window = parts[-1].astype(np.uint64) << np.uint64(32) | parts[-2]
+    behind = supply.astype(np.uint64) >> np.uint64(1) >> (np.uint64(31) - shift)
+    window = window << shift | behind
+    exponent = (place - shift.astype(np.int64) + rows.astype(np.int64) + columns.astype(np.int64)).astype(np.uint64)
+    found = (window >> np.uint64(11)) + (window >> np.uint64(10) & np.uint64(1)) + (exponent << np.uint64(52))
+    found |= (sign.astype(np.uint64) & np.uint64(1)) << np.uint64(63)
+    return np.where(parts[-1] > 0, found, np.uint64(0)).view(np.int32).reshape(m, 2 * n)
