@@ -151,10 +151,13 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "transpose": (_case((300, 700), m_tiles=1, n_tiles=1), _case(_digits(130, 200)), _case(_integers(130, 200))),
     "trsm": (_case((300, 300), (300, 40), (1, 1), tiles=1), _case((300, 300), (40, 300), right=True, tiles=1)),
     "words_matmul": (
-        _case(_integers(3, 256, 200), _digits(8, 200, 640), tops=(9, 0), digits=8, m_tiles=1, k_tiles=1),
         _case(
-            _integers(3, 200, 256), _integers(3, 640, 200), tops=(9, 8), turned=(True, True), digits=9, m_tiles=1,
-            k_tiles=1,
+            _integers(3, 256, 200), _digits(8, 200, 640), _digits(256, 200), _digits(200, 640), tops=(9, 0), digits=8,
+            m_tiles=1, k_tiles=1,
+        ),
+        _case(
+            _integers(3, 200, 256), _integers(3, 640, 200), _digits(200, 256), _digits(640, 200), tops=(9, 8),
+            turned=(True, True), rows=(False, False), digits=9, m_tiles=1, k_tiles=1,
         ),
     ),
     "words_sum": (

@@ -1,4 +1,4 @@
-"""Products of float64 that stay on the device: as accurate as others, two launches each, and nothing is read back."""
+"""Products of float64 that stay on the device: as accurate as others, one launch each, and nothing is read back."""
 
 import numpy as np
 import pytest
@@ -33,27 +33,33 @@ def normal(*shape, seed=0):
     return np.random.default_rng([seed, *shape]).standard_normal(shape)
 
 
-def test_a_chain_is_two_launches_a_product_and_reads_back_what_certifies_it(engine):
+def test_a_chain_is_one_launch_a_product_and_reads_back_what_certifies_it(engine):
     a, b = normal(2, 130, 130)
     x, y = engine.put(a, stay=True), engine.put(b, stay=True)
     for _ in range(4):
         x = engine.matmul(x, y)
     done = engine.counters
-    assert done.launches["words_matmul"] == done.launches["abs_bound"] == 4
-    assert done.launches["digits_split"] <= 4 and done.bytes_out == 4 * READ  # digits of b anew where more are needed
-    assert set(done.launches) == {"words_matmul", "abs_bound", "digits_split"}
+    again = done.launches["words_matmul"] - 4
+    assert again <= 1 and done.bytes_out == (4 + again) * READ  # seven digits are not enough for all
+    assert done.launches["digits_split"] == 2 + 2 * again and set(done.launches) == {"words_matmul", "digits_split"}
     c = engine.get(x)
-    assert done.bytes_out == 4 * READ + 3 * 4 * 160 * 160  # the words of the padded result
+    assert done.bytes_out == (4 + again) * READ + 3 * 4 * 160 * 160  # the words of the padded result
     np.testing.assert_allclose(c, a @ b @ b @ b @ b, rtol=0, atol=1e-13 * np.abs(c).max())
 
 
 def test_a_dry_run_counts_the_same_launches(engine):
-    dry = DryRuntime(TRN2)
-    for on, matrix in ((engine, normal(64, 64)), (DeviceEngine(dry, facts=Facts()), new((64, 64), "f8", dry.count))):
+    dry, n = DryRuntime(TRN2), 200
+    for on, matrix in ((engine, normal(n, n)), (DeviceEngine(dry, facts=Facts()), new((n, n), "f8", dry.count))):
         x = on.put(matrix, stay=True)
-        on.get(on.matmul(on.matmul(x, x), on.matmul(x.T, x)))
-    for done in (engine.counters, dry.counters):
-        assert done.launches["words_matmul"] == done.launches["abs_bound"] == 3
+        on.get(on.matmul(on.matmul(x, x), x))
+    assert engine.counters.launches == dry.counters.launches
+
+
+def test_digits_that_were_not_enough_once_are_not_tried_again(engine):
+    x = engine.put(np.tril(normal(100, 100)), stay=True)
+    engine.matmul(x, x)
+    engine.matmul(x, x)
+    assert engine.counters.launches["words_matmul"] == 3 and x.parts[0].store.needed > 7
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (40, 130, 20), (130, 16, 129)])
@@ -112,7 +118,7 @@ def test_gram_matrices_stay(engine):
     x = engine.put(normal(40, 30), stay=True)
     before = engine.counters.bytes_out
     engine.matmul(engine.gram(x), engine.gram(x))
-    assert engine.counters.bytes_out - before == 3 * READ
+    assert engine.counters.bytes_out - before == engine.counters.launches["words_matmul"] * READ <= 4 * READ
 
 
 @pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (1.5, -0.5), (-0.375, 2.0), (1.0, -1.0)])
@@ -151,8 +157,8 @@ def test_newton_and_schulz_read_nothing_back_before_the_end(engine):
         x = engine.axpby(1.5, x, -0.5, engine.matmul(engine.matmul(x, x.T), x))
         a = 1.5 * a - 0.5 * a @ a.T @ a
     done = engine.counters
-    assert (done.launches["words_matmul"], done.launches["abs_bound"], done.launches["words_sum"]) == (12, 12, 6)
-    assert done.bytes_out - before == 12 * READ + 6 * (READ - 512)
+    assert 12 <= done.launches["words_matmul"] <= 14 and done.launches["words_sum"] == 6
+    assert done.bytes_out - before == done.launches["words_matmul"] * READ + 6 * (READ - 512)
     np.testing.assert_allclose(engine.get(x), a, rtol=0, atol=1e-13)
 
 

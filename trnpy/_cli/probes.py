@@ -143,8 +143,9 @@ def _integers() -> Operands:
 
 
 def _words_and_digits() -> Operands:
-    """Integers of two words an element, and digits to multiply them with."""
-    return _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
+    """Integers of two words an element, digits to multiply them with, and magnitudes of both."""
+    words, digits = _rng(34).integers(-(2**31), 2**31, (2, 130, 140), dtype=np.int64).astype(np.int32), _digits()[1]
+    return words, digits, *(_bfloat16(np.abs(x)) for x in _normal(36, words.shape[1:], digits.shape[1:]))
 
 
 def _two_of_words() -> Operands:

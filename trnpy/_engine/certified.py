@@ -444,9 +444,14 @@ def smallest(
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
-    least = float(usual(bounds.min(), largest * usual_least(k, few)))
-    if not least > 0:  # the kernel ignores zeros, so this is a fault
-        raise DeviceError(f"abs_bound gave {least} as the smallest positive element")
+    return smallest_of(bounds, largest * usual_least(k, few), "abs_bound")
+
+
+def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:
+    """The smallest of what a kernel found to be the smallest positive element; in dry runs the ``typical`` one."""
+    least = float(usual(bounds.min(), typical))
+    if not least > 0:  # kernels ignore zeros, so this is a fault
+        raise DeviceError(f"{kernel} gave {least} as the smallest positive element")
     return least
 
 

@@ -117,14 +117,14 @@ def _digits_matmul(
 
 
 def _words_matmul(
-    a: Any, b: Any, turned: tuple[bool, bool] = (False, False), digits: int = 7, words: int = 3, **_: Any
+    a: Any, b: Any, *_: Any, turned: tuple[bool, bool] = (False, False), digits: int = 7, words: int = 3, **__: Any
 ) -> Outputs:
     sides = ((a, turned[0], False), (b, turned[1], True))
     (k, m), (_, n) = (
         x.shape[1:] if x.dtype.name == "bfloat16" or across != below else x.shape[:0:-1] for x, across, below in sides
     )
-    outputs = ((words, m, n), np.dtype(np.int32)), ((m, n), np.dtype("bfloat16")), ((TILE, 2), FLOAT32)
-    return outputs, "bfloat16", 1.0 * digits * (digits + 1) * m * k * n
+    outputs = ((words, m, n), np.dtype(np.int32)), ((m, n), np.dtype("bfloat16")), ((TILE, 3), FLOAT32)
+    return outputs, "bfloat16", (digits * (digits + 1) + 2.0) * m * k * n  # one product more, of magnitudes
 
 
 def _words_sum(x: Any, y: Any, words: int = 3, **_: Any) -> Outputs:

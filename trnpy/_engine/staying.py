@@ -1,8 +1,9 @@
 """Products of float64 whose results stay on the device: the next product is made and certified from their integers.
 
 One power of two scales a whole matrix, so that the integers of a product are operands as they are
-(docs/numerics.md#products-that-stay). For each product the host reads the bound of its certificate and the extremes of
-its integers, 1.5 KiB, and values only where somebody asks for them.
+(docs/numerics.md#products-that-stay). A product is one launch. The host reads the bound of its certificate and the
+extremes of its integers, 1.5 KiB, and values only where somebody asks for them. Where the certificate needs more digits
+than were multiplied, the product is launched again with those.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._engine import digits as _digits
-from trnpy._engine.certified import ZERO, Device, check_finite, extended, smallest
+from trnpy._engine.certified import ZERO, Device, check_finite, extended, smallest_of, usual_least
 from trnpy._engine.handles import Digits, Source, Store
 from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
@@ -22,7 +23,7 @@ from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM, SCALE
 from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES, MOST_FACTOR, MOST_PLACES
-from trnpy._nki.kernels.shared.parameters import for_digits
+from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits
 from trnpy._nki.runtime import Buffer
 
 ALIGNED = 0.249  # of 256^top: numbers below it waste a part of the first digit that the certificate does not allow for
@@ -30,6 +31,7 @@ STRICTER = 0.75  # of the certificate's 4 u, since integers that are read are ro
 LARGEST_EXPONENT = 120  # of integers in float32
 FAINTEST = 2.0**-120  # products of magnitudes above it are normal numbers of float32
 SIGNIFICAND = 53
+NORMAL = 64  # K over the smallest sum of K terms, relative to the largest, of normal entries: sets the digits tried first
 USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # and that the largest is nearly one
 USUAL_FAINTEST = 2.0**-20  # of the largest: what dry runs assume of a matrix that the host sends
 
@@ -83,12 +85,20 @@ def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
     left, right = _side(device, x, 1, fit[:2]), _side(device, y, 0, fit[1:])
     if left.faintest * right.faintest < FAINTEST:
         return None
-    least = smallest(
-        device, left.magnitudes, right.magnitudes, not x.turned, not y.turned, _few(x, y), left.largest * right.largest
-    )
+    likely = left.largest * right.largest * min(k / NORMAL, usual_least(k, _few(x, y)))
+    digits = _needed(left, right, likely or _digits.NOTHING) or _digits.MOST_DIGITS
+    digits = max(digits, x.store.needed, y.store.needed)  # products of one chain tend to need as many
+    made = _product(device, digits, left, right, fit)
+    if made is not None and made.store.needed > digits:
+        made = _product(device, made.store.needed, left, right, fit)
+    return None if made is None else Digits(a.dtype, (made,))
+
+
+def _needed(left: _Side, right: _Side, least: float) -> int | None:
+    """The digits that a product takes whose smallest positive sum of magnitudes is ``least``; None if too many."""
+    x, y = left.source, right.source
     share = 1.0 if x.store.integers is y.store.integers is None else STRICTER
-    digits = _digits.digits_for(share * least / (left.unit * right.unit), k)
-    return None if digits is None else Digits(a.dtype, (_product(device, digits, left, right, fit),))
+    return _digits.digits_for(share * least / (left.unit * right.unit), x.shape[1])
 
 
 def _few(*operands: Source) -> bool:
@@ -119,7 +129,8 @@ def _largest(a: np.ndarray) -> np.ndarray:
     return np.array([[max(a.max(), -a.min())]])
 
 
-def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[int, int, int]) -> Source:
+def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[int, int, int]) -> Source | None:
+    """A product of so many digits, whose store tells how many its certificate needs; None if there are not so many."""
     a, b = left.source, right.source
     (x, at_x), (y, at_y) = (
         _operand(device, a, digits, 1, (fit[1], fit[0])), _operand(device, b, digits, 0, (fit[1], fit[2]))
@@ -128,11 +139,17 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
     tops = tuple(0 if s.store.integers is None else s.store.integers.top for s in (a, b))
     turned = tuple(s.store.integers is not None and s.turned for s in (a, b))
     made = device.runtime.run(
-        "words_matmul", x, y, tops=tops, turned=turned, digits=digits, words=best.words, m_tiles=best.m_tiles,
-        k_tiles=best.k_tiles,
+        "words_matmul", x, y, left.magnitudes, right.magnitudes, tops=tops, turned=turned,
+        rows=(not a.turned, not b.turned), digits=digits, words=best.words, m_tiles=best.m_tiles, k_tiles=best.k_tiles,
+        bound_tiles=tuple(for_bounds().of_numbers().values()),
     )  # fmt: skip
-    exponent = at_x + at_y + _digits.BITS * (digits - 1)
-    kept = _measured(device, made, digits, exponent, _usual_exponent(a) + _usual_exponent(b))
+    extremes = device.runtime.get(made[2])
+    typical = left.largest * right.largest * usual_least(a.shape[1], _few(a, b))
+    needed = _needed(left, right, smallest_of(extremes[:, 2], typical, "words_matmul"))
+    if needed is None:
+        return None
+    exponent, size = at_x + at_y + _digits.BITS * (digits - 1), _usual_exponent(a) + _usual_exponent(b)
+    kept = _measured(made, extremes, digits, exponent, size)
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
@@ -141,15 +158,18 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
             products.prove(a.values, b.values, c)
         return c
 
-    return Source(Store(shape, a.dtype, fetch, stays=True, integers=kept))
+    c = Store(shape, a.dtype, fetch, stays=True, integers=kept)
+    a.store.needed = b.store.needed = c.needed = needed
+    return Source(c)
 
 
-def _measured(device: Device, made: tuple[Buffer, Buffer, Buffer], digits: int, exponent: int, size: int) -> Integers:
+def _measured(
+    made: tuple[Buffer, Buffer, Buffer], extremes: np.ndarray, digits: int, exponent: int, size: int
+) -> Integers:
     """What a kernel returned: words, magnitudes, extremes. ``size``: the exponent of the largest in a dry run."""
-    words, magnitudes, extremes = made
-    found, typical = device.runtime.get(extremes), 2.0 ** min(size - exponent, LARGEST_EXPONENT)
-    largest = float(usual(found[:, 0].max(), typical))
-    return Integers(words, magnitudes, digits, exponent, largest, float(usual(found[:, 1].min(), typical / 256)))
+    typical = 2.0 ** min(size - exponent, LARGEST_EXPONENT)
+    largest, faintest = usual(extremes[:, 0].max(), typical), usual(extremes[:, 1].min(), typical / 256)
+    return Integers(*made[:2], digits, exponent, float(largest), float(faintest))
 
 
 def _usual_exponent(x: Source) -> int:
@@ -185,11 +205,11 @@ def axpby(device: Device, alpha: float, x: Digits, beta: float, y: Digits) -> Di
         "words_sum", *operands, factors=tuple(factors), words=words_for(most),
         places=tuple([p + (-1,) * (most - len(p)) for p in places]),
     )  # fmt: skip
-    kept = _measured(device, made, most, low, max(_usual_exponent(a), _usual_exponent(b)))
-    source = Source(
-        Store(a.store.shape, a.dtype, lambda: _values(device, kept, a.store.shape), stays=True, integers=kept), a.turned
-    )
-    return Digits(x.dtype, (source,))
+    size = max(_usual_exponent(a), _usual_exponent(b))
+    kept = _measured(made, device.runtime.get(made[2]), most, low, size)
+    c = Store(a.store.shape, a.dtype, lambda: _values(device, kept, a.store.shape), stays=True, integers=kept)
+    c.needed = max(a.store.needed, b.store.needed)
+    return Digits(x.dtype, (Source(c, a.turned),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ SEVEN = {"width": 8, "places": tuple(range(6, -1, -1))}
         ("abs_bound", (Specification((N, N), BF16),) * 2, for_bounds().of_numbers(), False),
         ("digits_matmul", (DIGITS, DIGITS), for_digits(7, TRN2).of_digits(), False),
         (
-            "words_matmul", (Specification((3, N, N), np.int32),) * 2,
+            "words_matmul", (Specification((3, N, N), np.int32),) * 2 + (Specification((N, N), BF16),) * 2,
             {"tops": (9, 9), "digits": 7, "words": 3, "m_tiles": 4, "k_tiles": 4}, False,
         ),
         ("digits_split", (Specification((N, 8 * N), np.uint8),), {**SEVEN, "turned": True}, False),

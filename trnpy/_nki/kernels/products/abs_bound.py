@@ -23,15 +23,21 @@ def abs_bound(a, b, a_rows=True, b_rows=True, m_tiles=8, n_tiles=2, k_tiles=8):
     m, k = a.shape if a_rows else (a.shape[1], a.shape[0])
     n = b.shape[1] if b_rows else b.shape[0]
     out = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = (m_tiles, n_tiles, k_tiles)
+    nisa.dma_copy(dst=out, src=least_of(a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=tiles))
+    return out
+
+
+def least_of(a, b, m, k, n, a_rows, b_rows, tiles, walks=1):
+    """The same inside a kernel, on the chip."""
     least = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     lowest = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=least, value=NOTHING, engine=nisa.engine.vector)
     blocks.product(
-        job={"least": least, "lowest": lowest}, a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows,
-        tiles=(m_tiles, n_tiles, k_tiles), finish=_least,
+        job={"least": least, "lowest": lowest}, a=a, b=b, m=m, k=k, n=n, a_rows=a_rows, b_rows=b_rows, tiles=tiles,
+        finish=_least, walks=walks,
     )  # fmt: skip
-    nisa.dma_copy(dst=out, src=least)
-    return out
+    return least
 
 
 def _least(job, sums, at, n0):

@@ -1,9 +1,9 @@
 """Products of integers that earlier products left on the device: float64 results that never visit the host.
 
 An operand is the words of such a result, or bfloat16 digits of a matrix that the host has sent. Words start with half
-a digit at every place, so that their bytes less 128 are digits again (docs/numerics.md#products-that-stay). What the
-host needs to certify the next product leaves with the result: magnitudes, which a product bounds there, and the
-largest and the smallest one.
+a digit at every place, so that their bytes less 128 are digits again (docs/numerics.md#products-that-stay). The same
+launch bounds the product of the magnitudes, which certifies it. What the next product is certified by leaves with the
+result: its magnitudes, the largest and the smallest one.
 
 Bound by TensorE as digits_matmul; splitting words and measuring the result read each of them once.
 """
@@ -13,22 +13,27 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..shared import blocks
-from . import digits_matmul, digits_split
+from . import abs_bound, digits_matmul, digits_split
 
 WIDTH = 2048  # columns of a tile of words that is measured
 HALF_BITS = 16
-WALKS = 4  # over blocks: two operands, their products, and the result share what a program may have
+WALKS = 5  # over blocks: two operands, both products, and the result share what a program may have
 NOTHING = 2.0**120  # stands for no number but zero: larger than any of the integers
 SCALE = 2.0**-64  # of magnitudes: then sums of products of any two are float32 numbers
 
 
 @nki.jit
-def words_matmul(a, b, tops=(0, 0), turned=(False, False), digits=7, words=3, m_tiles=4, k_tiles=4):
-    """V = A B as words (words, M, N) int32, |V| SCALE (M, N) bfloat16, and the extremes of |V|, (128, 2) float32.
+def words_matmul(
+    a, b, x, y, tops=(0, 0), turned=(False, False), rows=(True, True), digits=7, words=3, m_tiles=4, k_tiles=4,
+    bound_tiles=(2, 4, 8),
+):  # fmt: skip
+    """V = A B as words (words, M, N) int32, |V| SCALE (M, N) bfloat16, and extremes (128, 3) float32.
 
     a: words (w, M, K), or (w, K, M) if turned; its first digit is byte ``tops[0]`` - 1. Or digits (s, K, M).
     b: words (w, K, N), or (w, N, K) if turned, with ``tops[1]``. Or digits (s, K, N).
-    extremes: the largest, and the smallest positive number of each partition; NOTHING where there is none.
+    x, y: magnitudes of both, bfloat16: (M, K) and (K, N), each turned unless ``rows``.
+    extremes of each partition: of |V| the largest, and the smallest positive number, NOTHING where there is none; of
+    the product of x and y the smallest positive number, abs_bound.NOTHING where there is none.
     """
     left = _digits_of(x=a, top=tops[0], digits=digits, turned=not turned[0])
     right = _digits_of(x=b, top=tops[1], digits=digits, turned=turned[1])
@@ -37,8 +42,13 @@ def words_matmul(a, b, tops=(0, 0), turned=(False, False), digits=7, words=3, m_
         balanced=True,
     )  # fmt: skip
     magnitudes = nl.ndarray((v.shape[1], v.shape[2]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
-    extremes = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    extremes = nl.ndarray((blocks.TILE, 3), dtype=nl.float32, buffer=nl.shared_hbm)
     measured(v=v, places=digits + 2, magnitudes=magnitudes, extremes=extremes)
+    least = abs_bound.least_of(
+        a=x, b=y, m=v.shape[1], k=left.shape[1], n=v.shape[2], a_rows=rows[0], b_rows=rows[1], tiles=bound_tiles,
+        walks=WALKS,
+    )  # fmt: skip
+    nisa.dma_copy(dst=extremes[0 : blocks.TILE, 2:3], src=least)
     return v, magnitudes, extremes
 
 
@@ -76,7 +86,7 @@ def measured(v, places, magnitudes, extremes):
             job["size"] = (r_size, c_size)
             spots = [[([[c_size, c_count], [r_size * columns, r_count]], r0 * columns + c0)]]
             blocks.walk(job=job, start=blocks.no_banks, body=_measure, spots=spots, steps=5 * words + 9, walks=WALKS)
-    nisa.dma_copy(dst=extremes, src=found)
+    nisa.dma_copy(dst=extremes[0 : blocks.TILE, 0:2], src=found)
 
 
 def _measure(job, at):

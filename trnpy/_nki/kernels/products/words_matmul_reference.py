@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from trnpy._nki.kernels.products import abs_bound_reference as bound
 from trnpy._nki.kernels.products import digits_matmul_reference as product
 
 NOTHING = 2.0**120
@@ -14,21 +15,22 @@ MOST_DIGITS = 12
 
 
 def check(
-    a: np.ndarray, b: np.ndarray, tops: tuple[int, int], turned: tuple[bool, bool], digits: int, words: int
-) -> tuple[int, int, int]:
+    a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray, tops: tuple[int, int], turned: tuple[bool, bool],
+    rows: tuple[bool, bool], digits: int, words: int,
+) -> tuple[int, int, int]:  # fmt: skip
     """(m, k, n) of products the kernel takes; ValueError says what it does not."""
     if not 1 <= digits <= MOST_DIGITS or words != product.words_for(digits):
         raise ValueError(f"{digits} digits, {words} words: expected 1 to {MOST_DIGITS} digits and the words they take")
     extents = []
-    for x, top, across, rows_are_k in ((a, tops[0], turned[0], False), (b, tops[1], turned[1], True)):
-        if x.ndim != 3 or x.dtype.name not in ("int32", "bfloat16"):
-            raise ValueError(f"{x.dtype}{x.shape}: expected words int32 (w, ., .) or digits bfloat16 (s, ., .)")
-        if x.dtype.name == "int32" and not 1 <= top <= 4 * len(x):
-            raise ValueError(f"top {top}: expected 1 to {4 * len(x)}, the bytes of an element")
-        if x.dtype.name == "bfloat16" and (len(x) != digits or across):
-            raise ValueError(f"{len(x)} digits, turned {across}: expected {digits}, with K on the rows")
-        k_first = x.dtype.name == "bfloat16" or across != rows_are_k
-        extents.append(x.shape[1:] if k_first else x.shape[:0:-1])
+    for z, top, across, rows_are_k in ((a, tops[0], turned[0], False), (b, tops[1], turned[1], True)):
+        if z.ndim != 3 or z.dtype.name not in ("int32", "bfloat16"):
+            raise ValueError(f"{z.dtype}{z.shape}: expected words int32 (w, ., .) or digits bfloat16 (s, ., .)")
+        if z.dtype.name == "int32" and not 1 <= top <= 4 * len(z):
+            raise ValueError(f"top {top}: expected 1 to {4 * len(z)}, the bytes of an element")
+        if z.dtype.name == "bfloat16" and (len(z) != digits or across):
+            raise ValueError(f"{len(z)} digits, turned {across}: expected {digits}, with K on the rows")
+        k_first = z.dtype.name == "bfloat16" or across != rows_are_k
+        extents.append(z.shape[1:] if k_first else z.shape[:0:-1])
     (k, m), (depth, n) = extents
     if depth != k or 0 in (m, k, n):
         raise ValueError(f"a {a.shape} and b {b.shape}: expected one K, none of them empty")
@@ -36,21 +38,25 @@ def check(
         raise ValueError(f"K = {k}: at most {product.longest_k(digits)} rows of {digits} digits sum in int32")
     if max(digits * m * k, digits * k * n, 2 * words * m * n) > product.LARGEST:
         raise ValueError(f"{m} x {k} x {n}: at most {product.LARGEST} digits of an operand")
+    if bound.check(x, y, *rows) != (m, k, n):
+        raise ValueError(f"magnitudes {x.shape} and {y.shape}: expected those of the operands, {m} x {k} x {n}")
     return m, k, n
 
 
-def words_matmul(a, b, tops=(0, 0), turned=(False, False), digits=7, words=3):  # type: ignore[no-untyped-def]
+def words_matmul(a, b, x, y, tops=(0, 0), turned=(False, False), rows=(True, True), digits=7, words=3):  # type: ignore[no-untyped-def]
     """V as words (words, m, n) with half a digit at each of the lowest digits + HEADROOM bytes, |V| SCALE, extremes.
 
     V = sum over i + j < s of A_i B_j 2^(8 (s-1-i-j)); of words, A_i is byte top - 1 - i less 128.
+    extremes (128, 3): the largest |V|, the smallest positive one, and the smallest positive element of the product of
+    the magnitudes x (m, k) and y (k, n), each turned unless ``rows``.
     """
-    check(a, b, tops, turned, digits, words)
+    check(a, b, x, y, tops, turned, rows, digits, words)
     left, right = _digits_of(a, tops[0], digits, not turned[0]), _digits_of(b, tops[1], digits, turned[1])
     sums = [sum(left[i].T @ right[d - i] for i in range(d + 1)).astype(np.int64) for d in range(digits - 1, -1, -1)]
     v = product.to_words([total + 128 for total in sums[:-1]] + [sums[-1] + 0x808080], words)
     size = np.abs(integers(v, digits))
-    extremes = np.empty((128, 2), np.float32)
-    extremes[:] = size.max(), size.min(where=size > 0, initial=NOTHING)
+    extremes = np.empty((128, 3), np.float32)
+    extremes[:] = size.max(), size.min(where=size > 0, initial=NOTHING), bound.abs_bound(x, y, *rows)[0, 0]
     return v, (size * SCALE).astype(ml_dtypes.bfloat16), extremes
 
 
