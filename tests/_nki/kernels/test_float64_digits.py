@@ -36,17 +36,17 @@ def words_of(x):
     return np.ascontiguousarray(x).view(np.int32)
 
 
-def compare(x, by_rows, digits, **how):
-    options = {"by_rows": by_rows, "digits": digits}
-    ours = run(KERNEL, (words_of(x),), options, **how).outputs
-    for mine, twin in zip(ours, reference.float64_digits(words_of(x), **options), strict=True):
+def compare(x, by_rows, digits, top=(), **how):
+    operands, options = (words_of(x), *top), {"by_rows": by_rows, "digits": digits}
+    ours = run(KERNEL, operands, options, **how).outputs
+    for mine, twin in zip(ours, reference.float64_digits(*operands, **options), strict=True):
         assert mine.shape == twin.shape and mine.dtype == twin.dtype
         np.testing.assert_array_equal(mine.view(f"u{mine.itemsize}"), twin.view(f"u{mine.itemsize}"))
 
 
 def planes(x, by_rows, digits):
     """The twin's digits, (digits, rows, columns)."""
-    found = reference.float64_digits(words_of(x), by_rows, digits)[0].astype("f4").astype(np.int8)
+    found = reference.float64_digits(words_of(x), by_rows=by_rows, digits=digits)[0].astype("f4").astype(np.int8)
     return found.transpose(0, 2, 1) if by_rows else found
 
 
@@ -77,9 +77,29 @@ def test_the_digits_are_those_of_the_host(kind, digits):
         np.testing.assert_array_equal(planes(x, by_rows, digits), _digits.split(x, digits, int(by_rows)).planes())
 
 
+def top_of(x):
+    """The exponent of one scale for all of x, (1, 1)."""
+    key = np.abs(x).max(keepdims=True).view(np.int64) >> (52 - reference.KEY_BITS)
+    return reference.exponents(key).astype(np.float32)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_one_scale_for_a_whole_matrix(kind, by_rows):
+    """As if the matrix were a single row: only the layout differs."""
+    x = family(kind, (140, 50))
+    for digits in (7, 9):
+        compare(x, by_rows, digits, (top_of(x),))
+        found, sizes = reference.float64_digits(words_of(x), top_of(x), by_rows, digits)
+        row, of_row, _ = reference.float64_digits(words_of(x.reshape(1, -1)), digits=digits)
+        expected = row.astype("f4").reshape(digits, *x.shape).transpose(0, 2, 1)
+        np.testing.assert_array_equal(found.astype("f4"), expected if by_rows else expected.transpose(0, 2, 1))
+        np.testing.assert_array_equal(sizes.astype("f4"), of_row.astype("f4").reshape(x.shape))
+
+
 def test_numbers_below_normal_are_zero_beside_others_but_not_to_the_certificate():
     x = np.array([[1.0, 5e-324, -2e-310, 0.0, -0.0, 1e-300]])
-    digits, magnitudes, keys = reference.float64_digits(words_of(x), True, 12)
+    digits, magnitudes, keys = reference.float64_digits(words_of(x), digits=12)
     assert not digits.astype("f4")[:, 1:].any() and digits.astype("f4")[0, 0]
     faint = 2.0**-60
     np.testing.assert_array_equal(magnitudes.astype("f8"), [[1, faint, faint, 0, 0, faint]])
@@ -90,7 +110,7 @@ def test_numbers_below_normal_are_zero_beside_others_but_not_to_the_certificate(
 def test_keys_show_what_is_not_finite_and_what_is_near_underflow():
     x = np.ones((4, 3))
     x[0, 1], x[1, 2], x[2] = np.nan, -np.inf, 2.0**-900
-    keys = reference.float64_digits(words_of(x), True, 7)[2][:, 0]
+    keys = reference.float64_digits(words_of(x))[2][:, 0]
     assert (keys >= reference.NOT_FINITE).tolist() == [True, True, False, False]
     assert (keys < reference.FAINTEST << reference.KEY_BITS).tolist() == [False, False, True, False]
     compare(np.where(np.isfinite(x), x, 1.0), False, 7)
@@ -99,7 +119,7 @@ def test_keys_show_what_is_not_finite_and_what_is_near_underflow():
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_magnitudes_are_below_and_near_what_the_digits_reach(kind):
     x = family(kind, (60, 80))
-    _, found, keys = reference.float64_digits(words_of(x), True, 7)
+    _, found, keys = reference.float64_digits(words_of(x))
     exact = np.ldexp(np.abs(x), reference.ONE - reference.exponents(keys))  # relative to half of what they reach
     found = found.astype("f8")
     some = exact > 2.0**-60
@@ -142,6 +162,8 @@ def test_what_it_refuses():
     for wrong, digits in ((x.view("f4"), 7), (x[:, :3], 7), (x[0], 7), (x[:0], 7), (x, 1), (x, 13)):
         with pytest.raises(ValueError):
             reference.check(wrong, digits)
+    with pytest.raises(ValueError, match="exponent"):
+        reference.check(x, 7, np.zeros((1, 1)))
     with pytest.raises(ValueError, match="8192"):
         reference.check(np.zeros((1, 2 * 8193), np.int32), 7)
 

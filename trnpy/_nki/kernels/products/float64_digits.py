@@ -1,9 +1,10 @@
 """float64 numbers to balanced bfloat16 digits, on the chip: the host sends its arrays as they lie in memory.
 
 NeuronCores have no float64, so a number is read as two 32-bit words. Its significand is shifted to its place among the
-digits of its row or column, rounded to the nearest integer (halves away from zero) and negated by its sign. Half a
-digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes leave with the
-digits, and the largest number of each row or column, from which the host takes exponents and sees infinities and NaN.
+digits of its row, its column or the whole matrix, rounded to the nearest integer (halves away from zero) and negated by
+its sign. Half a digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes
+leave with the digits, and the largest number of each row or column, from which the host takes exponents and sees
+infinities and NaN.
 
 Bound by VectorE: some fifty passes over each operand.
 """
@@ -29,19 +30,22 @@ MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
 
 
 @nki.jit
-def float64_digits(x, by_rows, digits=7):
+def float64_digits(x, top=None, by_rows=True, digits=7):
     """Digits (s, C, R) if by_rows, else (s, R, C), and |x| relative to what they reach (R, C), bfloat16; keys int32.
 
     x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
     by_rows, otherwise each column: sums run along it. A key, (R, 1) or (1, C), is the exponent and the first bits of
-    the significand of its largest number.
+    the significand of its largest number. With ``top``, (1, 1) float32, the exponent of one scale for all numbers,
+    nothing is measured and there are no keys.
     """
     rows, columns = x.shape[0], x.shape[1] // 2
     count = (8 * max(digits, TWO_WORDS) + 8 + 31) // 32  # with eight bits below the unit
     words = nl.ndarray((count, rows, columns), dtype=nl.int32, buffer=nl.private_hbm)
     magnitudes = nl.ndarray((rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm)
-    keys = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
-    _integers(x=x, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, keys=keys)
+    keys = None
+    if top == None:  # noqa: E711 - NKI has no `is`
+        keys = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
+    _integers(x=x, top=top, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, keys=keys)
     places = []
     for d in range(digits):
         places.append(digits - d)  # the lowest byte is below the unit
@@ -49,20 +53,28 @@ def float64_digits(x, by_rows, digits=7):
         (digits, columns, rows) if by_rows else (digits, rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm
     )
     digits_split.split(planes=words, out=out, width=4, places=places, turned=by_rows, walks=WALKS)
+    if top != None:  # noqa: E711
+        return out, magnitudes
     return out, magnitudes, keys
 
 
-def _integers(x, by_rows, digits, words, magnitudes, keys):
+def _integers(x, top, by_rows, digits, words, magnitudes, keys):
     """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; keys."""
     rows, columns = x.shape[0], x.shape[1] // 2
     half = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=half, value=HALF, engine=nisa.engine.vector)
     job = {
         "x": x, "words": words, "magnitudes": magnitudes, "keys": keys, "half": half,
-        "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46, "by_rows": by_rows,
-        "tops": None, "columns": columns, "narrow": [],
+        "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
+        "whole": None, "by_columns": None, "columns": columns, "narrow": [],
     }  # fmt: skip
     chunks = (columns + WIDTH - 1) // WIDTH
+    if top != None:  # noqa: E711
+        tops, offset = blocks.broadcast(scalar=top), nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
+        _offset(offset=offset, tops=tops)
+        job["whole"] = (tops, offset)
+        _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
+        return
     for _ in range(blocks.HALVES if by_rows else 0):
         narrow = []
         for dtype in (nl.float32, nl.float32, nl.float32, nl.float32, nl.int32, nl.int32):
@@ -73,7 +85,7 @@ def _integers(x, by_rows, digits, words, magnitudes, keys):
         nisa.memset(dst=largest, value=0.0, engine=nisa.engine.vector)
         job["largest"] = largest
         _walk(job=job, body=_column_keys, rows=rows, steps=3 * chunks)
-        job["tops"] = _column_tops(job=job)
+        job["by_columns"] = _column_tops(job=job)
     _walk(job=job, body=_row_tile, rows=rows, steps=50 * chunks)
 
 
@@ -165,22 +177,23 @@ def _tops(key, part, tops):
 
 def _row_tile(job, at):
     """128 rows: their largest numbers, if they have scales of their own; then words and magnitudes chunk by chunk."""
-    chunks, tops, offset = (job["columns"] + WIDTH - 1) // WIDTH, job["tops"], None
-    if job["by_rows"]:
+    chunks, by_columns, rows = (job["columns"] + WIDTH - 1) // WIDTH, job["by_columns"], job["rows"]
+    tops, offset = None, None
+    if job["whole"] != None:  # noqa: E711
+        tops, offset = job["whole"][0][0:rows, :], job["whole"][1][0:rows, :]
+    elif by_columns == None:  # noqa: E711
         tops, offset = _row_tops(job=job, at=at, chunks=chunks)
     for index in range(chunks):
         first, size, source, key = _chunk(job=job, at=at, index=index)
-        place = {"first": first, "size": size, "at": at[1]}
-        if job["by_rows"]:
-            place["top"] = tops
-        else:
-            place["top"] = tops[0 : job["rows"], first : first + size]
+        place = {"first": first, "size": size, "at": at[1], "top": tops}
+        if by_columns != None:  # noqa: E711
+            place["top"] = by_columns[0:rows, first : first + size]
         _magnitudes(job=job, place=place, source=source, key=key, offset=offset)
         _words(job=job, place=place, source=source, shift=key)
 
 
 def _row_tops(job, at, chunks):
-    """(exponents, what magnitudes of bfloat16 are larger by) of 128 rows, (128, 1) each; stores their keys."""
+    """(exponents, their ``_offset``) of 128 rows, (128, 1) each; stores their keys."""
     column = []
     for whole in job["narrow"][job["set"]]:
         column.append(whole[0 : job["rows"], :])
@@ -194,8 +207,13 @@ def _row_tops(job, at, chunks):
     nisa.tensor_copy(dst=key, src=largest, engine=nisa.engine.vector)
     nisa.dma_copy(dst=blocks.view(x=job["keys"], at=at[2], pattern=[[1, job["rows"]], [1, 1]]), src=key)
     _tops(key=key, part=part, tops=tops)
-    nisa.tensor_scalar(dst=offset, data=tops, op0=nl.subtract, operand0=BIAS, op1=nl.multiply, operand1=128.0)
+    _offset(offset=offset, tops=tops)
     return (tops, offset)
+
+
+def _offset(offset, tops):
+    """What the exponents and significands of bfloat16 magnitudes are larger by, as integers."""
+    nisa.tensor_scalar(dst=offset, data=tops, op0=nl.subtract, operand0=BIAS, op1=nl.multiply, operand1=128.0)
 
 
 def _magnitudes(job, place, source, key, offset):
@@ -204,7 +222,7 @@ def _magnitudes(job, place, source, key, offset):
     upper, halves = source[:, 1 : 2 * size : 2], source.view(nl.uint16)
     nisa.tensor_scalar(dst=key, data=upper, op0=nl.bitwise_and, operand0=MAGNITUDE, op1=nl.right_shift, operand1=13)
     some = _tile(job=job, columns=size)
-    if job["by_rows"]:
+    if job["by_columns"] == None:  # noqa: E711
         nisa.tensor_scalar(dst=key, data=key, op0=nl.subtract, operand0=offset, op1=nl.maximum, operand1=FAINT)
     else:
         nisa.scalar_tensor_tensor(
@@ -229,7 +247,7 @@ def _words(job, place, source, shift):
     upper, part, over = source[:, 1 : 2 * size : 2], _tile(job=job, columns=size), _tile(job=job, columns=size)
     nisa.tensor_scalar(dst=part, data=upper, op0=nl.right_shift, operand0=20, op1=nl.bitwise_and, operand1=2047)
     farthest = 32.0 * job["words"].shape[0] - 1.0  # a shift by it leaves nothing
-    if job["by_rows"]:
+    if job["by_columns"] == None:  # noqa: E711
         nisa.tensor_scalar(
             dst=shift, data=part, op0=nl.subtract, operand0=top, reverse0=True, op1=nl.add, operand1=job["further"]
         )

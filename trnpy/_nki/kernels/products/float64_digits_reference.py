@@ -19,8 +19,10 @@ SIGNIFICAND = 52
 BIAS, FAINT = 127, 67 << 7  # of bfloat16: of its exponents, and the pattern of 2^-60
 
 
-def check(x: np.ndarray, digits: int) -> tuple[int, int]:
+def check(x: np.ndarray, digits: int, top: np.ndarray | None = None) -> tuple[int, int]:
     """(rows, columns) of numbers the kernel takes; ValueError says what it does not."""
+    if top is not None and (top.shape != (1, 1) or top.dtype != np.float32):
+        raise ValueError(f"exponent {top.dtype}{top.shape}: expected float32 (1, 1)")
     if x.dtype != np.int32 or x.ndim != 2 or x.size == 0 or x.shape[1] % 2 or x.shape[1] > 2 * COLUMNS:
         raise ValueError(f"{x.dtype}{x.shape}: expected int32 (rows, 2 columns), columns up to {COLUMNS}")
     if not FEWEST <= digits <= DIGITS or x.nbytes > LARGEST:
@@ -34,15 +36,19 @@ def exponents(keys: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(top, FAINTEST), np.int64)
 
 
-def float64_digits(x, by_rows, digits=7):  # type: ignore[no-untyped-def]
-    """Digits (s, C, R) or (s, R, C), magnitudes (R, C) and keys (R, 1) or (1, C) of the numbers with the words x."""
-    check(x, digits)
+def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-untyped-def]
+    """Digits (s, C, R) or (s, R, C), magnitudes (R, C) and keys (R, 1) or (1, C) of the numbers with the words x.
+
+    Without keys if all numbers have the exponent ``top``.
+    """
+    check(x, digits, top)
     bits = np.ascontiguousarray(x).view(np.uint64)
     magnitude = bits & np.uint64(2**63 - 1)
     keys = (
         (magnitude >> np.uint64(SIGNIFICAND - KEY_BITS)).astype(np.int64).max(axis=1 if by_rows else 0, keepdims=True)
     )
-    top = exponents(keys)
+    whole = top is not None
+    top = top.astype(np.int64) if whole else exponents(keys)
     behind = top - (magnitude >> np.uint64(SIGNIFICAND)).astype(np.int64) + 8 * max(TWO_WORDS - digits, 0)
     significand = magnitude & np.uint64(2**SIGNIFICAND - 1) | np.uint64(2**SIGNIFICAND)
     low, high = _shifted(significand, 8 * max(digits, TWO_WORDS) - 46, np.minimum(behind, 127).astype(np.uint64))
@@ -54,7 +60,8 @@ def float64_digits(x, by_rows, digits=7):  # type: ignore[no-untyped-def]
     patterns = np.maximum((magnitude >> np.uint64(SIGNIFICAND - 7)).astype(np.int64) - (top - BIAS) * 128, FAINT)
     patterns = np.where(magnitude > 0, patterns, 0).astype(np.uint16)
     order = (2, 1, 0) if by_rows else (2, 0, 1)
-    return found.transpose(order), patterns.view(ml_dtypes.bfloat16), keys.astype(np.int32)
+    outputs = found.transpose(order), patterns.view(ml_dtypes.bfloat16), keys.astype(np.int32)
+    return outputs[:2] if whole else outputs
 
 
 def _shifted(x: np.ndarray, left: int, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
