@@ -27,8 +27,8 @@ from trnpy._nki.simulator.table import print_table
 from trnpy._settings.host_rates import current_rates
 
 N, OCCUPIED = 512, 100
-MOST_LAUNCHES = 2.2  # a product of a chain: two, and those that make digits of the inputs
-MOST_BYTES = 2.1  # of inputs and results: digits of inputs are sent, perhaps twice, and words of 12 bytes come back
+MOST_LAUNCHES = 1.2  # a product of a chain: one, and those that make digits of the inputs and round the result
+MOST_BYTES = 1.02  # of inputs and results: 1.5 KiB a product certify it
 
 
 class Calls:

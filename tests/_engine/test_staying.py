@@ -41,7 +41,7 @@ def test_a_chain_is_one_launch_a_product_and_reads_back_what_certifies_it(engine
     done = engine.counters
     again = done.launches["words_matmul"] - 4
     assert again <= 1 and done.bytes_out == (4 + again) * READ  # seven digits are not enough for all
-    assert done.launches["digits_split"] == 2 + 2 * again and set(done.launches) == {"words_matmul", "digits_split"}
+    assert done.launches["float64_digits"] == 2 + again and set(done.launches) == {"words_matmul", "float64_digits"}
     c = engine.get(x)
     assert done.bytes_out == (4 + again) * READ + 3 * 4 * 160 * 160  # the words of the padded result
     np.testing.assert_allclose(c, a @ b @ b @ b @ b, rtol=0, atol=1e-13 * np.abs(c).max())
@@ -52,7 +52,9 @@ def test_a_dry_run_counts_the_same_launches(engine):
     for on, matrix in ((engine, normal(n, n)), (DeviceEngine(dry, facts=Facts()), new((n, n), "f8", dry.count))):
         x = on.put(matrix, stay=True)
         on.get(on.matmul(on.matmul(x, x), x))
-    assert engine.counters.launches == dry.counters.launches
+    ours, counted = engine.counters.launches.copy(), dry.counters.launches.copy()
+    assert abs(ours.pop("float64_digits") - counted.pop("float64_digits")) <= 1  # x may be needed in seven and in eight
+    assert ours == counted
 
 
 def test_digits_that_were_not_enough_once_are_not_tried_again(engine):
@@ -60,6 +62,18 @@ def test_digits_that_were_not_enough_once_are_not_tried_again(engine):
     engine.matmul(x, x)
     engine.matmul(x, x)
     assert engine.counters.launches["words_matmul"] == 3 and x.parts[0].store.needed > 7
+
+
+def test_large_matrices_are_split_and_rounded_there_and_others_by_the_host(engine):
+    """Of one scale: the host's digits and the device's are equal, and both give what other handles give."""
+    for n, scale, there in ((200, 1.0, True), (200, 2.0**-950, False), (40, 1.0, False)):
+        a = normal(n, n) * scale
+        x, before = engine.put(a, stay=True), engine.counters.launches.copy()
+        c = engine.get(engine.matmul(x, engine.put(a / scale, stay=True).T))
+        done = engine.counters.launches - before
+        assert done["words_matmul"] == 1 and done["float64_round"] == (n == 200)
+        assert bool(done["digits_split"]) != there and done["float64_digits"] == there + (n == 200)
+        assert error(c, a, (a / scale).T) <= BOUND
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (40, 130, 20), (130, 16, 129)])

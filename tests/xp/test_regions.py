@@ -12,7 +12,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.xp import _regions
 
-DIGITS = {"abs_bound", "digits_split", "words_matmul"}
+DIGITS = {"float64_digits", "words_matmul"}
 
 
 def normal(*shape, dtype="f8", seed=0):
@@ -54,9 +54,10 @@ def test_a_float64_chain_sends_the_inputs_and_reads_the_result():
             x = x @ y
         x.block_until_ready()
     done = runtime.counters
-    assert set(done.launches) == DIGITS and done.launches["words_matmul"] == done.launches["abs_bound"] == 6
-    assert done.bytes_out == 6 * 1536 + 12 * a.size
-    assert done.bytes_in <= 2 * (16 + 2) * a.size  # digits and magnitudes of two inputs, each once
+    products = done.launches["words_matmul"]
+    assert set(done.launches) == DIGITS and 6 <= products <= 7  # seven digits may be too few
+    assert done.bytes_out == products * 1536 + 12 * a.size
+    assert 2 * a.nbytes < done.bytes_in <= 2 * a.nbytes + 16  # each input once, and exponents of their scales
 
 
 def test_sums_factors_and_transposes_belong_to_a_region(log):

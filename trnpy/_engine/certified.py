@@ -35,6 +35,7 @@ SMALLEST = 1 << 12  # elements that are sent as they are: fewer are split on the
 FEWEST_RESULTS = 1 << 15  # that are rounded on the device: fewer take the host less time than a launch
 USUAL_KEY = 1023 << of_words.KEY_BITS  # of numbers near one, which dry runs assume
 ZERO = 0x80  # the byte of a digit that is zero
+NOT_FINITE = "an operand holds NaN or infinity"
 TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
 
 
@@ -199,7 +200,7 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
-        c = _fetched(device, words, shape, _digits.unit(digits, device.bits) - rows, -columns)
+        c = rounded(device, words, shape, _digits.unit(digits, device.bits) - rows, -columns)
         if c is None:
             found = device.runtime.get(words)[:, : shape[0], : shape[1]]
             c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
@@ -210,12 +211,13 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
     return Source(Store(shape, a.dtype, fetch))
 
 
-def _fetched(
-    device: Device, words: Buffer, shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray
+def rounded(
+    device: Device, words: Buffer, shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray, places: int = 0
 ) -> np.ndarray | None:
     """The integers in ``words`` times 2^(rows + columns), rounded to float64 on the device; None where the host does.
 
-    That is where they are few, and where a result may be none of the normal numbers.
+    That is where they are few, and where a result may be none of the normal numbers. Half a digit at each of the
+    lowest ``places`` bytes is taken off.
     """
     if not device.splits or math.prod(shape) < FEWEST_RESULTS or words.shape[2] > to_float64.COLUMNS:
         return None
@@ -225,7 +227,8 @@ def _fetched(
     down = np.zeros_like(rows, np.float32, shape=(words.shape[1], 1))
     across = np.zeros_like(columns, np.float32, shape=(1, words.shape[2]))
     down[: shape[0], 0], across[0, : shape[1]] = rows, columns
-    found: np.ndarray = device.runtime.launch("float64_round", words, down, across).view(np.float64)
+    more = {"places": places} if places else {}
+    found: np.ndarray = device.runtime.launch("float64_round", words, down, across, **more).view(np.float64)
     return found if found.shape == shape else found[: shape[0], : shape[1]].copy()
 
 
@@ -358,6 +361,12 @@ def _ship(device: Device, raw: np.ndarray, places: tuple[int, ...], axis: int, p
     return buffer
 
 
+def split_there(device: Device, size: tuple[int, int], digits: int, padded: tuple[int, int]) -> bool:
+    """Whether a float64 matrix is sent as it is, and split on the device."""
+    takes = digits >= of_words.FEWEST and padded[1] <= of_words.COLUMNS
+    return device.splits and device.bits == _digits.BITS and takes and math.prod(size) >= SMALLEST
+
+
 class _Sent(NamedTuple):
     """What ``float64_digits`` makes of a matrix, and its exponents (others,)."""
 
@@ -371,27 +380,32 @@ def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, 
 
     That is where it is small, and where the scale of some row or column is near underflow.
     """
-    if not device.splits or device.bits != _digits.BITS or digits < of_words.FEWEST:
+    if not split_there(device, x.store.shape, digits, shape):
         return None
-    if math.prod(x.store.shape) < SMALLEST or shape[1] > of_words.COLUMNS:
-        return None
-
-    def put() -> Buffer:
-        return device.runtime.put(link_words(x.store.values, shape))
 
     def new() -> _Sent | None:
-        words = x.store.keep(("words", shape), put)
+        words = put_words(device, x.store, shape)
         made, magnitudes, found = device.runtime.run("float64_digits", words, by_rows=along == 1, digits=digits)
         keys = usual(device.runtime.get(found), np.full(found.shape, USUAL_KEY, np.int32)).reshape(-1)
         if keys.max() >= of_words.NOT_FINITE:
-            raise Uncertified("an operand holds NaN or infinity")
+            raise Uncertified(NOT_FINITE)
         if ((keys > 0) & (keys < of_words.FAINTEST << of_words.KEY_BITS)).any():
             return None
         top = np.where(keys > 0, of_words.exponents(keys), of_words.ONE)
-        shift = _digits.BITS * min(digits, _digits.WORD) + of_words.ONE - 2 - top
-        return _Sent(made, magnitudes, shift[: x.store.shape[1 - along]])
+        return _Sent(made, magnitudes, shift_of(digits, top)[: x.store.shape[1 - along]])
 
     kept: _Sent | None = x.store.keep(("float64", digits, along, shape), new)
+    return kept
+
+
+def shift_of(digits: int, top: Any) -> Any:
+    """The exponents taken out of numbers split on the device, whose scales have the biased exponents ``top``."""
+    return _digits.BITS * min(digits, _digits.WORD) + of_words.ONE - 2 - top
+
+
+def put_words(device: Device, store: Store, shape: tuple[int, int]) -> Buffer:
+    """A float64 matrix as it is, padded to ``shape``, on the device."""
+    kept: Buffer = store.keep(("words", shape), lambda: device.runtime.put(link_words(store.values, shape)))
     return kept
 
 
@@ -481,4 +495,4 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
 
 def check_finite(*operands: np.ndarray) -> None:
     if not all(usual(np.isfinite(x).all(), True) for x in operands):
-        raise Uncertified("an operand holds NaN or infinity")
+        raise Uncertified(NOT_FINITE)

@@ -89,17 +89,18 @@ def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = Fa
     return ((shape, np.dtype("bfloat16")),), "bfloat16", 0.0
 
 
-def _float64_digits(x: Any, by_rows: bool, digits: int = 7) -> Outputs:
+def _float64_digits(x: Any, top: Any = None, by_rows: bool = True, digits: int = 7) -> Outputs:
     rows, columns = x.shape[0], x.shape[1] // 2
-    outputs = (
+    outputs: tuple[Spec, ...] = (
         ((digits, columns, rows) if by_rows else (digits, rows, columns), np.dtype("bfloat16")),
         ((rows, columns), np.dtype("bfloat16")),
         ((rows, 1) if by_rows else (1, columns), np.dtype(np.int32)),
     )
+    outputs = outputs if top is None else outputs[:2]
     return outputs, "float32", _at_least(0.0, "float32", NUMBER_S * rows * columns)
 
 
-def _float64_round(v: Any, *_: Any) -> Outputs:
+def _float64_round(v: Any, *_: Any, places: int = 0) -> Outputs:
     _words, m, n = v.shape
     return (((m, 2 * n), np.dtype(np.int32)),), "float32", _at_least(0.0, "float32", RESULT_S * m * n)
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnpy._engine import certified as _certified
 from trnpy._engine import digits as _digits
-from trnpy._engine.certified import ZERO, Device, check_finite, extended, smallest_of, usual_least
+from trnpy._engine.certified import ZERO, Device, Uncertified, check_finite, extended
 from trnpy._engine.handles import Digits, Source, Store
 from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import rung
+from trnpy._nki.kernels.products import float64_digits_reference as of_words
 from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM, SCALE
 from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES, MOST_FACTOR, MOST_PLACES
@@ -63,13 +65,21 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """An operand of one product: its magnitudes, what they are relative to, and the largest and smallest of them."""
+    """An operand of one product: what its magnitudes are relative to, and the largest and smallest of them."""
 
     source: Source
-    magnitudes: Buffer
     unit: float
     largest: float
     faintest: float
+    top: int = 0  # the biased exponent of the scale of a matrix that is split on the device; 0 of others
+
+
+class _Form(NamedTuple):
+    """What the kernel takes of an operand: digits or words, magnitudes, and the exponent of its first digits."""
+
+    digits: Buffer
+    magnitudes: Buffer
+    exponent: int
 
 
 def stays(*operands: Digits) -> bool:
@@ -84,10 +94,10 @@ def matmul(device: Device, a: Digits, b: Digits) -> Digits | None:
         return None
     (m, k), n = x.shape, y.shape[1]
     fit = rung(m), rung(k), rung(n)
-    left, right = _side(device, x, 1, fit[:2]), _side(device, y, 0, fit[1:])
+    left, right = _side(device, x, fit[:2]), _side(device, y, fit[1:])
     if left.faintest * right.faintest < FAINTEST:
         return None
-    likely = left.largest * right.largest * min(k / NORMAL, usual_least(k, _few(x, y)))
+    likely = left.largest * right.largest * min(k / NORMAL, _certified.usual_least(k, _few(x, y)))
     digits = _needed(left, right, likely or _digits.NOTHING) or _digits.MOST_DIGITS
     digits = max(digits, x.store.needed, y.store.needed)  # products of one chain tend to need as many
     made = _product(device, digits, left, right, fit)
@@ -108,21 +118,19 @@ def _few(*operands: Source) -> bool:
     return few_terms(*(x.values for x in operands if x.store.integers is None))
 
 
-def _side(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> _Side:
-    """An operand whose ``axis`` is the summed one, with ``padded`` rows and columns."""
+def _side(device: Device, x: Source, padded: tuple[int, int]) -> _Side:
+    """An operand with ``padded`` rows and columns."""
     found: Integers | None = x.store.integers
     if found is not None:
-        unit = ALIGNED * 256.0**found.top * SCALE
-        return _Side(x, found.magnitudes, unit, found.largest * SCALE, found.faintest * SCALE)
-    shape = padded[::-1] if x.turned else padded
-
-    def new() -> Buffer:
-        check_finite(x.store.values)
-        scaled = _digits.magnitudes(x.store.values, 1, _largest(x.store.values))
-        return device.runtime.put(extended(scaled, shape, 0))
-
-    kept: Buffer = x.store.keep(("magnitudes of a whole", shape), new)
-    return _Side(x, kept, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
+        return _Side(x, ALIGNED * 256.0**found.top * SCALE, found.largest * SCALE, found.faintest * SCALE)
+    largest = float(usual(x.store.keep(("largest of a whole",), lambda: _largest(x.store.values))[0, 0], 1.0))
+    if not math.isfinite(largest):
+        raise Uncertified(_certified.NOT_FINITE)
+    key = np.array([[largest or 1.0]]).view(np.int64) >> (of_words.SIGNIFICAND - of_words.KEY_BITS)
+    top, shape = int(of_words.exponents(key)[0, 0]), padded[::-1] if x.turned else padded
+    if not _certified.split_there(device, x.store.shape, _digits.DIGITS, shape) or top == of_words.FAINTEST:
+        return _Side(x, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
+    return _Side(x, 1.0, math.ldexp(largest, of_words.ONE - top), _digits.SMALLEST_MAGNITUDE, top)
 
 
 @priced("", lambda a: (a.nbytes, (((1, 1), a.dtype),)))
@@ -134,23 +142,21 @@ def _largest(a: np.ndarray) -> np.ndarray:
 def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[int, int, int]) -> Source | None:
     """A product of so many digits, whose store tells how many its certificate needs; None if there are not so many."""
     a, b = left.source, right.source
-    (x, at_x), (y, at_y) = (
-        _operand(device, a, digits, 1, (fit[1], fit[0])), _operand(device, b, digits, 0, (fit[1], fit[2]))
-    )  # fmt: skip
+    x, y = _operand(device, left, digits, 1, (fit[1], fit[0])), _operand(device, right, digits, 0, (fit[1], fit[2]))
     best = for_digits(digits, device.runtime.hardware)
     tops = tuple(0 if s.store.integers is None else s.store.integers.top for s in (a, b))
     turned = tuple(s.store.integers is not None and s.turned for s in (a, b))
     made = device.runtime.run(
-        "words_matmul", x, y, left.magnitudes, right.magnitudes, tops=tops, turned=turned,
-        rows=(not a.turned, not b.turned), digits=digits, words=best.words, m_tiles=best.m_tiles, k_tiles=best.k_tiles,
-        bound_tiles=tuple(for_bounds().of_numbers().values()),
+        "words_matmul", x.digits, y.digits, x.magnitudes, y.magnitudes, tops=tops, turned=turned,
+        rows=(not a.turned, not b.turned), digits=digits, words=best.words, m_tiles=best.m_tiles,
+        k_tiles=best.k_tiles, bound_tiles=tuple(for_bounds().of_numbers().values()),
     )  # fmt: skip
     extremes = device.runtime.get(made[2])
-    typical = left.largest * right.largest * usual_least(a.shape[1], _few(a, b))
-    needed = _needed(left, right, smallest_of(extremes[:, 2], typical, "words_matmul"))
+    typical = left.largest * right.largest * _certified.usual_least(a.shape[1], _few(a, b))
+    needed = _needed(left, right, _certified.smallest_of(extremes[:, 2], typical, "words_matmul"))
     if needed is None:
         return None
-    exponent, size = at_x + at_y + _digits.BITS * (digits - 1), _usual_exponent(a) + _usual_exponent(b)
+    exponent, size = x.exponent + y.exponent + _digits.BITS * (digits - 1), _usual_exponent(a) + _usual_exponent(b)
     kept = _measured(made, extremes, digits, exponent, size)
     shape = a.shape[0], b.shape[1]
 
@@ -250,20 +256,41 @@ def _faintest(a: np.ndarray) -> Any:
     return np.abs(a).min(where=a != 0, initial=np.inf)
 
 
-def _operand(device: Device, x: Source, digits: int, axis: int, padded: tuple[int, int]) -> tuple[Buffer, int]:
-    """What the kernel takes of an operand, and the exponent of its first ``digits`` digits as an integer."""
+def _operand(device: Device, side: _Side, digits: int, axis: int, padded: tuple[int, int]) -> _Form:
+    """An operand whose ``axis`` is the summed one, K; ``padded``: the padded extents of K and of the other axis."""
+    x = side.source
     found: Integers | None = x.store.integers
     if found is not None:
-        return found.words, found.exponent + _digits.BITS * (found.top - digits)
+        return _Form(found.words, found.magnitudes, found.exponent + _digits.BITS * (found.top - digits))
     along, shape = axis ^ x.turned, padded if axis ^ x.turned == 0 else padded[::-1]
-    flat, width, places, shift = _sent(device, x.store, digits > _digits.WORD, shape)
+    make = _split_there if side.top else _split_here
+    kept: _Form = x.store.keep(
+        ("form of a whole", digits, along, shape), lambda: make(device, x.store, digits, along, shape, side.top)
+    )
+    return kept
 
-    def new() -> Buffer:
-        made: Buffer = device.runtime.run("digits_split", flat, width=width, places=places[:digits], turned=along == 1)
-        return made
 
-    kept: Buffer = x.store.keep(("digits of a whole", digits, along, padded), new)
-    return kept, -shift - _digits.BITS * (digits - min(digits, _digits.WORD))
+def _split_there(device: Device, x: Store, digits: int, along: int, shape: tuple[int, int], top: int) -> _Form:
+    """A matrix that is sent as it is; one scale with the biased exponent ``top``."""
+    scale, words = np.array([[top]], np.float32), _certified.put_words(device, x, shape)
+    made, magnitudes = device.runtime.run("float64_digits", words, scale, by_rows=along == 1, digits=digits)
+    return _Form(made, magnitudes, _exponent(digits, _certified.shift_of(digits, top)))
+
+
+def _split_here(device: Device, x: Store, digits: int, along: int, shape: tuple[int, int], _: int) -> _Form:
+    """A matrix whose bytes and magnitudes the host makes."""
+    flat, width, places, shift = _sent(device, x, digits > _digits.WORD, shape)
+    made = device.runtime.run("digits_split", flat, width=width, places=places[:digits], turned=along == 1)
+
+    def scaled() -> Buffer:
+        return device.runtime.put(extended(_digits.magnitudes(x.values, 1, _largest(x.values)), shape, 0))
+
+    return _Form(made, x.keep(("magnitudes of a whole", shape), scaled), _exponent(digits, shift))
+
+
+def _exponent(digits: int, shift: int) -> int:
+    """Of the integers of so many digits, when ``shift`` has been taken out."""
+    return -shift - _digits.BITS * (digits - min(digits, _digits.WORD))
 
 
 def _sent(device: Device, store: Store, wide: bool, shape: tuple[int, int]) -> tuple[Buffer, int, tuple[int, ...], int]:
@@ -283,6 +310,10 @@ def _sent(device: Device, store: Store, wide: bool, shape: tuple[int, int]) -> t
 
 def _values(device: Device, x: Integers, shape: tuple[int, int]) -> np.ndarray:
     """The matrix on the host."""
+    down, across = np.full(shape[0], x.exponent), np.zeros(shape[1], np.int64)
+    there = _certified.rounded(device, x.words, shape, down, across, x.digits + HEADROOM)
+    if there is not None:
+        return there
     found = _without_halves(device.runtime.get(x.words)[:, : shape[0], : shape[1]], x.digits)
     unit = _digits.unit(x.digits)
     return _digits.assemble(found, x.digits, np.array([[unit - x.exponent]]), np.zeros((1, 1), np.int64))

@@ -56,6 +56,16 @@ def test_every_edge(m, n, words):
     np.testing.assert_array_equal(run(KERNEL, operands, {}).outputs, reference.float64_round(*operands))
 
 
+@pytest.mark.parametrize("words, places", [(2, 6), (2, 7), (3, 9), (3, 11), (4, 13), (4, 15)])
+def test_halves_of_digits_are_taken_off(words, places):
+    """Of integers that have half a digit at each of their lowest bytes, as products that stay have."""
+    v, (rows, columns) = integers_of((130, 40), words) // 4, exponents(130, 40)
+    operands = words_of(v + sum(128 << 8 * p for p in range(places)), words), rows, columns
+    found = reference.float64_round(*operands, places=places)
+    np.testing.assert_array_equal(found.view("f8"), numbers(v, words, rows, columns))
+    np.testing.assert_array_equal(run(KERNEL, operands, {"places": places}).outputs, found)
+
+
 @pytest.mark.parametrize("words", [2, 3, 4])
 def test_results_are_the_nearest_numbers(words):
     """Half a unit in the last place at most, and the nearest even one but for ties, which the docstring states."""
@@ -97,8 +107,9 @@ def test_the_stated_limits_of_exponents_suffice(words):
 
 def test_any_legal_order_gives_the_same():
     operands = words_of(integers_of((200, 140), 3), 3), *exponents(200, 140)
-    again = run(KERNEL, operands, {}, mode="reorder", seed=1).outputs
-    np.testing.assert_array_equal(again, run(KERNEL, operands, {}).outputs)
+    for options in ({}, {"places": 9}):
+        again = run(KERNEL, operands, options, mode="reorder", seed=1).outputs
+        np.testing.assert_array_equal(again, run(KERNEL, operands, options).outputs)
 
 
 @pytest.mark.parametrize("target", MACHINES)
@@ -116,7 +127,8 @@ def specified(words, n):
 @pytest.mark.parametrize("words", [2, 3, 4])
 def test_the_budget_and_the_memory_of_each_machine_are_kept(words, target):
     for n in (512, 8192):
-        assert kept(run(KERNEL, specified(words, n), {}, mode="trace", target=target).trace)
+        for places in (0, 4 * words):
+            assert kept(run(KERNEL, specified(words, n), {"places": places}, mode="trace", target=target).trace)
 
 
 def test_dry_runs_count_the_modelled_time():
@@ -129,7 +141,8 @@ def test_dry_runs_count_the_modelled_time():
 def test_what_it_refuses():
     v, rows, columns = np.zeros((3, 4, 5), np.int32), np.zeros((4, 1), "f4"), np.zeros((1, 5), "f4")
     for wrong in (
-        (v.astype("i8"), rows, columns), (v[0], rows, columns), (v[:1], rows, columns), (v, rows[:3], columns),
+        (v, rows, columns, 13), (v.astype("i8"), rows, columns), (v[0], rows, columns), (v[:1], rows, columns),
+        (v, rows[:3], columns),
         (v, rows, columns[:, :4]), (v, rows.astype("f8"), columns), (v[:, :0], rows[:0], columns),
     ):  # fmt: skip
         with pytest.raises(ValueError):

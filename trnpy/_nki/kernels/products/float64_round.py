@@ -21,25 +21,26 @@ ALL = 2**31  # the sign bit
 
 
 @nki.jit
-def float64_round(v, rows, columns):
+def float64_round(v, rows, columns, places=0):
     """(M, 2 N) int32, lower and upper words of the float64 numbers V 2^(rows + columns).
 
-    v: words (w, M, N) int32 of integers, lower ones first, w from 2 to 4. rows (M, 1) and columns (1, N): exponents,
-    float32. Results must be normal numbers or zero.
+    v: words (w, M, N) int32 of integers, lower ones first, w from 2 to 4; they have half a digit at each of the lowest
+    ``places`` bytes, which is taken off. rows (M, 1) and columns (1, N): exponents, float32. Results must be normal
+    numbers or zero.
     """
     count, m, n = v.shape
     out = nl.ndarray((m, 2 * n), dtype=nl.int32, buffer=nl.shared_hbm)
     across = nl.ndarray((TILE, n), dtype=nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(dst=across, src=columns.ap(pattern=[[0, TILE], [1, n]]))
     chunks = (n + WIDTH - 1) // WIDTH
-    job = {"v": v, "down": rows, "across": across, "out": out}
+    job = {"v": v, "down": rows, "across": across, "out": out, "places": places}
     for piece in blocks.pieces(extent=m, block=TILE):
         r0, r_size, r_count = piece
         job["rows"] = r_size
         spots = []
         for row in (n, 1, 2 * n):
             spots.append([([[r_size * row, r_count]], r0 * row)])
-        steps = (44 + 15 * count) * chunks
+        steps = (44 + (15 if places == 0 else 21) * count) * chunks
         blocks.walk(job=job, start=blocks.no_banks, body=_row_tile, spots=spots, steps=steps)
     return out
 
@@ -58,6 +59,8 @@ def _row_tile(job, at):
             offset = w * job["v"].shape[1] * n + first
             nisa.dma_copy(dst=word, src=blocks.view(x=job["v"], at=at[0], pattern=pattern, offset=offset))
             words.append(word)
+        if job["places"] > 0:
+            _take_off(job=job, words=words)
         down = blocks.tile(job=job, shape=(job["rows"], 1), dtype=nl.float32)
         nisa.dma_copy(dst=down, src=blocks.view(x=job["down"], at=at[1], pattern=[[1, job["rows"]], [1, 1]]))
         exponent = {"down": down, "across": job["across"][0 : job["rows"], first : first + size]}
@@ -70,6 +73,24 @@ def _row_tile(job, at):
 def _tile(job, columns, dtype=nl.int32, width=WIDTH):
     """A tile of a chunk, of which the last may be narrower."""
     return blocks.tile(job=job, shape=(job["rows"], width), dtype=dtype)[:, 0:columns]
+
+
+def _take_off(job, words):
+    """Subtract half a digit at each of the lowest places: add the complement, 16 bits at a time."""
+    size, places = words[0].shape[1], job["places"]
+    total, carry = _tile(job=job, columns=size), _tile(job=job, columns=size)
+    for w in range(len(words)):
+        halves = words[w].view(nl.uint16)
+        for h in range(2):
+            p = 4 * w + 2 * h
+            less = 65535.0 - (128.0 if p < places else 0.0) - (128.0 * 256.0 if p + 1 < places else 0.0)
+            half = halves[:, h : 2 * size : 2]
+            if p == 0:
+                nisa.tensor_scalar(dst=total, data=half, op0=nl.add, operand0=less + 1.0)
+            else:
+                nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.add, operand0=less, op1=nl.add, operand1=carry)
+            nisa.tensor_scalar(dst=carry, data=total, op0=nl.right_shift, operand0=16)
+            nisa.activation(dst=half, op=nl.copy, data=total.view(nl.uint16)[:, 0 : 2 * size : 2])
 
 
 def _round(job, words, exponent, out):

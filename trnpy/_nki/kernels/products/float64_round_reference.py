@@ -10,8 +10,10 @@ BIASED = 1021
 LOWEST, HIGHEST = -1021, 1024  # sums of exponents of a row and a column, and of the bits of an integer, lie between
 
 
-def check(v: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[int, int, int]:
+def check(v: np.ndarray, rows: np.ndarray, columns: np.ndarray, places: int = 0) -> tuple[int, int, int]:
     """(words, M, N) of a call the kernel takes; ValueError says what it does not."""
+    if not 0 <= places <= 4 * len(v):
+        raise ValueError(f"{places} places: expected up to {4 * len(v)}, the bytes of an element")
     if v.dtype != np.int32 or v.ndim != 3 or not 2 <= len(v) <= 4 or v.size == 0 or v.shape[2] > COLUMNS:
         raise ValueError(f"integers {v.dtype}{v.shape}: expected int32 (2 to 4, M, N), N up to {COLUMNS}")
     words, m, n = v.shape
@@ -22,9 +24,13 @@ def check(v: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[int, in
     return words, m, n
 
 
-def float64_round(v, rows, columns):  # type: ignore[no-untyped-def]
-    """(M, 2 N) int32, the words of the float64 numbers V 2^(rows + columns)."""
-    words, m, n = check(v, rows, columns)
+def float64_round(v, rows, columns, places=0):  # type: ignore[no-untyped-def]
+    """(M, 2 N) int32, the words of the float64 numbers V 2^(rows + columns).
+
+    V is v without half a digit at each of the lowest ``places`` bytes.
+    """
+    words, m, n = check(v, rows, columns, places)
+    v = _without_halves(v, places) if places else v
     sign = (v[-1] < 0).astype(np.uint32) * np.uint32(2**32 - 1)
     parts = [x.view(np.uint32) ^ sign for x in v]
     place = np.full((m, n), 32 * words + BIASED)
@@ -41,3 +47,14 @@ def float64_round(v, rows, columns):  # type: ignore[no-untyped-def]
     found = (window >> np.uint64(11)) + (window >> np.uint64(10) & np.uint64(1)) + (exponent << np.uint64(52))
     found |= (sign.astype(np.uint64) & np.uint64(1)) << np.uint64(63)
     return np.where(parts[-1] > 0, found, np.uint64(0)).view(np.int32).reshape(m, 2 * n)
+
+
+def _without_halves(v: np.ndarray, places: int) -> np.ndarray:
+    """Words less 128 at each of the lowest ``places`` bytes."""
+    found, borrow = [], np.int64(0)
+    for w, word in enumerate(v):
+        less = sum(128 << 8 * i for i in range(4) if 4 * w + i < places)
+        left = word.view(np.uint32).astype(np.int64) - less + borrow
+        found.append(left.astype(np.uint32).view(np.int32))
+        borrow = left >> 32
+    return np.stack(found)
