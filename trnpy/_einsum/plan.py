@@ -17,7 +17,7 @@ from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
 from trnpy._einsum.product import TRANSPOSES, Sizes, Step, extent, on_host, product_of
-from trnpy._engine.engines import HOST, Engine
+from trnpy._engine.engines import HOST, Engine, Refused
 from trnpy._engine.proof import integers
 from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import Shape, priced
@@ -283,11 +283,21 @@ class Contraction(Problem):
     order: Order = "C"  # of the result: K for any
     shape: tuple[int, ...] | None = None  # of the result, where it is not the plan's
 
+    @property
+    def _product(self) -> bool:
+        """Whether it is one product, whose proof refuses infs and NaNs in operands and result."""
+        return len(self.plan.steps) == 1 and self.dtype.kind in "fc"
+
     def run(self, engine: Engine) -> Any:
-        guards.finite(*self.arrays)
+        if not self._product:
+            guards.finite(*self.arrays)
         counted = self.dtype.kind == "b"
         dtype = np.dtype(np.float32) if counted else self.dtype
-        result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine), counted)
+        try:
+            result = contract(self.plan, self.arrays, dtype, engines(self.plan, dtype, engine), counted)
+        except Refused:
+            guards.finite(*self.arrays)
+            raise
         if counted:
             result = result != 0
         result = result.astype(result.dtype, order=self.order, copy=not result.flags.writeable)
@@ -295,7 +305,7 @@ class Contraction(Problem):
 
     def error(self, result: Any) -> float:
         """0 if all elements are finite: every product of an engine is proved by itself. NaN if not: NumPy decides."""
-        return 0.0 if np.isfinite(result).all() else math.nan
+        return 0.0 if self._product or np.isfinite(result).all() else math.nan
 
     def deliver(self, result: Any) -> Any:
         """The result, in ``out`` if the caller gave one. It is not written to before the result is accepted."""
