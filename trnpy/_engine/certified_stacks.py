@@ -76,17 +76,15 @@ def _in_parts(device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count:
 def _certified(
     device: Device, a: np.ndarray, b: np.ndarray, fit: Extents, count: int
 ) -> tuple[int, np.ndarray, np.ndarray] | None:
-    """(digits, a, b) for the whole stack, each product as given or, if that needs fewer digits, equilibrated."""
+    """(digits, a, b) of the whole stack as given or, if there are not so many digits, with products in better form."""
     few = few_terms(a, b)
     least = _smallest(device, a, b, fit, count, few)
     digits = _digits.digits_for(float(least.min()), a.shape[2])
-    scaled = None if digits == _digits.DIGITS else _digits.equilibrate(a, b)
-    if usual(scaled is not None, True) and scaled is not None:
+    if digits is None and (scaled := _digits.equilibrate(a, b)) is not None:
         better = _smallest(device, *scaled, fit, count, few)
         chosen = (better > least)[:, np.newaxis, np.newaxis]
-        fewer = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
-        if fewer is not None and (digits is None or fewer < digits):
-            return fewer, np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
+        digits = _digits.digits_for(float(np.maximum(better, least).min()), a.shape[2])
+        a, b = np.where(chosen, scaled[0], a), np.where(chosen, scaled[1], b)
     return None if digits is None else (digits, a, b)
 
 

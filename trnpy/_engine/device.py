@@ -141,10 +141,11 @@ class DeviceEngine:
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
-    def put(self, a: np.ndarray, stay: bool = False) -> Handle:
+    def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle:
         """``a`` (rows, columns) for products on the device, in the format that the policy's precision multiplies.
 
-        ``stay``: float64 results of its products are operands on the device (``staying``).
+        ``stay``: float64 results of its products are operands on the device (``staying``). Without ``copy``, ``a`` must
+        not change while the handle or results of it are in use.
         """
         if a.ndim != 2 or a.size == 0:
             raise Refused(f"shape {a.shape} is not one non-empty matrix")
@@ -154,17 +155,18 @@ class DeviceEngine:
         wide, longest = self._digits_of(a.dtype)
         if max(a.shape) > longest:
             raise Refused(f"{a.shape} exceeds the largest operand of one launch")
-        kept = a.astype(wide)  # a copy: later changes of ``a`` do not change the handle
+        kept = a.astype(wide, copy=copy)
         parts = (kept.real, kept.imag) if kept.dtype.kind == "c" else (kept,)
         return Digits(a.dtype, tuple(stored(p, stay and p.dtype.kind == "f") for p in parts))
 
-    def get(self, h: Handle | Held) -> np.ndarray:
-        """``h`` on the host, in its own dtype."""
+    def get(self, h: Handle | Held, copy: bool = True) -> np.ndarray:
+        """``h`` on the host, in its own dtype. Without ``copy`` it must not be written to."""
         if isinstance(h, Numbers):
             return self._kernels.get(h)
         if isinstance(h, Buffer):
             return self.runtime.get(h)
-        return _digits(h).values.copy()
+        values = _digits(h).values
+        return values.copy() if copy else values
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle:
         """The rows and columns of a handle, as a handle; they are copied on the device, never over the link."""

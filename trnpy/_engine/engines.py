@@ -60,9 +60,9 @@ class Engine(Protocol):
     def counters(self) -> Counters: ...  # of its launches
 
     # (rows, columns). ``stay``: float64 results of its products are operands on a device without a visit to the host
-    def put(self, a: np.ndarray, stay: bool = False) -> Handle: ...
+    def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle: ...  # no copy: ``a`` must not change
 
-    def get(self, h: Handle | Held) -> np.ndarray: ...  # a copy, in the handle's dtype
+    def get(self, h: Handle | Held, copy: bool = True) -> np.ndarray: ...  # in the handle's dtype; no copy: for reading
 
     def block(self, h: Handle, rows: slice, columns: slice) -> Handle: ...
 
@@ -192,11 +192,11 @@ class HostEngine:
         result: np.ndarray = np.matmul(a, b)
         return result
 
-    def put(self, a: np.ndarray, stay: bool = False) -> HostHandle:
-        return HostHandle(a.copy())
+    def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> HostHandle:
+        return HostHandle(a.copy() if copy else a)
 
-    def get(self, h: Handle | Held) -> np.ndarray:
-        return np.array(_array(h))
+    def get(self, h: Handle | Held, copy: bool = True) -> np.ndarray:
+        return np.array(_array(h)) if copy else _array(h)
 
     def block(self, h: Handle, rows: slice, columns: slice) -> HostHandle:
         return HostHandle(_array(h)[rows, columns])

@@ -21,7 +21,7 @@ from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, hermitian, moderate, real, square
+from trnpy.linalg._matrices import SMALL, adjoint, hermitian, moderate, real, square
 
 U = 2.0**-53
 ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
@@ -122,7 +122,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
     norm = float(min(usual(np.abs(a).sum(axis=1).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
     if norm == 0.0:
         return np.zeros(n), np.eye(n, dtype=a.dtype)
-    kept = engine.put(a)
+    kept = engine.put(a, copy=False)
     kernel_like = 0
     for iteration in range(ITERATIONS):
         digits, noise = (DIGITS, NOISE * norm) if iteration else (FIRST_DIGITS, FIRST_NOISE * NOISE * norm)
@@ -130,27 +130,31 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         d = s.diagonal().real / g.diagonal().real
         if usual((d[1:] < d[:-1]).any(), iteration == 0):
             order = np.argsort(d)
-            d, x, s, g = d[order], x[:, order], s[order][:, order], g[order][:, order]
+            d, x, s, g = d[order], x[:, order], s[np.ix_(order, order)], g[np.ix_(order, order)]
         c = _couplings(s, g, d)
-        if not usual(np.isfinite(_norms(c)).all(), True):
+        lengths = _norms(c)
+        if not usual(np.isfinite(lengths).all(), True):
             raise NotConverged("a product is not finite")
-        clusters = _clusters(d, c, noise, norm)
+        clusters = _clusters(d, c, lengths, noise, norm)
         rotated = [k for k in clusters if iteration == 0 or usual(np.abs(c[k, k]).max() > noise, True)]
         kernel_like += any(2 * (k.stop - k.start) > n for k in rotated)
         if kernel_like == KERNEL_LIKE:
             raise NotConverged("over half of the spectrum is one cluster")
         if rotated:
+            g = g.copy()
             for cluster in rotated:
                 _solve_cluster(cluster, s, g, d, x, engine)
             c = _couplings(s, g, d)
+            lengths = _norms(c)
         full = digits == DIGITS
-        residual = _norms(c).max()
-        e = _correction(c, g, d, clusters, norm, noise, full)
+        residual = lengths.max()
+        e = _correction(c, residual, g, d, clusters, norm, noise, full)
         largest = float(usual(np.abs(e).max(), USUAL_CORRECTIONS[min(iteration, len(USUAL_CORRECTIONS) - 1)]))
         x = x + _product(x, e, _digits_for(largest), engine)
         settled = full and usual(np.linalg.norm(e) <= CONVERGED, iteration + 1 == len(USUAL_CORRECTIONS))
         if settled and usual(residual <= ACCEPTED * np.sqrt(n) * U * norm, True):
-            w = _rayleigh(d, x, engine.get(engine.matmul(kept, engine.put(x), digits=DIGITS)))
+            ax = engine.matmul(kept, engine.put(x, copy=False), digits=DIGITS)
+            w = _rayleigh(d, x, engine.get(ax, copy=False))
             order = np.argsort(w)
             return w[order], x[:, order]
     raise NotConverged(f"eigenvectors not accepted after {ITERATIONS} refinements")
@@ -158,15 +162,15 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
 
 def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
     """X^H A X and X^H X for a handle of A, Hermitian to the last bit: small gaps would magnify a difference."""
-    kept = engine.put(x)
-    s = engine.get(engine.matmul(kept.H, engine.matmul(a, kept, digits=digits), digits=digits))
-    total = s + s.conj().T
+    kept = engine.put(x, copy=False)
+    s = engine.get(engine.matmul(kept.H, engine.matmul(a, kept, digits=digits), digits=digits), copy=False)
+    total = s + adjoint(s)
     total *= 0.5
-    return total, engine.get(engine.gram(kept.H, digits=digits))
+    return total, engine.get(engine.gram(kept.H, digits=digits), copy=False)
 
 
 def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
-    return engine.get(engine.matmul(engine.put(x), engine.put(y), digits=digits))
+    return engine.get(engine.matmul(engine.put(x, copy=False), engine.put(y, copy=False), digits=digits))
 
 
 def _digits_for(largest: float) -> int:
@@ -180,8 +184,10 @@ def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
 
     d is corrected by the sum of the residual, which has small rounding errors; those of x^H (A x) are of size u |A|.
     """
-    residual = (x.conj() * (ax - x * d)).real.sum(axis=0)
-    quotients: np.ndarray = d + residual / (np.abs(x) ** 2).sum(axis=0)
+    residual = x * d
+    np.subtract(ax, residual, out=residual)
+    np.multiply(adjoint(x).T, residual, out=residual)
+    quotients: np.ndarray = d + residual.real.sum(axis=0) / _norms(x) ** 2
     return quotients
 
 
@@ -194,18 +200,22 @@ def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
 
 def _norms(c: np.ndarray) -> np.ndarray:
     """Norms of the columns."""
-    norms: np.ndarray = np.sqrt(np.einsum("ij,ij->j", c.conj(), c).real)
+    parts = (c.real, c.imag) if c.dtype.kind == "c" else (c,)
+    norms: np.ndarray = np.sqrt(sum(np.einsum("ij,ij->j", part, part) for part in parts))
     return norms
 
 
-def _clusters(d: np.ndarray, c: np.ndarray, noise: float, norm: float) -> list[slice]:
-    """Runs of ascending eigenvalues d whose gaps are small against their couplings c above ``noise``."""
+def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, norm: float) -> list[slice]:
+    """Runs of ascending eigenvalues d whose gaps are small against their couplings c above ``noise``.
+
+    ``lengths`` are the norms of the columns of c.
+    """
 
     def linked(rho: np.ndarray) -> np.ndarray:
         near: np.ndarray = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), ROUNDING_GAP * norm)
         return near
 
-    links = linked(_norms(c))
+    links = linked(lengths)
     if usual(links.any(), False):
         links = linked(_norms(np.where(np.abs(c) > noise, c, 0)))
     links = usual(links, np.zeros(len(d) - 1, bool))  # usually there are no clusters
@@ -227,19 +237,22 @@ def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, 
 
 
 def _correction(
-    c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float, full: bool
-) -> np.ndarray:
+    c: np.ndarray, residual: float, g: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float,
+    full: bool,
+) -> np.ndarray:  # fmt: skip
     """E such that X (I + E) are better eigenvectors; if all couplings are rounding errors, it restores orthogonality.
 
-    ``full``: the products were accurate to rounding, so couplings of that size are rounding errors.
+    ``residual``: the largest norm of a column of c. ``full``: the products were accurate to rounding, so couplings of
+    that size are rounding errors.
     """
     half: np.ndarray = g * -0.5  # (I - G) / 2, which makes X orthonormal
     diagonal = np.arange(len(d))
     half[diagonal, diagonal] += 0.5
     gaps = d - d[:, np.newaxis]
     close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * norm
-    apart = np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c) if usual(close.any(), False) else c
-    if full and usual(_norms(apart).max() <= QUIET * np.sqrt(len(d)) * U * norm, False):
+    if full and usual(close.any(), False):
+        residual = _norms(np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c)).max()
+    if full and usual(residual <= QUIET * np.sqrt(len(d)) * U * norm, False):
         return half
     still = np.abs(c) <= noise
     still &= still.T
@@ -247,8 +260,8 @@ def _correction(
         still[cluster, cluster] = True
     np.fill_diagonal(still, True)
     still |= gaps == 0
-    gaps[still] = 1
-    return np.where(still, half, c / gaps)
+    np.divide(c, gaps, out=half, where=~still)
+    return half
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------

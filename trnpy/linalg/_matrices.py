@@ -54,6 +54,11 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     return full
 
 
+def adjoint(a: np.ndarray) -> np.ndarray:
+    """A^H, a view if a is real."""
+    return a.conj().T if a.dtype.kind == "c" else a.T
+
+
 def mirror(x: np.ndarray) -> None:
     """Make x (n, n) Hermitian from its lower triangle."""
     for j in range(0, len(x), MIRROR):
