@@ -253,14 +253,14 @@ def test_a_generalized_eigenproblem_takes_what_its_parts_take(n):
         parts = [factor, solve, solve, solve, row_work("eigh", a).by(method)]
         seconds = sum(part.tally(TRN2, policy).seconds(TRN2, rates) for part in parts)
         whole = row_work("eigh", a, a).by(method).tally(TRN2, policy)
-        # Within a tenth: beyond a dozen shapes products are cut, and the parts one by one have a dozen each.
-        assert whole.seconds(TRN2, rates) == pytest.approx(seconds, rel=0.1)
+        # Beyond a dozen shapes products are cut, and the parts one by one have a dozen each.
+        assert whole.seconds(TRN2, rates) == pytest.approx(seconds, rel=0.12)
 
 
 USUAL = {  # rows of which random matrices take the stated counts, and how far launches and bytes may be off
-    # qr: of 21 products three have balanced operands, which dry runs do not know and send in equilibrated form, too
-    "cholesky": 0.01, "lu_factor": 0.01, "cho_solve": 0.01, "solve_triangular": 0.01, "qr": 0.35, "lstsq": 0.05,
-    "inv": 0.01, "matrix_power": 0.01, "expm": 0.15, "eigh": 0.01, "svd": 0.01,
+    # expm: one of 18 operands is needed in two numbers of digits
+    "cholesky": 0.01, "lu_factor": 0.01, "cho_solve": 0.01, "solve_triangular": 0.01, "qr": 0.01, "lstsq": 0.01,
+    "inv": 0.01, "matrix_power": 0.01, "expm": 0.2, "eigh": 0.01, "svd": 0.01,
 }  # fmt: skip
 
 

@@ -99,6 +99,8 @@ def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def gram(device: Device, a: np.ndarray) -> np.ndarray:
     """A A^H (m, m) of float64 or complex128 a (m, k), exactly Hermitian: about half the work of ``matmul``."""
+    if max(a.shape) <= device.block:
+        return gram_kept(device, kept(device, a)).values
     c = np.zeros_like(a, order="C", shape=(len(a), len(a)))
     for rows in pieces(len(a), device.block):
         for inner in pieces(a.shape[1], device.block):

@@ -21,7 +21,8 @@ from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, adjoint, hermitian, moderate, real, square
+from trnpy.linalg._matrices import SMALL, column_norms, hermitian, moderate, real, square
+from trnpy.linalg._panels import adjoint
 
 U = 2.0**-53
 ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
@@ -98,10 +99,12 @@ def generalized(
     l = cholesky(b, engine)
     if kind == 1:
         half = _triangular.solve(l, a, engine, lower=True)
-        c = _triangular.solve(l, half.conj().T, engine, lower=True)
+        c = _triangular.solve(l, adjoint(half), engine, lower=True)
     else:
-        c = engine.matmul(l.conj().T, engine.matmul(a, l))
-    w, y = eigh((c + c.conj().T) / 2, engine, method)
+        c = engine.matmul(adjoint(l), engine.matmul(a, l))
+    total = c + adjoint(c)
+    total *= 0.5
+    w, y = eigh(total, engine, method)
     if kind == 3:
         return w, engine.matmul(l, y)
     return w, _triangular.solve(l, y, engine, lower=True, trans="C")
@@ -132,7 +135,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
             order = np.argsort(d)
             d, x, s, g = d[order], x[:, order], s[np.ix_(order, order)], g[np.ix_(order, order)]
         c = _couplings(s, g, d)
-        lengths = _norms(c)
+        lengths = column_norms(c)
         if not usual(np.isfinite(lengths).all(), True):
             raise NotConverged("a product is not finite")
         clusters = _clusters(d, c, lengths, noise, norm)
@@ -145,7 +148,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
             for cluster in rotated:
                 _solve_cluster(cluster, s, g, d, x, engine)
             c = _couplings(s, g, d)
-            lengths = _norms(c)
+            lengths = column_norms(c)
         full = digits == DIGITS
         residual = lengths.max()
         e = _correction(c, residual, g, d, clusters, norm, noise, full)
@@ -187,7 +190,7 @@ def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
     residual = x * d
     np.subtract(ax, residual, out=residual)
     np.multiply(adjoint(x).T, residual, out=residual)
-    quotients: np.ndarray = d + residual.real.sum(axis=0) / _norms(x) ** 2
+    quotients: np.ndarray = d + residual.real.sum(axis=0) / column_norms(x) ** 2
     return quotients
 
 
@@ -196,13 +199,6 @@ def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
     c: np.ndarray = s - g * d
     np.fill_diagonal(c, 0)
     return c
-
-
-def _norms(c: np.ndarray) -> np.ndarray:
-    """Norms of the columns."""
-    parts = (c.real, c.imag) if c.dtype.kind == "c" else (c,)
-    norms: np.ndarray = np.sqrt(sum(np.einsum("ij,ij->j", part, part) for part in parts))
-    return norms
 
 
 def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, norm: float) -> list[slice]:
@@ -217,7 +213,7 @@ def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, n
 
     links = linked(lengths)
     if usual(links.any(), False):
-        links = linked(_norms(np.where(np.abs(c) > noise, c, 0)))
+        links = linked(column_norms(np.where(np.abs(c) > noise, c, 0)))
     links = usual(links, np.zeros(len(d) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], links.astype(np.int8), [0]))))
     return [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
@@ -251,7 +247,7 @@ def _correction(
     gaps = d - d[:, np.newaxis]
     close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * norm
     if full and usual(close.any(), False):
-        residual = _norms(np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c)).max()
+        residual = column_norms(np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c)).max()
     if full and usual(residual <= QUIET * np.sqrt(len(d)) * U * norm, False):
         return half
     still = np.abs(c) <= noise

@@ -54,9 +54,11 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     return full
 
 
-def adjoint(a: np.ndarray) -> np.ndarray:
-    """A^H, a view if a is real."""
-    return a.conj().T if a.dtype.kind == "c" else a.T
+def column_norms(a: np.ndarray) -> np.ndarray:
+    """Norms of the columns, whose squares neither overflow nor underflow."""
+    parts = (a.real, a.imag) if a.dtype.kind == "c" else (a,)
+    norms: np.ndarray = np.sqrt(sum(np.einsum("ij,ij->j", part, part) for part in parts))
+    return norms
 
 
 def mirror(x: np.ndarray) -> None:

@@ -25,6 +25,8 @@ from trnpy.linalg._eigh import (
     NotConverged,
     U,
 )  # fmt: skip
+from trnpy.linalg._matrices import column_norms
+from trnpy.linalg._panels import adjoint
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = length(256)  # rows of a cluster that the host decomposes in the time of a few launches
@@ -256,19 +258,30 @@ def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine) -> _S
 
 def _couplings(state: _State) -> Couplings:
     """Off-diagonal parts of T - U^H U S and T^H - V^H V S."""
-    x, y = state.t - state.gu * state.s, state.t.conj().T - state.gv * state.s
-    np.fill_diagonal(x, 0)
-    np.fill_diagonal(y, 0)
+    x, y = state.gu * state.s, state.gv * state.s
+    for c, t in ((x, state.t), (y, adjoint(state.t))):
+        np.subtract(t, c, out=c)
+        np.fill_diagonal(c, 0)
     return x, y
 
 
 def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[slice]:
     """Runs of descending singular values s whose gaps, or distance from zero, are small against their couplings."""
-    above = [np.where(np.abs(c) > NOISE * norm, np.abs(c), 0) for c in (x, y)]
-    rho = np.sqrt((above[0] ** 2).sum(axis=0) + (above[1] ** 2).sum(axis=0))
-    width = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
-    linked = -np.diff(s) < np.maximum(width[:-1], width[1:])
-    linked = usual(linked, np.zeros(len(s) - 1, bool))  # usually there are no clusters
+
+    def widths(*above: np.ndarray) -> np.ndarray:
+        rho = np.hypot(*map(column_norms, above))
+        width: np.ndarray = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
+        return width
+
+    def linked_by(width: np.ndarray) -> np.ndarray:
+        linked: np.ndarray = -np.diff(s) < np.maximum(width[:-1], width[1:])
+        return linked
+
+    width = widths(x, y)
+    if not (usual(linked_by(width).any(), False) or usual(s[-1] < width[-1], False)):
+        return []
+    width = widths(*(np.where(np.abs(c) > NOISE * norm, c, 0) for c in (x, y)))
+    linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
     # The sign of a value that is nearly zero is not known, so it is a cluster by itself.
@@ -357,9 +370,11 @@ def _corrections(
     n, s = len(state.s), state.s
     r, q = np.eye(n, like=s) - state.gu, np.eye(n, like=s) - state.gv
     gaps = s[np.newaxis, :] - s[:, np.newaxis]
-    close = np.abs(gaps) < ROUNDING_GAP * norm
-    apart = [np.where(close, 0, np.abs(c)) for c in (x, y)]
-    coupling = np.maximum(*(np.sqrt((c**2).sum(axis=0)).max() for c in apart))
+    apart: tuple[np.ndarray, ...] = x, y
+    if usual((-np.diff(s) < ROUNDING_GAP * norm).any(), False):
+        close = np.abs(gaps) < ROUNDING_GAP * norm
+        apart = tuple(np.where(close, 0, c) for c in apart)
+    coupling = np.maximum(*(column_norms(c).max() for c in apart))
     if usual(coupling <= QUIET * np.sqrt(n) * U * norm, False):
         return r / 2, q / 2  # couplings are rounding errors: restore orthogonality
     size = np.maximum(np.abs(x), np.abs(y))
@@ -368,10 +383,12 @@ def _corrections(
         still[cluster, cluster] = True
     np.fill_diagonal(still, True)
     still |= gaps == 0
-    divisor = np.where(still, 1.0, gaps * (s[np.newaxis, :] + s[:, np.newaxis]))
-    f = np.where(still, r / 2, (x * s + y * s[:, np.newaxis]) / divisor)
-    g = np.where(still, q / 2, (x * s[:, np.newaxis] + y * s) / divisor)
-    return f, g
+    gaps *= s[np.newaxis, :] + s[:, np.newaxis]
+    r /= 2
+    q /= 2
+    np.divide(x * s + y * s[:, np.newaxis], gaps, out=r, where=~still)
+    np.divide(x * s[:, np.newaxis] + y * s, gaps, out=q, where=~still)
+    return r, q
 
 
 def _with_values(s: np.ndarray, u: np.ndarray, v: np.ndarray, av: np.ndarray) -> Factors:
