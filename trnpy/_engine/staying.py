@@ -33,9 +33,7 @@ STRICTER = 0.75  # of the certificate's 4 u, since integers that are read are ro
 LARGEST_EXPONENT = 120  # of integers in float32
 FAINTEST = 2.0**-120  # products of magnitudes above it are normal numbers of float32
 SIGNIFICAND = 53
-NORMAL = (
-    64  # K over the smallest sum of K terms, relative to the largest, of normal entries: sets the digits tried first
-)
+NORMAL = 64  # K over the smallest sum of K terms of normal entries, relative to the largest: for the digits tried first
 USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # and that the largest is nearly one
 USUAL_FAINTEST = 2.0**-20  # of the largest: what dry runs assume of a matrix that the host sends
 

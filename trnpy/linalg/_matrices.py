@@ -55,7 +55,7 @@ def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
 
 
 def column_norms(a: np.ndarray) -> np.ndarray:
-    """Norms of the columns, whose squares neither overflow nor underflow."""
+    """Norms of the columns, for entries whose squares neither overflow nor underflow."""
     parts = (a.real, a.imag) if a.dtype.kind == "c" else (a,)
     norms: np.ndarray = np.sqrt(sum(np.einsum("ij,ij->j", part, part) for part in parts))
     return norms
