@@ -16,7 +16,7 @@ def check(a: np.ndarray, b: np.ndarray, a_rows: bool, b_rows: bool) -> tuple[int
     return matmul_reference.check(a, b, a_rows, b_rows)
 
 
-def abs_bound(a, b, a_rows=True, b_rows=True):  # type: ignore[no-untyped-def]
+def abs_bound(a: np.ndarray, b: np.ndarray, a_rows: bool = True, b_rows: bool = True) -> np.ndarray:
     """The smallest positive element of A B, (1, 1) float32; a (m, k) if a_rows else (k, m), b likewise."""
     check(a, b, a_rows, b_rows)
     left, right = a.astype(np.float32), b.astype(np.float32)
