@@ -33,9 +33,6 @@ DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products he
 FLOAT64, BYTE, INT32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)
 SMALLEST = 1 << 12  # elements that are sent as they are: fewer are split on the host in less time than on the device
 FEWEST_RESULTS = 1 << 15  # that are rounded on the device: fewer take the host less time than a launch
-# The largest number of a row over half of what its digits reach, in the geometric mean. Magnitudes of the device are
-# relative to the latter; those with which the rule's errors were measured were relative to the former.
-ALIGNED = math.sqrt(2.0)
 USUAL_KEY = 1023 << of_words.KEY_BITS  # of numbers near one, which dry runs assume
 ZERO = 0x80  # the byte of a digit that is zero
 NOT_FINITE = "an operand holds NaN or infinity"
@@ -453,16 +450,17 @@ def usual_least(k: int, few: bool) -> float:
     return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
 
 
-def smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool) -> float:
-    """The smallest positive element of a product of magnitudes, relative to the largest numbers of rows and columns.
+def smallest(
+    device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool, largest: float = 1.0
+) -> float:
+    """The smallest positive element of a product of magnitudes, whose largest terms are ``largest``.
 
     ``few``: dry runs assume sums of few terms.
     """
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
-    least = smallest_of(bounds, usual_least(k, few), "abs_bound")
-    return least / ALIGNED**2 if device.splits and device.bits == _digits.BITS else least
+    return smallest_of(bounds, largest * usual_least(k, few), "abs_bound")
 
 
 def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:

@@ -128,8 +128,7 @@ def _side(device: Device, x: Source, padded: tuple[int, int]) -> _Side:
     top, shape = int(of_words.exponents(key)[0, 0]), padded[::-1] if x.turned else padded
     if not _certified.split_there(device, x.store.shape, _digits.DIGITS, shape) or top == of_words.FAINTEST:
         return _Side(x, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
-    relative = math.ldexp(largest, of_words.ONE - top)
-    return _Side(x, _certified.ALIGNED, relative, _digits.SMALLEST_MAGNITUDE, top)
+    return _Side(x, 1.0, math.ldexp(largest, of_words.ONE - top), _digits.SMALLEST_MAGNITUDE, top)
 
 
 @priced("", lambda a: (a.nbytes, (((1, 1), a.dtype),)))
