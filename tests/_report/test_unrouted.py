@@ -147,6 +147,38 @@ def test_places_are_bounded(module):
     assert len(samples.seconds) == unrouted.SITES
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_does_not_wait_for_a_thread_that_looks_again():
+    program = (
+        "import os, threading, time, trnpy\n"
+        "from trnpy._report import unrouted\n"
+        "unrouted.AGAIN_S, unrouted.PROMPT_S, again = 60, 60, threading.Event()\n"
+        "place = unrouted._place\n"
+        "def placed(frame):\n"
+        "    found = place(frame)\n"
+        "    if found is not None: again.set()\n"
+        "    return found\n"
+        "unrouted._place, held = placed, threading.Lock()\n"
+        "product = type('Product', (), {'__matmul__': held.acquire})()\n"
+        "held.acquire()\n"
+        "threading.Thread(target=lambda: product @ True, daemon=True).start()\n"
+        "with trnpy.profile():\n"
+        "    again.wait()\n"
+        "    time.sleep(0.1)\n"
+        "    for _ in range(2):\n"
+        "        child = os.fork()\n"
+        "        if not child: os._exit(0)\n"
+        "        os.waitpid(child, 0)\n"
+        "    print(unrouted._Watch.thread is not None)\n"
+        "time.sleep(0.2)\n"
+        "print(unrouted._Watch.thread)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "True\nNone\n", "")
+
+
 def test_programs_see_no_thread_of_trnpys():
     program = (
         "import os, threading, trnpy\n"

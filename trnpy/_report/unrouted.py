@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import _thread
 import dis
-import functools
 import os
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -93,68 +93,94 @@ class Samples:
 # --- The thread -------------------------------------------------------------------------------------------------------
 
 
-class _Watch:
-    """The thread that looks, if there is one."""
+class _Thread:
+    """A thread that looks, as others see it."""
 
-    lock = _thread.allocate_lock()
-    wake: Any = None  # released to end the thread
-    done: Any = None  # released by the thread when it ends
-    native = 0  # the system's number of the thread
+    def __init__(self) -> None:
+        self.wake, self.done = _thread.allocate_lock(), _thread.allocate_lock()  # released to end it, and as it ends
+        self.wake.acquire()
+        self.done.acquire()
+        self.native = 0  # the system's number of it
+
+    def end(self) -> None:
+        """Return when it is gone."""
+        self.wake.release()
+        self.done.acquire()
+        while os.path.exists(f"/proc/self/task/{self.native}"):  # it takes microseconds more
+            time.sleep(1e-4)
+
+
+class _Watch:
+    """The thread of this process, if there is one, and where it adds to; they change under ``lock``."""
+
+    lock = threading.RLock()  # a fork holds it, so that the child finds it free
+    thread: _Thread | None = None
+    samples: Callable[[], Samples | None] = staticmethod(lambda: None)
 
 
 def watch(samples: Callable[[], Samples | None]) -> None:
     """Look at all threads for as long as ``samples`` returns where to add what is seen."""
     with _Watch.lock:
-        if _Watch.wake is not None:
-            return
-        _at_forks(samples)
-        _Watch.wake, _Watch.done = _thread.allocate_lock(), _thread.allocate_lock()
-        _Watch.wake.acquire()
-        _Watch.done.acquire()
-        # No threading.Thread: programs count and list those.
-        _thread.start_new_thread(_look, (_Watch.wake, _Watch.done, samples))
+        if _Watch.thread is None:
+            thread = _Thread()
+            # No threading.Thread: programs count and list those.
+            _thread.start_new_thread(_look, (thread, samples))
+            _Watch.samples, _Watch.thread = samples, thread
 
 
-@functools.cache
-def _at_forks(samples: Callable[[], Samples | None]) -> None:
-    """Fork without the thread: Python warns of forks with threads, and the child has none."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_end, after_in_parent=lambda: watch(samples) if samples() is not None else None)
+def _before_fork() -> None:
+    """Python warns of forks with threads, and the child has none."""
+    _Watch.lock.acquire()
+    thread, _Watch.thread = _Watch.thread, None
+    if thread is not None:
+        thread.end()
 
 
-def _end() -> None:
-    wake, done = _Watch.wake, _Watch.done
-    if wake is not None:
-        wake.release()
-        done.acquire()
-        while os.path.exists(f"/proc/self/task/{_Watch.native}"):  # it takes microseconds more to be gone
-            time.sleep(1e-4)
+def _in_parent() -> None:
+    _Watch.lock.release()
+    if _Watch.samples() is not None:
+        watch(_Watch.samples)
 
 
-def _look(wake: Any, done: Any, target: Callable[[], Samples | None]) -> None:
-    last, _Watch.native = time.perf_counter(), _thread.get_native_id()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_Watch.lock.release)
+
+
+def _look(own: _Thread, target: Callable[[], Samples | None]) -> None:
+    last, own.native = time.perf_counter(), _thread.get_native_id()
+    while not own.wake.acquire(timeout=PERIOD_S):
+        samples, now = target(), time.perf_counter()
+        if samples is None:
+            if _left(target):
+                return
+            continue
+        late_s = now - last - PERIOD_S
+        if late_s < PROMPT_S:
+            if seen := _seen():
+                if own.wake.acquire(timeout=AGAIN_S):
+                    break
+                again_s = time.perf_counter() - now
+                if again_s < AGAIN_S + PROMPT_S:
+                    for place in _seen() & seen:
+                        samples.add(place, now - last)
+        elif late_s > HELD_S:
+            for place in _seen():
+                samples.add(place, now - last)
+        last = time.perf_counter()
+    own.done.release()
+
+
+def _left(target: Callable[[], Samples | None]) -> bool:
+    """Whether nothing is recorded any more and no fork waits for the thread; then the process has none."""
+    if not _Watch.lock.acquire(blocking=False):
+        return False
     try:
-        while not wake.acquire(timeout=PERIOD_S):
-            samples, now = target(), time.perf_counter()
-            if samples is None:
-                break
-            late_s = now - last - PERIOD_S
-            if late_s < PROMPT_S:
-                seen = _seen()
-                if seen and not wake.acquire(timeout=AGAIN_S):
-                    again_s = time.perf_counter() - now
-                    if again_s < AGAIN_S + PROMPT_S:
-                        for place in _seen() & seen:
-                            samples.add(place, now - last)
-            elif late_s > HELD_S:
-                for place in _seen():
-                    samples.add(place, now - last)
-            last = time.perf_counter()
+        if target() is not None:
+            return False
+        _Watch.thread = None
+        return True
     finally:
-        with _Watch.lock:
-            if _Watch.wake is wake:
-                _Watch.wake = None
-        done.release()
+        _Watch.lock.release()
 
 
 def _seen() -> set[Place]:
