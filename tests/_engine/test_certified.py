@@ -209,7 +209,7 @@ def test_rows_near_underflow_are_split_on_the_host():
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_is_not_finite_is_found_by_the_keys(wrong):
+def test_what_is_not_finite_is_found_by_the_exponents(wrong):
     a = np.ones((70, 70))
     a[5, 7] = wrong
     for x, y in ((a, np.ones((70, 70))), (np.ones((70, 70)), a), (np.asfortranarray(a), np.ones((70, 70)))):

@@ -33,7 +33,6 @@ DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products he
 FLOAT64, BYTE, INT32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)
 SMALLEST = 1 << 12  # elements that are sent as they are: fewer are split on the host in less time than on the device
 FEWEST_RESULTS = 1 << 15  # that are rounded on the device: fewer take the host less time than a launch
-USUAL_KEY = 1023 << of_words.KEY_BITS  # of numbers near one, which dry runs assume
 ZERO = 0x80  # the byte of a digit that is zero
 NOT_FINITE = "an operand holds NaN or infinity"
 TOO_WIDE = f"the exponent range inside its sums needs more than {_digits.MOST_DIGITS} digits, or too many of parts"
@@ -388,13 +387,13 @@ def _sent(device: Device, x: Source, digits: int, along: int, shape: tuple[int, 
     def new() -> _Sent | None:
         words = put_words(device, x.store, shape)
         made, magnitudes, found = device.runtime.run("float64_digits", words, by_rows=along == 1, digits=digits)
-        keys = usual(device.runtime.get(found), np.full(found.shape, USUAL_KEY, np.int32)).reshape(-1)
-        if keys.max() >= of_words.NOT_FINITE:
+        tops = usual(device.runtime.get(found), np.full(found.shape, of_words.ONE)).reshape(-1)
+        if tops.max() >= of_words.NOT_FINITE:
             raise Uncertified(NOT_FINITE)
-        if ((keys > 0) & (keys < of_words.FAINTEST << of_words.KEY_BITS)).any():
+        if ((tops > 0) & (tops < of_words.FAINTEST)).any():
             return None
-        top = np.where(keys > 0, of_words.exponents(keys), of_words.ONE)
-        return _Sent(made, magnitudes, shift_of(digits, top)[: x.store.shape[1 - along]])
+        shift = shift_of(digits, np.where(tops > 0, tops, of_words.ONE))
+        return _Sent(made, magnitudes, shift[: x.store.shape[1 - along]])
 
     kept: _Sent | None = x.store.keep(("float64", digits, along, shape), new)
     return kept
@@ -418,10 +417,7 @@ def link_words(a: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _put_magnitudes(device: Device, x: Source, axis: int, padded: tuple[int, int]) -> Buffer:
-    """|x| over its largest element along ``axis`` or, split on the device, over half of what its digits reach.
-
-    In the layout of the store, ``padded`` to (rows, columns of x).
-    """
+    """|x| over its largest element along ``axis``, in the layout of the store, ``padded`` to (rows, columns of x)."""
     along, shape = axis ^ x.turned, padded[::-1] if x.turned else padded
     sent = _sent(device, x, _digits.DIGITS, along, shape)
     if sent is not None:

@@ -149,10 +149,7 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
     first = min(digits, _word(bits))
     if largest is None:
         largest = _largest(a, axis)
-    limit_fraction, limit_exponent = np.frexp(_limit(first, bits))
-    limit_fraction = math.floor(limit_fraction * FIRST_BITS) / FIRST_BITS
-    fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
-    shift = (limit_exponent - exponent - (fraction >= limit_fraction)).astype(np.int64)
+    shift = shift_for(largest, first, bits)
     rest = digits - first
     words = tuple(np.empty(a.shape, np.int64) for _ in range(2 if rest else 1))
     for strip, high in _strips(a.shape):
@@ -173,6 +170,14 @@ def split(a: np.ndarray, digits: int, axis: int, largest: np.ndarray | None = No
             low -= carry * 2.0 ** (bits * rest)
         np.copyto(words[1][strip], low, casting="unsafe")
     return Split(words, shift, digits, bits)
+
+
+def shift_for(largest: np.ndarray, first: int = WORD, bits: int = BITS) -> np.ndarray:
+    """The exponents that make integers of ``first`` digits of numbers up to ``largest``."""
+    limit_fraction, limit_exponent = np.frexp(_limit(first, bits))
+    limit_fraction = math.floor(limit_fraction * FIRST_BITS) / FIRST_BITS
+    fraction, exponent = np.frexp(np.where(largest > 0, largest, 1.0))
+    return np.asarray(limit_exponent - exponent - (fraction >= limit_fraction), np.int64)
 
 
 def _rounded(x: np.ndarray, out: np.ndarray) -> np.ndarray:

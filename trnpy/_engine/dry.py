@@ -37,7 +37,7 @@ DIGIT_TILE_S, DIGIT_ROW_S = 1.4e-6, 6e-6
 GROUP_S, GROUP_COLUMNS = 1.9e-6, 1024
 # Of a step of a solver (test_krylov), for each tile of 64 KiB, and for its dot products and updates.
 SOLVER_TILE_S, VECTOR_S = 0.20e-6, 15e-6
-NUMBER_S = 0.58e-9  # of a float64 number that becomes digits (test_float64_digits)
+NUMBER_S = 0.62e-9  # of a float64 number that becomes digits (test_float64_digits)
 RESULT_S = 0.80e-9  # of a result that becomes a float64 number (test_float64_round)
 KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
 

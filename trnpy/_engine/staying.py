@@ -124,11 +124,12 @@ def _side(device: Device, x: Source, padded: tuple[int, int]) -> _Side:
     largest = float(usual(x.store.keep(("largest of a whole",), lambda: _largest(x.store.values))[0, 0], 1.0))
     if not math.isfinite(largest):
         raise Uncertified(_certified.NOT_FINITE)
-    key = np.array([[largest or 1.0]]).view(np.int64) >> (of_words.SIGNIFICAND - of_words.KEY_BITS)
-    top, shape = int(of_words.exponents(key)[0, 0]), padded[::-1] if x.turned else padded
-    if not _certified.split_there(device, x.store.shape, _digits.DIGITS, shape) or top == of_words.FAINTEST:
+    shape = padded[::-1] if x.turned else padded
+    top = _certified.shift_of(_digits.WORD, int(_digits.shift_for(np.array(largest))))  # and the other way round
+    if not _certified.split_there(device, x.store.shape, _digits.DIGITS, shape) or top < of_words.FAINTEST:
         return _Side(x, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
-    return _Side(x, 1.0, math.ldexp(largest, of_words.ONE - top), _digits.SMALLEST_MAGNITUDE, top)
+    relative = math.ldexp(largest, of_words.ONE - top)
+    return _Side(x, relative or 1.0, relative, _digits.SMALLEST_MAGNITUDE, top)
 
 
 @priced("", lambda a: (a.nbytes, (((1, 1), a.dtype),)))

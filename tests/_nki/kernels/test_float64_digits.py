@@ -5,6 +5,7 @@ import pytest
 
 from tests._nki.kernels.budget import kept
 from trnpy._engine import digits as _digits
+from trnpy._engine.certified import shift_of
 from trnpy._engine.dry import NUMBER_S
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
@@ -78,53 +79,70 @@ def test_the_digits_are_those_of_the_host(kind, digits):
 
 
 def top_of(x):
-    """The exponent of one scale for all of x, (1, 1)."""
-    key = np.abs(x).max(keepdims=True).view(np.int64) >> (52 - reference.KEY_BITS)
-    return reference.exponents(key).astype(np.float32)
+    """The exponent of one scale for all of x, (1, 1), of half of what its digits reach."""
+    return shift_of(_digits.WORD, _digits.shift_for(np.abs(x).max(keepdims=True))).astype(np.float32)
 
 
 @pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_one_scale_for_a_whole_matrix(kind, by_rows):
-    """As if the matrix were a single row: only the layout differs."""
+    """Digits as if the matrix were a single row; magnitudes relative to half of what they reach."""
     x = family(kind, (140, 50))
     for digits in (7, 9):
         compare(x, by_rows, digits, (top_of(x),))
         found, sizes = reference.float64_digits(words_of(x), top_of(x), by_rows, digits)
-        row, of_row, _ = reference.float64_digits(words_of(x.reshape(1, -1)), digits=digits)
+        row, _, _ = reference.float64_digits(words_of(x.reshape(1, -1)), digits=digits)
         expected = row.astype("f4").reshape(digits, *x.shape).transpose(0, 2, 1)
         np.testing.assert_array_equal(found.astype("f4"), expected if by_rows else expected.transpose(0, 2, 1))
-        np.testing.assert_array_equal(sizes.astype("f4"), of_row.astype("f4").reshape(x.shape))
+        below_and_near(sizes, x, np.ldexp(np.abs(x), reference.ONE - int(top_of(x)[0, 0])), 2.0**-7)
+
+
+def below_and_near(found, x, exact, loss):
+    """Magnitudes: at most ``loss`` below the exact ones, or close below or above 2^-60, and zero only of zeros."""
+    found, some = found.astype("f8"), exact > 2.0**-59
+    assert (found[some] <= exact[some]).all() and (found[some] >= exact[some] * (1 - loss)).all()
+    np.testing.assert_array_equal(found > 0, x != 0)
+    rest = found[~some & (x != 0)]
+    assert ((rest >= 2.0**-61) & (rest <= 2.0**-58)).all()
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_magnitudes_are_below_and_near_the_quotients_by_the_largest(kind, by_rows):
+    x = family(kind, (60, 80))
+    _, found, _ = reference.float64_digits(words_of(x), by_rows=by_rows)
+    largest = np.abs(x).max(axis=int(by_rows), keepdims=True)
+    below_and_near(found, x, np.abs(x) / np.where(largest > 0, largest, 1), 2.0**-6)
 
 
 def test_numbers_below_normal_are_zero_beside_others_but_not_to_the_certificate():
     x = np.array([[1.0, 5e-324, -2e-310, 0.0, -0.0, 1e-300]])
-    digits, magnitudes, keys = reference.float64_digits(words_of(x), digits=12)
+    digits, magnitudes, exponents = reference.float64_digits(words_of(x), digits=12)
     assert not digits.astype("f4")[:, 1:].any() and digits.astype("f4")[0, 0]
-    faint = 2.0**-60
-    np.testing.assert_array_equal(magnitudes.astype("f8"), [[1, faint, faint, 0, 0, faint]])
-    assert keys >> reference.KEY_BITS == reference.ONE
+    below_and_near(magnitudes, x, np.abs(x), 2.0**-6)
+    assert exponents == reference.ONE
     compare(x, True, 12)
 
 
-def test_keys_show_what_is_not_finite_and_what_is_near_underflow():
+def test_exponents_show_what_is_not_finite_and_what_is_near_underflow():
     x = np.ones((4, 3))
     x[0, 1], x[1, 2], x[2] = np.nan, -np.inf, 2.0**-900
-    keys = reference.float64_digits(words_of(x))[2][:, 0]
-    assert (keys >= reference.NOT_FINITE).tolist() == [True, True, False, False]
-    assert (keys < reference.FAINTEST << reference.KEY_BITS).tolist() == [False, False, True, False]
+    exponents = reference.float64_digits(words_of(x))[2][:, 0]
+    assert (exponents >= reference.NOT_FINITE).tolist() == [True, True, False, False]
+    assert (exponents < reference.FAINTEST).tolist() == [False, False, True, False]
     compare(np.where(np.isfinite(x), x, 1.0), False, 7)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_magnitudes_are_below_and_near_what_the_digits_reach(kind):
+def test_exponents_are_those_of_the_hosts_scales(kind):
     x = family(kind, (60, 80))
-    _, found, keys = reference.float64_digits(words_of(x))
-    exact = np.ldexp(np.abs(x), reference.ONE - reference.exponents(keys))  # relative to half of what they reach
-    found = found.astype("f8")
-    some = exact > 2.0**-60
-    assert (found[some] <= exact[some]).all() and (found[some] >= exact[some] * (1 - 2.0**-7)).all()
-    np.testing.assert_array_equal(found[~some], np.where(x[~some] != 0, 2.0**-60, 0))
+    for by_rows in (False, True):
+        _, _, exponents = reference.float64_digits(words_of(x), by_rows=by_rows)
+        largest = np.abs(x).max(axis=int(by_rows), keepdims=True)
+        some = largest > 0
+        expected = shift_of(_digits.WORD, _digits.shift_for(largest))
+        np.testing.assert_array_equal(exponents[some], expected[some])
+        assert not exponents[~some].any()
 
 
 @pytest.mark.parametrize("by_rows", [False, True])

@@ -3,8 +3,7 @@
 NeuronCores have no float64, so a number is read as two 32-bit words. Its significand is shifted to its place among the
 digits of its row, its column or the whole matrix, rounded to the nearest integer (halves away from zero) and negated by
 its sign. Half a digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes
-leave with the digits, and the largest number of each row or column, from which the host takes exponents and sees
-infinities and NaN.
+leave with the digits, and the exponents of the scales, in which the host sees infinities and NaN.
 
 Bound by VectorE: some fifty passes over each operand.
 """
@@ -24,6 +23,7 @@ TWO_WORDS = 7  # digits of an integer in two words; more take three or four
 FAINTEST = 128  # a larger exponent is assumed of every row and column: subnormal numbers then are zero beside it
 FIRST = 2.0**KEY_BITS - 2**6 - 1  # integers reach 0x7f7f...: numbers that begin as it or larger have one bit less
 HALF = 128.0 * 257.0  # half a digit at two places
+ABOVE = 1.0 + 2.0**-8  # as much larger the largest number is taken, so that quotients by it are not too large when rounded
 BIAS = 127.0  # of exponents of bfloat16, whose significands have seven bits
 FAINT = 67.0 * 128.0  # bfloat16's pattern of 2^-60
 MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
@@ -31,21 +31,21 @@ MAGNITUDE = 2**31 - 1  # of the upper word: all but the sign
 
 @nki.jit
 def float64_digits(x, top=None, by_rows=True, digits=7):
-    """Digits (s, C, R) if by_rows, else (s, R, C), and |x| relative to what they reach (R, C), bfloat16; keys int32.
+    """Digits (s, C, R) if by_rows, else (s, R, C), |x| over the largest (R, C), both bfloat16, and exponents int32.
 
     x: (R, 2 C) int32 in HBM, lower and upper words of float64 side by side; digits: 2 to 12. Each row has a scale if
-    by_rows, otherwise each column: sums run along it. A key, (R, 1) or (1, C), is the exponent and the first bits of
-    the significand of its largest number. With ``top``, (1, 1) float32, the exponent of one scale for all numbers,
-    nothing is measured and there are no keys.
+    by_rows, otherwise each column: sums run along it. The biased exponents of the scales, (R, 1) or (1, C), are those
+    of half of what the digits reach: of the largest number, or one more. With ``top``, (1, 1) float32, the exponent of
+    one scale for all numbers, nothing is measured, |x| is relative to 2^top, and there is no third result.
     """
     rows, columns = x.shape[0], x.shape[1] // 2
     count = (8 * max(digits, TWO_WORDS) + 8 + 31) // 32  # with eight bits below the unit
     words = nl.ndarray((count, rows, columns), dtype=nl.int32, buffer=nl.private_hbm)
     magnitudes = nl.ndarray((rows, columns), dtype=nl.bfloat16, buffer=nl.shared_hbm)
-    keys = None
+    found = None
     if top == None:  # noqa: E711 - NKI has no `is`
-        keys = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
-    _integers(x=x, top=top, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, keys=keys)
+        found = nl.ndarray((rows, 1) if by_rows else (1, columns), dtype=nl.int32, buffer=nl.shared_hbm)
+    _integers(x=x, top=top, by_rows=by_rows, digits=digits, words=words, magnitudes=magnitudes, found=found)
     places = []
     for d in range(digits):
         places.append(digits - d)  # the lowest byte is below the unit
@@ -55,18 +55,18 @@ def float64_digits(x, top=None, by_rows=True, digits=7):
     digits_split.split(planes=words, out=out, width=4, places=places, turned=by_rows, walks=WALKS)
     if top != None:  # noqa: E711
         return out, magnitudes
-    return out, magnitudes, keys
+    return out, magnitudes, found
 
 
-def _integers(x, top, by_rows, digits, words, magnitudes, keys):
-    """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; keys."""
+def _integers(x, top, by_rows, digits, words, magnitudes, found):
+    """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; exponents."""
     rows, columns = x.shape[0], x.shape[1] // 2
     half = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=half, value=HALF, engine=nisa.engine.vector)
     job = {
-        "x": x, "words": words, "magnitudes": magnitudes, "keys": keys, "half": half,
+        "x": x, "words": words, "magnitudes": magnitudes, "found": found, "half": half,
         "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
-        "whole": None, "by_columns": None, "columns": columns, "narrow": [],
+        "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [],
     }  # fmt: skip
     chunks = (columns + WIDTH - 1) // WIDTH
     if top != None:  # noqa: E711
@@ -77,7 +77,7 @@ def _integers(x, top, by_rows, digits, words, magnitudes, keys):
         return
     for _ in range(blocks.HALVES if by_rows else 0):
         narrow = []
-        for dtype in (nl.float32, nl.float32, nl.float32, nl.float32, nl.int32, nl.int32):
+        for dtype in (nl.float32, nl.float32, nl.float32, nl.float32, nl.float32, nl.int32, nl.int32):
             narrow.append(nl.ndarray((TILE, 1), dtype=dtype, buffer=nl.sbuf))
         job["narrow"].append(narrow)
     if not by_rows:
@@ -90,7 +90,7 @@ def _integers(x, top, by_rows, digits, words, magnitudes, keys):
 
 
 def _walk(job, body, rows, steps):
-    """body(job, at) for every 128 rows; at: their place in x, in the results, and in keys of rows."""
+    """body(job, at) for every 128 rows; at: their place in x, in the results, and in the exponents of rows."""
     columns = job["columns"]
     for piece in blocks.pieces(extent=rows, block=TILE):
         r0, r_size, r_count = piece
@@ -136,7 +136,10 @@ def _column_keys(job, at):
 
 
 def _column_tops(job):
-    """The exponents of columns on every partition, (128, C); TensorE turns keys, which float32 holds exactly."""
+    """The exponents of columns on every partition, (128, C); TensorE turns keys, which float32 holds exactly.
+
+    The largest keys of each partition become what magnitudes of columns are multiplied by.
+    """
     columns, largest = job["columns"], job["largest"]
     whole = nl.ndarray((TILE, columns), dtype=nl.float32, buffer=nl.sbuf)
     zeros = nl.ndarray((TILE, TILE), dtype=nl.float32, buffer=nl.sbuf)
@@ -153,51 +156,63 @@ def _column_tops(job):
         nisa.activation(dst=wide[0:size, :], op=nl.copy, data=zeros[0:size, :], bias=here)
         nisa.nc_transpose(dst=back[:, 0:size], data=wide[0:size, :], engine=nisa.engine.tensor)
         nisa.tensor_copy(dst=whole[:, c : c + size], src=back[:, 0:size], engine=nisa.engine.vector)
-    keys = nl.ndarray((1, columns), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=keys, src=whole[0:1, :], engine=nisa.engine.vector)
-    nisa.dma_copy(dst=job["keys"], src=keys)
     for c in range(0, columns, WIDTH):
         size = min(WIDTH, columns - c)
         key = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
         part = nl.ndarray((TILE, size), dtype=nl.int32, buffer=nl.sbuf)
+        more = nl.ndarray((TILE, size), dtype=nl.float32, buffer=nl.sbuf)
         here = whole[:, c : c + size]
         nisa.tensor_copy(dst=key, src=here, engine=nisa.engine.vector)
-        _tops(key=key, part=part, tops=here)
+        _tops(key=key, part=part, more=more, tops=here, inverse=largest[:, c : c + size])
+    found = nl.ndarray((1, columns), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=found, src=whole[0:1, :], engine=nisa.engine.vector)
+    nisa.dma_copy(dst=job["found"], src=found)
+    nisa.tensor_scalar(dst=whole, data=whole, op0=nl.maximum, operand0=float(FAINTEST))
     return whole
 
 
-def _tops(key, part, tops):
-    """The exponent relative to which significands are shifted: of the largest, or one more. Overwrites ``key``."""
+def _tops(key, part, more, tops, inverse):
+    """Exponents of half of what digits reach: of the largest numbers, or one more; inverse: 2^exponent over them.
+
+    ``key`` is overwritten, and so are the tiles ``part`` and ``more``.
+    """
     bits = 2**KEY_BITS - 1
     nisa.tensor_scalar(dst=part, data=key, op0=nl.bitwise_and, operand0=bits)
     nisa.tensor_scalar(dst=key, data=key, op0=nl.right_shift, operand0=KEY_BITS)
-    nisa.scalar_tensor_tensor(dst=tops, data=part, op0=nl.greater_equal, operand0=FIRST, op1=nl.add, operand1=key)
-    nisa.tensor_scalar(dst=tops, data=tops, op0=nl.maximum, operand0=float(FAINTEST))
+    nisa.tensor_scalar(
+        dst=inverse, data=part, op0=nl.multiply, operand0=ABOVE / 2**KEY_BITS, op1=nl.add, operand1=ABOVE
+    )
+    nisa.tensor_scalar(dst=more, data=part, op0=nl.greater_equal, operand0=FIRST)
+    nisa.tensor_tensor(dst=tops, data1=more, data2=key, op=nl.add)
+    nisa.tensor_scalar(dst=more, data=more, op0=nl.multiply, operand0=-0.5, op1=nl.add, operand1=1.0)
+    nisa.tensor_tensor(dst=inverse, data1=inverse, data2=more, op=nl.multiply)
+    nisa.reciprocal(dst=inverse, data=inverse)
 
 
 def _row_tile(job, at):
     """128 rows: their largest numbers, if they have scales of their own; then words and magnitudes chunk by chunk."""
     chunks, by_columns, rows = (job["columns"] + WIDTH - 1) // WIDTH, job["by_columns"], job["rows"]
-    tops, offset = None, None
+    tops, offset, inverse = None, None, 1.0
     if job["whole"] != None:  # noqa: E711
         tops, offset = job["whole"][0][0:rows, :], job["whole"][1][0:rows, :]
     elif by_columns == None:  # noqa: E711
-        tops, offset = _row_tops(job=job, at=at, chunks=chunks)
+        tops, offset, inverse = _row_tops(job=job, at=at, chunks=chunks)
     for index in range(chunks):
         first, size, source, key = _chunk(job=job, at=at, index=index)
-        place = {"first": first, "size": size, "at": at[1], "top": tops}
+        place = {"first": first, "size": size, "at": at[1], "top": tops, "inverse": inverse}
         if by_columns != None:  # noqa: E711
             place["top"] = by_columns[0:rows, first : first + size]
+            place["inverse"] = job["largest"][0:rows, first : first + size]
         _magnitudes(job=job, place=place, source=source, key=key, offset=offset)
         _words(job=job, place=place, source=source, shift=key)
 
 
 def _row_tops(job, at, chunks):
-    """(exponents, their ``_offset``) of 128 rows, (128, 1) each; stores their keys."""
+    """(exponents, their ``_offset``, 2^exponent over the largest numbers) of 128 rows, (128, 1) each."""
     column = []
     for whole in job["narrow"][job["set"]]:
         column.append(whole[0 : job["rows"], :])
-    largest, here, tops, offset, key, part = column
+    largest, here, tops, offset, inverse, key, part = column
     nisa.memset(dst=largest, value=0.0, engine=nisa.engine.vector)
     for index in range(chunks):
         _, size, source, found = _chunk(job=job, at=at, index=index)
@@ -205,10 +220,12 @@ def _row_tops(job, at, chunks):
         nisa.tensor_reduce(dst=here, op=nl.maximum, data=found, axis=1)
         nisa.tensor_tensor(dst=largest, data1=largest, data2=here, op=nl.maximum)
     nisa.tensor_copy(dst=key, src=largest, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=blocks.view(x=job["keys"], at=at[2], pattern=[[1, job["rows"]], [1, 1]]), src=key)
-    _tops(key=key, part=part, tops=tops)
+    _tops(key=key, part=part, more=here, tops=tops, inverse=inverse)
+    nisa.tensor_copy(dst=key, src=tops, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=blocks.view(x=job["found"], at=at[2], pattern=[[1, job["rows"]], [1, 1]]), src=key)
+    nisa.tensor_scalar(dst=tops, data=tops, op0=nl.maximum, operand0=float(FAINTEST))
     _offset(offset=offset, tops=tops)
-    return (tops, offset)
+    return (tops, offset, inverse)
 
 
 def _offset(offset, tops):
@@ -217,7 +234,7 @@ def _offset(offset, tops):
 
 
 def _magnitudes(job, place, source, key, offset):
-    """|x| over half of what the digits reach, truncated to bfloat16: at least 2^-60, and zero only of zeros."""
+    """|x| relative to 2^top, truncated to bfloat16 and at least 2^-60, times ``inverse``; zero only of zeros."""
     size = place["size"]
     upper, halves = source[:, 1 : 2 * size : 2], source.view(nl.uint16)
     nisa.tensor_scalar(dst=key, data=upper, op0=nl.bitwise_and, operand0=MAGNITUDE, op1=nl.right_shift, operand1=13)
@@ -234,11 +251,18 @@ def _magnitudes(job, place, source, key, offset):
     nonzero, halves = _tile(job=job, columns=size), some.view(nl.uint16)
     low, high = halves[:, 0 : 2 * size : 2], halves[:, 1 : 2 * size : 2]
     nisa.tensor_tensor(dst=nonzero, data1=low, data2=high, op=nl.maximum)
-    pattern = _tile(job=job, columns=size, dtype=nl.uint16)
-    nisa.scalar_tensor_tensor(dst=pattern, data=nonzero, op0=nl.not_equal, operand0=0.0, op1=nl.multiply, operand1=key)
+    nisa.tensor_scalar(dst=key, data=key, op0=nl.left_shift, operand0=16)
+    number, magnitude = some.view(nl.float32), _tile(job=job, columns=size, dtype=nl.bfloat16)
+    nisa.scalar_tensor_tensor(
+        dst=number, data=nonzero, op0=nl.not_equal, operand0=0.0, op1=nl.multiply, operand1=key.view(nl.float32)
+    )
+    if job["by_columns"] == None:  # noqa: E711
+        nisa.tensor_scalar(dst=magnitude, data=number, op0=nl.multiply, operand0=place["inverse"])
+    else:
+        nisa.tensor_tensor(dst=magnitude, data1=number, data2=place["inverse"], op=nl.multiply)
     target = [[job["columns"], job["rows"]], [1, size]]
     magnitudes = blocks.view(x=job["magnitudes"], at=place["at"], pattern=target, offset=place["first"])
-    nisa.dma_copy(dst=magnitudes, src=pattern.view(nl.bfloat16))
+    nisa.dma_copy(dst=magnitudes, src=magnitude)
 
 
 def _words(job, place, source, shift):

@@ -12,7 +12,8 @@ KEY_BITS = 13  # of the significand, beside the exponent
 FIRST = 0b1111110111111  # 0x7f7f..., the largest integer of some digits, begins with one and these
 FAINTEST = 128  # the least exponent of a scale: numbers of rows below it, from 2^-895 on, are not for the kernel
 ONE = 1023  # the exponent of 1.0
-NOT_FINITE = 2047 << KEY_BITS  # the least key of an infinity or NaN
+NOT_FINITE = 2047  # the exponent of an infinity or NaN
+ABOVE = 1 + 2**-8  # as in the kernel
 TWO_WORDS = 7  # digits, as in the kernel
 HALVES = np.uint64(0x8080808080808080)  # half a unit of the last digit, and half a digit at every place above it
 SIGNIFICAND = 52
@@ -30,16 +31,10 @@ def check(x: np.ndarray, digits: int, top: np.ndarray | None = None) -> tuple[in
     return x.shape[0], x.shape[1] // 2
 
 
-def exponents(keys: np.ndarray) -> np.ndarray:
-    """The biased exponents relative to which significands are shifted: of the largest numbers, or one more."""
-    top = (keys >> KEY_BITS) + ((keys & ((1 << KEY_BITS) - 1)) >= FIRST)
-    return np.asarray(np.maximum(top, FAINTEST), np.int64)
-
-
 def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-untyped-def]
-    """Digits (s, C, R) or (s, R, C), magnitudes (R, C) and keys (R, 1) or (1, C) of the numbers with the words x.
+    """Digits (s, C, R) or (s, R, C), magnitudes (R, C), exponents (R, 1) or (1, C) of the numbers with the words x.
 
-    Without keys if all numbers have the exponent ``top``.
+    Without exponents if that of all numbers is ``top``.
     """
     check(x, digits, top)
     bits = np.ascontiguousarray(x).view(np.uint64)
@@ -47,8 +42,13 @@ def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-unty
     keys = (
         (magnitude >> np.uint64(SIGNIFICAND - KEY_BITS)).astype(np.int64).max(axis=1 if by_rows else 0, keepdims=True)
     )
-    whole = top is not None
-    top = top.astype(np.int64) if whole else exponents(keys)
+    first = keys & ((1 << KEY_BITS) - 1)
+    more, inverse = (first >= FIRST).astype(np.int64), np.float32(1)
+    whole, found = top is not None, (keys >> KEY_BITS) + more
+    if not whole:
+        largest = (first * np.float32(ABOVE / 2**KEY_BITS) + np.float32(ABOVE)).astype(np.float32)
+        inverse = 1 / (largest * (1 - more * np.float32(0.5)).astype(np.float32))
+    top = top.astype(np.int64) if whole else np.maximum(found, FAINTEST)
     behind = top - (magnitude >> np.uint64(SIGNIFICAND)).astype(np.int64) + 8 * max(TWO_WORDS - digits, 0)
     significand = magnitude & np.uint64(2**SIGNIFICAND - 1) | np.uint64(2**SIGNIFICAND)
     low, high = _shifted(significand, 8 * max(digits, TWO_WORDS) - 46, np.minimum(behind, 127).astype(np.uint64))
@@ -56,11 +56,11 @@ def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-unty
     low, high = (low ^ negative) + HALVES, (high ^ negative) + HALVES
     high += low < HALVES
     octets = np.stack([low, high], axis=-1).view(np.uint8)[..., digits:0:-1]
-    found = (octets - np.float32(128)).astype(ml_dtypes.bfloat16)
+    planes = (octets - np.float32(128)).astype(ml_dtypes.bfloat16)
     patterns = np.maximum((magnitude >> np.uint64(SIGNIFICAND - 7)).astype(np.int64) - (top - BIAS) * 128, FAINT)
-    patterns = np.where(magnitude > 0, patterns, 0).astype(np.uint16)
+    sizes = (np.where(magnitude > 0, patterns, 0).astype(np.uint32) << 16).view(np.float32) * inverse
     order = (2, 1, 0) if by_rows else (2, 0, 1)
-    outputs = found.transpose(order), patterns.view(ml_dtypes.bfloat16), keys.astype(np.int32)
+    outputs = planes.transpose(order), sizes.astype(ml_dtypes.bfloat16), found.astype(np.int32)
     return outputs[:2] if whole else outputs
 
 
