@@ -25,8 +25,7 @@ from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
 from trnpy._nki.kernels.products import float64_digits_reference as of_words
 from trnpy._nki.kernels.products import float64_round_reference as to_float64
-from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
-from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers
+from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers, lower_blocks
 from trnpy._nki.runtime import Buffer, DeviceError, Runtime
 
 DTYPES = frozenset("?bBhHiIlLqQdD")  # characters of the dtypes with products here

@@ -14,8 +14,8 @@ from trnpy._engine.certified import ZERO, Device, affordable, check_finite, inte
 from trnpy._engine.residency import place
 from trnpy._engine.stand_ins import few_terms, usual
 from trnpy._engine.tuning import Extents, pieces, rung
-from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS, TILE_N
-from trnpy._nki.kernels.shared.parameters import TILE, Parameters, for_stack
+from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
+from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, Parameters, for_stack
 from trnpy._nki.runtime import Buffer
 
 

@@ -21,7 +21,7 @@ from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_in
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
-from trnpy._nki.kernels.products.digits_matmul_reference import lower_blocks
+from trnpy._nki.kernels.shared.parameters import lower_blocks
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
 from trnpy._nki.runtime import Buffer, Counters, Operand, fetched
 from trnpy._settings.policy import Policy, _own

@@ -22,10 +22,9 @@ from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products import float64_digits_reference as of_words
-from trnpy._nki.kernels.products.digits_matmul_reference import words_for
 from trnpy._nki.kernels.products.words_matmul_reference import HEADROOM, SCALE
 from trnpy._nki.kernels.products.words_sum_reference import FEWEST_PLACES, MOST_FACTOR, MOST_PLACES
-from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits
+from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, words_for
 from trnpy._nki.runtime import Buffer
 
 ALIGNED = 0.249  # of 256^top: numbers below it waste a part of the first digit that the certificate does not allow for

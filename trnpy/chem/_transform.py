@@ -14,8 +14,8 @@ from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.kernels.chem.ao_to_mo_reference import HEADROOM, LARGEST
-from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS, TILE_N
-from trnpy._nki.kernels.shared.parameters import TILE, for_digits
+from trnpy._nki.kernels.products.digits_matmul_reference import BLOCKS
+from trnpy._nki.kernels.shared.parameters import TILE, TILE_N, for_digits
 from trnpy._settings.policy import current_policy
 from trnpy.chem._pairs import rung
 from trnpy.chem._rows import REAL, Transform, norm, relative

@@ -15,7 +15,7 @@ from trnpy._engine.residency import fingerprint
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._engine.tuning import pieces
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import COLUMNS, DIGIT_COLUMNS, LARGEST, LONGEST
 from trnpy.sparse._tiles import TILE, Launch, Tiling, compressed, groups, launches, rung, tiling
 

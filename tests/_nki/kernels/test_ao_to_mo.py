@@ -8,8 +8,7 @@ from tests._nki.kernels.budget import kept
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.chem import ao_to_mo_reference as reference
-from trnpy._nki.kernels.products.digits_matmul_reference import words_for
-from trnpy._nki.kernels.shared.parameters import for_digits
+from trnpy._nki.kernels.shared.parameters import for_digits, words_for
 from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run

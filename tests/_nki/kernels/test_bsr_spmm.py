@@ -6,7 +6,8 @@ import pytest
 
 from trnpy._nki.hardware import FLOAT64_PASSES, TRN2
 from trnpy._nki.kernels import source
-from trnpy._nki.kernels.products.digits_matmul_reference import longest_k, words_for
+from trnpy._nki.kernels.products.digits_matmul_reference import longest_k
+from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.kernels.sparse import bsr_spmm_reference as reference
 from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price

@@ -9,7 +9,14 @@ from trnpy._engine.tuning import FINE
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference
-from trnpy._nki.kernels.shared.parameters import DIGIT_TILES, Parameters, for_bounds, for_digits
+from trnpy._nki.kernels.shared.parameters import (
+    DIGIT_TILES,
+    Parameters,
+    for_bounds,
+    for_digits,
+    lower_blocks,
+    words_for,
+)
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
@@ -92,7 +99,7 @@ def test_the_twin_is_the_definition():
     x, y = a.astype(int).astype(object), b.astype(int).astype(object)
     pairs = [(i, j) for i in range(3) for j in range(3) if i + j < 3]
     whole = sum(x[i].T @ y[j] * 256 ** (2 - i - j) for i, j in pairs)
-    np.testing.assert_array_equal(as_integers(reference.digits_matmul(a, b, words=reference.words_for(3))), whole)
+    np.testing.assert_array_equal(as_integers(reference.digits_matmul(a, b, words=words_for(3))), whole)
     wrapped = sum(x[i].T @ y[j] * 256 ** (i + j) for i, j in pairs)
     low = reference.digits_matmul(a, b, wrap=True, words=1)[0]
     np.testing.assert_array_equal(low.view(np.uint32).astype(object), wrapped % 2**32)
@@ -137,7 +144,7 @@ def test_one_triangle_of_a_symmetric_product(n, k, tiles, halved):
     ours = run(KERNEL, (a,), keywords).outputs
     np.testing.assert_array_equal(ours, reference.digits_matmul(a, **keywords))
     full = as_integers(reference.digits_matmul(a, a, **parameters(7)))
-    blocks = reference.lower_blocks(n, 128 * tiles, halved)
+    blocks = lower_blocks(n, 128 * tiles, halved)
     twice = np.full((n, n), None)
     for row, rows, column, columns, start in blocks:
         block = as_integers(ours[:, start : start + rows * columns]).reshape(rows, columns)

@@ -7,7 +7,7 @@ import pytest
 from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, PSUM_BANKS, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.chem import schwarz_screened_spmm_reference as reference
-from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.simulator.lint.linter import errors, lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run

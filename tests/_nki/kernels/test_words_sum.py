@@ -8,7 +8,7 @@ from tests._nki.kernels.test_words_matmul import product
 from trnpy._nki.hardware import MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import words_sum_reference as reference
-from trnpy._nki.kernels.products.digits_matmul_reference import words_for
+from trnpy._nki.kernels.shared.parameters import words_for
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.run.loader import load_kernel

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trnpy._nki.kernels.products import digits_matmul_reference as product
+from trnpy._nki.kernels.shared.parameters import TILE
 
 LARGEST = product.LARGEST // 2  # elements of 4 bytes
-TILE, TILE_N = 128, product.TILE_N
 LONGEST_K = 2**15  # a block of the result is written out, 40,000 instructions
 
 

@@ -36,7 +36,7 @@ def digits_matmul(a, b=None, wrap=False, words=3, bits=8, m_tiles=4, k_tiles=4, 
 
     wrap: digits are given lowest first and V = sum of A_i B_j 2^(bits (i+j)) modulo 2^(32 words).
     Without b: b = a, and of the symmetric V only the blocks that meet its lower triangle, (words, size)
-    in the order of digits_matmul_reference.lower_blocks; if ``halved``, of those on the diagonal U with
+    in the order of parameters.lower_blocks; if ``halved``, of those on the diagonal U with
     U + U^T = 2 V, by the products i < j, twice, and i = j.
     batch: a (s, batch K, M) and b (s, batch K, N) are stacks of matrices, below each other, and so is the result.
     """

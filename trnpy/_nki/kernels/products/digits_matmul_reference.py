@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from trnpy._nki.kernels.shared.parameters import TILE_N, lower_blocks, words_for
+
 LARGEST = 2**30  # elements of one operand: 2 GiB, as far as byte offsets of 32 bits reach
-TILE_N = 512  # columns of a block, as in the kernel
 BLOCKS = 4096  # of 128 x 512: their offsets are tables on the chip
 
 
 def longest_k(digits: int, bits: int = 8) -> int:
     """The longest K whose sums of ``digits`` products, carries included, stay inside int32."""
     return ((1 << 31) - (1 << (32 - bits))) // (digits << 2 * (bits - 1))
-
-
-def words_for(digits: int, bits: int = 8) -> int:
-    """32-bit words of an exact result: the highest group's int32 above the bits of the others."""
-    return -(-(bits * (digits - 1) + 32) // 32) if digits > 1 else 1
 
 
 def check(
@@ -92,28 +88,3 @@ def to_words(sums: list[np.ndarray], words: int, bits: int = 8) -> np.ndarray:
             out[word + 1] |= digit >> np.uint64(32 - shift)
         bit += bits
     return out.astype(np.uint32).view(np.int32)
-
-
-def lower_blocks(n: int, m_block: int, halved: bool = False) -> list[tuple[int, int, int, int, int]]:
-    """(row, rows, column, columns, start in the packed result) of the blocks that meet the lower triangle.
-
-    If ``halved`` those on the diagonal, row < column + columns, come first and fill squares.
-    """
-    found = []
-    start = 0
-    for m0, m_size, m_count in _pieces(n, m_block):
-        for n0, n_size, n_count in _pieces(n, TILE_N // m_block * m_block if halved else TILE_N):
-            places = [(m0 + i * m_size, n0 + j * n_size) for j in range(n_count) for i in range(m_count)]
-            places = [(row, column) for row, column in places if row + m_size > column]
-            if halved:
-                places.sort(key=lambda place: place[0] >= place[1] + n_size)
-            for row, column in places:
-                found.append((row, m_size, column, n_size, start))
-                start += m_size * n_size
-    return found
-
-
-def _pieces(extent: int, block: int) -> list[tuple[int, int, int]]:
-    full = extent // block
-    pieces = [(0, block, full)] if full else []
-    return pieces + ([(full * block, extent - full * block, 1)] if extent > full * block else [])

@@ -7,6 +7,7 @@ import numpy as np
 
 from trnpy._nki.kernels.products import abs_bound_reference as bound
 from trnpy._nki.kernels.products import digits_matmul_reference as product
+from trnpy._nki.kernels.shared.parameters import words_for
 
 NOTHING = 2.0**120
 SCALE = 2.0**-64
@@ -19,7 +20,7 @@ def check(
     rows: tuple[bool, bool], digits: int, words: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """(m, k, n) of products the kernel takes; ValueError says what it does not."""
-    if not 1 <= digits <= MOST_DIGITS or words != product.words_for(digits):
+    if not 1 <= digits <= MOST_DIGITS or words != words_for(digits):
         raise ValueError(f"{digits} digits, {words} words: expected 1 to {MOST_DIGITS} digits and the words they take")
     extents = []
     for z, top, across, rows_are_k in ((a, tops[0], turned[0], False), (b, tops[1], turned[1], True)):

@@ -7,6 +7,7 @@ import numpy as np
 
 from trnpy._nki.kernels.products import digits_matmul_reference as product
 from trnpy._nki.kernels.products.words_matmul_reference import NOTHING, SCALE, integers
+from trnpy._nki.kernels.shared.parameters import words_for
 
 MOST_PLACES = 13  # of a sum: then four words hold it
 FEWEST_PLACES = 6  # three words
@@ -17,7 +18,7 @@ Places = tuple[tuple[int, ...], tuple[int, ...]]
 def check(x: np.ndarray, y: np.ndarray, factors: tuple[int, int], places: Places, words: int) -> tuple[int, int]:
     """(rows, columns) of sums the kernel takes; ValueError says what it does not."""
     digits = len(places[0])
-    if len(places[1]) != digits or not FEWEST_PLACES <= digits <= MOST_PLACES or words != product.words_for(digits):
+    if len(places[1]) != digits or not FEWEST_PLACES <= digits <= MOST_PLACES or words != words_for(digits):
         raise ValueError(f"{digits} and {len(places[1])} digits, {words} words: expected {FEWEST_PLACES} to 13 of both")
     wide = [z for z in (x, y) if z.ndim == 3]
     if not wide or any(z.dtype.name != ("int32" if z.ndim == 3 else "uint8") for z in (x, y)):

@@ -1,13 +1,12 @@
-"""The compile-time parameters of kernels: digit width, digits, tile shape, and which of them fit a machine."""
+"""The compile-time parameters of kernels: digits, words, tile shape, which of them fit a machine, order of blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from trnpy._nki.hardware import Hardware
-from trnpy._nki.kernels.products.digits_matmul_reference import TILE_N, words_for
 
-TILE = 128
+TILE, TILE_N = 128, 512  # rows of a tile and columns of one PSUM bank
 BITS = 8  # of one digit: bfloat16's significand
 SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
 SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
@@ -119,3 +118,33 @@ TILINGS = frozenset(
         *((m, 1, k) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)),
     }
 )
+
+
+def words_for(digits: int, bits: int = 8) -> int:
+    """32-bit words of an exact result: the highest group's int32 above the bits of the others."""
+    return -(-(bits * (digits - 1) + 32) // 32) if digits > 1 else 1
+
+
+def lower_blocks(n: int, m_block: int, halved: bool = False) -> list[tuple[int, int, int, int, int]]:
+    """(row, rows, column, columns, start in the packed result) of the blocks that meet the lower triangle.
+
+    If ``halved`` those on the diagonal, row < column + columns, come first and fill squares.
+    """
+    found = []
+    start = 0
+    for m0, m_size, m_count in _pieces(n, m_block):
+        for n0, n_size, n_count in _pieces(n, TILE_N // m_block * m_block if halved else TILE_N):
+            places = [(m0 + i * m_size, n0 + j * n_size) for j in range(n_count) for i in range(m_count)]
+            places = [(row, column) for row, column in places if row + m_size > column]
+            if halved:
+                places.sort(key=lambda place: place[0] >= place[1] + n_size)
+            for row, column in places:
+                found.append((row, m_size, column, n_size, start))
+                start += m_size * n_size
+    return found
+
+
+def _pieces(extent: int, block: int) -> list[tuple[int, int, int]]:
+    full = extent // block
+    pieces = [(0, block, full)] if full else []
+    return pieces + ([(full * block, extent - full * block, 1)] if extent > full * block else [])
