@@ -112,8 +112,8 @@ def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
 
 
 def _fixed_cuts(extent: int, size: int) -> list[list[Cut]]:
-    """The cuts of an extent into slices of FIXED lengths up to ``size``, longest first; the last slice is padded."""
-    lengths = [x for x in FIXED if x <= size] or [FIXED[0]]
+    """The cuts of an extent into slices of FIXED lengths that fit, longest first; the last slice is padded."""
+    lengths = [x for x in FIXED if x <= rung(size)] or [FIXED[0]]
     found = []
     for most in range(len(lengths)):
         for least in range(most + 1):
