@@ -301,7 +301,7 @@ class DeviceEngine:
             return np.moveaxis(product(a, wide).reshape(len(a), *stack, b.shape[-1]), 0, -2)
         one = a.ndim == 2  # one left operand for every product
         a, b = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
-        if max(*a.shape[1:], b.shape[2]) > SMALL:
+        if len(a) == 1 or max(*a.shape[1:], b.shape[2]) > SMALL:
             c = np.stack([product(x, y) for x, y in zip(a, b, strict=True)])
         elif single:
             c = self._by_slices(a, b)
