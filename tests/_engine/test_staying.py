@@ -39,11 +39,9 @@ def test_a_chain_is_one_launch_a_product_and_reads_back_what_certifies_it(engine
     for _ in range(4):
         x = engine.matmul(x, y)
     done = engine.counters
-    again = done.launches["words_matmul"] - 4
-    assert again <= 1 and done.bytes_out == (4 + again) * READ  # seven digits are not enough for all
-    assert done.launches["float64_digits"] == 2 + again and set(done.launches) == {"words_matmul", "float64_digits"}
+    assert done.launches == {"words_matmul": 4, "float64_digits": 2} and done.bytes_out == 4 * READ
     c = engine.get(x)
-    assert done.bytes_out == (4 + again) * READ + 3 * 4 * 160 * 160  # the words of the padded result
+    assert done.bytes_out == 4 * READ + 3 * 4 * 160 * 160  # the words of the padded result
     np.testing.assert_allclose(c, a @ b @ b @ b @ b, rtol=0, atol=1e-13 * np.abs(c).max())
 
 
@@ -52,9 +50,7 @@ def test_a_dry_run_counts_the_same_launches(engine):
     for on, matrix in ((engine, normal(n, n)), (DeviceEngine(dry, facts=Facts()), new((n, n), "f8", dry.count))):
         x = on.put(matrix, stay=True)
         on.get(on.matmul(on.matmul(x, x), x))
-    ours, counted = engine.counters.launches.copy(), dry.counters.launches.copy()
-    assert abs(ours.pop("float64_digits") - counted.pop("float64_digits")) <= 1  # x may be needed in seven and in eight
-    assert ours == counted
+    assert engine.counters.launches == dry.counters.launches
 
 
 def test_digits_that_were_not_enough_once_are_not_tried_again(engine):
@@ -132,7 +128,8 @@ def test_gram_matrices_stay(engine):
     x = engine.put(normal(40, 30), stay=True)
     before = engine.counters.bytes_out
     engine.matmul(engine.gram(x), engine.gram(x))
-    assert engine.counters.bytes_out - before == engine.counters.launches["words_matmul"] * READ <= 4 * READ
+    assert engine.counters.launches["words_matmul"] == 4  # one of three products needs more digits than were tried
+    assert engine.counters.bytes_out - before == 4 * READ
 
 
 @pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (1.5, -0.5), (-0.375, 2.0), (1.0, -1.0)])
@@ -171,7 +168,7 @@ def test_newton_and_schulz_read_nothing_back_before_the_end(engine):
         x = engine.axpby(1.5, x, -0.5, engine.matmul(engine.matmul(x, x.T), x))
         a = 1.5 * a - 0.5 * a @ a.T @ a
     done = engine.counters
-    assert 12 <= done.launches["words_matmul"] <= 14 and done.launches["words_sum"] == 6
+    assert (done.launches["words_matmul"], done.launches["words_sum"]) == (13, 6)  # one is tried with too few digits
     assert done.bytes_out - before == done.launches["words_matmul"] * READ + 6 * (READ - 512)
     np.testing.assert_allclose(engine.get(x), a, rtol=0, atol=1e-13)
 
