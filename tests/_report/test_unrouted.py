@@ -179,6 +179,27 @@ def test_a_fork_does_not_wait_for_a_thread_that_looks_again():
     assert (run.returncode, run.stdout, run.stderr) == (0, "True\nNone\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_does_not_wait_for_a_thread_that_has_failed():
+    program = (
+        "import os, threading, trnpy\n"
+        "from trnpy._report import unrouted\n"
+        "failed = threading.Event()\n"
+        "def fails():\n"
+        "    failed.set()\n"
+        "    raise RuntimeError('planted')\n"
+        "unrouted._seen = fails\n"
+        "with trnpy.profile():\n"
+        "    failed.wait()\n"
+        "    child = os.fork()\n"
+        "    if not child: os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print('forked')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (run.returncode, run.stdout) == (0, "forked\n") and "planted" in run.stderr
+
+
 def test_programs_see_no_thread_of_trnpys():
     program = (
         "import os, threading, trnpy\n"

@@ -124,7 +124,7 @@ def _side(device: Device, x: Source, padded: tuple[int, int]) -> _Side:
     if not math.isfinite(largest):
         raise Uncertified(_certified.NOT_FINITE)
     shape = padded[::-1] if x.turned else padded
-    top = _certified.shift_of(_digits.WORD, int(_digits.shift_for(np.array(largest))))  # and the other way round
+    top = _certified.shift_of(_digits.WORD, int(_digits.shift_for(np.array(largest))))  # shift_of is its own inverse
     if not _certified.split_there(device, x.store.shape, _digits.DIGITS, shape) or top < of_words.FAINTEST:
         return _Side(x, 1.0, 1.0, _digits.SMALLEST_MAGNITUDE)
     relative = math.ldexp(largest, of_words.ONE - top)

@@ -147,7 +147,16 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 def _look(own: _Thread, target: Callable[[], Samples | None]) -> None:
-    last, own.native = time.perf_counter(), _thread.get_native_id()
+    own.native = _thread.get_native_id()
+    try:
+        _look_until_woken(own, target)
+    finally:
+        own.done.release()
+
+
+def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> None:
+    """Look until ``own.wake`` is released, once, or nothing is recorded any more."""
+    last = time.perf_counter()
     while not own.wake.acquire(timeout=PERIOD_S):
         samples, now = target(), time.perf_counter()
         if samples is None:
@@ -158,7 +167,7 @@ def _look(own: _Thread, target: Callable[[], Samples | None]) -> None:
         if late_s < PROMPT_S:
             if seen := _seen():
                 if own.wake.acquire(timeout=AGAIN_S):
-                    break
+                    return
                 again_s = time.perf_counter() - now
                 if again_s < AGAIN_S + PROMPT_S:
                     for place in _seen() & seen:
@@ -167,7 +176,6 @@ def _look(own: _Thread, target: Callable[[], Samples | None]) -> None:
             for place in _seen():
                 samples.add(place, now - last)
         last = time.perf_counter()
-    own.done.release()
 
 
 def _left(target: Callable[[], Samples | None]) -> bool:
