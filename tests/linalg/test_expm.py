@@ -1,5 +1,7 @@
 """Exponentials on the device path: errors of SciPy's size, stacks, and what they leave to SciPy."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -80,6 +82,19 @@ def test_exponentials_that_stay_with_scipy(a):
     """Diagonals and triangles, which SciPy treats apart, and what overflows."""
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(forced("expm", a, runs=False), scipy.linalg.expm(a))
+
+
+def test_the_other_byte_order_is_scipys():
+    """SciPy 1.17 refuses it, which is no fault of a device: nothing warns, and no engine counts one."""
+    a = gaussian((8, 8), "f8")
+    swapped = a.astype(a.dtype.newbyteorder("S"))
+    try:
+        expected = scipy.linalg.expm(swapped)
+    except ValueError as why:
+        with engine(HOST), trnpy.policy(force=True), pytest.raises(ValueError, match=re.escape(str(why))):
+            trnpy.linalg.expm(swapped)
+    else:
+        np.testing.assert_array_equal(forced("expm", swapped, runs=False), expected)
 
 
 def test_an_exponential_on_the_simulator():

@@ -15,7 +15,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg._matrices import SMALL, double, norm, useful
+from trnpy.linalg._matrices import SMALL, double, native, norm, useful
 
 DEGREE = 17  # of Taylor's polynomial
 PRODUCTS = 7  # in the polynomial, by Paterson & Stockmeyer
@@ -78,6 +78,7 @@ def prepare_expm(A: Any) -> Problem:
     dtype = guards.floating(a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] == 1:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
+    native(a)
     double(dtype, "exponentials")
     n = a.shape[-1]
     return Exponential((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))

@@ -94,11 +94,16 @@ def matrices(a: Any, square: bool = False) -> np.ndarray:
     guards.floating(m)
     if m.ndim < 2 or m.size == 0 or (square and m.shape[-1] != m.shape[-2]):
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty {'square ' * square}matrices")
-    if not m.dtype.isnative:  # SciPy 1.17 misreads it in inv, lu and det
-        raise Unsupported(Reason.DTYPE, f"byte order of {m.dtype.str}")
+    native(m)
     if m.ndim > 2 and min(m.shape[-2:]) <= BLOCK:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape}: the host factors panels of {BLOCK} columns")
     return m
+
+
+def native(a: np.ndarray) -> None:
+    """Refuse the other byte order: SciPy 1.17 misreads it in inv, lu and det, and raises in bandwidth."""
+    if not a.dtype.isnative:
+        raise Unsupported(Reason.DTYPE, f"byte order of {a.dtype.str}")
 
 
 def refuse(refused: bool, what: str) -> None:
