@@ -262,22 +262,10 @@ def priced(
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
 def _decided(
-    op: str,
-    cost: Cost,
-    work: Work | None,
-    methods: tuple[str, ...],
-    dtype: np.dtype,
-    refusal: tuple[Reason, str] | None,
-    route: str,
-    route_s: float,
-    machine: Hardware | None,
-    policy: Policy,
-    rates: HostRates,
-    compile_s: float,
-    resident_bytes: int,
-    import_s: float,
-    route_flops: float,
-) -> Decision:
+    op: str, cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype,
+    refusal: tuple[Reason, str] | None, route: str, route_s: float, machine: Hardware | None, policy: Policy,
+    rates: HostRates, compile_s: float, resident_bytes: int, import_s: float, route_flops: float,
+) -> Decision:  # fmt: skip
     """``decide``, cached by all that it depends on."""
     hardware = machine or hardware_of(policy.machine)
     reference_s = cost.host_s(rates, dtype)
@@ -294,15 +282,7 @@ def _decided(
         except (Unsupported, Refused, Unknown) as why:
             if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
-    on_device = False
-    if price is not None:
-        on_device, reason, detail = _compare(cost, price, host_s, hardware, policy, compile_s)
-    elif refusal is not None:
-        reason, detail = refusal
-    elif policy.force:
-        on_device, reason, detail = True, Reason.FORCED, "policy force"
-    else:
-        reason, detail = Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
+    on_device, reason, detail = _compare(cost, price, refusal, host_s, hardware, policy, compile_s)
     model: tuple[Reason | None, str] = None, ""
     if machine is None and refusal is None and not policy.force:
         if price is not None or small:
@@ -339,16 +319,16 @@ def _decided(
 
 
 def _compare(
-    cost: Cost,
-    price: Price,
-    host_s: float,
-    hardware: Hardware,
-    policy: Policy,
-    compile_s: float,
-) -> tuple[bool, Reason, str]:
+    cost: Cost, price: Price | None, refusal: tuple[Reason, str] | None, host_s: float, hardware: Hardware,
+    policy: Policy, compile_s: float,
+) -> tuple[bool, Reason, str]:  # fmt: skip
     """Whether the device beats the faster of reference and host route; the reason, and the reason as a phrase."""
+    if refusal is not None:
+        return False, *refusal
     if policy.force:
         return True, Reason.FORCED, "policy force"
+    if price is None:
+        return False, Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
     if cost.flops < policy.min_flops:
         return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
     if price.seconds * HYSTERESIS <= host_s:

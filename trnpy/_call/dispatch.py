@@ -25,7 +25,7 @@ import numpy as np
 from trnpy._base.conventions import counted, uncounted
 from trnpy._call.decisions import Cost, Form, Op, Problem, Route, decide, work_of
 from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
-from trnpy._call.reasons import Decision, Reason, Unsupported
+from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._call.soundness import fault, retry, sound
 from trnpy._call.verify import disagreement
 from trnpy._engine import lapack, tuning
@@ -47,59 +47,6 @@ __all__ = [
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
 EXCUSE = "the check is to blame"
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
-
-# Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
-CONTENT = frozenset(
-    {
-        Reason.ROUTE,
-        Reason.SMALL,
-        Reason.MEMORY_BOUND,
-        Reason.SLOWER,
-        Reason.EXCLUDED_CALLER,
-        Reason.NOT_COMPILED,
-        Reason.NO_LAUNCH,
-        Reason.POLICY,
-    }
-)
-
-
-class NkiFallbackWarning(RuntimeWarning):
-    """The device failed and the host computed the result.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> import numpy as np, trnpy
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", trnpy.NkiFallbackWarning)
-    ...     c = trnpy.matmul(np.eye(2), np.eye(2))
-    """
-
-
-class FallbackError(RuntimeError):
-    """A call could not run on the device under ``policy(fallback="raise")``.
-
-    Attributes
-    ----------
-    decision : Decision
-        The call, and the reason.
-
-    Examples
-    --------
-    >>> import numpy as np, trnpy
-    >>> a = np.ones((2, 2), dtype=object)
-    >>> with trnpy.policy(device="simulator", force=True, fallback="raise"):
-    ...     try:
-    ...         trnpy.matmul(a, a)
-    ...     except trnpy.FallbackError as error:
-    ...         print(error.decision.detail)
-    dtype object has no device path
-    """
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(str(decision))
-        self.decision = decision
-
 
 _trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
 _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # whether the host is repeating a failed call

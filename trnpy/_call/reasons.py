@@ -78,6 +78,21 @@ class Reason(StrEnum):
     ERROR = "error"
 
 
+# Reasons for which fallback="raise" does not raise: the host is the right place, nothing went wrong.
+CONTENT = frozenset(
+    {
+        Reason.ROUTE,
+        Reason.SMALL,
+        Reason.MEMORY_BOUND,
+        Reason.SLOWER,
+        Reason.EXCLUDED_CALLER,
+        Reason.NOT_COMPILED,
+        Reason.NO_LAUNCH,
+        Reason.POLICY,
+    }
+)
+
+
 class Unsupported(Exception):
     """The device path does not cover this call: ``reason``, and a phrase in lower case that explains it."""
 
@@ -203,3 +218,41 @@ class Decision:
         if self.unproven:
             rows.append(("not proven", self.unproven))
         return table(self.op, rows)
+
+
+class NkiFallbackWarning(RuntimeWarning):
+    """The device failed and the host computed the result.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np, trnpy
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", trnpy.NkiFallbackWarning)
+    ...     c = trnpy.matmul(np.eye(2), np.eye(2))
+    """
+
+
+class FallbackError(RuntimeError):
+    """A call could not run on the device under ``policy(fallback="raise")``.
+
+    Attributes
+    ----------
+    decision : Decision
+        The call, and the reason.
+
+    Examples
+    --------
+    >>> import numpy as np, trnpy
+    >>> a = np.ones((2, 2), dtype=object)
+    >>> with trnpy.policy(device="simulator", force=True, fallback="raise"):
+    ...     try:
+    ...         trnpy.matmul(a, a)
+    ...     except trnpy.FallbackError as error:
+    ...         print(error.decision.detail)
+    dtype object has no device path
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(str(decision))
+        self.decision = decision
