@@ -80,7 +80,8 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "eigh": [lambda d: (hermitian(d),)],
     "scipy.linalg.eigh": [lambda d: (hermitian(d),), lambda d: (hermitian(d), positive(d))],
     "eigvalsh": [lambda d: (hermitian(d),)],
-    "svd": [lambda d: (general(d),), lambda d: (general(d, 2 * N, N),)],
+    "svd": [lambda d: (general(d),)],
+    "scipy.linalg.svd": [lambda d: (general(d),), lambda d: (general(d, 2 * N, N),)],
     "svdvals": [lambda d: (general(d),)],
     "pinv": [lambda d: (general(d),)],
     "pinvh": [lambda d: (hermitian(d),)],
@@ -212,8 +213,9 @@ def problems(op, make, dtype):
     if isinstance(args[-1], str) and args[-1] == "reduced":
         options, args = SECOND_ARGUMENT[op.name.rpartition(".")[0]]["reduced"], args[:-1]
     problem = op.prepare(*args, **options)
-    # Rows share their methods: one of them takes all on the simulator, where a sweep takes seconds.
-    methods = problem.methods if op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") else problem.methods[:1]
+    # Rows share their methods: one call of each kind takes all on the simulator, where a sweep takes seconds.
+    every = op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") and make is CALLS[op.name][0]
+    methods = problem.methods if every else problem.methods[:1]
     for method in methods or ("",):
         yield dataclasses.replace(problem, method=method)
 

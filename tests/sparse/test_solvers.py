@@ -113,9 +113,10 @@ def test_launches_hold_many_iterations_each(device):
     assert device == "none" or dict(log[0].launches)["cg_iterations"] <= 2 + 2 * len(steps) / 32
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("scale", [1e-16, 1e-120, 1e120])
+@pytest.mark.parametrize(
+    "scale, device", [*((s, "none") for s in (1e-16, 1e-120, 1e120)), *((s, "simulator") for s in (1e-120, 1e120))]
+)
 def test_scale_of_right_hand_sides_and_matrices_changes_nothing(solver, scale, device):
     a, b = laplacian(6), np.random.default_rng(4).standard_normal(36)
     solve = getattr(ours_linalg, solver)
@@ -220,8 +221,8 @@ def test_gmres_ends_after_the_dimension_of_the_krylov_space():
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_matrix_stays_on_the_device_between_solves(solver):
-    a = adopted(scipy.sparse.csr_array(np.kron(np.eye(3), np.ones((128, 128))) * 0.001 + 2 * np.eye(384)))
-    b = np.random.default_rng(8).standard_normal(384)
+    a = adopted(scipy.sparse.csr_array(np.kron(np.eye(2), np.ones((128, 128))) * 0.001 + 2 * np.eye(256)))
+    b = np.random.default_rng(8).standard_normal(256)
     device = DeviceEngine(SimulatorRuntime(TRN2))
 
     def moved():
@@ -233,7 +234,7 @@ def test_the_matrix_stays_on_the_device_between_solves(solver):
 
     first, second, third = moved(), moved(), moved()
     assert first == second and third < first / 4
-    assert device.cache.nbytes >= 3 * 128 * 128 * 4  # counted, so that it makes room for others
+    assert device.cache.nbytes >= 2 * 128 * 128 * 4  # counted, so that it makes room for others
     a.data[:] *= 2
     assert moved() == first
 
