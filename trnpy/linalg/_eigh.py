@@ -102,9 +102,7 @@ def generalized(
         c = _triangular.solve(l, adjoint(half), engine, lower=True)
     else:
         c = engine.matmul(adjoint(l), engine.matmul(a, l))
-    total = c + adjoint(c)
-    total *= 0.5
-    w, y = eigh(total, engine, method)
+    w, y = eigh(hermitian(c, True, c.dtype), engine, method)
     if kind == 3:
         return w, engine.matmul(l, y)
     return w, _triangular.solve(l, y, engine, lower=True, trans="C")

@@ -48,9 +48,10 @@ def nonzero(a: np.ndarray) -> None:
 
 def hermitian(a: np.ndarray, lower: bool, dtype: np.dtype) -> np.ndarray:
     """The Hermitian matrix with the lower (upper) triangle of a; imaginary parts of the diagonal are not read."""
-    triangle = np.tril(a, -1) if lower else np.triu(a, 1)
-    diagonal = np.diag(a.diagonal().real)
-    full: np.ndarray = (triangle + triangle.conj().T + diagonal).astype(dtype, copy=False)
+    full = a.astype(dtype)
+    mirror(full if lower else full.T)
+    if dtype.kind == "c":
+        np.fill_diagonal(full.imag, 0)
     return full
 
 
