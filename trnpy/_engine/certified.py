@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Hashable
+import operator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,12 +71,17 @@ def matmul(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """
     if max(*a.shape, b.shape[1]) <= device.block:
         return _block(device, a, b)
-    c = np.zeros_like(a, order="C", shape=(a.shape[0], b.shape[1]))
+    c = np.empty_like(a, order="C", shape=(a.shape[0], b.shape[1]))
     for rows in pieces(a.shape[0], device.block):
         for columns in pieces(b.shape[1], device.block):
-            for inner in pieces(a.shape[1], device.block):  # bools add by or, integers modulo their width
-                c[rows, columns] += _block(device, a[rows, inner], b[inner, columns])
+            inners = pieces(a.shape[1], device.block)
+            c[rows, columns] = _sum(_block(device, a[rows, inner], b[inner, columns]) for inner in inners)
     return c
+
+
+def _sum(terms: Iterable[np.ndarray]) -> np.ndarray:
+    """Bools add by or, integers modulo their width. One term is not copied."""
+    return functools.reduce(operator.add, terms)
 
 
 def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -85,13 +91,15 @@ def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if len(row_cuts) == len(inner_cuts) == len(column_cuts) == 1:
         fit = row_cuts[0][1], inner_cuts[0][1], column_cuts[0][1]
         return matmul_kept(device, kept(device, a), kept(device, b), fit=fit).values
-    c = np.zeros_like(a, order="C", shape=(extents[0], extents[2]))
+    c = np.empty_like(a, order="C", shape=(extents[0], extents[2]))
     right = [[kept(device, b[inner, columns]) for inner, _ in inner_cuts] for columns, _ in column_cuts]
     for rows, m in row_cuts:
         left = [kept(device, a[rows, inner]) for inner, _ in inner_cuts]
         for (columns, n), parts in zip(column_cuts, right, strict=True):
-            for x, y, (_, k) in zip(left, parts, inner_cuts, strict=True):
-                c[rows, columns] += matmul_kept(device, x, y, fit=(m, k, n)).values
+            c[rows, columns] = _sum(
+                matmul_kept(device, x, y, fit=(m, k, n)).values
+                for x, y, (_, k) in zip(left, parts, inner_cuts, strict=True)
+            )
     return c
 
 
@@ -99,10 +107,10 @@ def gram(device: Device, a: np.ndarray) -> np.ndarray:
     """A A^H (m, m) of float64 or complex128 a (m, k), exactly Hermitian: about half the work of ``matmul``."""
     if max(a.shape) <= device.block:
         return gram_kept(device, kept(device, a)).values
-    c = np.zeros_like(a, order="C", shape=(len(a), len(a)))
+    c = np.empty_like(a, order="C", shape=(len(a), len(a)))
     for rows in pieces(len(a), device.block):
-        for inner in pieces(a.shape[1], device.block):
-            c[rows, rows] += gram_kept(device, kept(device, a[rows, inner])).values
+        inners = pieces(a.shape[1], device.block)
+        c[rows, rows] = _sum(gram_kept(device, kept(device, a[rows, inner])).values for inner in inners)
         for columns in pieces(rows.start, device.block):
             c[rows, columns] = matmul(device, a[rows], a[columns].conj().T)
             c[columns, rows] = c[rows, columns].conj().T
