@@ -184,12 +184,15 @@ def matrix(session: nox.Session, numpy: str, scipy: str) -> None:
         session.skip(reason)
     forget(session, environment)
     install(session, numpy, scipy)
+    versions = "import platform, numpy, scipy; print(platform.python_version(), numpy.__version__, scipy.__version__)"
+    said = session.run("python", "-c", versions, silent=True, log=False)
+    if said is None:  # nox --install-only
+        return
     runs = runnable(session, environment)
     every = ours.all or ours.kernel or ours.threads
     chosen = list(runs) if every else [living(pair, runs) for pair in covering()[environment]]
     chosen = [(k, t) for k, t in chosen if k in (ours.kernel or KERNELS) and t in (ours.threads or THREADS)]
-    versions = "import platform, numpy, scipy; print(platform.python_version(), numpy.__version__, scipy.__version__)"
-    about = {"versions": str(session.run("python", "-c", versions, silent=True, log=False)).strip(), "commit": commit()}
+    about = {"versions": str(said).strip(), "commit": commit()}
     names = [(*environment, *pair) for pair in chosen]
     green = [cell(session, name, about | {"runs": runs[name[3], name[4]]}, arguments, ours.whole) for name in names]
     if red := [" ".join(name) for name, passed in zip(names, green, strict=True) if not passed]:
