@@ -255,8 +255,8 @@ def test_a_generalized_eigenproblem_takes_what_its_parts_take(n):
         parts = [factor, solve, solve, solve, row_work("eigh", a).by(method)]
         seconds = sum(part.tally(TRN2, policy).seconds(TRN2, rates) for part in parts)
         whole = row_work("eigh", a, a).by(method).tally(TRN2, policy)
-        # Within a tenth: beyond a dozen shapes products are cut, and the parts one by one have a dozen each.
-        assert whole.seconds(TRN2, rates) == pytest.approx(seconds, rel=0.1)
+        # Within 7 %: beyond a dozen shapes products are cut, and the parts one by one have a dozen each.
+        assert whole.seconds(TRN2, rates) == pytest.approx(seconds, rel=0.07)
 
 
 USUAL = {  # rows of which random matrices take the stated counts, and how far launches and bytes may be off
