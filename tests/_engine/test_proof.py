@@ -132,13 +132,30 @@ def test_products_of_one_row_column_or_term_pass_in_any_layout():
                 assert products.excess(left, right, found + 1) > 1
 
 
-@pytest.mark.parametrize("terms", [300, 1100, 4096])
-def test_the_sums_of_the_check_err_little_on_constants(terms):
-    """Every rounding has the same sign. The product is the nearest number to the exact one."""
-    for rows, columns, value in [(2, 2, 0.99), (2, 200, 1 / 3), (60, 60, 0.7)]:
-        a, b = np.full((rows, terms), value), np.full((terms, columns), 1.0)
-        exact = np.full((rows, columns), float(Fraction(value) * terms))
-        assert products.excess(a, b, exact) < 0.5
+def constants():
+    """a, b and the numbers nearest to the elements of a b: every rounding of a sum has the same sign."""
+    for terms in (300, 1100, 4096):
+        for rows, columns, value in [(2, 2, 0.99), (2, 200, 1 / 3), (60, 60, 0.7)]:
+            exact = float(Fraction(value) * terms)
+            yield np.full((rows, terms), value), np.full((terms, columns), 1.0), np.full((rows, columns), exact)
+
+
+def test_the_second_look_errs_little_on_constants(monkeypatch):
+    monkeypatch.setattr(products, "TERMS", products.TERMS[1:])
+    for a, b, exact in constants():
+        assert max(products.excess(a, b, exact) for _ in range(10)) < 0.5
+
+
+def test_the_second_look_decides(monkeypatch):
+    """Long sums take a right product of constants for a wrong one; it passes, and wrong ones do not."""
+    monkeypatch.setattr(products, "CERTIFIED", products.CERTIFIED / 3)
+    for terms, accepted in [((4096,), False), ((4096, 1), True)]:
+        monkeypatch.setattr(products, "TERMS", terms)
+        found = [products.excess(a, b, exact) for a, b, exact in constants()]
+        assert (max(found) <= 1) == accepted, found
+    for a, b, exact in constants():
+        exact[0, -1] *= 1 + 1e-11
+        assert products.excess(a, b, exact) > 1
 
 
 @pytest.mark.parametrize("left", [*HOSTILE][:8])

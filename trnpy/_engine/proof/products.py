@@ -19,7 +19,9 @@ from trnpy._settings.tile import length
 # check. The error of sums in float32 is not certified: twice as much is allowed (docs/numerics.md#proof-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
-BLOCK = 64  # terms that one call of BLAS sums: of constants the check then errs by up to 20 u, with 128 by up to 35 u
+# Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
+# one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
+TERMS = 64, 8
 STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
 DIGITS = 7  # of eight bits, as accurate as float64
@@ -61,20 +63,30 @@ def excess(
     if not c.size:
         return 0.0
     single = single or form in ROUNDED or c.real.dtype.itemsize < DOUBLE.itemsize
+    half = c.dtype == HALF
     with np.errstate(all="ignore"):
-        a, b = (_wide(_rounded(x, form)) for x in (a, b))
+        a, b, c = _wide(_rounded(a, form)), _wide(_rounded(b, form)), _wide(c)
         rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
-        half = c.dtype == HALF
-        c = _wide(c)
         right, left = _weights(rows, columns, single), _weights(columns, rows, single)
-        by_rows, by_columns = _both(c, right, left)
-        expected, inner = _both(a, _times(b, right), left)
         cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
-        sides = (
-            (by_rows - expected, right, rows, columns, c, cut[0]),
-            (by_columns - _times(b.swapaxes(-1, -2), inner), left, columns, rows, c.swapaxes(-1, -2), cut[1]),
-        )
-        return max_nan(*(_in_tolerances(*side, a.shape[-1], single, half) for side in sides))
+        for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
+            by_rows, by_columns = _residuals(a, b, c, right, left, terms)
+            error = max_nan(
+                _in_tolerances(by_rows, right, rows, columns, c, cut[0], a.shape[-1], single, half),
+                _in_tolerances(by_columns, left, columns, rows, c.swapaxes(-1, -2), cut[1], a.shape[-1], single, half),
+            )
+            if error <= 1:
+                break
+    return error
+
+
+def _residuals(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, right: np.ndarray, left: np.ndarray, terms: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(c - a b) times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
+    by_rows, by_columns = _both(c, right, left, terms)
+    expected, inner = _both(a, _times(b, right, terms), left, terms)
+    return by_rows - expected, by_columns - _times(b.swapaxes(-1, -2), inner, terms)
 
 
 def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:
@@ -117,7 +129,7 @@ def _in_tolerances(
     floor = DEVIATIONS * (k + 2) * _tiny(single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
     tolerance = most * unit * rows * size + floor + cut
     if half:  # the sums are rounded once more
-        rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1]))))
+        rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0]))
         tolerance = tolerance + DEVIATIONS * (2.0**-11 * rounding + 2.0**-25 * length)
     return float(np.max(np.abs(residual) / tolerance))
 
@@ -170,23 +182,23 @@ def _squares(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("...ij,...ij->...i", x, x) if _turned(x) else np.vecdot(x, x))
 
 
-def _times(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _times(x: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
     """x (..., m, k) times v (..., k)."""
     if _turned(x):
-        return _down(x.swapaxes(-1, -2), v)
+        return _down(x.swapaxes(-1, -2), v, terms)
     strips = range(0, x.shape[-2], STRIP)
-    return np.concatenate([_across(x[..., at : at + STRIP, :], v) for at in strips], axis=-1)
+    return np.concatenate([_across(x[..., at : at + STRIP, :], v, terms) for at in strips], axis=-1)
 
 
-def _both(x: np.ndarray, right: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _both(x: np.ndarray, right: np.ndarray, left: np.ndarray, terms: int) -> tuple[np.ndarray, np.ndarray]:
     """x (..., m, n) times right (..., n), and x^T times left (..., m), strip by strip: x is read once from memory."""
     if _turned(x):
-        return _both(x.swapaxes(-1, -2), left, right)[::-1]
+        return _both(x.swapaxes(-1, -2), left, right, terms)[::-1]
     rows, columns = [], []
     for at in range(0, x.shape[-2], STRIP):
         strip = x[..., at : at + STRIP, :]
-        rows.append(_across(strip, right))
-        columns.append(_down(strip, left[..., at : at + STRIP]))
+        rows.append(_across(strip, right, terms))
+        columns.append(_down(strip, left[..., at : at + STRIP], terms))
     return np.concatenate(rows, axis=-1), _sum(columns)
 
 
@@ -195,15 +207,15 @@ def _turned(x: np.ndarray) -> bool:
     return x.strides[-2] == x.itemsize != x.strides[-1]
 
 
-def _across(strip: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _across(strip: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
     """strip (..., m, k), of which rows lie in memory one after the other, times v (..., k), summed in blocks."""
-    cuts = [slice(at, at + BLOCK) for at in range(0, max(strip.shape[-1], 1), BLOCK)]
+    cuts = [slice(at, at + terms) for at in range(0, max(strip.shape[-1], 1), terms)]
     return _sum([(strip[..., cut] @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
 
 
-def _down(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _down(x: np.ndarray, v: np.ndarray, terms: int) -> np.ndarray:
     """The transpose of x (..., k, m) times v (..., k), summed in blocks of rows."""
-    cuts = [slice(at, at + BLOCK) for at in range(0, max(x.shape[-2], 1), BLOCK)]
+    cuts = [slice(at, at + terms) for at in range(0, max(x.shape[-2], 1), terms)]
     return _sum([(x[..., cut, :].swapaxes(-1, -2) @ v[..., cut, np.newaxis])[..., 0] for cut in cuts])
 
 
