@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).parent
 NAMES = sorted(p.stem.replace("_", "-") for p in HERE.glob("[a-z]*.py"))
 MODELLED = ("chem-model", "eigh", "nki-model", "sparse-model", "stay")  # these print modelled figures of a device
 OWN_THREADS = (*MODELLED, "scale")  # and this one starts processes with threads of their own
+RESTING = ("einsum", "host-path", "linalg", "mp2")  # these wait between turns until OpenBLAS's threads sleep
 
 
 def main(argv: list[str]) -> int:
@@ -27,6 +28,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--threads")
     chosen, options = parser.parse_known_args(argv[1:])
+    if argv[0] in RESTING:
+        os.environ.setdefault(*_threads.SLEEP)
     if chosen.threads is not None:
         given = _threads.environment(chosen.threads)
         os.environ.clear()

@@ -18,10 +18,10 @@ import scipy.linalg
 from benchmarks._threads import GATED, RED, VARIABLE, alone
 
 TURN_S = 1e-3  # a call is repeated for so long before the other call's turn
-RESTED_S = 20e-3  # the same for turns that begin with a rest
+RESTED_S = 10e-3  # the same for turns that begin with a rest
 ROW_S = 0.4  # at first, for a pair of calls
 SLOW_S = 0.1  # a call that takes longer is slow
-REST_S = 5.0  # threads that wait for a next call are asleep after it; OpenBLAS's sleep after 0.1
+REST_S = 5.0  # threads that wait for a next call are asleep after it
 ROUNDS = 11, 301  # least and most per pair: odd numbers, so that the median is one of them
 SLOW_ROUNDS = 3
 ATTEMPTS = 4  # measurements of a loss before it counts, each longer than the one before
@@ -108,8 +108,8 @@ def _turn(call: Callable[[], object], repeats: int, clock: Callable[[], float], 
 def rested() -> float:
     """Wait until no other thread of this process runs, and return the seconds; RuntimeError if one never stops.
 
-    NumPy's and SciPy's OpenBLAS have threads of their own, which spin for 100 ms after each call. They would take
-    time from the other library's next call, which belongs to neither call.
+    NumPy's and SciPy's OpenBLAS have threads of their own, which spin after each call: for 103 ms, with
+    ``_threads.SLEEP`` for 6. They would take time from the other library's next call, which belongs to neither call.
     """
     start = time.perf_counter()
     while sum(_state(stat) == "R" for stat in pathlib.Path("/proc/self/task").glob("*/stat")) > 1:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 THREADS = ("1", "2", "unset")
 VARIABLE = "OPENBLAS_NUM_THREADS"
 FOLLOWS = "OMP_NUM_THREADS"  # for PySCF's own loops; OpenBLAS reads it too if VARIABLE is unset
+# A thread of OpenBLAS spins for 2^24 cycles, 6 ms, before it sleeps, where its own choice is 2^28.
+SLEEP = "OPENBLAS_THREAD_TIMEOUT", "24"
 GATED = "BENCHMARKS_GATED"  # set if the tests have passed in another run of the same command
 RED = 3  # exit code of a benchmark whose tests are red
 
