@@ -4,6 +4,7 @@ The way is what lies on Python's stack when a kernel is launched, and the kernel
 and left again on the way, for a question or a conversion, counts among those entered only.
 """
 
+import cProfile
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import trnpy
 import trnpy.linalg
 import trnpy.sparse
+from trnpy._nki.simulator.runtime import SimulatorRuntime
 
 ROOT = Path(trnpy.__file__).parent
 RNG = np.random.default_rng(0)
@@ -47,35 +49,31 @@ def file_of(code):
     return "" if found.startswith("_nki/simulator") else found
 
 
-def traced(call):
+def traced(call, monkeypatch):
     """(files on the way of each launch, without repetition; files entered)."""
-    ways, entered = [], set()
+    ways, run = [], SimulatorRuntime.run
 
-    def note(frame, event, _):
-        if event != "call" or not frame.f_code.co_filename.removeprefix("<").startswith(str(ROOT)):
-            return
-        if found := file_of(frame.f_code):
-            entered.add(found)
-        elif frame.f_code.co_qualname == "SimulatorRuntime.run":
-            kernel, way = frame.f_locals["name"], []
-            while (frame := frame.f_back) is not None:
-                way.append(file_of(frame.f_code))
-            seen = dict.fromkeys(found for found in reversed(way) if found and found not in PASSED_ON)
-            ways.append([*seen, kernel])
+    def noted(runtime, name, *operands, **parameters):
+        frame, way = sys._getframe(1), []
+        while frame is not None:
+            way.append(file_of(frame.f_code))
+            frame = frame.f_back
+        seen = dict.fromkeys(found for found in reversed(way) if found and found not in PASSED_ON)
+        ways.append([*seen, name])
+        return run(runtime, name, *operands, **parameters)
 
     with trnpy.policy(device="simulator", force=True):
         call()  # what is loaded once is no part of a call
-        sys.setprofile(note)
-        try:
+        monkeypatch.setattr(SimulatorRuntime, "run", noted)
+        with cProfile.Profile() as profile:
             call()
-        finally:
-            sys.setprofile(None)
-    return ways, entered - {"xp/_common"}  # which is asked whether an operand is an Array, once trnpy.xp is loaded
+    entered = {file_of(entry.code) for entry in profile.getstats() if not isinstance(entry.code, str)}
+    return ways, entered - {"", "xp/_common"}  # which is asked whether an operand is an Array, once trnpy.xp is loaded
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_way_of_a_call_to_the_chip(name):
-    ways, entered = traced(CALLS[name])
+def test_the_way_of_a_call_to_the_chip(name, monkeypatch):
+    ways, entered = traced(CALLS[name], monkeypatch)
     print(f"{name}: {len(WAYS[name])} files on the way, {len(entered)} entered: {', '.join(sorted(entered))}")
     assert WAYS[name] in ways
     assert max(len(way) for way in ways) == len(WAYS[name])  # no launch takes a longer one

@@ -1,6 +1,8 @@
 """Exponentials on the device path: errors of SciPy's size, stacks, and what they leave to SciPy."""
 
+import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import hermitian, positive
-from linalg.rows import LAYOUTS, U, forced, gaussian, scipys_where_products_are_wrong
+from linalg.rows import DTYPES, LAYOUTS, U, eps, forced, gaussian, scipys_where_products_are_wrong
 from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _expm
 
@@ -36,29 +38,52 @@ EXPONENTS = {
     "skew": lambda n, g: g - g.conj().T,
     "negative Laplacian": lambda n, g: -10 * (2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)).astype(g.dtype),
     "far from normal": lambda n, g: np.triu(g, 1) + 1e-3 * g,
-    "tiny": lambda n, g: 1e-200 * g,
+    "tiny": lambda n, g: 1e-30 * g,  # the third power underflows in float32
+    "tiny float64": lambda n, g: 1e-200 * g,
     "graded": lambda n, g: g * 10.0 ** -np.linspace(0, 8, n)[:, np.newaxis],
 }
 
 
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-@pytest.mark.parametrize("family", EXPONENTS)
+@pytest.mark.parametrize(
+    "family, dtype", [(f, d) for f in EXPONENTS for d in DTYPES if f != "tiny float64" or d in ("f8", "c16")]
+)
 def test_exponentials(family, dtype):
     """Twice as many squarings as Pade's approximation of degree 13 takes; each doubles what came before."""
-    a = EXPONENTS[family](60, gaussian((60, 60), dtype))
+    a = EXPONENTS[family](60, gaussian((60, 60), dtype)).astype(dtype)
     x, exact = forced("expm", a), exact_exponential(a)
     size, theirs = np.linalg.norm(exact), np.linalg.norm(scipy.linalg.expm(a) - exact)
     assert x.dtype == dtype
-    assert np.linalg.norm(x - exact) <= 4 * theirs + 20 * U * size
+    assert np.linalg.norm(x - exact) <= 4 * theirs + 10 * eps(dtype) * size
 
 
-def test_exponentials_take_seven_products_and_their_squarings():
+@pytest.mark.parametrize("dtype, products", [("f8", 7), ("f4", 5)])
+def test_exponentials_take_few_products_and_their_squarings(dtype, products):
     e = RecordingEngine()
-    forced("expm", gaussian((60, 60), "f8") / 60, e=e)
-    assert len(e.shapes) == _expm.PRODUCTS
+    forced("expm", (gaussian((60, 60), "f8") / 60).astype(dtype), e=e)
+    assert len(e.shapes) == products == _expm.polynomial(np.dtype(dtype)).products
     e = RecordingEngine()
-    forced("expm", 8 * np.eye(60) + np.eye(60, k=1) + np.eye(60, k=-1), e=e)
-    assert len(e.shapes) == _expm.PRODUCTS + 4  # 8 to 10 is within 16 times what the polynomial reaches
+    a = 8 * np.eye(60) + np.eye(60, k=1) + np.eye(60, k=-1)
+    forced("expm", a.astype(dtype), e=e)
+    assert len(e.shapes) == products + 4  # 8 to 10 is within 16 times what the polynomial reaches, and above 8 times
+
+
+@pytest.mark.parametrize("degree, unit, reach", [(17, 2.0**-53, 0.93), (11, 2.0**-24, 1.22)])
+def test_a_polynomial_reaches_as_far_as_is_said(degree, unit, reach):
+    """The coefficients of log(e^-x T(x)), in absolute values, are summed to the unit times x, in exact fractions."""
+    terms = 60
+    taylor = [Fraction(1, math.factorial(k)) if k <= degree else Fraction(0) for k in range(terms)]
+    p = [
+        sum(Fraction((-1) ** i, math.factorial(i)) * taylor[k - i] for i in range(k + 1)) for k in range(terms)
+    ]  # fmt: skip
+    log = [Fraction(0)] * terms
+    for k in range(1, terms):
+        log[k] = p[k] - sum(Fraction(j, k) * log[j] * p[k - j] for j in range(1, k))
+
+    def error(x):
+        return sum(abs(float(c)) * x**k for k, c in enumerate(log)) / x
+
+    assert error(reach) <= unit < error(reach + 0.01)
+    assert (degree, reach) in [p[:2] for p in _expm.POLYNOMIALS.values()]
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (1, 1, 2)])
@@ -97,13 +122,14 @@ def test_the_other_byte_order_is_scipys():
         np.testing.assert_array_equal(forced("expm", swapped, runs=False), expected)
 
 
-def test_an_exponential_on_the_simulator():
-    a = gaussian((24, 24), "f8")
+@pytest.mark.parametrize("dtype, kernel", [("f8", "digits_matmul"), ("f4", "matmul"), ("c8", "matmul")])
+def test_an_exponential_on_the_simulator(dtype, kernel):
+    a = gaussian((24, 24), dtype).astype(dtype)
     with trnpy.policy(device="simulator", force=True), trnpy.trace() as log:
         x = trnpy.linalg.expm(a)
-    assert log[0].on_device and log[0].engine == "simulator"
+    assert log[0].on_device and log[0].engine == "simulator" and dict(log[0].launches)[kernel]
     exact = exact_exponential(a)
-    assert np.linalg.norm(x - exact) <= 100 * U * np.linalg.norm(exact)
+    assert np.linalg.norm(x - exact) <= 50 * eps(dtype) * np.linalg.norm(exact)
 
 
 def test_a_wrong_product_is_never_returned():

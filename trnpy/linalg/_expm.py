@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,27 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg._matrices import SMALL, double, native, norm, useful
+from trnpy.linalg._matrices import SMALL, native, norm, useful
 
-DEGREE = 17  # of Taylor's polynomial
-PRODUCTS = 7  # in the polynomial, by Paterson & Stockmeyer
-GROUP = 3  # powers of A that are computed: DEGREE + 1 = 6 groups of three coefficients
-# For norms below this the polynomial has a backward error of at most 2^-53: Al-Mohy & Higham, SIAM J. Sci. Comput. 33
-# (2011), table 3.1.
-REACH = 0.927
-LARGEST = 1e100  # entry whose third power is sure not to overflow
+GROUP = 3  # powers of A that are computed
+
+
+class Polynomial(NamedTuple):
+    """Taylor's, in groups of GROUP coefficients: Paterson & Stockmeyer, SIAM J. Comput. 2 (1973)."""
+
+    degree: int
+    # For norms below this the polynomial has a backward error of at most u: Al-Mohy & Higham, SIAM J. Sci. Comput. 33
+    # (2011), eq. 3.6, of which table 3.1 has every fifth degree.
+    reach: float
+    largest: float  # entry whose third power is sure not to overflow
+
+    @property
+    def products(self) -> int:
+        return GROUP - 1 + (self.degree + 1) // GROUP - 1
+
+
+# One of degree 14 in float32 reaches 1.96 with one product more: as many as the squarings it saves.
+POLYNOMIALS = {np.float64: Polynomial(17, 0.93, 1e100), np.float32: Polynomial(11, 1.22, 1e12)}
 ACTION_DEGREE, ACTION_REACH = 30, 3.54  # from the same table, for e^A V by products of A with V
 USUAL_SQUARINGS = 3  # for a norm of 5
 
@@ -44,8 +56,9 @@ class Exponential(Problem):
     def run(self, engine: Engine) -> RootedExponential:
         (a,) = self.arrays
         guards.finite(a)
-        if usual(np.abs(a).max() > LARGEST, False):
-            raise Unsupported(Reason.VALUE, f"an entry above {LARGEST:.0e}")
+        largest = polynomial(self.dtype).largest
+        if usual(np.abs(a).max() > largest, False):
+            raise Unsupported(Reason.VALUE, f"an entry above {largest:.0e}")
         if _triangular(a):
             raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
         with np.errstate(all="ignore"):  # an overflow shows in the result
@@ -55,10 +68,10 @@ class Exponential(Problem):
 
     def error(self, result: Any) -> float:
         """The root's product with V against e^(A/2^s) V, then e^A V against powers of the root; V are probes."""
-        (a,) = self.arrays
+        a = self.arrays[0].astype(np.result_type(self.dtype, np.float64), copy=False)
         if not isinstance(result, RootedExponential):  # a result of the reference
             result = RootedExponential(result, result, np.zeros(a.shape[:-2], int))
-        v = probe(a.shape[-1], self.dtype)
+        v = probe(a.shape[-1], a.dtype)
         width, worst = math.sqrt(v.shape[1]), 0.0
         for i in np.ndindex(a.shape[:-2]):
             x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
@@ -79,7 +92,6 @@ def prepare_expm(A: Any) -> Problem:
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.size == 0 or a.shape[-1] == 1:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not of non-empty square matrices")
     native(a)
-    double(dtype, "exponentials")
     n = a.shape[-1]
     return Exponential((a,), dtype, useful("expm", n, FLOPS["expm"] * float(n) ** 3, (a,), dtype, a.size))
 
@@ -90,6 +102,11 @@ def _triangular(a: np.ndarray) -> bool:
     return any(0 in lapack.bandwidth(matrix) for matrix in a.reshape(-1, *a.shape[-2:]))
 
 
+def polynomial(dtype: np.dtype) -> Polynomial:
+    """For matrices of ``dtype``."""
+    return POLYNOMIALS[np.zeros((), dtype).real.dtype.type]
+
+
 def one_norm(a: np.ndarray) -> np.ndarray:
     """Largest column sums (...) of a (..., n, n)."""
     sums: np.ndarray = np.abs(a).sum(axis=-2).max(axis=-1)
@@ -97,21 +114,21 @@ def one_norm(a: np.ndarray) -> np.ndarray:
 
 
 def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
-    """e^A of a (..., n, n), float64 or complex128, entries below LARGEST.
+    """e^A of a (..., n, n), floating or complex, entries below the ``largest`` of its polynomial.
 
-    The norms of A^2 and A^3, not that of A, decide the scaling:
-    Al-Mohy & Higham, SIAM J. Matrix Anal. Appl. 31 (2009), thm. 4.2; Paterson & Stockmeyer, SIAM J. Comput. 2 (1973).
+    The norms of A^2 and A^3, not that of A, decide the scaling: Al-Mohy & Higham, SIAM J. Matrix Anal. Appl. 31 (2009),
+    thm. 4.2.
     """
-    stack = a.reshape(-1, *a.shape[-2:])
+    stack, series = a.reshape(-1, *a.shape[-2:]), polynomial(a.dtype)
     # Scaled so that powers neither overflow nor underflow; a dry run does not know the norms.
-    first = usual(_halvings(one_norm(stack)), np.full(len(stack), USUAL_SQUARINGS))
-    b = stack * np.ldexp(1.0, -first)[:, np.newaxis, np.newaxis]
+    first = usual(_halvings(one_norm(stack), series.reach), np.full(len(stack), USUAL_SQUARINGS))
+    b = stack * _scale(first, a.dtype)
     b2 = engine.matmul(b, b)
     b3 = engine.matmul(b2, b)
-    further = _halvings(np.maximum(one_norm(b2) ** (1 / 2), one_norm(b3) ** (1 / 3)), -first)
-    further = usual(further, np.zeros_like(first))
-    scale = np.ldexp(1.0, -further)[:, np.newaxis, np.newaxis]
-    x = _taylor(b * scale, b2 * scale**2, b3 * scale**3, engine)
+    norms = np.maximum(one_norm(b2) ** (1 / 2), one_norm(b3) ** (1 / 3))
+    further = usual(_halvings(norms, series.reach, -first), np.zeros_like(first))
+    scale = _scale(further, a.dtype)
+    x = _taylor(series.degree, b * scale, b2 * scale**2, b3 * scale**3, engine)
     squarings = first + further
     most = int(squarings.max())
     # The check takes a root of norm about sqrt(|A|): its own error and its powers then cost about as many products.
@@ -127,22 +144,28 @@ def expm(a: np.ndarray, engine: Engine) -> RootedExponential:
     return RootedExponential(x.reshape(a.shape), root.reshape(a.shape), left.reshape(a.shape[:-2]))
 
 
-def _halvings(norm: np.ndarray, least: np.ndarray | int = 0) -> np.ndarray:
-    """How many halvings take each norm below REACH; at least ``least``."""
+def _halvings(norm: np.ndarray, reach: float, least: np.ndarray | int = 0) -> np.ndarray:
+    """How many halvings take each norm below ``reach``; at least ``least``."""
     with np.errstate(divide="ignore"):
-        return np.maximum(np.ceil(np.log2(norm / REACH)), least).astype(int)
+        return np.maximum(np.ceil(np.log2(norm / reach)), least).astype(int)
 
 
-def _taylor(b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: Engine) -> np.ndarray:
-    """The sum of b^k / k! up to DEGREE, by Horner's rule in b^3."""
+def _scale(halvings: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """2^-halvings (count, 1, 1) for matrices of ``dtype``."""
+    ones = np.ones((), dtype).real
+    return np.asarray(np.ldexp(ones, -halvings)[:, np.newaxis, np.newaxis])
+
+
+def _taylor(degree: int, b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: Engine) -> np.ndarray:
+    """The sum of b^k / k! up to ``degree``, by Horner's rule in b^3."""
     eye = np.eye(b.shape[-1], dtype=b.dtype, like=b)
 
     def group(k: int) -> np.ndarray:
         c = [1 / math.factorial(k + i) for i in range(GROUP)]
         return c[0] * eye + c[1] * b + c[2] * b2
 
-    x = group(DEGREE + 1 - GROUP)
-    for k in range(DEGREE + 1 - 2 * GROUP, -1, -GROUP):
+    x = group(degree + 1 - GROUP)
+    for k in range(degree + 1 - 2 * GROUP, -1, -GROUP):
         x = engine.matmul(x, b3) + group(k)
     return x
 
@@ -165,4 +188,4 @@ def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def expm_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dtypes="dD"),)
+    return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dtypes="fdFD"),)
