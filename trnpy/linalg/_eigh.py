@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,30 +21,43 @@ from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, column_norms, hermitian, moderate, real, square
+from trnpy.linalg._matrices import SMALL, column_norms, hermitian, moderate, real, real_type, square
 from trnpy.linalg._panels import adjoint
 
 U = 2.0**-53
 ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
 CLUSTER = 10.0  # eigenvalues closer than this times their residuals are one cluster, solved together
-ROUNDING_GAP = 30 * U  # of the norm: closer eigenvalues are one cluster, whatever their residuals
-NOISE = 2.0 * U  # of the norm: smaller couplings are rounding errors, and rotations by them would cost orthogonality
+ROUNDING_GAP = 30.0  # u of the norm: closer eigenvalues are one cluster, whatever their residuals
+NOISE = 2.0  # u of the norm: smaller couplings are rounding errors, and rotations by them would cost orthogonality
 QUIET = 3.0  # sqrt(n) u of the norm: a smaller residual is rounding; then only orthogonality is corrected
-# The largest entry of the correction in each of the three iterations that a spectrum without clusters takes
+# The largest entry of the correction in each iteration that a spectrum without clusters takes
 # (docs/numerics.md#eigenproblems).
 USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
 CONVERGED = 1e-8  # of the Frobenius norm of the correction: the error that remains is its square
 ACCEPTED = (
     50.0  # sqrt(n) u of the norm, for each column of the residual, which bounds the error of the eigenvalue (Weyl)
 )
-DIGITS = (
-    7  # of eight bits: then products are as accurate as dgemm, relative to norms (docs/numerics.md#digits-and-error)
-)
-FIRST_DIGITS = 5  # of the first iteration, whose vectors are float32 (docs/numerics.md#eigenproblems)
-FIRST_NOISE = 2.0**13  # times NOISE: the noise of products of five digits, measured there
-FEWEST_DIGITS = 2
+FEWEST_DIGITS, MOST_DIGITS = 2, 7  # of these products are as accurate as dgemm (docs/numerics.md#digits-and-error)
 SMALL_CLUSTER = length(64)  # columns: the host rotates so few in less time than a product takes on the link
 KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
+
+
+class Precision(NamedTuple):
+    """What a refinement computes with, and when it ends (docs/numerics.md#eigenproblems)."""
+
+    digits: int  # of eight bits, of products
+    first_digits: int  # of the first iteration, whose vectors are float32
+    unit: float  # rounding of products of ``digits``, relative to the norms of their operands
+    first_noise: float  # times NOISE: of products of ``first_digits``
+    converged: float  # Frobenius norm of a correction: the error that remains is its square
+    iterations: int  # of a spectrum without clusters
+
+
+PRECISIONS = {
+    np.float64: Precision(7, 5, U, 2.0**13, CONVERGED, 3),
+    # Four digits are 256 times as accurate as float32, in which a result is rounded once more.
+    np.float32: Precision(4, 4, 2.0**-32, 1.0, 1e-4, 2),
+}
 
 
 class NotConverged(Unsupported):
@@ -67,16 +80,16 @@ METHODS: Mapping[str, Callable[[np.ndarray, Engine], np.ndarray]] = MappingProxy
 
 def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
     """The names in METHODS whose kernels take a matrix (n, n)."""
-    found = ["start"]
-    if dtype.kind != "c" and n <= jacobi_sweep_reference.LONGEST:
-        found.append("jacobi")
+    found = ["start"] if dtype.char in "dD" else []  # in float32 it is what the host computes
     if (2 * n if dtype.kind == "c" else n) <= polynomial_sign_reference.LONGEST:
         found.append("divide")
+    if dtype.kind != "c" and n <= jacobi_sweep_reference.LONGEST:
+        found.append("jacobi")
     return tuple(found)
 
 
 def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), float64 or complex128.
+    """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), floating or complex.
 
     ``method``, a name in METHODS, finds the vectors that are refined. NotConverged if the refinement fails.
     """
@@ -84,8 +97,9 @@ def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarr
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
     scaled = a * 2.0**-exponent
     x = METHODS[method](scaled, engine)
-    w, x = refine(scaled, x.astype(a.dtype), engine)
-    return w * 2.0**exponent, x
+    wide = np.result_type(a.dtype, np.float64)
+    w, x = refine(scaled.astype(wide, copy=False), x.astype(wide, copy=False), engine, PRECISIONS[real_type(a.dtype)])
+    return (w * 2.0**exponent).astype(real_type(a.dtype), copy=False), x.astype(a.dtype, copy=False)
 
 
 def generalized(
@@ -111,13 +125,15 @@ def generalized(
 # --- Refinement -------------------------------------------------------------------------------------------------------
 
 
-def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+def refine(
+    a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision = PRECISIONS[np.float64]
+) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of Hermitian a (n, n) from approximate ones x (n, n).
 
     Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): products only, with quadratic convergence.
     Two rules are added: clusters are solved as small generalized problems, and couplings of the size of rounding
-    errors cause no rotation. a is float64 or complex128 with a norm near 1. NotConverged, soon if most of the
-    spectrum is one cluster.
+    errors cause no rotation. a and x are float64 or complex128, the norm of a near 1. NotConverged, soon if most of
+    the spectrum is one cluster.
     """
     n = len(a)
     norm = float(min(usual(np.abs(a).sum(axis=1).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
@@ -126,7 +142,9 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
     kept = engine.put(a, copy=False)
     kernel_like = 0
     for iteration in range(ITERATIONS):
-        digits, noise = (DIGITS, NOISE * norm) if iteration else (FIRST_DIGITS, FIRST_NOISE * NOISE * norm)
+        digits, noise = target.digits, NOISE * target.unit * norm
+        if not iteration:
+            digits, noise = target.first_digits, target.first_noise * noise
         s, g = _projected(kept, x, digits, engine)
         d = s.diagonal().real / g.diagonal().real
         if usual((d[1:] < d[:-1]).any(), iteration == 0):
@@ -136,7 +154,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         lengths = column_norms(c)
         if not usual(np.isfinite(lengths).all(), True):
             raise NotConverged("a product is not finite")
-        clusters = _clusters(d, c, lengths, noise, norm)
+        clusters = _clusters(d, c, lengths, noise, ROUNDING_GAP * target.unit * norm)
         rotated = [k for k in clusters if iteration == 0 or usual(np.abs(c[k, k]).max() > noise, True)]
         kernel_like += any(2 * (k.stop - k.start) > n for k in rotated)
         if kernel_like == KERNEL_LIKE:
@@ -144,17 +162,17 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine) -> tuple[np.ndarray, np
         if rotated:
             g = g.copy()
             for cluster in rotated:
-                _solve_cluster(cluster, s, g, d, x, engine)
+                _solve_cluster(cluster, s, g, d, x, target.digits, engine)
             c = _couplings(s, g, d)
             lengths = column_norms(c)
-        full = digits == DIGITS
+        full = digits == target.digits
         residual = lengths.max()
-        e = _correction(c, residual, g, d, clusters, norm, noise, full)
+        e = _correction(c, residual, g, d, clusters, target.unit * norm, noise, full)
         largest = float(usual(np.abs(e).max(), USUAL_CORRECTIONS[min(iteration, len(USUAL_CORRECTIONS) - 1)]))
-        x = x + _product(x, e, _digits_for(largest), engine)
-        settled = full and usual(np.linalg.norm(e) <= CONVERGED, iteration + 1 == len(USUAL_CORRECTIONS))
-        if settled and usual(residual <= ACCEPTED * np.sqrt(n) * U * norm, True):
-            ax = engine.matmul(kept, engine.put(x, copy=False), digits=DIGITS)
+        x = x + _product(x, e, min(_digits_for(largest), target.digits), engine)
+        settled = full and usual(np.linalg.norm(e) <= target.converged, iteration + 1 == target.iterations)
+        if settled and usual(residual <= ACCEPTED * np.sqrt(n) * target.unit * norm, True):
+            ax = engine.matmul(kept, engine.put(x, copy=False), digits=target.digits)
             w = _rayleigh(d, x, engine.get(ax, copy=False))
             order = np.argsort(w)
             return w[order], x[:, order]
@@ -177,7 +195,7 @@ def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.nd
 def _digits_for(largest: float) -> int:
     """The digits of the product X E, for entries of E up to ``largest``: its error stays below E^2 or rounding."""
     bits = np.log2(max(largest, 2.0**-56))
-    return int(np.clip(np.ceil((min(56.0, 8 - 2 * bits) + bits + 4) / 8), FEWEST_DIGITS, DIGITS))
+    return int(np.clip(np.ceil((min(56.0, 8 - 2 * bits) + bits + 4) / 8), FEWEST_DIGITS, MOST_DIGITS))
 
 
 def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
@@ -199,14 +217,14 @@ def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
     return c
 
 
-def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, norm: float) -> list[slice]:
-    """Runs of ascending eigenvalues d whose gaps are small against their couplings c above ``noise``.
+def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, least: float) -> list[slice]:
+    """Runs of ascending eigenvalues d with gaps below ``least``, or small against their couplings c above ``noise``.
 
     ``lengths`` are the norms of the columns of c.
     """
 
     def linked(rho: np.ndarray) -> np.ndarray:
-        near: np.ndarray = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), ROUNDING_GAP * norm)
+        near: np.ndarray = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), least)
         return near
 
     links = linked(lengths)
@@ -217,13 +235,15 @@ def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, n
     return [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, x: np.ndarray, engine: Engine) -> None:
+def _solve_cluster(
+    cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, x: np.ndarray, digits: int, engine: Engine
+) -> None:
     """Rayleigh-Ritz in the span of one cluster; s, g, d and x are updated in place."""
     mean = d[cluster].mean()
     shifted = s[cluster, cluster] - mean * g[cluster, cluster]
     w, q = _panels.eigh_of_two(shifted, g[cluster, cluster])
     columns = x[:, cluster]
-    x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else _product(columns, q, DIGITS, engine)
+    x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else _product(columns, q, digits, engine)
     for m in (s, g):
         m[:, cluster] = m[:, cluster] @ q
         m[cluster, :] = q.conj().T @ m[cluster, :]
@@ -231,22 +251,22 @@ def _solve_cluster(cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, 
 
 
 def _correction(
-    c: np.ndarray, residual: float, g: np.ndarray, d: np.ndarray, clusters: list[slice], norm: float, noise: float,
+    c: np.ndarray, residual: float, g: np.ndarray, d: np.ndarray, clusters: list[slice], rounding: float, noise: float,
     full: bool,
 ) -> np.ndarray:  # fmt: skip
     """E such that X (I + E) are better eigenvectors; if all couplings are rounding errors, it restores orthogonality.
 
-    ``residual``: the largest norm of a column of c. ``full``: the products were accurate to rounding, so couplings of
-    that size are rounding errors.
+    ``residual``: the largest norm of a column of c. ``full``: products err by ``rounding``, the unit times the norm,
+    so couplings of that size are rounding errors.
     """
     half: np.ndarray = g * -0.5  # (I - G) / 2, which makes X orthonormal
     diagonal = np.arange(len(d))
     half[diagonal, diagonal] += 0.5
     gaps = d - d[:, np.newaxis]
-    close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * norm
+    close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * rounding
     if full and usual(close.any(), False):
-        residual = column_norms(np.where(np.abs(gaps) < ROUNDING_GAP * norm, 0, c)).max()
-    if full and usual(residual <= QUIET * np.sqrt(len(d)) * U * norm, False):
+        residual = column_norms(np.where(np.abs(gaps) < ROUNDING_GAP * rounding, 0, c)).max()
+    if full and usual(residual <= QUIET * np.sqrt(len(d)) * rounding, False):
         return half
     still = np.abs(c) <= noise
     still &= still.T
@@ -278,7 +298,7 @@ class Eigenpairs(Problem):
         guards.finite(*self.arrays)
         full = [hermitian(m, self.lower, self.dtype) for m in self.arrays]
         moderate(*full)
-        method = self.method or "start"
+        method = self.method or methods(len(full[0]), self.dtype)[0]
         if len(full) == 1:
             return eigh(full[0], engine, method)
         return generalized(full[0], full[1], self.kind, engine, method)
@@ -319,11 +339,11 @@ def _eigen_problem(a: Any, b: Any, lower: bool, vectors: bool, **options: Any) -
     useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
     moved = sum(m.nbytes for m in arrays), dtype.itemsize * (n * n + n if vectors else n)
     cost = Cost(kind, n, useful, *moved)
-    on_device = dtype.char in "dD"
-    refusal = None if on_device else (Reason.DTYPE, f"{dtype} eigenproblems: the host's start is the answer already")
+    found = methods(n, dtype)
+    refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: more than kernels take")
     return Eigenproblem(
-        arrays, dtype, cost, on_device=on_device, refusal=refusal, methods=methods(n, dtype) if on_device else (),
-        lower=lower, vectors=vectors, **options,
+        arrays, dtype, cost, on_device=bool(found), refusal=refusal, methods=found, lower=lower, vectors=vectors,
+        **options,
     )  # fmt: skip
 
 
@@ -385,12 +405,12 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
 
 def eigh_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dtypes="dD"),
-        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dtypes="fdFD"),
+        Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dtypes="fdFD"),
     )  # fmt: skip
 
 
 NUMPY_EIGH_OPS = (
-    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dtypes="dD"),
-    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dtypes="dD"),
+    Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dtypes="fdFD"),
+    Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dtypes="fdFD"),
 )

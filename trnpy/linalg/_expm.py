@@ -15,7 +15,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.host_rates import FLOPS
-from trnpy.linalg._matrices import SMALL, native, norm, useful
+from trnpy.linalg._matrices import SMALL, native, norm, real_type, useful
 
 GROUP = 3  # powers of A that are computed
 
@@ -104,7 +104,7 @@ def _triangular(a: np.ndarray) -> bool:
 
 def polynomial(dtype: np.dtype) -> Polynomial:
     """For matrices of ``dtype``."""
-    return POLYNOMIALS[np.zeros((), dtype).real.dtype.type]
+    return POLYNOMIALS[real_type(dtype)]
 
 
 def one_norm(a: np.ndarray) -> np.ndarray:
@@ -152,8 +152,7 @@ def _halvings(norm: np.ndarray, reach: float, least: np.ndarray | int = 0) -> np
 
 def _scale(halvings: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """2^-halvings (count, 1, 1) for matrices of ``dtype``."""
-    ones = np.ones((), dtype).real
-    return np.asarray(np.ldexp(ones, -halvings)[:, np.newaxis, np.newaxis])
+    return np.asarray(np.ldexp(real_type(dtype)(1), -halvings)[:, np.newaxis, np.newaxis])
 
 
 def _taylor(degree: int, b: np.ndarray, b2: np.ndarray, b3: np.ndarray, engine: Engine) -> np.ndarray:

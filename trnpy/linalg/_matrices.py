@@ -89,6 +89,11 @@ def real(dtype: np.dtype) -> float:
     return 4.0 if dtype.kind == "c" else 1.0
 
 
+def real_type(dtype: np.dtype) -> Any:
+    """The type of real and imaginary parts: float64 or float32."""
+    return np.zeros((), dtype).real.dtype.type
+
+
 def matrices(a: Any, square: bool = False) -> np.ndarray:
     """``a`` as a matrix (m, n), or a stack (..., m, n) of matrices of more than one panel."""
     m = guards.array(a)

@@ -218,7 +218,7 @@ def refine(
         state = _measured(a, u, v, engine)
         x, y = _couplings(state)
         clusters = _clusters(state.s, x, y, norm)
-        rough = NOISE if iteration else STARTED
+        rough = NOISE * U if iteration else STARTED
         rotated = [c for c in clusters if usual(_largest(x[c, c], y[c, c]) > rough * norm, True)]
         for cluster in rotated:
             _solve_cluster(cluster, state, norm, floor > 0, method, engine)
@@ -270,7 +270,7 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[
 
     def widths(*above: np.ndarray) -> np.ndarray:
         rho = np.hypot(*map(column_norms, above))
-        width: np.ndarray = np.maximum(CLUSTER * rho, ROUNDING_GAP * norm)
+        width: np.ndarray = np.maximum(CLUSTER * rho, ROUNDING_GAP * U * norm)
         return width
 
     def linked_by(width: np.ndarray) -> np.ndarray:
@@ -280,7 +280,7 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[
     width = widths(x, y)
     if not (usual(linked_by(width).any(), False) or usual(s[-1] < width[-1], False)):
         return []
-    width = widths(*(np.where(np.abs(c) > NOISE * norm, c, 0) for c in (x, y)))
+    width = widths(*(np.where(np.abs(c) > NOISE * U * norm, c, 0) for c in (x, y)))
     linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
@@ -356,7 +356,7 @@ def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Fa
     h = engine.matmul(x.conj().T, b)
     h = (h + h.conj().T) / 2
     rest = h - mean * np.eye(len(b), like=h)
-    if usual(np.abs(rest).max() <= NOISE * norm, False):
+    if usual(np.abs(rest).max() <= NOISE * U * norm, False):
         return x, h.diagonal().real.copy(), np.eye(len(b), dtype=b.dtype, like=b)
     w, q = _eigh.eigh(rest, engine, method)
     q = q[:, ::-1]
@@ -371,14 +371,14 @@ def _corrections(
     r, q = np.eye(n, like=s) - state.gu, np.eye(n, like=s) - state.gv
     gaps = s[np.newaxis, :] - s[:, np.newaxis]
     apart: tuple[np.ndarray, ...] = x, y
-    if usual((-np.diff(s) < ROUNDING_GAP * norm).any(), False):
-        close = np.abs(gaps) < ROUNDING_GAP * norm
+    if usual((-np.diff(s) < ROUNDING_GAP * U * norm).any(), False):
+        close = np.abs(gaps) < ROUNDING_GAP * U * norm
         apart = tuple(np.where(close, 0, c) for c in apart)
     coupling = np.maximum(*(column_norms(c).max() for c in apart))
     if usual(coupling <= QUIET * np.sqrt(n) * U * norm, False):
         return r / 2, q / 2  # couplings are rounding errors: restore orthogonality
     size = np.maximum(np.abs(x), np.abs(y))
-    still = np.maximum(size, size.T) <= NOISE * norm
+    still = np.maximum(size, size.T) <= NOISE * U * norm
     for cluster in clusters:
         still[cluster, cluster] = True
     np.fill_diagonal(still, True)
