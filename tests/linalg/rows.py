@@ -116,10 +116,11 @@ def near_threshold(name):
 
 def of_positive_matrices(name, back, dtype, condition, *options):
     """The function's inverse, ``back``, returns to a: within three times SciPy's error on the same matrix."""
-    a = positive(90, dtype, condition)
+    a = positive(90, dtype, condition).astype(dtype)
     x, theirs = forced(name, a, *options), getattr(scipy.linalg, name)(a, *options)
     assert (x.dtype, x.shape) == (theirs.dtype, theirs.shape)
-    assert norm(back(x) - a) <= 3 * norm(back(theirs) - a) + 100 * U * condition**0.5
+    u, (a, x, theirs) = eps(dtype) / 2, (m.astype(np.result_type(m, np.float64)) for m in (a, x, theirs))
+    assert norm(back(x) - a) <= 3 * norm(back(theirs) - a) + 100 * u * condition**0.5
 
 
 def scipys_unless_positive(name, *options):

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 
 from linalg.matrices import positive, with_spectrum
-from linalg.rows import U, forced, gaussian, near_threshold, t
+from linalg.rows import DTYPES, U, eps, forced, gaussian, near_threshold, t
 from trnpy.linalg import _pinv
 
 
@@ -31,13 +31,13 @@ def test_pseudo_inverses_satisfy_penrose(shape, rank, dtype):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_pseudo_inverses_of_hermitian_matrices_read_one_triangle(dtype, lower):
-    a = positive(60, dtype, 1e3)
+    a = positive(60, dtype, 1e3).astype(dtype)
     half = np.tril(a) if lower else np.triu(a)
     x, rank = forced("pinvh", half, lower=lower, return_rank=True)
-    assert rank == 60
-    np.testing.assert_allclose(a @ x, np.eye(60), rtol=0, atol=1e5 * U)
+    assert rank == 60 and x.dtype == dtype
+    np.testing.assert_allclose(a @ x.astype(np.result_type(x, "f8")), np.eye(60), rtol=0, atol=5e4 * eps(dtype))
 
 
 @pytest.mark.parametrize("tolerance", [{"rtol": 0.01}, {"atol": 0.01}, {"atol": 0.005, "rtol": 0.005}])

@@ -88,11 +88,19 @@ def methods(n: int, dtype: np.dtype) -> tuple[str, ...]:
     return tuple(found)
 
 
-def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarray, np.ndarray]:
+def by_methods(n: int, dtype: np.dtype) -> dict[str, Any]:
+    """The fields of a problem that say by which methods, or why by none, it runs with eigenpairs of a matrix (n, n)."""
+    found = methods(n, dtype)
+    refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: more than kernels take")
+    return {"on_device": bool(found), "refusal": refusal, "methods": found}
+
+
+def eigh(a: np.ndarray, engine: Engine, method: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and orthonormal eigenvectors (n, n) of Hermitian a (n, n), floating or complex.
 
     ``method``, a name in METHODS, finds the vectors that are refined. NotConverged if the refinement fails.
     """
+    method = method or methods(len(a), a.dtype)[0]
     # Scaled by a power of two, which is exact, so that float32 neither overflows nor underflows.
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
     scaled = a * 2.0**-exponent
@@ -103,7 +111,7 @@ def eigh(a: np.ndarray, engine: Engine, method: str = "start") -> tuple[np.ndarr
 
 
 def generalized(
-    a: np.ndarray, b: np.ndarray, kind: int, engine: Engine, method: str = "start"
+    a: np.ndarray, b: np.ndarray, kind: int, engine: Engine, method: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """Eigenpairs of A x = w B x (kind 1), A B x = w x (2) or B A x = w x (3); b (n, n) positive definite.
 
@@ -298,10 +306,9 @@ class Eigenpairs(Problem):
         guards.finite(*self.arrays)
         full = [hermitian(m, self.lower, self.dtype) for m in self.arrays]
         moderate(*full)
-        method = self.method or methods(len(full[0]), self.dtype)[0]
         if len(full) == 1:
-            return eigh(full[0], engine, method)
-        return generalized(full[0], full[1], self.kind, engine, method)
+            return eigh(full[0], engine, self.method)
+        return generalized(full[0], full[1], self.kind, engine, self.method)
 
     def error(self, result: tuple[np.ndarray, np.ndarray]) -> float:
         a, *rest = (hermitian(m, self.lower, self.dtype) for m in self.arrays)
@@ -339,12 +346,7 @@ def _eigen_problem(a: Any, b: Any, lower: bool, vectors: bool, **options: Any) -
     useful = FLOPS[kind] * cube + (0.0 if b is None else 3 * cube)
     moved = sum(m.nbytes for m in arrays), dtype.itemsize * (n * n + n if vectors else n)
     cost = Cost(kind, n, useful, *moved)
-    found = methods(n, dtype)
-    refusal = None if found else (Reason.DTYPE, f"{dtype} eigenproblems of {n:,} rows: more than kernels take")
-    return Eigenproblem(
-        arrays, dtype, cost, on_device=bool(found), refusal=refusal, methods=found, lower=lower, vectors=vectors,
-        **options,
-    )  # fmt: skip
+    return Eigenproblem(arrays, dtype, cost, **by_methods(n, dtype), lower=lower, vectors=vectors, **options)
 
 
 def _selection(n: int, by_index: Any, by_value: Any) -> tuple[str, tuple[float, float]] | None:

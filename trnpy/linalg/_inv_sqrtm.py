@@ -167,7 +167,7 @@ class InverseSquareRoot(Problem):
             if not how.converged:
                 raise Unsupported(Reason.VALUE, f"no convergence in {how.steps} steps")
             return (x, how) if full_output else x
-        w, x = _eigh.eigh(a, engine, self.method or "start")
+        w, x = _eigh.eigh(a, engine, self.method)
         return _finished(_of_eigenvectors(w, x, engine), a, full_output, engine)
 
     def error(self, result: InverseRoot) -> float:

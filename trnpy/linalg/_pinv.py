@@ -72,7 +72,7 @@ class Pinvh(_PseudoInverse):
         guards.finite(*self.arrays)
         a = self.whole()
         moderate(a)
-        w, x = _eigh.eigh(a, engine, self.method or "start")
+        w, x = _eigh.eigh(a, engine, self.method)
         return x, w, x
 
 
@@ -97,11 +97,11 @@ def prepare_pinvh(
     a: Any, atol: Any = None, rtol: Any = None, lower: Any = True, return_rank: Any = False, check_finite: Any = True
 ) -> Problem:
     absolute, relative = tolerance("atol", atol), tolerance("rtol", rtol)
-    a = square(matrix(a))
+    a = square(a)
     n, dtype = len(a), guards.floating(a)
     cost = useful("eigh", n, FLOPS["pinvh"] * float(n) ** 3, (a,), dtype, a.size)
     return Pinvh(
-        (a,), dtype, cost, methods=_eigh.methods(n, dtype), lower=bool(lower), atol=absolute, rtol=relative,
+        (a,), dtype, cost, **_eigh.by_methods(n, dtype), lower=bool(lower), atol=absolute, rtol=relative,
         return_rank=bool(return_rank),
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ def prepare_pinvh(
 def pinv_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="dD"),
-        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="fdFD"),
     )
 
 

@@ -292,7 +292,7 @@ class OfPositive(Problem):
         a = a.astype(self.dtype, copy=False)
         certify(a, self.norms)
         try:
-            w, q = _eigh.eigh(a, engine, self.method or "start")
+            w, q = _eigh.eigh(a, engine, self.method)
         except _eigh.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         with np.errstate(all="ignore"):
@@ -339,7 +339,7 @@ def problem(name: str, a: Any, function: Function) -> Problem:
     dtype, n = guards.floating(a), a.shape[-1]
     of = functools.partial(OfPositive, (a,), dtype, function=function, norms=FUNCTIONS[name].norms)
     cost = useful(name, n, FLOPS[name] * float(n) ** 3, (a,), dtype, a.size)
-    if a.ndim > 2 or dtype.char not in "dD":
-        refusal = (Reason.LAYOUT, f"shape {a.shape}, {dtype}: no device path for functions of such matrices")
+    if a.ndim > 2:
+        refusal = (Reason.LAYOUT, f"shape {a.shape}: no device path for functions of stacks")
         return of(cost, on_device=False, refusal=refusal)
-    return of(cost, methods=_eigh.methods(n, dtype))
+    return of(cost, **_eigh.by_methods(n, dtype))

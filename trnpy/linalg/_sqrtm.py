@@ -18,4 +18,4 @@ def prepare_sqrtm(A: Any, *options: Any, **named: Any) -> Problem:
 
 
 def sqrtm_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, dtypes="dD"),)
+    return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, dtypes="fdFD"),)
