@@ -76,6 +76,6 @@ def prepare_null_space(
 
 def orth_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dtypes="dD"),
-        Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dtypes="fdFD"),
+        Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dtypes="fdFD"),
     )

@@ -14,7 +14,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof import pseudo_inverses
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
-from trnpy.linalg._matrices import SMALL, hermitian, moderate, refuse, square, tolerance, useful
+from trnpy.linalg._matrices import SMALL, double, hermitian, moderate, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
@@ -90,6 +90,7 @@ def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: b
 
 def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
     refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
+    double(matrix(a).dtype, "NumPy's pseudo-inverses, whose default tolerance cuts no rounding errors of float32,")
     return _pinv_problem(a, None, 1e-15, False)  # NumPy's default
 
 
@@ -108,7 +109,7 @@ def prepare_pinvh(
 
 def pinv_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="fdFD"),
         Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="fdFD"),
     )
 

@@ -42,4 +42,4 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
 
 
 def polar_ops() -> tuple[Op, ...]:
-    return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dtypes="dD"),)
+    return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dtypes="fdFD"),)

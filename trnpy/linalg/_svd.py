@@ -1,4 +1,4 @@
-"""Singular value decompositions: approximate ones in float32, refined to float64 accuracy by products."""
+"""Singular value decompositions: approximate ones in float32, refined by products."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from trnpy.linalg._eigh import (
     CONVERGED,
     ITERATIONS,
     NOISE,
+    PRECISIONS,
     QUIET,
     ROUNDING_GAP,
     NotConverged,
+    Precision,
     U,
 )  # fmt: skip
-from trnpy.linalg._matrices import column_norms
+from trnpy.linalg._matrices import column_norms, real_type
 from trnpy.linalg._panels import adjoint
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
@@ -40,7 +42,6 @@ SMALLEST = (
     0.02  # over sqrt(r): least singular value of a random (r, r) block (Edelman, SIAM J. Matrix Anal. Appl. 9, 1988)
 )
 TALL = 2.0  # rows a column from which QR by Cholesky factors of A^H A is tried, which leaves little to the host
-USUAL_ITERATIONS = 3  # 1 to 5 on the families of docs/numerics.md#singular-values
 USUAL_POLAR_STEPS = 4  # of a cluster of equal values
 POLAR_STEPS = 12  # of Newton and Schulz; from a ratio of 2 they take 7
 
@@ -48,16 +49,17 @@ Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
 Couplings = tuple[np.ndarray, np.ndarray]
 
 
-def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0) -> Factors:
-    """U (m, k), s (k,) descending and V (n, k) of a (m, n) = U diag(s) V^H, k = min(m, n), float64 or complex128.
+def svd(a: np.ndarray, engine: Engine, method: str = "", floor: float = 0.0) -> Factors:
+    """U (m, k), s (k,) descending and V (n, k) of a (m, n) = U diag(s) V^H, k = min(m, n), floating or complex.
 
     QR makes a square of a rectangle. ``method``, a name in METHODS, finds the vectors that are refined. Errors are
     relative to the norm of a or, if a is part of a larger problem, to that problem's norm ``floor``. NotConverged if
     the refinement fails.
     """
     m, n = a.shape
+    method, real = method or methods(min(m, n), a.dtype)[0], real_type(a.dtype)
     if not usual(a.any(), True):
-        return np.eye(m, min(m, n), dtype=a.dtype), np.zeros(min(m, n)), np.eye(n, min(m, n), dtype=a.dtype)
+        return np.eye(m, min(m, n), dtype=a.dtype), np.zeros(min(m, n), real), np.eye(n, min(m, n), dtype=a.dtype)
     if m < n:
         u, s, v = svd(a.conj().T, engine, method)
         return v, s, u
@@ -69,8 +71,10 @@ def svd(a: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
     scaled = a * 2.0**-exponent
     u, v = METHODS[method](scaled, engine)
-    u, s, v = refine(scaled, u, v, engine, method, floor * 2.0**-exponent)
-    return u, s * 2.0**exponent, v
+    scaled, u, v = (m.astype(np.result_type(a.dtype, np.float64), copy=False) for m in (scaled, u, v))
+    u, s, v = refine(scaled, u, v, engine, method, floor * 2.0**-exponent, PRECISIONS[real])
+    s = s * 2.0**exponent
+    return u.astype(a.dtype, copy=False), s.astype(real, copy=False), v.astype(a.dtype, copy=False)
 
 
 def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
@@ -204,34 +208,57 @@ class _State:
     gv: np.ndarray  # V^H V
 
 
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """Of float64 or complex128 matrices: as accurate as these, or by so many digits."""
+
+    engine: Engine
+    digits: int | None
+
+    def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if self.digits is None:
+            return self.engine.matmul(a, b)
+        left, right = self.engine.put(a, copy=False), self.engine.put(b, copy=False)
+        return self.engine.get(self.engine.matmul(left, right, digits=self.digits))
+
+    def gram(self, a: np.ndarray) -> np.ndarray:
+        if self.digits is None:
+            return self.engine.gram(a)
+        return self.engine.get(self.engine.gram(self.engine.put(a, copy=False), digits=self.digits))
+
+
 def refine(
-    a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str = "start", floor: float = 0.0
-) -> Factors:
+    a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str, floor: float = 0.0,
+    target: Precision = PRECISIONS[np.float64],
+) -> Factors:  # fmt: skip
     """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as for ``svd``.
 
+    All are float64 or complex128, whatever the ``target``.
     Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): products only, with quadratic convergence.
     Clusters and noise are treated as in ``_eigh.refine``; a cluster may be a single value if that is nearly zero.
     """
     n = len(a)
     norm = max(_bound(a), floor)
+    rounding = target.unit * norm
+    products = _Products(engine, None if target is PRECISIONS[np.float64] else target.digits)
     for iteration in range(ITERATIONS):
-        state = _measured(a, u, v, engine)
+        state = _measured(a, u, v, products)
         x, y = _couplings(state)
-        clusters = _clusters(state.s, x, y, norm)
-        rough = NOISE * U if iteration else STARTED
-        rotated = [c for c in clusters if usual(_largest(x[c, c], y[c, c]) > rough * norm, True)]
+        clusters = _clusters(state.s, x, y, rounding)
+        rough = NOISE * rounding if iteration else max(STARTED * norm, NOISE * rounding)
+        rotated = [c for c in clusters if usual(_largest(x[c, c], y[c, c]) > rough, True)]
         for cluster in rotated:
-            _solve_cluster(cluster, state, norm, floor > 0, method, engine)
+            _solve_cluster(cluster, state, norm, rounding, floor > 0, method, products)
         if rotated:
             x, y = _couplings(state)
-        f, g = _corrections(state, x, y, clusters, norm)
-        u, v = state.u + engine.matmul(state.u, f), state.v + engine.matmul(state.v, g)
+        f, g = _corrections(state, x, y, clusters, rounding)
+        u, v = state.u + products.matmul(state.u, f), state.v + products.matmul(state.v, g)
         largest = np.maximum(np.linalg.norm(f), np.linalg.norm(g))
-        corrected = usual(largest < CONVERGED, iteration + 1 == USUAL_ITERATIONS)
+        corrected = usual(largest < target.converged, iteration + 1 == target.iterations)
         if corrected and iteration > 0:
             residual = np.maximum(np.linalg.norm(x, axis=0).max(), np.linalg.norm(y, axis=0).max())
-            if usual(residual <= ACCEPTED * np.sqrt(n) * U * norm, True):
-                return _with_values(state.s, u, v, engine.matmul(a, v))
+            if usual(residual <= ACCEPTED * np.sqrt(n) * rounding, True):
+                return _with_values(state.s, u, v, products.matmul(a, v))
     raise NotConverged(f"singular vectors not accepted after {ITERATIONS} refinements")
 
 
@@ -240,10 +267,10 @@ def _largest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return largest
 
 
-def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine) -> _State:
+def _measured(a: np.ndarray, u: np.ndarray, v: np.ndarray, products: _Products) -> _State:
     """The products of one iteration, ordered, with the phases of U that make the diagonal of U^H A V positive."""
-    t = engine.matmul(u.conj().T, engine.matmul(a, v))
-    gu, gv = engine.gram(u.conj().T), engine.gram(v.conj().T)
+    t = products.matmul(u.conj().T, products.matmul(a, v))
+    gu, gv = products.gram(u.conj().T), products.gram(v.conj().T)
     d = t.diagonal() / ((gu.diagonal().real + gv.diagonal().real) / 2)
     s = np.abs(d)
     phase = np.where(s > 0, d / np.where(s > 0, s, 1), 1)
@@ -265,12 +292,15 @@ def _couplings(state: _State) -> Couplings:
     return x, y
 
 
-def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[slice]:
-    """Runs of descending singular values s whose gaps, or distance from zero, are small against their couplings."""
+def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, rounding: float) -> list[slice]:
+    """Runs of descending singular values s whose gaps, or distance from zero, are small against their couplings.
+
+    ``rounding`` is the unit of the refinement times the norm.
+    """
 
     def widths(*above: np.ndarray) -> np.ndarray:
         rho = np.hypot(*map(column_norms, above))
-        width: np.ndarray = np.maximum(CLUSTER * rho, ROUNDING_GAP * U * norm)
+        width: np.ndarray = np.maximum(CLUSTER * rho, ROUNDING_GAP * rounding)
         return width
 
     def linked_by(width: np.ndarray) -> np.ndarray:
@@ -280,7 +310,7 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[
     width = widths(x, y)
     if not (usual(linked_by(width).any(), False) or usual(s[-1] < width[-1], False)):
         return []
-    width = widths(*(np.where(np.abs(c) > NOISE * U * norm, c, 0) for c in (x, y)))
+    width = widths(*(np.where(np.abs(c) > NOISE * rounding, c, 0) for c in (x, y)))
     linked = usual(linked_by(width), np.zeros(len(s) - 1, bool))  # usually there are no clusters
     edges = np.flatnonzero(np.diff(np.concatenate(([0], linked.astype(np.int8), [0]))))
     found = [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
@@ -290,30 +320,32 @@ def _clusters(s: np.ndarray, x: np.ndarray, y: np.ndarray, norm: float) -> list[
     return found
 
 
-def _solve_cluster(cluster: slice, state: _State, norm: float, part: bool, method: str, engine: Engine) -> None:
+def _solve_cluster(
+    cluster: slice, state: _State, norm: float, rounding: float, part: bool, method: str, products: _Products
+) -> None:
     """Solve the problem in the spans of one cluster's columns; state is updated in place.
 
     ``part``: the state is that of a cluster of a larger problem.
     """
     wu, wv = (_orthonormalizing(g[cluster, cluster]) for g in (state.gu, state.gv))
-    b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, engine), engine)
-    quiet = np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * U * norm
+    b = _product(wu.conj().T, _product(state.t[cluster, cluster], wv, products), products)
+    quiet = np.linalg.norm(b, axis=0).max() <= QUIET * np.sqrt(len(state.s)) * rounding
     if usual(quiet, False):  # zero: any basis will do
         p, s, q = np.eye(len(b), like=b), np.zeros(len(b), like=b), np.eye(len(b), like=b)
     else:
-        p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, engine)
-    wu, wv = _product(wu, p, engine), _product(wv, q, engine)
+        p, s, q = _decomposed(b, norm, len(b) < len(state.s) / (2 if part else 1), method, products.engine)
+    wu, wv = _product(wu, p, products), _product(wv, q, products)
     for basis, w in ((state.u, wu), (state.v, wv)):
-        basis[:, cluster] = engine.matmul(basis[:, cluster], w)
+        basis[:, cluster] = products.matmul(basis[:, cluster], w)
     for m, left, right in ((state.t, wu, wv), (state.gu, wu, wu), (state.gv, wv, wv)):
-        m[:, cluster] = _product(m[:, cluster], right, engine)
-        m[cluster, :] = _product(left.conj().T, m[cluster, :], engine)
+        m[:, cluster] = _product(m[:, cluster], right, products)
+        m[cluster, :] = _product(left.conj().T, m[cluster, :], products)
     state.s[cluster] = s
 
 
-def _product(a: np.ndarray, b: np.ndarray, engine: Engine) -> np.ndarray:
+def _product(a: np.ndarray, b: np.ndarray, products: _Products) -> np.ndarray:
     """A B, on the host if the rows or the columns are a small cluster."""
-    return engine.matmul(a, b) if min(a.shape[0], b.shape[1]) > LEAF else a @ b
+    return products.matmul(a, b) if min(a.shape[0], b.shape[1]) > LEAF else a @ b
 
 
 def _orthonormalizing(g: np.ndarray) -> np.ndarray:
@@ -364,21 +396,21 @@ def _near_unitary(b: np.ndarray, norm: float, method: str, engine: Engine) -> Fa
 
 
 def _corrections(
-    state: _State, x: np.ndarray, y: np.ndarray, clusters: list[slice], norm: float
+    state: _State, x: np.ndarray, y: np.ndarray, clusters: list[slice], rounding: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """F and G such that U (I + F) and V (I + G) are better factors."""
     n, s = len(state.s), state.s
     r, q = np.eye(n, like=s) - state.gu, np.eye(n, like=s) - state.gv
     gaps = s[np.newaxis, :] - s[:, np.newaxis]
     apart: tuple[np.ndarray, ...] = x, y
-    if usual((-np.diff(s) < ROUNDING_GAP * U * norm).any(), False):
-        close = np.abs(gaps) < ROUNDING_GAP * U * norm
+    if usual((-np.diff(s) < ROUNDING_GAP * rounding).any(), False):
+        close = np.abs(gaps) < ROUNDING_GAP * rounding
         apart = tuple(np.where(close, 0, c) for c in apart)
     coupling = np.maximum(*(column_norms(c).max() for c in apart))
-    if usual(coupling <= QUIET * np.sqrt(n) * U * norm, False):
+    if usual(coupling <= QUIET * np.sqrt(n) * rounding, False):
         return r / 2, q / 2  # couplings are rounding errors: restore orthogonality
     size = np.maximum(np.abs(x), np.abs(y))
-    still = np.maximum(size, size.T) <= NOISE * U * norm
+    still = np.maximum(size, size.T) <= NOISE * rounding
     for cluster in clusters:
         still[cluster, cluster] = True
     np.fill_diagonal(still, True)

@@ -25,13 +25,11 @@ _SVDResult = type(np.linalg.svd(np.eye(1)))
 
 
 def matrix(a: Any) -> np.ndarray:
-    """``a`` as one non-empty matrix (m, n) of float64 or complex128."""
+    """``a`` as one non-empty matrix (m, n) of a dtype with a device path."""
     m = guards.array(a)
-    dtype = guards.floating(m)
+    guards.floating(m)
     if m.ndim != 2 or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not one non-empty matrix")
-    if dtype.char not in "dD":
-        raise Unsupported(Reason.DTYPE, f"{dtype} singular vectors: the host's start is the answer already")
     return m
 
 
@@ -47,14 +45,16 @@ def problem(
     host, size = "svdvals" if kind == "svdvals" else "svd", (m * n * n) ** (1 / 3)
     results = n if kind == "svdvals" else (m + n) * n
     cost = useful(host, size, FLOPS[kind] * m * n**2 + after, (a,), dtype, results)
-    return make((a,), dtype, cost, methods=_svd.methods(n, dtype), **options)
+    found = _svd.methods(n, dtype)
+    refusal = None if found else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: more than kernels take")
+    return make((a,), dtype, cost, on_device=bool(found), refusal=refusal, methods=found, **options)
 
 
 def decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
     (a,) = problem.arrays
     guards.finite(a)
     moderate(a)
-    return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method or "start")
+    return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +156,12 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
 
 def svd_ops() -> tuple[Op, ...]:
     return (
-        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dtypes="dD"),
-        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dtypes="dD"),
+        Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dtypes="fdFD"),
+        Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dtypes="fdFD"),
     )
 
 
 NUMPY_SVD_OPS = (
-    Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL, dtypes="dD"),
-    Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL, dtypes="dD"),
+    Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL, dtypes="fdFD"),
+    Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL, dtypes="fdFD"),
 )
