@@ -90,7 +90,7 @@ def _orthonormal(a: np.ndarray, engine: Engine) -> tuple[np.ndarray, np.ndarray]
 def _polished(q: np.ndarray, engine: Engine) -> np.ndarray:
     """Columns orthonormal to rounding, by one step of Newton and Schulz: reflectors leave an error of 5 u."""
     gram = engine.gram(q.conj().T)
-    polished: np.ndarray = q + engine.matmul(q, np.eye(q.shape[1], like=gram) - gram) / 2
+    polished: np.ndarray = q + engine.matmul(q, np.eye(q.shape[1], dtype=q.dtype, like=gram) - gram) / 2
     return polished
 
 
