@@ -183,15 +183,14 @@ def test_every_row_has_a_case():
 def cases():
     for op in ROWS:
         module, _, name = op.name.rpartition(".")
-        dtypes = "fd" if name in ("cholesky", "solve", "lu_factor", "qr", "inv") else "d"
+        single = ("cholesky", "solve", "lu_factor", "qr", "inv", "expm")
+        dtypes = "fd" if name in single or op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") else "d"
         if name == "matmul":
             dtypes = "fdFDil?e"
         if module.endswith("blas"):
             dtypes, name = {"s": "f", "d": "d", "c": "F", "z": "D"}[name[0]], name[1:]
         if module.endswith("lapack"):
             dtypes, name = {"s": "f", "d": "d", "c": "F", "z": "D"}[name[0]], name[1:].replace("he", "sy", 1)
-            if dtypes in "fF" and name.startswith("sy"):
-                continue  # eigenproblems in single precision have no device path
         elif name in ("cholesky", "eigh") and module == "scipy.linalg":
             dtypes += "D"
         for i, make in enumerate(CALLS.get(op.name) or CALLS[name]):
@@ -215,7 +214,7 @@ def problems(op, make, dtype):
         options, args = SECOND_ARGUMENT[op.name.rpartition(".")[0]]["reduced"], args[:-1]
     problem = op.prepare(*args, **options)
     # Rows share their methods: one call of each kind takes all on the simulator, where a sweep takes seconds.
-    every = op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") and make is CALLS[op.name][0]
+    every = op.name in ("scipy.linalg.eigh", "scipy.linalg.svd") and make is CALLS[op.name][0] and dtype != "f"
     methods = problem.methods if every else problem.methods[:1]
     for method in methods or ("",):
         yield dataclasses.replace(problem, method=method)
