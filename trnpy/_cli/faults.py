@@ -74,6 +74,11 @@ def _positive(n: int) -> Callable[[np.random.Generator], Arrays]:
     return make
 
 
+def _single(make: Callable[[np.random.Generator], Arrays]) -> Callable[[np.random.Generator], Arrays]:
+    """The same operands in float32."""
+    return lambda rng: tuple(a.astype(np.float32) for a in make(rng))
+
+
 def _tall(rng: np.random.Generator) -> Arrays:
     return rng.standard_normal((4 * SMALL, SMALL)), rng.standard_normal((4 * SMALL, 3))
 
@@ -213,6 +218,9 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "expm": Row(linalg.expm, _positive(SMALL), _relative),
         "sqrtm": Row(linalg.sqrtm, _positive(SMALL), _relative),
         "logm": Row(linalg.logm, _positive(SMALL), _relative),
+        "eigh float32": Row(linalg.eigh, _single(_positive(SMALL)), _backward(_eigh)),
+        "svd float32": Row(linalg.svd, _single(_well(SMALL)), _backward(_svd)),
+        "expm float32": Row(linalg.expm, _single(_positive(SMALL)), _relative),
     }
 )
 
