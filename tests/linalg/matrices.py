@@ -44,6 +44,7 @@ SPECTRA = (
 )  # fmt: skip
 SHAPED = ("random", "graded entries", "wilkinson", "hilbert", "laplacian")
 FAMILIES = SPECTRA + SHAPED
+TO_SINGLE = {"tiny": 1e110, "huge": 1e-110}  # factors that bring a family into the range of float32
 
 
 def hermitian(family, n, dtype, seed=0):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy.linalg
-from linalg.matrices import hermitian, orthogonal
+from linalg.matrices import TO_SINGLE, hermitian, orthogonal
 from linalg.rows import DTYPES, LAYOUTS, eps, forced, gaussian, t
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
@@ -78,16 +78,13 @@ def test_svd_is_as_good_as_lapack(family, n, dtype):
     check(a, u, s, vh, known)
 
 
-SINGLE = {"tiny": 1e110, "huge": 1e-110}  # factors that bring a family into the range of float32
-
-
 @pytest.mark.parametrize("dtype", ["f8", "c16", "f4", "c8"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_started_from_products_it_is_as_good(family, dtype):
     """The polar factor, divide and conquer, and the refinement: nothing of LAPACK's but leaves and small clusters."""
     a, known = general(family, 129, dtype)
     if dtype in ("f4", "c8"):
-        a, known = (a * SINGLE.get(family, 1.0)).astype(dtype), None  # rounded to float32 it has other values
+        a, known = (a * TO_SINGLE.get(family, 1.0)).astype(dtype), None  # rounded to float32 it has other values
     with engine(RecordingEngine()), trnpy.policy(force=True, method="divide"), trnpy.trace() as log:
         u, s, vh = trnpy.linalg.svd(a)
     assert log[0].by_device_path and log[0].method == "divide", log

@@ -133,9 +133,7 @@ def generalized(
 # --- Refinement -------------------------------------------------------------------------------------------------------
 
 
-def refine(
-    a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision = PRECISIONS[np.float64]
-) -> tuple[np.ndarray, np.ndarray]:
+def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of Hermitian a (n, n) from approximate ones x (n, n).
 
     Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): products only, with quadratic convergence.
@@ -177,7 +175,7 @@ def refine(
         residual = lengths.max()
         e = _correction(c, residual, g, d, clusters, target.unit * norm, noise, full)
         largest = float(usual(np.abs(e).max(), USUAL_CORRECTIONS[min(iteration, len(USUAL_CORRECTIONS) - 1)]))
-        x = x + _product(x, e, min(_digits_for(largest), target.digits), engine)
+        x = x + by_digits(x, e, min(_digits_for(largest), target.digits), engine)
         settled = full and usual(np.linalg.norm(e) <= target.converged, iteration + 1 == target.iterations)
         if settled and usual(residual <= ACCEPTED * np.sqrt(n) * target.unit * norm, True):
             ax = engine.matmul(kept, engine.put(x, copy=False), digits=target.digits)
@@ -196,7 +194,8 @@ def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.n
     return total, engine.get(engine.gram(kept.H, digits=digits), copy=False)
 
 
-def _product(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
+def by_digits(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
+    """X Y of so many digits, without a certificate."""
     return engine.get(engine.matmul(engine.put(x, copy=False), engine.put(y, copy=False), digits=digits))
 
 
@@ -251,7 +250,7 @@ def _solve_cluster(
     shifted = s[cluster, cluster] - mean * g[cluster, cluster]
     w, q = _panels.eigh_of_two(shifted, g[cluster, cluster])
     columns = x[:, cluster]
-    x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else _product(columns, q, digits, engine)
+    x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else by_digits(columns, q, digits, engine)
     for m in (s, g):
         m[:, cluster] = m[:, cluster] @ q
         m[cluster, :] = q.conj().T @ m[cluster, :]

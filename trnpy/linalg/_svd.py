@@ -210,16 +210,15 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """Of float64 or complex128 matrices: as accurate as these, or by so many digits."""
+    """Of float64 or complex128 matrices."""
 
     engine: Engine
-    digits: int | None
+    digits: int | None  # without a certificate; None: certified, as accurate as BLAS
 
     def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if self.digits is None:
             return self.engine.matmul(a, b)
-        left, right = self.engine.put(a, copy=False), self.engine.put(b, copy=False)
-        return self.engine.get(self.engine.matmul(left, right, digits=self.digits))
+        return _eigh.by_digits(a, b, self.digits, self.engine)
 
     def gram(self, a: np.ndarray) -> np.ndarray:
         if self.digits is None:
@@ -228,19 +227,19 @@ class _Products:
 
 
 def refine(
-    a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str, floor: float = 0.0,
-    target: Precision = PRECISIONS[np.float64],
-) -> Factors:  # fmt: skip
+    a: np.ndarray, u: np.ndarray, v: np.ndarray, engine: Engine, method: str, floor: float, target: Precision
+) -> Factors:
     """U, s and V of a (n, n), with a norm near 1, from approximate U and V (n, n); options as for ``svd``.
 
     All are float64 or complex128, whatever the ``target``.
+
     Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): products only, with quadratic convergence.
     Clusters and noise are treated as in ``_eigh.refine``; a cluster may be a single value if that is nearly zero.
     """
     n = len(a)
     norm = max(_bound(a), floor)
     rounding = target.unit * norm
-    products = _Products(engine, None if target is PRECISIONS[np.float64] else target.digits)
+    products = _Products(engine, None if target.digits == _eigh.MOST_DIGITS else target.digits)
     for iteration in range(ITERATIONS):
         state = _measured(a, u, v, products)
         x, y = _couplings(state)
