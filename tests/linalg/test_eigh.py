@@ -195,3 +195,14 @@ def test_float32_is_computed_with_four_digits(dtype):
     assert log[0].on_device and dict(log[0].launches)["digits_matmul"] >= 8, log
     check(a, w, x)
     assert not np.array_equal(w, scipy.linalg.eigh(a, driver="evd")[0])
+
+
+@pytest.mark.parametrize("fault", ["wrong", "nan"])
+@pytest.mark.parametrize("name", ["eigh", "svd", "expm", "polar"])
+def test_a_fault_in_float32_leaves_the_hosts_result(name, fault):
+    a = hermitian("random", 60, "f4").astype("f4")
+    with engine(FaultyEngine(fault)), trnpy.policy(force=True, fallback="log"), trnpy.trace() as log:
+        ours = getattr(trnpy.linalg, name)(a)
+    assert not log[0].on_device
+    for x, y in zip(ours, getattr(scipy.linalg, name)(a), strict=True):
+        np.testing.assert_array_equal(x, y)
