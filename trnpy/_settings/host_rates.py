@@ -122,7 +122,8 @@ def machine_id(count: int | None = None) -> str:
         lines = []  # not Linux: use the platform's name for the processor
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     cpu = next(named, "") or _processor()
-    return f"{cpu}, {count or threads()} threads, numpy {np.__version__}, scipy {_scipy_version()}"
+    used = count or threads()
+    return f"{cpu}, {used} thread{'s' * (used != 1)}, numpy {np.__version__}, scipy {_scipy_version()}"
 
 
 def _scipy_version() -> str:
