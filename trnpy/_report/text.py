@@ -443,11 +443,11 @@ def _aligned(cells: tuple[str, ...], widths: list[int], left: int) -> list[str]:
 def show(ledger: Ledger, file: IO[str]) -> None:
     """Print the report to ``file``; on a terminal fitted to its width, and by rich if it is installed."""
     # Only a terminal has a width and colours.
-    columns = WIDE
+    columns = rows = WIDE
     if file.isatty():
         import shutil
 
-        columns = shutil.get_terminal_size().columns
+        columns, rows = shutil.get_terminal_size()
     if not file.isatty() or importlib.util.find_spec("rich") is None:
         print(plain(ledger, columns), file=file)
         return
@@ -455,7 +455,8 @@ def show(ledger: Ledger, file: IO[str]) -> None:
     import rich.table
     import rich.text
 
-    console = rich.console.Console(file=file, width=columns, highlight=False, markup=False)
+    # Without a height rich takes any dumb terminal for one of 80 columns.
+    console = rich.console.Console(file=file, width=columns, height=rows, highlight=False, markup=False)
     for sentence in sentences(ledger):
         console.print(rich.text.Text.assemble(("trnpy: ", "bold"), sentence))
     for table in tables(ledger):
