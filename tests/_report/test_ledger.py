@@ -195,19 +195,20 @@ def test_a_host_slower_than_predicted_is_no_gain_of_a_device_but_said():
 
 
 def test_time_without_a_processor_is_no_sign_of_a_slow_host():
-    """Without calibration a call that took longer than predicted leaves the gain open, but for what others took."""
+    """Without calibration the measured time counts, whatever default rates predict, but for what others took."""
     verdicts = []
-    for ran_s in (4.0, 0.02):
-        ledger = Ledger("", opened=0.0)
-        slow = ledgers.decision("numpy.dot", 0.01, 0.1, calibrated=False)
-        ledger.add(slow, 0.0, 4.0, ledgers.frame("x.py", 5), ran_s)
-        ledger.closed = 10.0
-        verdicts.append(ledger.what_if().verdict)
-    assert verdicts == ["not enough data", "no difference"]
+    for predicted_s in (0.01, 4.0, 9.9):
+        for ran_s in (4.0, 0.02):
+            ledger = Ledger("", opened=0.0)
+            slow = ledgers.decision("numpy.dot", predicted_s, 0.1, calibrated=False)
+            ledger.add(slow, 0.0, 4.0, ledgers.frame("x.py", 5), ran_s)
+            ledger.closed = 10.0
+            verdicts.append(ledger.what_if().verdict)
+    assert verdicts == ["faster", "no difference"] * 3
 
 
 def test_a_slow_host_adds_nothing_to_a_gain():
-    """Of the measured and the predicted time of the host the smaller one counts."""
+    """Of the measured time and the one that a calibration predicts the smaller counts."""
     what_ifs = []
     for seconds in (1.0, 4.0):
         ledger = Ledger("", opened=0.0)

@@ -273,8 +273,8 @@ class Ledger:
     def missed(self) -> list[Tally]:
         """Lines with calls on the host for which a device would be HYSTERESIS times faster (modelled), by gain.
 
-        ``won`` counts calls for which it beats both the measured and the predicted time of the host; ``doubted`` those
-        for which it beats the measured time only: the host was disturbed, or its rates are wrong.
+        ``won`` counts calls for which it beats the undisturbed time of the host; ``doubted`` those for which it beats
+        the measured time only: this host, calibrated, took longer than predicted.
         """
         lines = (t for t in self.by_line() if t.won or t.doubted)
         return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)
@@ -305,8 +305,8 @@ class Ledger:
         """The times of this run without a device and with ``machine``.
 
         Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
-        with and without the device. A call counts for the device only if that beats both the measured and the
-        predicted time of the host by HYSTERESIS, and gains what it is below the smaller of the two.
+        with and without the device. A call counts for the device only if that beats the undisturbed time of the host
+        by HYSTERESIS, and gains what it is below that.
         """
         tallies, elapsed_s = self.tallies, self.elapsed_s
         small_s = sum(t.seconds for t in self._small_tallies())
@@ -330,7 +330,6 @@ class Ledger:
             device_part_s=covered_s * on_device_s / measured_s,
             least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
             most_s=covered_s * sum(t.most_s for t in tallies) / measured_s,
-            uncalibrated=any(t.uncalibrated for t in tallies),
             host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
         )
 

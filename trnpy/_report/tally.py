@@ -67,15 +67,15 @@ class Tally:
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
-    won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, as measured and as predicted
-    won_s: float = 0.0  # seconds of these on the host: measured or predicted, whichever is less
+    won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, undisturbed
+    won_s: float = 0.0  # seconds of these on the host, as ``undisturbed`` has them
     won_device_s: float = 0.0  # modelled
-    doubted: int = 0  # calls for which it beats the measured time only: trnpy would leave them on the host
+    doubted: int = 0  # calls for which it beats the measured time only
     doubted_s: float = 0.0  # measured
     doubted_host_s: float = 0.0  # predicted
     doubted_device_s: float = 0.0  # modelled
     least_s: float = 0.0  # saved if modelled times are at the slow end of their interval
-    most_s: float = 0.0  # at the fast end; of a host without calibration the longer time counts
+    most_s: float = 0.0  # at the fast end
     lost: int = 0  # calls on the device path that were slower than predicted for the host
     lost_s: float = 0.0  # measured
     lost_host_s: float = 0.0  # predicted
@@ -127,18 +127,18 @@ class Tally:
             self.lost += 1
             self.lost_s += seconds
             self.lost_host_s += host_s
-        short_s = min(seconds, host_s) if self.on_host else host_s
         # Other work on this machine takes processors away, and makes no host slower.
-        long_s = max(min(seconds, ran_s), host_s) if self.on_host else host_s
+        own_s = min(seconds, ran_s) if self.on_host else host_s
+        sure_s = undisturbed(decision, own_s)
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
-            self.least_s += saved(short_s, slow_s)
-            self.most_s += saved(short_s if decision.calibrated else long_s, fast_s)
-        if not beats_host(self.ran_on, decision, seconds):
+            self.least_s += saved(sure_s, slow_s)
+            self.most_s += saved(sure_s, fast_s)
+        if not beats_host(self.ran_on, decision, own_s):
             return
-        if beats_host(self.ran_on, decision, host_s):
+        if beats_host(self.ran_on, decision, sure_s):
             self.won += 1
-            self.won_s += short_s
+            self.won_s += sure_s
             self.won_device_s += device_s
         else:
             self.doubted += 1
@@ -224,10 +224,18 @@ def beats_host(where: str, decision: Decision, seconds: float) -> bool:
     return decision.device_s * HYSTERESIS <= (seconds if is_host(where) else decision.host_s)
 
 
+def undisturbed(decision: Decision, seconds: float) -> float:
+    """Seconds of the host that the gain of a call may rest on: ``seconds``, or what a calibration predicts if less.
+
+    A call that takes longer than this host should was disturbed: by other work, or because its operands were not in
+    the caches. Default rates are another host's and show no disturbance.
+    """
+    return min(seconds, decision.host_s or 0.0) if decision.calibrated else seconds
+
+
 def wins(call: Call) -> bool:
-    """Whether the modelled device beats the host's time for ``call``, measured and predicted."""
-    where, d = ran_on(call.decision), call.decision
-    return beats_host(where, d, call.seconds) and beats_host(where, d, d.host_s or 0.0)
+    """Whether the modelled device beats the undisturbed time of the host for ``call``."""
+    return beats_host(ran_on(call.decision), call.decision, undisturbed(call.decision, call.seconds))
 
 
 class Site(Protocol):

@@ -34,7 +34,6 @@ class WhatIf:
     least_s: float  # that the machine would save at the slow end of the model's interval
     most_s: float  # at the fast end
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
-    uncalibrated: bool  # whether predictions of the host rest on default rates
 
     @property
     def speedup(self) -> float:
@@ -81,12 +80,9 @@ class WhatIf:
             else:
                 why = f"it would save at most {duration(self.most_s)} of {duration(self.host_s)}"
             return f"{core} would make no difference to this run: {why} (modelled)"
-        narrows = f"the model is within a factor of {ERROR_FACTOR:g}, and only a run on the device narrows that"
-        if self.uncalibrated:
-            narrows = "python -m trnpy calibrate measures this host, on whose rates that rests"
         return (
             f"not enough data to say whether {core} would make this run faster: {least:.3g} to {most:.3g} times "
-            f"(modelled); {narrows}"
+            f"(modelled); the model is within a factor of {ERROR_FACTOR:g}, and only a run on the device narrows that"
         )
 
     __repr__ = __str__
