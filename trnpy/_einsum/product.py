@@ -18,7 +18,9 @@ from trnpy._settings.tile import area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
-TRANSPOSES = 8  # a transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives)
+# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives). One in blocks, which stay in the
+# cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
+TRANSPOSES = 8
 STEP_S = 4e-6  # overhead of the views of one product
 VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a matrix in the cache; for larger ones BLAS is as fast
 # Multiply-adds up to which OpenBLAS multiplies without packing its operands first (its small-matrix kernels for
@@ -84,6 +86,11 @@ class Step:
         return (y, x) if self.turned else (x, y)
 
     @property
+    def passes(self) -> float:
+        """Elements that copies for BLAS read and write, as often as a plain copy would in that time."""
+        return self.copied * (1 if self.block else TRANSPOSES)
+
+    @property
     def looped(self) -> bool:
         """Whether memory bounds the speed on the host, as it does that of NumPy's loop."""
         return self.loops or self.vector
@@ -94,7 +101,7 @@ class Step:
         if self.looped:
             loop_s = rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype)
             return (loop_s if self.loops else loop_s / VECTOR_GAIN) + STEP_S
-        copies = self.copied * dtype.itemsize * TRANSPOSES / rates.copy_bytes_per_s
+        copies = self.passes * dtype.itemsize / rates.copy_bytes_per_s
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
 
     def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:
