@@ -207,6 +207,20 @@ def test_time_without_a_processor_is_no_sign_of_a_slow_host():
     assert verdicts == ["faster", "no difference"] * 3
 
 
+def test_threads_that_wait_for_others_are_no_gain_of_a_device(monkeypatch):
+    """Of several threads of BLAS one that has a processor uses it to wait for one that has none."""
+    verdicts = []
+    for count in ("1", "2"):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", count)
+        for ran_s in (4.0, 2.0):
+            ledger = Ledger("", opened=0.0)
+            slow = ledgers.decision("numpy.dot", 0.01, 0.1, calibrated=False)
+            ledger.add(slow, 0.0, 4.0, ledgers.frame("x.py", 5), ran_s)
+            ledger.closed = 10.0
+            verdicts.append(ledger.what_if().verdict)
+    assert verdicts == ["faster", "faster", "faster", "not enough data"]
+
+
 def test_a_slow_host_adds_nothing_to_a_gain():
     """Of the measured time and the one that a calibration predicts the smaller counts."""
     what_ifs = []

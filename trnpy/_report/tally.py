@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trnpy._engine.tally import Parts
 from trnpy._nki.hardware import interval
+from trnpy._settings.host_rates import threads
 from trnpy._settings.policy import HYSTERESIS
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 EXACT = 17  # the first small calls of a line, which are all timed; later ones are sampled
 BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
+STEADY = 0.9  # of the time of a call: with a processor for less of it, other work disturbed it
 STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that alternating calls are all sampled
 DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
@@ -129,11 +131,11 @@ class Tally:
             self.lost_host_s += host_s
         # Other work on this machine takes processors away, and makes no host slower.
         own_s = min(seconds, ran_s) if self.on_host else host_s
-        sure_s = undisturbed(decision, own_s)
+        sure_s = undisturbed(decision, own_s, waited=ran_s < STEADY * seconds)
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
             self.least_s += saved(sure_s, slow_s)
-            self.most_s += saved(sure_s, fast_s)
+            self.most_s += saved(sure_s if decision.calibrated else own_s, fast_s)
         if not beats_host(self.ran_on, decision, own_s):
             return
         if beats_host(self.ran_on, decision, sure_s):
@@ -224,13 +226,15 @@ def beats_host(where: str, decision: Decision, seconds: float) -> bool:
     return decision.device_s * HYSTERESIS <= (seconds if is_host(where) else decision.host_s)
 
 
-def undisturbed(decision: Decision, seconds: float) -> float:
-    """Seconds of the host that the gain of a call may rest on: ``seconds``, or what a calibration predicts if less.
+def undisturbed(decision: Decision, seconds: float, waited: bool = False) -> float:
+    """Seconds of the host that a gain may rest on: ``seconds`` of its processor, or what is predicted if that is less.
 
-    A call that takes longer than this host should was disturbed: by other work, or because its operands were not in
-    the caches. Default rates are another host's and show no disturbance.
+    A call that takes longer than a calibration predicts was disturbed: by other work, or by operands that were not in
+    the caches. Default rates are another host's and show that only where other work is known: ``waited`` says that
+    the call did not always have a processor. With several threads it then used time to wait for the others, too.
     """
-    return min(seconds, decision.host_s or 0.0) if decision.calibrated else seconds
+    doubtful = decision.calibrated or (waited and threads() > 1)
+    return min(seconds, decision.host_s or 0.0) if doubtful else seconds
 
 
 def wins(call: Call) -> bool:
