@@ -1,6 +1,11 @@
 """``python -m trnpy`` and the command ``trnpy``; see ``trnpy._cli.runner``."""
 
+import os
 import sys
+
+# OpenBLAS reads this when it is loaded: its threads sleep after 2^22 cycles without work, 1.6 ms, not after 2^28.
+# Those of NumPy's OpenBLAS otherwise hold the processors that SciPy's needs (docs/baselines.md#threads-that-wait).
+SLEEP = "OPENBLAS_THREAD_TIMEOUT", "22"
 
 
 def script() -> int:
@@ -11,6 +16,7 @@ def script() -> int:
     """
     if not sys.flags.safe_path:
         del sys.path[0]
+    os.environ.setdefault(*SLEEP)
     from trnpy._cli.runner import main
 
     return main()

@@ -206,6 +206,24 @@ def test_the_first_call_is_not_charged_with_what_trnpy_loads(monkeypatch):
     assert 0 < tally.seconds < 0.2
 
 
+RESTS = """
+import os, time, numpy as np
+np.ones((500, 500)) @ np.ones((500, 500))
+used = time.process_time()
+time.sleep(0.08)
+print(os.environ["OPENBLAS_THREAD_TIMEOUT"], time.process_time() - used < 0.02)
+"""
+
+
+@pytest.mark.parametrize("given, cycles", [({}, "22"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20")])
+def test_threads_of_openblas_that_wait_sleep_soon_or_when_the_user_says(folder, monkeypatch, given, cycles):
+    """Their own choice is to use a processor for a tenth of a second. The variable is read when a BLAS is loaded."""
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    assert run(folder, *TRNPY, "-c", RESTS, OPENBLAS_NUM_THREADS="2", **given)[:2] == (0, f"{cycles} True\n")
+    _, said, _ = run(folder, "-m", "trnpy", "doctor", **given)
+    assert f"sleep after 2^n cycles without work, n = {cycles} (OPENBLAS_THREAD_TIMEOUT)" in said
+
+
 @pytest.mark.parametrize("program", ["", "import numpy", "import numpy as np; np.linalg.inv(np.eye(3))"])
 def test_a_program_without_scipy_runs_without_it(folder, program):
     code = f"{program}\nimport sys; print('scipy.linalg' in sys.modules, 'rich' in sys.modules)"

@@ -135,6 +135,9 @@ def _versions() -> Iterator[Finding]:
         build = importlib.import_module(name).show_config(mode="dicts")["Build Dependencies"]
         blas = build.get("blas", {})
         yield Finding("BLAS", f"{name}: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
+    variable, unset = "OPENBLAS_THREAD_TIMEOUT", "28, OpenBLAS's own"
+    cycles = os.environ.get(variable, unset)
+    yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:

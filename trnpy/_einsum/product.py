@@ -18,8 +18,8 @@ from trnpy._settings.tile import area, length, volume
 
 __all__ = ["Sizes", "Step", "View", "c_einsum", "extent", "on_host", "product_of"]
 
-# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives). One in blocks, which stay in the
-# cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
+# A transposing copy runs at 4 GB/s, a plain one at 30 (docs/baselines.md#alternatives). One in blocks, which stay in
+# the cache, adds 0.6 to 1.3 times the time of a plain one (EPYC, 10 MB, two contractions).
 TRANSPOSES = 8
 STEP_S = 4e-6  # overhead of the views of one product
 VECTOR_GAIN = 2.0  # speed of BLAS over NumPy's loop for a matrix in the cache; for larger ones BLAS is as fast
