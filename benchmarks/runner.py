@@ -2,7 +2,8 @@
 
 Programs of 3 to 25 seconds call NumPy and SciPy as real programs do: many short calls, or few long ones. What the
 runner adds to any program is in rows of its own, in milliseconds. Programs that need packages which are not
-installed are named and left out. Bytecode is compiled before the measurements, as installing trnpy does.
+installed are named and left out. Bytecode is compiled before the measurements, as installing trnpy does. On several
+threads the runner also gains: threads of OpenBLAS that wait sleep sooner (docs/baselines.md#threads-that-wait).
 """
 
 from __future__ import annotations
