@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from patching import FUNCTIONS, LARGE, NAMES, ORIGINALS, A, einsum, pristine, standing  # noqa: F401
 
 import trnpy
-from trnpy._patch.patch import _rows
+from trnpy._einsum import rows as einsum_rows
+from trnpy.linalg._ops import NUMPY_OPS
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
 
@@ -174,9 +175,7 @@ def test_errors_are_the_originals():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_row_has_a_route_for_so_few_elements_that_it_is_not_asked(data):
-    op = data.draw(
-        st.sampled_from([op for namespace in ("numpy", "numpy.linalg") for op in _rows(namespace).values() if op.look])
-    )
+    op = data.draw(st.sampled_from([op for op in (*einsum_rows.OPS, *NUMPY_OPS) if op.look]))
     left, arrays, dtype = op.unseen, [], data.draw(st.sampled_from(["f8", "i8", "c16", "?"]))
     for _ in range(data.draw(st.integers(1, 3))):
         shape = data.draw(st.lists(st.integers(1, max(left, 1)), min_size=1, max_size=4))
@@ -191,7 +190,7 @@ def test_no_row_has_a_route_for_so_few_elements_that_it_is_not_asked(data):
 
 def test_the_most_elements_that_are_not_asked_for_a_route():
     """Operands as equal as they can be: whose products are the most."""
-    ops = {op.name: op for op in _rows("numpy").values()}
+    ops = {op.name: op for op in einsum_rows.OPS}
     for name, count in (("einsum", 3), ("einsum", 2), ("dot", 2), ("inner", 2)):
         op = ops[f"numpy.{name}"]
         arrays = [np.ones(op.unseen // count, "f8" if name == "einsum" else "i8")] * count

@@ -18,9 +18,11 @@ from patching import LARGE, NAMES, ORIGINALS, SMALL_EINSUM, A, einsum, pristine,
 
 import trnpy
 from trnpy._call.dispatch import Reason
+from trnpy._einsum import rows as einsum_rows
 from trnpy._patch.hook import LIBRARIES, METHODS, Hook
-from trnpy._patch.patch import ROWS, _here, _rows, patch_rows
+from trnpy._patch.patch import ROWS, _here, _row, patch_rows
 from trnpy._settings.policy import current_policy
+from trnpy.linalg import _ops
 
 # --- What is put in place, and back -----------------------------------------------------------------------------------
 
@@ -39,7 +41,21 @@ def test_importing_trnpy_patches_nothing():
 
 def test_names_that_need_no_row_yet_are_those_of_the_rows():
     for namespace, (_, _, names) in ROWS.items():
-        assert {f"{namespace}.{name}" for name in names.split()} == set(_rows(namespace))
+        assert [_row(f"{namespace}.{name}").name for name in names.split()] == [
+            f"{namespace}.{name}" for name in names.split()
+        ]
+    for namespace, rows in (("numpy", einsum_rows.OPS), ("scipy.linalg", _ops.OPS), ("numpy.linalg", _ops.NUMPY_OPS)):
+        assert {op.name for op in rows} == {f"{namespace}.{name}" for name in ROWS[namespace][2].split()}
+
+
+def test_a_call_loads_the_modules_of_its_row_and_no_others():
+    """All of them would take half as long as the start of the runner."""
+    code = (
+        "import numpy as np, sys, trnpy\n"
+        "with trnpy.patched(), trnpy.profile():\n    np.linalg.inv(np.eye(300))\n"
+        "print([name for name in ('_inverse', '_svd', '_qr', '_expm') if f'trnpy.linalg.{name}' in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "['_inverse']\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -489,7 +505,7 @@ def test_rows_that_are_not_numpys_can_be_patched_too():
     module = types.ModuleType("foreign")
     module.times = times = lambda a, b: a @ b
     sys.modules["foreign"] = module
-    row = replace(_rows("numpy")["numpy.matmul"], name="foreign.times", reference=times)
+    row = replace(_row("numpy.matmul"), name="foreign.times", reference=times)
     try:
         patch = patch_rows({row.name: row}, False, LIBRARIES, {})
         assert trnpy.is_patched("foreign.times")

@@ -27,16 +27,16 @@ from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, act
 from trnpy._report.unrouted import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
-# For each namespace the module and table of its rows, and their names. The module is loaded when a row is needed, since
-# importing SciPy is slow; the names serve until then. A test compares names and table.
+# For each namespace the module of its rows, their table or the function that finds one, and their names. The module is
+# loaded when a row is needed, since importing SciPy is slow; the names serve until then. A test compares them.
 ROWS: Mapping[str, tuple[str, str, str]] = {
     "numpy": ("trnpy._einsum.rows", "OPS", "matmul dot inner tensordot einsum kron"),
     "numpy.linalg": (
-        "trnpy.linalg._ops", "NUMPY_OPS",
+        "trnpy.linalg._ops", "row",
         "eigh eigvalsh cholesky det slogdet solve inv svd svdvals pinv qr lstsq matrix_power multi_dot",
     ),
     "scipy.linalg": (
-        "trnpy.linalg._ops", "OPS",
+        "trnpy.linalg._ops", "row",
         "eigh eigvalsh cholesky cho_factor cho_solve lu lu_factor lu_solve det solve solve_triangular inv qr lstsq svd "
         "svdvals pinv pinvh polar orth null_space expm sqrtm logm fractional_matrix_power khatri_rao",
     ),
@@ -49,9 +49,12 @@ R = TypeVar("R")
 
 
 @functools.cache
-def _rows(namespace: str) -> dict[str, Op]:
-    module, table, _ = ROWS[namespace]
-    return {op.name: op for op in getattr(importlib.import_module(module), table)}
+def _row(name: str) -> Op:
+    """The row of the function with that dotted name."""
+    module, table, _ = ROWS[name.rpartition(".")[0]]
+    rows = getattr(importlib.import_module(module), table)
+    found: Op = rows(name) if callable(rows) else next(op for op in rows if op.name == name)
+    return found
 
 
 def _select(names: Names) -> list[str]:
@@ -109,7 +112,7 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
                     # Other code may have replaced NumPy's function: then that is the original.
                     Hooked.originals[id(found)] = found, name
                     hook = _here.hooks[name] = Hook(
-                        name, found, functools.partial(_row, name, op, found), name if op is None else op.name
+                        name, found, functools.partial(_referring, name, op, found), name if op is None else op.name
                     )
                 _place(name, hook.placed)
             _here.users[name] += 1
@@ -119,9 +122,9 @@ def _install(rows: Mapping[str, Op | None], rebind: bool, exclude: frozenset[str
             _here.rebound.append((module, attribute, hook))
 
 
-def _row(name: str, op: Op | None, found: Any) -> Op:
+def _referring(name: str, op: Op | None, found: Any) -> Op:
     """``op``, or the row of that name, with the function ``found`` under the name as its reference."""
-    op = op or _rows(name.rpartition(".")[0])[name]
+    op = op or _row(name)
     return op if op.reference is found else replace(op, reference=found, theirs=True)
 
 

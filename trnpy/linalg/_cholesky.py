@@ -165,7 +165,7 @@ def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_
     return ChoSolve((c, b), dtype, useful("trsm", n, 2.0 * n * n * k, (c, b), dtype, b.size), lower=bool(lower))
 
 
-def cholesky_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.cholesky", lapack.linalg.cholesky, prepare_cholesky, small=SMALL),
         Op("scipy.linalg.cho_factor", lapack.linalg.cho_factor, prepare_cho_factor, small=SMALL),
@@ -173,4 +173,4 @@ def cholesky_ops() -> tuple[Op, ...]:
     )  # fmt: skip
 
 
-NUMPY_CHOLESKY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.cholesky", np.linalg.cholesky, prepare_numpy_cholesky, small=SMALL),)

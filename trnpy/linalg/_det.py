@@ -93,11 +93,11 @@ def prepare_numpy_det(a: Any) -> Problem:
     return NumpyDeterminant.of(lu_problem(a, square=True), check=_no_overflow)
 
 
-def det_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.det", lapack.linalg.det, prepare_det, small=SMALL),)
 
 
-NUMPY_DET_OPS = (
+NUMPY_OPS = (
     Op("numpy.linalg.det", np.linalg.det, prepare_numpy_det, small=SMALL),
     Op("numpy.linalg.slogdet", np.linalg.slogdet, prepare_slogdet, small=SMALL),
 )

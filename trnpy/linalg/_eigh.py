@@ -404,14 +404,14 @@ def prepare_numpy_eigvalsh(a: Any, UPLO: Any = "L") -> Problem:
     return _numpy_eigen(a, UPLO, False)
 
 
-def eigh_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.eigh", lapack.linalg.eigh, prepare_eigh, small=SMALL, dtypes="fdFD"),
         Op("scipy.linalg.eigvalsh", lapack.linalg.eigvalsh, prepare_eigvalsh, small=SMALL, dtypes="fdFD"),
     )  # fmt: skip
 
 
-NUMPY_EIGH_OPS = (
+NUMPY_OPS = (
     Op("numpy.linalg.eigh", np.linalg.eigh, prepare_numpy_eigh, small=SMALL, dtypes="fdFD"),
     Op("numpy.linalg.eigvalsh", np.linalg.eigvalsh, prepare_numpy_eigvalsh, small=SMALL, dtypes="fdFD"),
 )

@@ -186,5 +186,5 @@ def expm_action(a: np.ndarray, v: np.ndarray) -> np.ndarray:
     return v
 
 
-def expm_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.expm", lapack.linalg.expm, prepare_expm, small=SMALL, dtypes="fdFD"),)

@@ -113,8 +113,8 @@ def prepare_numpy_inv(a: Any) -> Problem:
     return _inverse_problem(matrices(a, square=True), "general", False, False)
 
 
-def inverse_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.inv", lapack.linalg.inv, prepare_inv, small=SMALL),)
 
 
-NUMPY_INVERSE_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.inv", np.linalg.inv, prepare_numpy_inv, small=SMALL),)

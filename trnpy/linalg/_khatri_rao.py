@@ -18,5 +18,5 @@ def prepare_khatri_rao(a: Any, b: Any) -> Problem:
     return products._problem(("ak", "bk"), "abk", (a, b), shape=(len(a) * len(b), a.shape[1]))
 
 
-def khatri_rao_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.khatri_rao", lapack.linalg.khatri_rao, prepare_khatri_rao, small=SMALL),)

@@ -17,5 +17,5 @@ def prepare_logm(A: Any, *options: Any, **named: Any) -> Problem:
     return _positive.problem("logm", A, np.log)
 
 
-def logm_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.logm", lapack.linalg.logm, prepare_logm, small=SMALL, dtypes="dD"),)

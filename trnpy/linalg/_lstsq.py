@@ -106,8 +106,8 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
     return LeastSquares((a, b), dtype, cost, cond=cond, driver=driver)
 
 
-def lstsq_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.lstsq", lapack.linalg.lstsq, prepare_lstsq, small=SMALL),)
 
 
-NUMPY_LSTSQ_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.lstsq", np.linalg.lstsq, prepare_numpy_lstsq, small=SMALL),)

@@ -218,7 +218,7 @@ def prepare_lu_solve(
     return LuSolve((lu, b, pivots), dtype, cost, trans="NTC"[int(trans)])
 
 
-def lu_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.lu", lapack.linalg.lu, prepare_lu, small=SMALL),
         Op("scipy.linalg.lu_factor", lapack.linalg.lu_factor, prepare_lu_factor, small=SMALL),

@@ -83,9 +83,9 @@ def prepare_fractional_matrix_power(A: Any, t: Any) -> Problem:
     return _positive.problem("fractional_matrix_power", A, Power(t))
 
 
-def fractional_matrix_power_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     name, function = "scipy.linalg.fractional_matrix_power", lapack.linalg.fractional_matrix_power
     return (Op(name, function, prepare_fractional_matrix_power, small=SMALL, dtypes="dD"),)
 
 
-NUMPY_MATRIX_POWER_OPS = (Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.matrix_power", np.linalg.matrix_power, prepare_matrix_power, small=SMALL),)

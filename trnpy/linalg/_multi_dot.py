@@ -32,4 +32,4 @@ def prepare_multi_dot(arrays: Any, *, out: Any = None) -> Problem:
     return products._problem(tuple(labels), output, operands, out)
 
 
-NUMPY_MULTI_DOT_OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.multi_dot", np.linalg.multi_dot, prepare_multi_dot, small=SMALL),)

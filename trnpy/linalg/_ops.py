@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,42 +12,58 @@ import numpy as np
 
 from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Op
-from trnpy.linalg._cholesky import NUMPY_CHOLESKY_OPS, cholesky_ops
-from trnpy.linalg._det import NUMPY_DET_OPS, det_ops
-from trnpy.linalg._eigh import NUMPY_EIGH_OPS, eigh_ops
-from trnpy.linalg._expm import expm_ops
-from trnpy.linalg._inverse import NUMPY_INVERSE_OPS, inverse_ops
-from trnpy.linalg._khatri_rao import khatri_rao_ops
-from trnpy.linalg._logm import logm_ops
-from trnpy.linalg._lstsq import NUMPY_LSTSQ_OPS, lstsq_ops
-from trnpy.linalg._lu import lu_ops
 from trnpy.linalg._matrices import form
-from trnpy.linalg._matrix_power import NUMPY_MATRIX_POWER_OPS, fractional_matrix_power_ops
-from trnpy.linalg._multi_dot import NUMPY_MULTI_DOT_OPS
-from trnpy.linalg._orth import orth_ops
-from trnpy.linalg._pinv import NUMPY_PINV_OPS, pinv_ops
-from trnpy.linalg._polar import polar_ops
-from trnpy.linalg._qr import NUMPY_QR_OPS, qr_ops
-from trnpy.linalg._solve import NUMPY_SOLVE_OPS, solve_ops
-from trnpy.linalg._sqrtm import sqrtm_ops
-from trnpy.linalg._svd_rows import NUMPY_SVD_OPS, svd_ops
-from trnpy.linalg._triangular import triangular_ops
+
+SCIPY, NUMPY = "scipy.linalg", "numpy.linalg"
+# Modules with rows, and the names of their rows: in ``scipy_ops()``, and in ``NUMPY_OPS``. A module is loaded when one
+# of its rows is asked for: all of them take 45 ms, one 10.
+MODULES = {
+    "_eigh": ("eigh eigvalsh", "eigh eigvalsh"),
+    "_cholesky": ("cholesky cho_factor cho_solve", "cholesky"),
+    "_lu": ("lu lu_factor lu_solve", ""),
+    "_det": ("det", "det slogdet"),
+    "_solve": ("solve", "solve"),
+    "_triangular": ("solve_triangular", ""),
+    "_inverse": ("inv", "inv"),
+    "_qr": ("qr", "qr"),
+    "_lstsq": ("lstsq", "lstsq"),
+    "_svd_rows": ("svd svdvals", "svd svdvals"),
+    "_pinv": ("pinv pinvh", "pinv"),
+    "_polar": ("polar", ""),
+    "_orth": ("orth null_space", ""),
+    "_expm": ("expm", ""),
+    "_sqrtm": ("sqrtm", ""),
+    "_logm": ("logm", ""),
+    "_matrix_power": ("fractional_matrix_power", "matrix_power"),
+    "_multi_dot": ("", "multi_dot"),
+    "_khatri_rao": ("khatri_rao", ""),
+}
+UNORDERED = ("_qr", "_matrix_power", "_multi_dot")  # in NumPy they are Python, and their results have any order
 
 
 @functools.cache
-def _scipys() -> tuple[Op, ...]:
-    """The rows of scipy.linalg, made at first use: each function ``..._ops`` imports scipy.linalg."""
-    rows = (
-        *eigh_ops(), *cholesky_ops(), *lu_ops(), *det_ops(), *solve_ops(), *triangular_ops(), *inverse_ops(), *qr_ops(),
-        *lstsq_ops(), *svd_ops(), *pinv_ops(), *polar_ops(), *orth_ops(), *expm_ops(), *sqrtm_ops(), *logm_ops(),
-        *fractional_matrix_power_ops(), *khatri_rao_ops(),
-    )  # fmt: skip
-    return tuple(replace(row, form=form) for row in rows)
+def row(name: str) -> Op:
+    """The row of a function by its dotted name, such as "scipy.linalg.eigh"."""
+    namespace, _, short = name.rpartition(".")
+    module = next(m for m, names in MODULES.items() if short in names[namespace == NUMPY].split())
+    loaded = importlib.import_module(f"trnpy.linalg.{module}")
+    ops = loaded.NUMPY_OPS if namespace == NUMPY else loaded.scipy_ops()
+    found: Op = next(op for op in ops if op.name == name)
+    if namespace == SCIPY:
+        return replace(found, form=form)
+    return found if module in UNORDERED else replace(found, form=_numpy_form)
+
+
+def _rows(namespace: str) -> Iterator[Op]:
+    for names in MODULES.values():
+        yield from (row(f"{namespace}.{name}") for name in names[namespace == NUMPY].split())
 
 
 def __getattr__(name: str) -> tuple[Op, ...]:
     if name == "OPS":
-        return _scipys()
+        return tuple(_rows(SCIPY))  # each function ``scipy_ops`` imports scipy.linalg
+    if name == "NUMPY_OPS":
+        return tuple(_rows(NUMPY))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -60,15 +77,3 @@ def _in_c_order(result: Any) -> Any:
 
 def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
     return _in_c_order
-
-
-_GUFUNCS = (
-    *NUMPY_EIGH_OPS, *NUMPY_CHOLESKY_OPS, *NUMPY_DET_OPS, *NUMPY_SOLVE_OPS, *NUMPY_INVERSE_OPS, *NUMPY_SVD_OPS,
-    *NUMPY_PINV_OPS, *NUMPY_LSTSQ_OPS,
-)  # fmt: skip
-NUMPY_OPS = (
-    *(replace(row, form=_numpy_form) for row in _GUFUNCS),
-    *NUMPY_QR_OPS,
-    *NUMPY_MATRIX_POWER_OPS,
-    *NUMPY_MULTI_DOT_OPS,
-)

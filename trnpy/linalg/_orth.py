@@ -74,7 +74,7 @@ def prepare_null_space(
     return problem(NullSpace, A, "svd", basis=True, rcond=tolerance("rcond", rcond))
 
 
-def orth_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.orth", lapack.linalg.orth, prepare_orth, small=SMALL, dtypes="fdFD"),
         Op("scipy.linalg.null_space", lapack.linalg.null_space, prepare_null_space, small=SMALL, dtypes="fdFD"),

@@ -107,11 +107,11 @@ def prepare_pinvh(
     )  # fmt: skip
 
 
-def pinv_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.pinv", lapack.linalg.pinv, prepare_pinv, small=SMALL, dtypes="fdFD"),
         Op("scipy.linalg.pinvh", lapack.linalg.pinvh, prepare_pinvh, small=SMALL, dtypes="fdFD"),
     )
 
 
-NUMPY_PINV_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL, dtypes="dD"),)
+NUMPY_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL, dtypes="dD"),)

@@ -41,5 +41,5 @@ def prepare_polar(a: Any, side: Any = "right") -> Problem:
     return problem(Polar, a, "svd", after=2.0 * k * (m * n + factor**2), right=side == "right")
 
 
-def polar_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.polar", lapack.linalg.polar, prepare_polar, small=SMALL, dtypes="fdFD"),)

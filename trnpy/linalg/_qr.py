@@ -246,8 +246,8 @@ def _tau(result: Orthogonal) -> np.ndarray:
     return np.concatenate([t.diagonal() for t in result.blocks])
 
 
-def qr_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.qr", lapack.linalg.qr, prepare_qr, small=SMALL),)
 
 
-NUMPY_QR_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.qr", np.linalg.qr, prepare_numpy_qr, small=SMALL),)

@@ -221,8 +221,8 @@ def _check_condition(rcond: float, dtype: np.dtype, warns: bool) -> None:
         raise Unsupported(Reason.VALUE, f"ill-conditioned: rcond {rcond:.1e}")
 
 
-def solve_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.solve", lapack.linalg.solve, prepare_scipy_solve, small=SMALL),)
 
 
-NUMPY_SOLVE_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL),)
+NUMPY_OPS = (Op("numpy.linalg.solve", np.linalg.solve, prepare_numpy_solve, small=SMALL),)

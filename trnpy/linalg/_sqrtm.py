@@ -17,5 +17,5 @@ def prepare_sqrtm(A: Any, *options: Any, **named: Any) -> Problem:
     return _positive.problem("sqrtm", A, np.sqrt)
 
 
-def sqrtm_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (Op("scipy.linalg.sqrtm", lapack.linalg.sqrtm, prepare_sqrtm, small=SMALL, dtypes="fdFD"),)

@@ -154,14 +154,14 @@ def significant(s: np.ndarray, shape: tuple[int, ...], atol: float | None, rtol:
     return kept
 
 
-def svd_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     return (
         Op("scipy.linalg.svd", lapack.linalg.svd, prepare_svd, small=SMALL, dtypes="fdFD"),
         Op("scipy.linalg.svdvals", lapack.linalg.svdvals, prepare_svdvals, small=SMALL, dtypes="fdFD"),
     )
 
 
-NUMPY_SVD_OPS = (
+NUMPY_OPS = (
     Op("numpy.linalg.svd", np.linalg.svd, prepare_numpy_svd, small=SMALL, dtypes="fdFD"),
     Op("numpy.linalg.svdvals", np.linalg.svdvals, prepare_numpy_svdvals, small=SMALL, dtypes="fdFD"),
 )

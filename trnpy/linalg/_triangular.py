@@ -74,6 +74,6 @@ def prepare_solve_triangular(
     return TriangularSystem((a, b), dtype, cost, trans=op, lower=bool(lower), unit=bool(unit_diagonal))
 
 
-def triangular_ops() -> tuple[Op, ...]:
+def scipy_ops() -> tuple[Op, ...]:
     function = lapack.linalg.solve_triangular
     return (Op("scipy.linalg.solve_triangular", function, prepare_solve_triangular, small=SMALL),)
