@@ -140,6 +140,25 @@ def test_what_takes_less_than_a_hundredth_of_the_run_is_left_out(module):
     assert past_patch(ledger) == []
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="only Linux says how long a thread has run")
+def test_a_program_of_calls_that_give_the_lock_away_is_looked_at_less_often():
+    """Each such call wakes a thread that waits for the lock: it took a tenth of the time, and the program as much."""
+    program = (
+        "import time, numpy as np, trnpy\n"
+        "from trnpy._report import unrouted\n"
+        "x, y, until = *np.random.default_rng(0).standard_normal((2, 50, 3)), time.perf_counter() + 1.5\n"
+        "with trnpy.profile():\n"
+        "    while time.perf_counter() < until:\n"
+        "        u, s, v = np.linalg.svd(np.einsum('ni,nj->ij', x, y))\n"
+        "        turn = u @ np.diag([1, 1, np.sign(np.linalg.det(u @ v))]) @ v\n"
+        "        y = 0.99 * y + 0.01 * np.dot(x, turn)\n"
+        "    with open(f'/proc/self/task/{unrouted._Watch.thread.native}/schedstat') as file:\n"
+        "        print(int(file.read().split()[0]) * 1e-9 / 1.5)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 5 * unrouted.SHARE
+
+
 def test_places_are_bounded(module):
     samples = Samples()
     for i in range(unrouted.SITES + 10):
