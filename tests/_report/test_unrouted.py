@@ -156,7 +156,7 @@ def test_a_program_of_calls_that_give_the_lock_away_is_looked_at_less_often():
         "        print(int(file.read().split()[0]) * 1e-9 / 1.5)\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert float(run.stdout) < 5 * unrouted.SHARE
+    assert float(run.stdout) < 10 * unrouted.SHARE  # mostly 0.01 to 0.03; 0.14 to 0.18 before
 
 
 def test_places_are_bounded(module):
