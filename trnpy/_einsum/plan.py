@@ -210,7 +210,7 @@ def costed(
         raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
     real = 4.0 if dtype.kind == "c" else 1.0
     largest = max(p.steps, key=operator.attrgetter("flops"))
-    copied, between = sum(step.passes for step in p.steps), sum(math.prod(step.shape) for step in p.steps[:-1])
+    copied, between = sum(step.plain_copied for step in p.steps), sum(math.prod(step.shape) for step in p.steps[:-1])
     cost = Cost(
         kind="einsum" if loops else "matmul",
         n=math.prod(largest.extents) ** (1 / 3) if loops or largest.vector else largest.blas_size,

@@ -86,8 +86,8 @@ class Step:
         return (y, x) if self.turned else (x, y)
 
     @property
-    def passes(self) -> float:
-        """Elements that copies for BLAS read and write, as often as a plain copy would in that time."""
+    def plain_copied(self) -> float:
+        """Elements of a plain copy that would take as long as the copies for BLAS."""
         return self.copied * (1 if self.block else TRANSPOSES)
 
     @property
@@ -101,7 +101,7 @@ class Step:
         if self.looped:
             loop_s = rates.seconds("einsum", (flops / 2) ** (1 / 3), flops, dtype)
             return (loop_s if self.loops else loop_s / VECTOR_GAIN) + STEP_S
-        copies = self.passes * dtype.itemsize / rates.copy_bytes_per_s
+        copies = self.plain_copied * dtype.itemsize / rates.copy_bytes_per_s
         return rates.seconds("matmul", self.blas_size, flops, dtype) + copies + STEP_S
 
     def cost(self, sizes: Sizes, dtype: np.dtype) -> Cost:

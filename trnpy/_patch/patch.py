@@ -19,7 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from trnpy._base.locks import Lock
 from trnpy._call.dispatch import Op
@@ -52,9 +52,8 @@ R = TypeVar("R")
 def _row(name: str) -> Op:
     """The row of the function with that dotted name."""
     module, table, _ = ROWS[name.rpartition(".")[0]]
-    rows = getattr(importlib.import_module(module), table)
-    found: Op = rows(name) if callable(rows) else next(op for op in rows if op.name == name)
-    return found
+    rows: Any = getattr(importlib.import_module(module), table)
+    return cast(Op, rows(name) if callable(rows) else next(op for op in rows if op.name == name))
 
 
 def _select(names: Names) -> list[str]:
