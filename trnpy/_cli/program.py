@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import importlib.machinery
 import importlib.util
+import linecache
 import os
 import pkgutil
 import sys
@@ -46,6 +47,8 @@ def run_code(source: str, args: list[str]) -> None:
     """As ``python -c source args``."""
     sys.argv = ["-c", *args]
     _search("")
+    if sys.version_info >= (3, 13):  # which shows the lines of -c in tracebacks
+        linecache.cache["<string>"] = len(source), None, source.splitlines(keepends=True), "<string>"
     _run(lambda: (_compile(source.encode(), "<string>"), _main()))
 
 
