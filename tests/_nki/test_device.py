@@ -14,6 +14,7 @@ import trnpy
 from trnpy._call.dispatch import Reason
 from trnpy._cli import doctor, timings
 from trnpy._engine import engines, tuning
+from trnpy._engine.cores import Cores
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device
 from trnpy._nki.device import (
@@ -21,8 +22,9 @@ from trnpy._nki.device import (
     TorchDevice,
     instance_machine,
     nki_kernel,
+    own_core,
     pinned_flags,
-    torch_device,
+    torch_devices,
     typed,
 )
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
@@ -213,7 +215,7 @@ def test_the_older_route_is_taken_where_torch_has_no_neuron_device(monkeypatch):
     xla = Xla()
     monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cast=all")
     monkeypatch.setitem(sys.modules, "torch_xla", xla)
-    found = torch_device()
+    (found,) = torch_devices()
     assert device.os.environ["NEURON_CC_FLAGS"] == "--auto-cast=none"
     assert device.os.environ["NEURON_LOGICAL_NC_CONFIG"] == "1"  # as kernels are launched
     NeuronRuntime(TRN2, found, lambda: 10.0, simulated).launch("matmul", np.ones((2, 2), "f4"), np.ones((2, 2), "f4"))
@@ -228,7 +230,7 @@ def test_nki_that_would_parse_kernels_is_told_to_trace_them(version, chosen, set
     monkeypatch.setenv("NKI_COMPILER_FRONTEND", chosen)
     monkeypatch.setattr(device, "software", lambda: {"nki": version})
     monkeypatch.setitem(sys.modules, "torch_xla", Xla())
-    torch_device()
+    torch_devices()
     assert os.environ["NKI_COMPILER_FRONTEND"] == set_to
 
 
@@ -237,7 +239,82 @@ def test_the_native_route_comes_first(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     monkeypatch.setattr(torch, "neuron", native, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
-    assert torch_device() == TorchDevice("neuron", native.synchronize)  # kernels are called as they are
+    assert torch_devices() == (TorchDevice("neuron", native.synchronize),)  # kernels are called as they are
+
+
+def two_cores(monkeypatch, here):
+    """torch with two cores; returns the cores that were selected and waited for, by thread."""
+    seen = []
+    native = types.SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        set_device=lambda i: seen.append(("set", i, threading.get_ident())),
+        synchronize=lambda i: seen.append(("wait", i, threading.get_ident())),
+    )
+    monkeypatch.setenv("NEURON_CC_FLAGS", "")
+    monkeypatch.setattr(torch, "neuron", native, raising=False)
+    monkeypatch.setattr(torch, "device", here)
+    return seen
+
+
+def test_each_core_that_torch_shows_is_a_device_of_its_own(monkeypatch):
+    seen = two_cores(monkeypatch, lambda name: name)
+    first, second = torch_devices()
+    assert (first.device, second.device) == ("neuron:0", "neuron:1")
+    second.select(), second.synchronise()
+    assert [call[:2] for call in seen] == [("set", 1), ("wait", 1)]
+
+
+def test_a_product_is_divided_over_two_cores_that_work_at_the_same_time(monkeypatch):
+    """Each launch waits for one on the other core: one after another they would wait for ever."""
+    cpu = torch.device("cpu")
+    seen = two_cores(monkeypatch, lambda name: cpu)
+    meeting = threading.Barrier(2, timeout=20)
+
+    def together(name):
+        launch = simulated(name)
+
+        def wait(*tensors, **parameters):
+            meeting.wait()
+            return launch(*tensors, **parameters)
+
+        return wait
+
+    runtimes = [NeuronRuntime(TRN2, d, lambda: 30.0, together) for d in torch_devices()]
+    e = Cores([DeviceEngine(r) for r in runtimes])
+    a, b = np.random.default_rng(0).standard_normal((2, 200, 200), "f4")
+    with trnpy.policy(force=True):
+        c = e.matmul(a, b)
+    np.testing.assert_allclose(c, a @ b, rtol=0, atol=1e-4)
+    assert [r.counters.launches["matmul"] for r in runtimes] == [1, 1]
+    assert {i for what, i, _ in seen if what == "set"} == {0, 1}
+    for at, (what, i, thread) in enumerate(seen):  # what a thread waits for is the core that it has selected
+        if what == "wait":
+            assert [c for c in seen[:at] if c[2] == thread and c[0] == "set"][-1][1] == i
+
+
+@pytest.mark.parametrize(
+    "environ, core",
+    [
+        ({}, ""),
+        ({"MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0"}, ""),
+        ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3"}, "3"),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "0"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "7"}, "7"),
+        ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3", "NEURON_RT_VISIBLE_CORES": "8-11"}, ""),
+        ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3", "NEURON_RT_NUM_CORES": "2"}, ""),
+    ],
+)
+def test_ranks_on_one_host_take_a_core_each(environ, core, monkeypatch):
+    assert own_core(environ) == core
+    for name in ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", *device.LOCAL_RANKS, *device.LOCAL_RANKS.values()):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    two_cores(monkeypatch, lambda name: name)
+    torch_devices()
+    assert os.environ.get("NEURON_RT_VISIBLE_CORES", "") == (core or environ.get("NEURON_RT_VISIBLE_CORES", ""))
+    os.environ.pop("NEURON_RT_VISIBLE_CORES", None)
 
 
 def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypatch):
@@ -263,7 +340,7 @@ def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypa
     monkeypatch.setattr(torch, "neuron", native, raising=False)
     here = torch.device("cpu")
     monkeypatch.setattr(torch, "device", lambda name: here)
-    r = NeuronRuntime(TRN2, torch_device(), lambda: 10.0, simulated)
+    r = NeuronRuntime(TRN2, torch_devices()[0], lambda: 10.0, simulated)
     np.testing.assert_array_equal(r.launch("matmul", np.eye(3, dtype="f4"), np.eye(3, dtype="f4")), np.eye(3))
     assert wrapped == [1]
 
@@ -271,7 +348,7 @@ def test_where_torch_neuronx_is_absent_kernels_are_wrapped_for_one_core(monkeypa
 def test_without_either_route_it_says_so(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "")
     with pytest.raises(DeviceUnavailable, match="torch_xla"):
-        torch_device()
+        torch_devices()
 
 
 @pytest.fixture
@@ -285,7 +362,7 @@ def found(monkeypatch):
 
 
 def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
-    monkeypatch.setattr(engines, "torch_device", lambda: CPU)
+    monkeypatch.setattr(engines, "torch_devices", lambda: (CPU,))
     assert trnpy.available() == (True, "")
     monkeypatch.setattr(engines.os, "getpid", lambda: 0)  # as after a fork
     available, why = trnpy.available()
@@ -295,7 +372,7 @@ def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
 
 
 def test_a_device_is_used_where_it_is_found(found, monkeypatch):
-    monkeypatch.setattr(engines, "torch_device", lambda: CPU)
+    monkeypatch.setattr(engines, "torch_devices", lambda: (CPU,))
     monkeypatch.setattr(NeuronRuntime.__init__, "__defaults__", (simulated,))
     a = np.random.default_rng(0).standard_normal((80, 90)).astype("f4")
     assert trnpy.available() == (True, "")
@@ -309,7 +386,7 @@ def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
     def broken():
         raise ImportError("libnrt.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(engines, "torch_device", broken)
+    monkeypatch.setattr(engines, "torch_devices", broken)
     a = np.ones((300, 300))
     np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
     assert not trnpy.available()[0] and "libnrt" in trnpy.available()[1]
@@ -369,7 +446,7 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     stand_in = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
     monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
-    assert torch_device().device == "neuron"
+    assert torch_devices()[0].device == "neuron"
     expected = chosen or str(tmp_path / "trnpy" / f"neuron-compile-cache-{device._sources(device.FOLDER)}")
     assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()
 

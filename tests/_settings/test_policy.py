@@ -29,6 +29,7 @@ GOOD = {  # of every field a value that is not its default, as Python and as a v
     "verify": (0.05, "0.05"),
     "device_memory": (0.5, "0.5"),
     "time_limit": (2.5, "2.5"),
+    "cores": (4, "4"),
 }
 BAD = [
     ("device", "gpu", ValueError, "device='gpu': expected one of auto, neuron, simulator, null, none"),

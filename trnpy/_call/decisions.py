@@ -13,7 +13,7 @@ import numpy as np
 from trnpy._call.host_table import UNSEEN, HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._call.reasons import Decision, Reason, Unsupported
-from trnpy._engine.engines import Engine, Refused
+from trnpy._engine.engines import Engine, Refused, cores
 from trnpy._engine.precision import launches
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import NOTHING, Parts, Tally
@@ -171,7 +171,7 @@ class Work(NamedTuple):
         # ``force`` and ``min_flops`` decide where the steps of a contraction run.
         told = Policy(
             precision=policy.precision, device_memory=policy.device_memory, force=policy.force,
-            min_flops=policy.min_flops,
+            min_flops=policy.min_flops, cores=cores(policy),
         )  # fmt: skip
         return _tally(self, hardware, told)
 
@@ -235,6 +235,7 @@ class Price:
     parts: Parts
     method: str = ""
     single_s: float | None = None  # with precision="fp32", of float64 products
+    cores: int = 1
 
     @property
     def seconds(self) -> float:
@@ -252,7 +253,7 @@ def priced(
     for method in [m for m in methods if m == policy.method] or methods or ("",):
         tally = (work.by(method) if method else work).tally(hardware, policy)
         parts, moved_s = tally.parts(hardware, rates, resident_bytes), tally.moved_s(hardware, resident_bytes)
-        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method))
+        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method, cores=tally.cores))
     best = min(found, key=lambda price: price.seconds)
     if methods or work.dtype.char not in "dD" or policy.precision != "matched":
         return best
@@ -313,6 +314,7 @@ def _decided(
         waiting_s=reference_s - route_s if waits else 0.0,
         parts=NOTHING if price is None else price.parts,
         single_s=None if price is None else price.single_s,
+        cores=1 if price is None else price.cores,
         model_reason=model[0],
         model_detail=model[1],
     )

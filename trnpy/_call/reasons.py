@@ -145,6 +145,8 @@ class Decision:
         `device_s` by what takes it: launches, link, conversions, engine, other work of the host.
     single_s : float or None
         Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
+    cores : int
+        NeuronCores that `device_s` is modelled on: more than one if the policy allows and products gain by it.
     model_reason, model_detail : Reason or None, str
         What would be the reason with a device at hand, if there is none.
     by_device_path : bool
@@ -181,6 +183,7 @@ class Decision:
     unproven: str = ""
     parts: Parts = NOTHING
     single_s: float | None = None
+    cores: int = 1
     model_reason: Reason | None = None
     model_detail: str = ""
 
@@ -198,7 +201,7 @@ class Decision:
         times = ""
         if self.host_s is not None and self.device_s is not None:
             mark = "" if self.calibrated else ", uncalibrated"
-            times = f"; host {self.host_s:.2g} s predicted{mark}, {self.machine} {between(self.device_s)} modelled"
+            times = f"; host {self.host_s:.2g} s predicted{mark}, {self._device} {between(self.device_s)} modelled"
         return f"{self.op}: {self.where}: {self.reason} ({self.detail}{times})"
 
     __repr__ = __str__
@@ -209,12 +212,16 @@ class Decision:
         way = self.method if self.on_device else self.route
         return ("device" if self.on_device else "host") + (f" by {way}" if way else "")
 
+    @property
+    def _device(self) -> str:
+        return self.machine if self.cores == 1 else f"{self.cores} cores of {self.machine}"
+
     def _repr_html_(self) -> str:
         rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]
         if self.host_s is not None:
             rows.append(("host", f"{self.host_s:.2g} s predicted{'' if self.calibrated else ', uncalibrated'}"))
         if self.device_s is not None:
-            rows.append((self.machine, f"{between(self.device_s)} modelled"))
+            rows.append((self._device, f"{between(self.device_s)} modelled"))
         if self.unproven:
             rows.append(("not proven", self.unproven))
         return table(self.op, rows)

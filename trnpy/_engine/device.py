@@ -55,6 +55,7 @@ class DeviceEngine:
     """Products on one device: arrays in, arrays out; handles in, a handle out."""
 
     executes = True
+    cores = 1
 
     def __init__(self, runtime: Runtime, tuning: _tuning.Tuning | None = None, facts: Facts | None = None) -> None:
         self.runtime = runtime

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
+from trnpy._engine.cores import Cores
 from trnpy._engine.device import DeviceEngine
+from trnpy._engine.engines import Engine
 from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
@@ -273,12 +275,13 @@ class DryRuntime:
     name = "dry"
     executes = False
     compiles = False
+    parallel = False
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Hardware, count: Count | None = None) -> None:
         self.hardware = hardware
         self.counters = Counters()
         self.products: dict[str, float] = defaultdict(float)
-        self.count = Count()
+        self.count = count or Count()  # the work of the host, which all cores of a call share
 
     def put(self, array: Any) -> Buffer:
         self.counters.bytes_in += array.nbytes
@@ -310,36 +313,42 @@ class DryRuntime:
         self.count.work.clear()
         self.count.nbytes = 0.0
 
-    @property
-    def tally(self) -> Tally:
-        done = self.counters
-        return Tally(
-            tuple(sorted(done.launches.items())), tuple((f, n) for f, n in sorted(self.products.items()) if n),
-            done.bytes_in, done.bytes_out, tuple(sorted(self.count.work.items())), self.count.nbytes,
-        )  # fmt: skip
+
+def tally(runtimes: Sequence[DryRuntime]) -> Tally:
+    """What a call did on ``runtimes``, one for each core. The first computes most, while the others compute theirs."""
+    first, launched = runtimes[0], sum((r.counters.launches for r in runtimes), Counter())
+    return Tally(
+        tuple(sorted(launched.items())), tuple((f, n) for f, n in sorted(first.products.items()) if n),
+        sum(r.counters.bytes_in for r in runtimes), sum(r.counters.bytes_out for r in runtimes),
+        tuple(sorted(first.count.work.items())), first.count.nbytes, max(1, sum(bool(r.products) for r in runtimes)),
+    )  # fmt: skip
 
 
 def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy) -> Tally:
     """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines.
 
+    The engine has as many cores as ``policy`` says.
     Raises Unsupported and Refused as the run does, and Refused where no machine has room for the call.
     """
-    runtime = DryRuntime(hardware)
-    problem = make(*stand_ins_of(shapes, [], runtime.count))
+    count = Count()
+    runtimes = [DryRuntime(hardware, count) for _ in range(max(policy.cores, 1))]
+    problem = make(*stand_ins_of(shapes, [], count))
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
     resident = any(problem.method in o.resident for o in outlines)
-    engine = Proving(DeviceEngine(runtime, Tuning(), Facts()))
+    engines = [DeviceEngine(r, Tuning(), Facts()) for r in runtimes]
+    engine = Proving(engines[0] if len(engines) == 1 else cast(Engine, Cores(engines)))
     token = _own.set(policy)
     try:
         with np.errstate(all="ignore"):
             for _ in range(KEPT_FROM if resident else 0):  # afterwards the engine has what it keeps
                 problem.run(engine)
-            runtime.reset()
+            for runtime in runtimes:
+                runtime.reset()
             # A decision subtracts the elements that are there already, in whatever form.
-            runtime.counters.bytes_in += sum(o.nbytes for o in outlines if o.resident)
+            runtimes[0].counters.bytes_in += sum(o.nbytes for o in outlines if o.resident)
             problem.run(engine)
     except MemoryError as why:  # a stand-in takes addresses, and there are not so many
         raise Refused(f"no memory for the call: {why}") from why
     finally:
         _own.reset(token)
-    return runtime.tally
+    return tally(runtimes)

@@ -7,9 +7,9 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, 
 from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
-from trnpy._nki.device import NeuronRuntime, detect, instance_machine, torch_device
+from trnpy._nki.device import NeuronRuntime, detect, instance_machine, torch_devices
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
-from trnpy._nki.runtime import Counters, DeviceUnavailable
+from trnpy._nki.runtime import Counters, DeviceUnavailable, Runtime
 from trnpy._settings.policy import Attention, Policy, current_policy, process_policy
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Engine(Protocol):
     name: str
     hardware: Hardware | None  # the machine that its times are modelled on; None for the host
     executes: bool  # False: decisions and times are modelled, results come from the reference
+    cores: int  # that it can use
     health: Health
     compiles: Compiles  # predicts the seconds of compiling kernels for a call
     cache: Cache  # operands that are on the device already
@@ -177,6 +178,7 @@ class HostEngine:
     name = "host"
     hardware: Hardware | None = None
     executes = True
+    cores = 1
 
     def __init__(self, machine: Hardware | None = None) -> None:
         if machine is not None:
@@ -290,22 +292,34 @@ def _neuron_engine() -> tuple[Engine | None, str]:
 @functools.cache
 def _opened() -> tuple[Engine | None, str, int]:
     """The engine or the reason, and the id of the process that opened it. A failure is kept: drivers do not recover."""
-    from trnpy._engine.device import DeviceEngine
-
     try:
         hardware = instance_machine(process_policy().machine)
-        device = DeviceEngine(NeuronRuntime(hardware, torch_device(), lambda: current_policy().time_limit))
+        device = _joined([NeuronRuntime(hardware, d, lambda: current_policy().time_limit) for d in torch_devices()])
     except Exception as why:  # torch's packages may raise anything on import: under auto the host computes
         return None, f"{type(why).__name__}: {why}", os.getpid()
     return device, "", os.getpid()
 
 
 @functools.cache
-def _simulator_engine(machine: str) -> Engine:
-    from trnpy._engine.device import DeviceEngine
+def _simulator_engine(machine: str, cores: int) -> Engine:
     from trnpy._nki.simulator.runtime import SimulatorRuntime
 
-    return DeviceEngine(SimulatorRuntime(hardware_of(machine)))
+    return _joined([SimulatorRuntime(hardware_of(machine)) for _ in range(cores)])
+
+
+def _joined(runtimes: Sequence[Runtime]) -> Engine:
+    """The engine of so many cores."""
+    from trnpy._engine.cores import Cores
+    from trnpy._engine.device import DeviceEngine
+
+    engines = [DeviceEngine(runtime) for runtime in runtimes]
+    return cast(Engine, Cores(engines)) if len(engines) > 1 else engines[0]
+
+
+def cores(policy: Policy) -> int:
+    """How many cores a call may use under ``policy``."""
+    device = _neuron_engine()[0] if policy.device in ("auto", "neuron") else None
+    return policy.cores or 1 if device is None else min(policy.cores or device.cores, device.cores)
 
 
 # Why this machine has no Neuron device, "" if it has one. It is detected once per process.
@@ -334,7 +348,7 @@ def current_engine(policy: Policy) -> Engine | None:
         if policy.device == "neuron":
             raise DeviceUnavailable(f"TRNPY_DEVICE=neuron: {missing}")
     if policy.device == "simulator":
-        return _simulator_engine(policy.machine)
+        return _simulator_engine(policy.machine, cores(policy))
     if policy.force:
         return HOST
     return None

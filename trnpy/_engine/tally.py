@@ -54,6 +54,7 @@ class Tally:
     bytes_out: int
     host: tuple[tuple[tuple[str, int, str], float], ...]  # operations by (kind, size, dtype); elements of conversions
     host_bytes: float  # bytes that the host reads and writes between products
+    cores: int = 1  # that products ran on; bytes and launches are those of all, products those of the busiest
 
     @property
     def launched(self) -> int:

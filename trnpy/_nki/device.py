@@ -184,13 +184,40 @@ def _unwrapped(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
+def _nothing() -> None:
+    pass
+
+
+VISIBLE_CORES, NUMBER_OF_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
+# How many processes a launcher has started on this host, and which one this is: MPICH and its like, Open MPI, srun.
+LOCAL_RANKS = {
+    "MPI_LOCALNRANKS": "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "SLURM_STEP_TASKS_PER_NODE": "SLURM_LOCALID",
+}  # fmt: skip
+
+
+def own_core(environ: Mapping[str, str] = os.environ) -> str:
+    """The core of this process, one of several that a launcher has started on this host; "" if it has them all.
+
+    Neuron's runtime gives a process all cores unless it is told otherwise, and the next process then none.
+    """
+    if environ.get(VISIBLE_CORES) or environ.get(NUMBER_OF_CORES):
+        return ""
+    for size, rank in LOCAL_RANKS.items():
+        count, mine = re.match(r"\d+", environ.get(size, "")), environ.get(rank, "")
+        if count is not None and int(count[0]) > 1 and mine.isdigit():
+            return mine
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class TorchDevice:
-    """How torch reaches the device: the device's name, a call that returns when all work is done, calls of kernels."""
+    """How torch reaches a core: its name, a call that returns when all its work is done, calls of kernels."""
 
     device: Any
     synchronise: Callable[[], Any]
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = _unwrapped  # a kernel as torch calls it
+    select: Callable[[], Any] = _nothing  # makes the core the one that the calling thread uses
 
 
 LITE = "libtorch_neuronx_lite"  # of SDK 2.32 on, where there is no torch_neuronx
@@ -204,8 +231,13 @@ def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return lambda kernel: wrap_nki(kernel)[int(LNC)]
 
 
-def torch_device() -> TorchDevice:
-    """torch's own ``neuron`` device, or else torch-xla's; DeviceUnavailable if there is neither."""
+def torch_devices() -> tuple[TorchDevice, ...]:
+    """The cores that torch's own ``neuron`` device shows, or else torch-xla's one; DeviceUnavailable if none.
+
+    torch-xla has one process for each core.
+    """
+    if core := own_core():
+        os.environ[VISIBLE_CORES] = core
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))
     os.environ.setdefault(LOGICAL_CORES, LNC)
     if software().get("nki", "").startswith(PARSING_NKI):
@@ -217,11 +249,22 @@ def torch_device() -> TorchDevice:
             importlib.import_module(package)  # registers the device
     native = getattr(torch, "neuron", None)
     if native is not None and native.is_available():
-        return TorchDevice(torch.device("neuron"), native.synchronize, _wrapping())
+        count = native.device_count() if hasattr(native, "device_count") else 1
+        if count < 2:
+            return (TorchDevice(torch.device("neuron"), native.synchronize, _wrapping()),)
+        return tuple(
+            TorchDevice(
+                torch.device(f"neuron:{i}"),
+                functools.partial(native.synchronize, i),
+                _wrapping(),
+                functools.partial(native.set_device, i),
+            )
+            for i in range(count)
+        )
     if importlib.util.find_spec("torch_xla") is None:
         raise DeviceUnavailable("torch has no neuron device and torch_xla is not installed")
     xla = importlib.import_module("torch_xla")
-    return TorchDevice(xla.device(), lambda: xla.sync(wait=True))
+    return (TorchDevice(xla.device(), lambda: xla.sync(wait=True)),)
 
 
 def nki_kernel(name: str) -> Callable[..., Any]:
@@ -263,6 +306,7 @@ class NeuronRuntime:
     name = "neuron"
     executes = True
     compiles = True
+    parallel = True
 
     def __init__(
         self,
@@ -350,6 +394,7 @@ class NeuronRuntime:
 
         def body() -> None:
             try:
+                self._neuron.select()
                 result = work()
                 self._neuron.synchronise()
                 outcome.append(result)

@@ -113,6 +113,7 @@ class Runtime(Protocol):
     hardware: Hardware
     executes: bool  # False if results come from the host, whatever is launched
     compiles: bool  # whether a launch of new shapes takes seconds
+    parallel: bool  # whether it works beside other runtimes, called from a thread of its own
     counters: Counters
 
     def put(self, array: np.ndarray) -> Buffer:

@@ -57,6 +57,9 @@ class Policy:
         Memory of the device that trnpy may use: a fraction up to 1, or bytes above 1.
     time_limit : float
         Seconds after which a device call counts as hung.
+    cores : int
+        NeuronCores over which a large product or a stack of products may be divided; 0 for all that this process sees,
+        which is one on the simulator and in the model.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class Policy:
     verify: float = 0.0
     device_memory: float = 0.8
     time_limit: float = 60.0
+    cores: int = 0
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -93,11 +97,14 @@ class Policy:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
         if not isinstance(self.force, bool):
             raise TypeError(f"force={self.force!r}: expected True or False")
+        if isinstance(self.cores, bool) or not isinstance(self.cores, int):
+            raise TypeError(f"cores={self.cores!r}: expected an integer")
         for name, low, high in (
             ("min_flops", 0, None),
             ("verify", 0, 1),
             ("device_memory", 0, None),
             ("time_limit", 0, None),
+            ("cores", 0, None),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -121,6 +128,7 @@ class Settings(TypedDict, total=False):
     verify: float
     device_memory: float
     time_limit: float
+    cores: int
 
 
 def _parse(name: str, text: str) -> Any:
@@ -137,6 +145,8 @@ def _value(name: str, text: str) -> Any:
         for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):
             if text.endswith(suffix):
                 return _number(text.removesuffix(suffix), "a fraction, a percentage, MiB, GiB or bytes") * factor
+    if name == "cores":
+        return int(text) if text.isdigit() else _number("", "an integer from 0 upward")
     return text if name in CHOICES else _number(text, "a number")
 
 

@@ -27,6 +27,7 @@ class SimulatorRuntime:
     name = "simulator"
     executes = True
     compiles = False
+    parallel = False
 
     def __init__(self, hardware: Hardware, perturb_fp32: bool = False) -> None:
         self.hardware = hardware

@@ -1,0 +1,141 @@
+"""Several NeuronCores as one engine: large products of arrays are divided over them, all else runs on the first."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from trnpy._engine.device import DeviceEngine
+from trnpy._engine.handles import BY_DIGITS, combined
+from trnpy._engine.precision import launches
+from trnpy._engine.stand_ins import StandIn
+from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES
+from trnpy._nki.runtime import Counters
+from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import current_policy
+
+Pair = tuple[Any, Any]  # operands of a part of a product
+
+
+def fastest(engine_s: float, each_s: float, join_s: float, most: int) -> int:
+    """The power of two, up to ``most`` cores, on which a product that takes one core ``engine_s`` ends first.
+
+    Each core adds ``each_s``: its launches and its copy of the operand that all need, which the host starts and sends
+    one after another. Several results are joined in ``join_s``. Halves of a shape need less padding than thirds.
+    """
+    counts = [1 << i for i in range(most.bit_length())]
+    return min(counts, key=lambda count: count * each_s + engine_s / count + (join_s if count > 1 else 0.0))
+
+
+class Cores:
+    """``engines``, one for each core. Products of arrays are divided by rows, columns or matrices of a stack.
+
+    Handles, and kernels that algorithms launch themselves, stay on the first core.
+    """
+
+    def __init__(self, engines: Sequence[DeviceEngine]) -> None:
+        self.engines = tuple(engines)
+        self.cores = len(engines)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engines[0], name)
+
+    @property
+    def counters(self) -> Counters:
+        """The counters of all cores, added up; the times of kernels are those of the core that took longest."""
+        total = Counters()
+        for counters in (e.counters for e in self.engines):
+            total.launches.update(counters.launches)
+            total.compiles.update(counters.compiles)
+            total.bytes_in += counters.bytes_in
+            total.bytes_out += counters.bytes_out
+            total.variants |= counters.variants
+            for mine, theirs in ((total.seconds, counters.seconds), (total.compile_s, counters.compile_s)):
+                mine.update({k: max(s, mine.get(k, 0.0)) for k, s in theirs.items()})
+        return total
+
+    def matmul(
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+    ) -> Any:
+        """alpha A B + beta C, as of one engine; arrays are multiplied on as many cores as pay."""
+        parts = _parts(a, b, self._count(a, b)) if _is_array(a) and _is_array(b) else []
+        if len(parts) < 2:
+            return self.engines[0].matmul(a, b, alpha=alpha, beta=beta, c=c, digits=digits)
+        return combined(alpha, self._joined(a, b, parts), beta, c)
+
+    def _count(self, a: Any, b: Any) -> int:
+        """How many cores are to compute a product: by the model, or all that the policy allows if it forces calls."""
+        policy, machine = current_policy(), self.engines[0].machine
+        most = min(policy.cores or self.cores, self.cores)
+        if most == 1 or policy.force or 0 in (*a.shape, *b.shape):
+            return most
+        dtype = np.result_type(a.dtype, b.dtype)
+        form, real = self.engines[0].format(dtype), 4 if dtype.kind == "c" else 1
+        results = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) * a.shape[-2] * b.shape[-1]
+        passes, rate = (FLOAT64_PASSES, "bfloat16") if form == BY_DIGITS else (1, form or "bfloat16")
+        engine_s = 2.0 * results * a.shape[-1] * real * passes / (machine.flops_per_s[rate] * EFFICIENCY)
+        shared = min(a.nbytes, b.nbytes) if a.ndim == b.ndim == 2 else sum(x.nbytes for x in (a, b) if x.ndim == 2)
+        each_s = launches(dtype, policy.precision) * machine.launch_s + shared / machine.link_bytes_per_s
+        join_s = 2.0 * results * dtype.itemsize / current_rates().copy_bytes_per_s
+        return fastest(engine_s, each_s, join_s, most)
+
+    def _joined(self, a: Any, b: Any, parts: list[tuple[tuple[slice, ...], Pair]]) -> Any:
+        """The product of ``a`` and ``b`` from its ``parts``, each on a core of its own at the same time."""
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = (*stack, a.shape[-2], b.shape[-1])
+        c = np.empty_like(a, dtype=np.result_type(a.dtype, b.dtype), order="C", shape=shape)
+
+        def work(engine: DeviceEngine, place: tuple[slice, ...], pair: Pair) -> None:
+            c[place] = engine.matmul(*pair)
+
+        calls = [(work, engine, *part) for engine, part in zip(self.engines, parts, strict=False)]
+        _run(calls, self.engines[0].runtime.parallel)
+        return c
+
+
+def _parts(a: Any, b: Any, count: int) -> list[tuple[tuple[slice, ...], Pair]]:
+    """``count`` parts of a product, or as many as there are rows, columns or matrices: its place, and its operands."""
+    if b.ndim == 2 and (a.ndim > 2 or a.shape[0] >= b.shape[1]):  # rows, or matrices, of the left operand
+        return [((s,), (a[s], b)) for s in _even(a.shape[0], count)]
+    if a.ndim == b.ndim == 2:
+        return [((slice(None), s), (a, b[:, s])) for s in _even(b.shape[1], count)]
+    length = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])[0]
+    deepest = max(a.ndim, b.ndim)
+
+    def part(x: Any, s: slice) -> Any:
+        return x[s] if x.ndim == deepest and x.shape[0] == length else x
+
+    return [((s,), (part(a, s), part(b, s))) for s in _even(length, count)]
+
+
+def _even(length: int, count: int) -> list[slice]:
+    """At most ``count`` slices of ``length``, which differ by one at most; the first ones are the longest."""
+    each, more = divmod(length, max(1, min(count, length)))
+    ends = [i * each + min(i, more) for i in range(min(count, length) + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+
+def _run(calls: Sequence[tuple[Any, ...]], parallel: bool) -> None:
+    """Call each ``(function, *arguments)``, if ``parallel`` at the same time; errors are raised when all have ended."""
+    if not parallel:
+        for function, *arguments in calls:
+            function(*arguments)
+        return
+    with ThreadPoolExecutor(len(calls), "trnpy core") as pool:
+        futures = [pool.submit(functools.partial(contextvars.copy_context().run, *call)) for call in calls]
+    for future in futures:
+        future.result()
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, StandIn))
+
+
+__all__ = ["Cores", "fastest"]
