@@ -10,6 +10,7 @@ _LAZY = {
     **dict.fromkeys(("Communicator", "MismatchedCalls"), "_collectives"),
     **dict.fromkeys(("comm", "threads"), "_start"),
     **dict.fromkeys(("Sharded", "gather", "scatter"), "_sharded"),
+    **dict.fromkeys(("SparseRows", "scatter_rows"), "_sparse"),
     "load": "_files",
     "linalg": "linalg",
     **dict.fromkeys(("einsum", "einsum_plan", "matmul", "multi_einsum", "tensordot"), "_products"),

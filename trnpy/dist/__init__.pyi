@@ -8,4 +8,5 @@ from trnpy.dist._products import (
     tensordot as tensordot
 )
 from trnpy.dist._sharded import Sharded as Sharded, gather as gather, scatter as scatter
+from trnpy.dist._sparse import SparseRows as SparseRows, scatter_rows as scatter_rows
 from trnpy.dist._start import comm as comm, threads as threads

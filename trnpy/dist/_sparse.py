@@ -1,0 +1,168 @@
+"""Sparse matrices in block rows over the ranks, whose products fetch only the rows of the operand that they need."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from trnpy.dist._collectives import Communicator, even
+from trnpy.dist._sharded import Sharded
+from trnpy.dist._start import comm as process_comm
+from trnpy.sparse._classes import adopt
+
+FORMATS = ("bsr", "csr")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a product needs of an operand whose rows are cut at certain places."""
+
+    compact: Any  # this rank's rows of the matrix, with the columns that it has blocks in, side by side
+    send: tuple[np.ndarray, ...]  # for each rank the rows, of this rank's piece of the operand, that it needs
+    place: tuple[np.ndarray, ...]  # for each rank where its rows go, in the operand of ``compact``
+
+
+class SparseRows:
+    """A BSR or CSR matrix of which each rank has a range of block rows; ``scatter_rows`` makes one.
+
+    ``s @ x`` takes a `Sharded` of one or two dimensions, or an array that every rank has, and returns a `Sharded` that
+    is cut along its rows like ``s``. The first product with operands cut at certain rows finds what each rank needs of
+    the others, its halo; that and every later product fetches each such row once. All ranks make one together.
+
+    Parameters
+    ----------
+    local : sparse array or matrix
+        The rows of this rank, with all columns, in BSR or CSR format.
+    shape : tuple of int
+        Shape of the whole matrix.
+    comm : Communicator
+        The ranks.
+
+    Attributes
+    ----------
+    halo : int or None
+        Rows of the operand that this rank fetched from others in its last product with a `Sharded`.
+
+    Raises
+    ------
+    ValueError
+        If the pieces do not make up ``shape``.
+    MismatchedCalls
+        If ranks have different dtypes, formats, block sizes or shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> from trnpy import dist
+    >>> a = dist.scatter_rows(sparse.eye_array(4, format="csr"))
+    >>> a
+    SparseRows((4, 4), float64, csr, rows at [0, 4], rank 0 of 1)
+    >>> dist.gather(a @ dist.scatter(np.arange(4.0)))
+    array([0., 1., 2., 3.])
+    """
+
+    def __init__(self, local: Any, shape: Sequence[int], comm: Communicator) -> None:
+        if getattr(local, "format", None) not in FORMATS:
+            raise TypeError(f"{type(local).__name__}: expected a sparse matrix in {' or '.join(FORMATS)} format")
+        self.local, self.shape, self.comm = adopt(local), tuple(operator.index(n) for n in shape), comm
+        self.halo: int | None = None
+        self._exchanges: dict[tuple[int, ...], Exchange] = {}
+        what = f"SparseRows of {local.dtype.str} {self.shape} in {local.format} of {self._block}"
+        pieces = [tuple(map(int, text.split())) for text in comm.meet(what, "{} {}".format(*local.shape))]
+        if any(columns != self.shape[1] for _, columns in pieces) or sum(n for n, _ in pieces) != self.shape[0]:
+            raise ValueError(f"pieces {pieces}: expected rows of {self.shape}")
+        self.edges = tuple(np.cumsum([0, *[n for n, _ in pieces]]).tolist())
+
+    def __repr__(self) -> str:
+        where = f"rows at {list(self.edges)}, rank {self.comm.rank} of {self.comm.size}"
+        return f"SparseRows({self.shape}, {self.dtype}, {self.local.format}, {where})"
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError(f"{self!r} is not on one rank, and its pieces are sparse")
+
+    @property
+    def dtype(self) -> np.dtype:
+        dtype: np.dtype = self.local.dtype
+        return dtype
+
+    @property
+    def _block(self) -> tuple[int, int]:
+        return self.local.blocksize if self.local.format == "bsr" else (1, 1)
+
+    def __matmul__(self, x: Any) -> Sharded:
+        if not isinstance(x, Sharded):
+            return self._result(self.local @ np.asarray(x))
+        if x.comm is not self.comm:
+            raise ValueError("operands belong to different communicators")
+        if x.ndim > 2 or x.shape[0] != self.shape[1]:
+            raise ValueError(f"matmul: shapes {self.shape} and {x.shape} do not fit")
+        x = x if x.axis == 0 else x.along(0)
+        found = self._exchanges.get(x.edges)
+        if found is None:
+            found = self._exchanges[x.edges] = self._exchange(x.edges)
+        pieces = self.comm.alltoall([x.local[rows] for rows in found.send])
+        needed = np.empty((found.compact.shape[1], *x.shape[1:]), x.dtype)
+        for rows, piece in zip(found.place, pieces, strict=True):
+            needed[rows] = piece
+        self.halo = sum(len(piece) for rank, piece in enumerate(pieces) if rank != self.comm.rank)
+        return self._result(found.compact @ needed)
+
+    def _result(self, local: np.ndarray) -> Sharded:
+        return Sharded(local, 0, (self.shape[0], *local.shape[1:]), self.comm, self.edges)
+
+    def _exchange(self, edges: tuple[int, ...]) -> Exchange:
+        """Tell each rank which rows of its piece this one needs, and keep what the others need."""
+        width = self._block[1]
+        blocks, renumbered = np.unique(self.local.indices, return_inverse=True)
+        rows = (blocks[:, None] * width + np.arange(width)).reshape(-1).astype(np.int64)
+        of_rank = [np.flatnonzero((rows >= i) & (rows < j)) for i, j in pairwise(edges)]
+        wanted = [rows[at] - first for at, first in zip(of_rank, edges, strict=False)]
+        told = self.comm.alltoall(wanted)
+        parts = self.local.data, renumbered.astype(self.local.indices.dtype), self.local.indptr
+        kind, options = type(self.local), {"blocksize": self._block} if self.local.format == "bsr" else {}
+        compact = kind(parts, shape=(self.local.shape[0], len(rows)), **options)
+        return Exchange(compact, tuple(told), tuple(of_rank))
+
+
+def scatter_rows(a: Any) -> SparseRows:
+    """Cut a sparse matrix into block rows, as many for each rank as can be.
+
+    Parameters
+    ----------
+    a : sparse array or matrix
+        The whole matrix in BSR or CSR format, the same on all ranks. A rank whose matrix is read from a file of its own
+        makes `SparseRows` of it instead.
+
+    Returns
+    -------
+    SparseRows
+        The matrix in pieces, which are copies.
+
+    Raises
+    ------
+    TypeError
+        If ``a`` is not sparse, or in another format.
+    MismatchedCalls
+        If the ranks do not call it together.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> from trnpy import dist
+    >>> dist.scatter_rows(sparse.eye_array(6, format="bsr")).edges
+    (0, 6)
+    """
+    comm = process_comm()
+    if getattr(a, "format", None) not in FORMATS:
+        raise TypeError(f"{type(a).__name__}: expected a sparse matrix in {' or '.join(FORMATS)} format")
+    height, options = (a.blocksize[0], {"blocksize": a.blocksize}) if a.format == "bsr" else (1, {})
+    first, last = even(a.shape[0] // height, comm.size)[comm.rank : comm.rank + 2]
+    some = slice(a.indptr[first], a.indptr[last])
+    parts = a.data[some].copy(), a.indices[some].copy(), a.indptr[first : last + 1] - a.indptr[first]
+    return SparseRows(type(a)(parts, shape=((last - first) * height, a.shape[1]), **options), a.shape, comm)
