@@ -77,7 +77,11 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
     "solve_triangular": [lambda d: (positive(d), general(d))],
     "inv": [lambda d: (general(d),)],
     "qr": [lambda d: (general(d),), lambda d: (general(d, 5 * N, N), "reduced")],
-    "lstsq": [lambda d: (general(d, 5 * N, N), general(d, 5 * N, 3))],
+    "lstsq": [
+        lambda d: (general(d, 5 * N, N), general(d, 5 * N, 3)),
+        lambda d: (general(d, N, 5 * N), general(d, N, 3)),
+        lambda d: (general(d, N, N), general(d, N, 3)),
+    ],
     "eigh": [lambda d: (hermitian(d),)],
     "scipy.linalg.eigh": [lambda d: (hermitian(d),), lambda d: (hermitian(d), positive(d))],
     "eigvalsh": [lambda d: (hermitian(d),)],

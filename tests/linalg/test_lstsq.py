@@ -1,9 +1,9 @@
-"""Least squares of tall matrices on the device path."""
+"""Least squares of matrices of any shape on the device path."""
 
 import numpy as np
 import pytest
 
-from linalg.rows import DTYPES, both, eps, general
+from linalg.rows import DTYPES, both, eps, forced, general
 
 
 @pytest.mark.parametrize("driver", ["gelsd", "gelss", "gelsy"])
@@ -20,3 +20,47 @@ def test_tall_least_squares(columns, dtype, driver):
         ours, theirs = both("numpy", "lstsq", a, b)
         np.testing.assert_allclose(ours[0], theirs[0], rtol=0, atol=1e4 * eps(dtype))
         np.testing.assert_allclose(ours[1], theirs[1], rtol=1e3 * eps(dtype))
+
+
+def agree(ours, theirs, dtype, condition):
+    """Members that both have: x to the condition, singular values and residues to the size of their largest."""
+    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if i == 2 or other is None:
+            assert mine == other
+            continue
+        scale = np.abs(other).max(initial=0) * (condition if i == 0 else 1)
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e3 * eps(dtype) * scale)
+
+
+@pytest.mark.parametrize("driver", ["gelsd", "gelss", "gelsy"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(132, 600), (150, 150), (260, 150), (150, 260)], ids=str)
+def test_any_shape_of_full_rank(shape, dtype, driver):
+    a = general(*shape, dtype, 1e2)
+    for columns in ((), (1,), (3,)):
+        b = np.random.default_rng(1).standard_normal((shape[0], *columns)).astype(dtype)
+        agree(*both("scipy", "lstsq", a, b, lapack_driver=driver), dtype, 1e2)
+        if driver == "gelsd":
+            agree(*both("numpy", "lstsq", a, b), dtype, 1e2)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("shape", [(150, 150), (260, 150), (150, 260)], ids=str)
+def test_of_low_rank_the_shortest_minimum(shape, dtype):
+    rng = np.random.default_rng(3)
+    a = (rng.standard_normal((shape[0], 40)) @ rng.standard_normal((40, shape[1]))).astype(dtype)
+    a = a * (1 + 0.5j) if dtype == "c16" else a
+    b = rng.standard_normal((shape[0], 2)).astype(dtype)
+    agree(*both("numpy", "lstsq", a, b), dtype, 1e2)
+    agree(*both("scipy", "lstsq", a, b, 1e-8), dtype, 1e2)
+    x, residues, rank, s = forced("lstsq", a, b, 1e-8)
+    assert rank == 40 and len(s) == 150 and residues.size == 0
+    assert np.linalg.norm(x) < 1.001 * np.linalg.norm(np.linalg.pinv(a, rcond=1e-8) @ b)
+
+
+def test_a_rank_that_rounding_decides_is_the_hosts():
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal((150, 40)) @ rng.standard_normal((40, 150))
+    both("scipy", "lstsq", a, np.ones(150), runs=False)  # SciPy's threshold is one eps
+    wide = rng.standard_normal((40, 20)) @ rng.standard_normal((20, 400))
+    both("numpy", "lstsq", wide, np.ones(40), runs=False)

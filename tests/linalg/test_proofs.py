@@ -100,6 +100,31 @@ def test_an_error_that_the_normal_equations_square_is_noticed():
     assert error(result._replace(x=x)) > 2
 
 
+OTHERS = {
+    "wide": TALL.T,
+    "wide, of condition 1e7": TALL.T * np.logspace(0, 7, N)[:, np.newaxis],
+    "square": GENERAL,
+    "of low rank": TALL[: 2 * N, :60] @ GENERAL[:60],
+}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_a_wrong_minimum_of_least_length_is_noticed(family):
+    a, rng = OTHERS[family], np.random.default_rng(1)
+    b = rng.standard_normal((len(a), 5))
+    null = np.linalg.svd(a)[2][-1]  # of the square matrix no direction in which nothing changes
+    for sides in (b[:, 0], b[:, :2], b):
+        _, result, error = solved("lstsq", a, sides, 1e-10)
+        assert error(result) < 0.5
+        for wrong in (
+            1e-8 * np.abs(result.x).max() * rng.standard_normal(len(null)),
+            1e-7 * np.abs(result.x).max() * null,
+        ):
+            x = result.x.copy()
+            x[:, -1] += wrong
+            assert error(result._replace(x=x)) > 10
+
+
 @pytest.mark.parametrize("name", ["pinv", "pinvh"])
 def test_a_wrong_pseudo_inverse_is_noticed(name):
     low = SYMMETRIC[:, :50] @ np.diag(np.arange(1.0, 51.0)) @ SYMMETRIC[:, :50].T

@@ -1,9 +1,12 @@
-"""Least squares of tall matrices of full rank, from their QR factors."""
+"""Least squares: from QR factors if a matrix is tall or wide and of full rank, else from singular values.
+
+Of several minima the shortest is returned, as in LAPACK.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,11 +15,14 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.proof import least_squares
+from trnpy._engine.proof.products import max_nan
 from trnpy._engine.stand_ins import usual
-from trnpy.linalg import _triangular
-from trnpy.linalg._matrices import SMALL, tolerance, useful
+from trnpy._settings.host_rates import FLOPS
+from trnpy.linalg import _svd, _triangular
+from trnpy.linalg._matrices import SMALL, moderate, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
+from trnpy.linalg._svd_rows import factors_error, significant
 
 GAP = 2.0  # times the tolerance: the least singular value that counts beyond doubt
 
@@ -31,22 +37,52 @@ class Solved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastSquares(Problem):
-    """min |A x - b| for a tall matrix of full rank."""
-
+class _LeastSquares(Problem):
     cond: float | None
     driver: str  # of SciPy, or "numpy" for numpy.linalg
 
+    def operands(self) -> tuple[np.ndarray, np.ndarray]:
+        """A (m, n), and right-hand sides as columns (m, k)."""
+        guards.finite(*self.arrays)
+        a, b = (x.astype(self.dtype, copy=False) for x in self.arrays)
+        return a, b.reshape(len(b), -1)
+
+    @property
+    def rounding(self) -> float:
+        """What singular values of zero may be, over the largest one."""
+        found: float = max(self.arrays[0].shape) * float(np.finfo(self.dtype).eps)
+        return found
+
+    def full_rank(self, s: np.ndarray) -> None:
+        """Unsupported unless all singular values count beyond doubt."""
+        if not usual(s[-1] > GAP * max(self.cond or 0.0, self.rounding) * s[0], True):
+            raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
+
+    def unique(self, result: tuple[Any, ...]) -> Any:
+        return result[0]
+
+    def delivered(self, x: np.ndarray, residues: np.ndarray | None, s: np.ndarray, rank: int) -> tuple[Any, ...]:
+        """x, residues, rank and singular values, as ``driver`` returns them."""
+        b = self.arrays[1]
+        x = x.reshape(-1, *b.shape[1:])
+        if self.driver == "numpy":
+            return x, np.empty(0, s.dtype) if residues is None else residues, np.int32(rank), s
+        values = None if self.driver == "gelsy" else s
+        if residues is None or values is None:
+            return x, np.array([], x.dtype), rank, values
+        return x, residues[0] if b.ndim == 1 else residues, rank, values
+
+
+class Tall(_LeastSquares):
+    """min |A x - b| for a tall matrix of full rank, from A = Q R."""
+
+    __slots__ = ()
+
     def run(self, engine: Engine) -> Solved:
-        a, b = self.arrays
-        guards.finite(a, b)
-        a, b = a.astype(self.dtype, copy=False), b.astype(self.dtype, copy=False)
-        columns = b.reshape(len(b), -1)
+        a, columns = self.operands()
         q, r = tall_qr(a, engine)
         s = svdvals(r)
-        least = GAP * max(self.cond or 0.0, len(a) * float(np.finfo(self.dtype).eps))
-        if not usual(s[-1] > least * s[0], True):
-            raise Unsupported(Reason.VALUE, "not of full rank beyond doubt")
+        self.full_rank(s)
         x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
         left = columns - engine.matmul(a, x)
         residues = (np.abs(left) ** 2).sum(axis=0)
@@ -61,18 +97,74 @@ class LeastSquares(Problem):
         condition = float(result.s[0] / result.s[-1])
         return least_squares.error(a, b.reshape(len(b), -1), result.x, inside, condition)
 
-    def unique(self, result: tuple[Any, ...]) -> Any:
-        return result[0]
+    def deliver(self, result: Solved) -> tuple[Any, ...]:
+        return self.delivered(result.x, result.residues, result.s, len(result.s))
+
+
+class Wide(_LeastSquares):
+    """The shortest x with A x = b for a wide matrix of full rank, from A^H = Q R."""
+
+    __slots__ = ()
+
+    def run(self, engine: Engine) -> Solved:
+        a, columns = self.operands()
+        q, r = tall_qr(adjoint(a), engine)
+        s = svdvals(r)
+        self.full_rank(s)
+        x = engine.matmul(q, _triangular.solve(adjoint(r), columns, engine, lower=True))
+        return Solved(x, np.empty(0), s, r)
+
+    def error(self, result: Solved) -> float:
+        a, b = self.arrays
+        return least_squares.shortest_error(a, b.reshape(len(b), -1), result.x, result.r)
 
     def deliver(self, result: Solved) -> tuple[Any, ...]:
-        """x, residues, rank and singular values, as ``driver`` returns them."""
-        b, residues, rank = self.arrays[1], result.residues, len(result.s)
-        x = result.x.reshape(-1, *b.shape[1:])
-        if self.driver == "numpy":
-            return x, residues, np.int32(rank), result.s
-        if self.driver == "gelsy":
-            return x, np.array([], x.dtype), rank, None
-        return x, residues[0] if b.ndim == 1 else residues, rank, result.s
+        return self.delivered(result.x, None, result.s, len(result.s))
+
+
+class ByValues(NamedTuple):
+    """The shortest minima x (n, k), and the singular values that count of A = U diag(s) V^H."""
+
+    x: np.ndarray
+    u: np.ndarray
+    s: np.ndarray
+    v: np.ndarray
+    kept: np.ndarray
+
+
+class AnyShape(_LeastSquares):
+    """The shortest x of least |A x - b| for any matrix, from its singular values and vectors."""
+
+    __slots__ = ()
+    unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
+
+    def run(self, engine: Engine) -> ByValues:
+        a, columns = self.operands()
+        moderate(a)
+        u, s, v = _svd.svd(a, engine, self.method)
+        kept = self.counted(s)
+        inner = engine.matmul(adjoint(u[:, kept]), columns) / s[kept, np.newaxis]
+        return ByValues(engine.matmul(v[:, kept], inner), u, s, v, kept)
+
+    def counted(self, s: np.ndarray) -> np.ndarray:
+        """Which singular values count; Unsupported if rounding decides."""
+        if self.cond is not None and self.cond >= self.rounding:
+            return significant(s, self.arrays[0].shape, None, self.cond)
+        self.full_rank(s)  # the threshold of SciPy's default, one eps, is among those that should be zero
+        return np.ones(len(s), bool)
+
+    def error(self, result: ByValues) -> float:
+        (a, b), (x, u, s, v, kept) = self.arrays, result
+        found = least_squares.error_of_factors(b.reshape(len(b), -1), x, u[:, kept], s[kept], v[:, kept])
+        return max_nan(found, factors_error(a, u, s, adjoint(v)))
+
+    def deliver(self, result: ByValues) -> tuple[Any, ...]:
+        (a, b), rank = self.arrays, int(result.kept.sum())
+        residues = None
+        if len(a) > a.shape[1] == rank:
+            left = b.reshape(len(b), -1) - a @ result.x
+            residues = (np.abs(left) ** 2).sum(axis=0)
+        return self.delivered(result.x, residues, result.s, rank)
 
 
 def prepare_lstsq(
@@ -95,15 +187,26 @@ def prepare_numpy_lstsq(a: Any, b: Any, rcond: Any = None) -> Problem:
 
 
 def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str) -> Problem:
-    if a.ndim != 2 or a.size == 0 or len(a) < TALL * a.shape[1]:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one matrix of {TALL} rows a column or more")
+    if a.ndim != 2 or a.size == 0:
+        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} is not one non-empty matrix")
     if b.ndim not in (1, 2) or len(b) != len(a) or b.size == 0:
         raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand sides {b.shape}")
     guards.floating(a)
     guards.floating(b)
-    dtype, (m, n), k = guards.floating(a, b), a.shape, b.size // len(b)
-    cost = useful("qr", (float(m) * n * n) ** (1 / 3), 2.0 * m * n * (n + k), (a, b), dtype, n * k)
-    return LeastSquares((a, b), dtype, cost, cond=cond, driver=driver)
+    dtype, k = guards.floating(a, b), b.size // len(b)
+    m, n = max(a.shape), min(a.shape)
+    size, results = (float(m) * n * n) ** (1 / 3), a.shape[1] * k
+    if m >= TALL * n:
+        cost = useful("qr", size, 2.0 * m * n * (n + k), (a, b), dtype, results)
+        return (Tall if m == len(a) else Wide)((a, b), dtype, cost, cond=cond, driver=driver)
+    # LAPACK's drivers take singular values, and not vectors, or a pivoted QR factorization.
+    kind, flops = ("qr", 2.0 * m * n * n) if driver == "gelsy" else ("svdvals", FLOPS["svdvals"] * m * n * n)
+    cost = useful(kind, size, flops + 4.0 * m * n * k, (a, b), dtype, results)
+    methods = _svd.methods(n, dtype)
+    refusal = None if methods else (Reason.DTYPE, f"{dtype} singular values of {n:,} columns: more than kernels take")
+    return AnyShape(
+        (a, b), dtype, cost, on_device=bool(methods), refusal=refusal, methods=methods, cond=cond, driver=driver
+    )
 
 
 def scipy_ops() -> tuple[Op, ...]:

@@ -73,7 +73,7 @@ class Svd(Problem):
         return (u, s, vh) if self.make is tuple else self.make(u, s, vh)
 
     def error(self, result: Any) -> float:
-        return _factors_error(self.arrays[0], *result)
+        return factors_error(self.arrays[0], *result)
 
     def unique(self, result: Any) -> Any:
         return result[1]  # the values
@@ -88,7 +88,7 @@ class SingularValues(Problem):
 
     def error(self, result: _svd.Factors) -> float:
         u, s, v = result
-        return _factors_error(self.arrays[0], u, s, v.conj().T)
+        return factors_error(self.arrays[0], u, s, v.conj().T)
 
     def deliver(self, result: _svd.Factors) -> np.ndarray:
         return result[1]
@@ -123,7 +123,7 @@ def prepare_numpy_svdvals(x: Any, /) -> Problem:
     return problem(SingularValues, x, "svdvals")
 
 
-def _factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> float:
+def factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> float:
     """|A - U S V^H| / |A| and |U^H U - I|, |V^H V - I| on probes; infinity if s has another order or sign.
 
     With both bases, whose residual is small, each value is one of A's: values alone could keep their sum of squares.

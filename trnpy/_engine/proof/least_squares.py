@@ -1,4 +1,7 @@
-"""The proof of least squares: the residual is orthogonal to every column, and no smaller one is left in their span."""
+"""The proof of least squares: the residual is orthogonal to every column, and no smaller one is left in their span.
+
+Of matrices with several minima: x is the shortest, a combination of rows.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,7 @@ def error(
     |x_i|), for each column a_j by itself, so that short columns count. And the part of the residual in the span of A,
     |R^-H A^H r| over sum |a_i| |x_i| + condition |r|, which sees errors that the normal equations square.
     """
-    a, b, x = (y.astype(np.result_type(y, np.float64), copy=False) for y in (a, b, x))
-    if b.shape[1] > PROBES:
-        exponents = np.frexp(lengths(b.T))[1]
-        v = np.ldexp(weights(b.shape[1], PROBES), -np.clip(exponents, -900, 900)[:, np.newaxis])
-        b, x = b @ v, x @ v
+    a, b, x = _few(b, x, a)
     left = b - a @ x
     normal = a.conj().T @ left  # (n, k)
     columns = lengths(a.T)
@@ -33,6 +32,43 @@ def error(
     scale = columns[:, np.newaxis] * (residual + terms)
     span = terms + condition * residual
     return max_nan(_largest(np.abs(normal), scale), _largest(lengths(inside(normal).T), span))
+
+
+def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -> float:
+    """The error of x (n, k) as the shortest solution of A x = b, for a (m, n) of full rank m and R of A^H = Q R.
+
+    The larger of two: |b_i - A_i x| of each row by itself over |A_i| |x| + |b_i|, and what of x is no combination
+    A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
+    """
+    a, b, x = _few(b, x, a)
+    r, product, rows = r.astype(a.dtype, copy=False), a @ x, lengths(a)
+    y = np.linalg.solve(r, np.linalg.solve(r.conj().T, product))
+    own = lengths(x.T)
+    residual = _largest(np.abs(b - product), rows[:, np.newaxis] * own + np.abs(b))
+    return max_nan(residual, _largest(lengths((x - a.conj().T @ y).T), own + rows @ np.abs(y)))
+
+
+def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
+    """The error of x (n, k) as V diag(1 / s) U^H b, of factors that are proved by themselves.
+
+    The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_i |x| + |b|, and |x - V V^H x| over |x|.
+    """
+    u, b, x = _few(b, x, u)
+    s, v = s.astype(np.float64, copy=False), v.astype(u.dtype, copy=False)
+    inner, own, sides = v.conj().T @ x, lengths(x.T), lengths(b.T)
+    values = s[:, np.newaxis]
+    along = _largest(np.abs(values * inner - u.conj().T @ b), values * own + sides)
+    return max_nan(along, _largest(lengths((x - v @ inner).T), own))
+
+
+def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """a, b and x in double precision; of many right-hand sides, combinations with random weights."""
+    a, b, x = (y.astype(np.result_type(y, np.float64), copy=False) for y in (a, b, x))
+    if b.shape[1] > PROBES:
+        exponents = np.frexp(lengths(b.T))[1]
+        v = np.ldexp(weights(b.shape[1], PROBES), -np.clip(exponents, -900, 900)[:, np.newaxis])
+        b, x = b @ v, x @ v
+    return a, b, x
 
 
 def _largest(x: np.ndarray, scale: np.ndarray) -> float:
