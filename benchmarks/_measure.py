@@ -40,13 +40,13 @@ def gate(*tests: str) -> None:
         sys.exit(RED)
 
 
-def header(title: str) -> None:
+def header(title: str, how: str = "medians of one interleaved run") -> None:
     """Print what the figures below it depend on."""
     processors = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} processors"
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
     print(f"\n{title}: {versions}")
     print(f"BLAS threads {os.environ.get(VARIABLE, 'unset')}, {processors}; {libraries()}")
-    print("medians of one interleaved run; the machine is shared, so ratios travel and times do not\n")
+    print(f"{how}; the machine is shared, so ratios travel and times do not\n")
 
 
 def libraries() -> str:
