@@ -519,7 +519,7 @@ def test_the_doctor_names_everything_and_is_content(variables, capsys):
     "name, value, complaint",
     [
         ("TRNPY_VERIFY", "2", "TRNPY_VERIFY='2': verify=2.0: expected a number from 0 to 1"),
-        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: TRNPY_DEVICE, "),
+        ("TRNPY_DEVCE", "null", "TRNPY_DEVCE is not a variable of trnpy's: TRNPY_CORES, TRNPY_DEVICE, "),
         ("TRNPY_DEVICE", "neuron", "TRNPY_DEVICE=neuron: no Neuron device"),
     ],
 )

@@ -18,7 +18,7 @@ from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
 from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed
 from trnpy._call.host_table import UNSEEN
-from trnpy._call.quick import small_decision, unattended
+from trnpy._call.quick import Memory, small_decision, unattended
 from trnpy._report import ledger as _ledger
 from trnpy._report.tally import SmallCalls
 from trnpy._settings import policy as _policy
@@ -138,6 +138,7 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     ``row`` is its name, which reports show.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
+    memory = Memory
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
     small, unseen, look, accelerated = 0, UNSEEN, None, None
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
@@ -164,33 +165,36 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         here = of_context() or process.activation
         if name not in here.names:
             return original(*args, **kwargs)
-        frame, ledger = getframe(1), report.ledger
-        if ledger is not None:
-            elements = 0
-            for a in args:
-                if type(a) is ndarray:
-                    elements += a.size
-                elif a is not None and not isinstance(a, (str, int, float)):
-                    break
-            else:
-                brief = elements <= unseen and len(args) < 5
-                if brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
-                    calls = lines.get(id(frame.f_code) + frame.f_lasti)
-                    policy = _untraced_policy() if attention.apart else policies.policy
-                    if (
-                        calls is None
-                        or calls.ledger is not ledger.small
-                        or calls.activation is not here
-                        or calls.policy is not policy
-                    ):
-                        calls = _small_calls(small_decision(row, small or UNSEEN), ledger, frame, here, lines)
-                    if calls is not None:
-                        if next(calls.count) % calls.every:
-                            return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
-                        if calls.library and ledger.site(frame) is not calls.site:
-                            lines.pop(id(frame.f_code) + frame.f_lasti, None)  # another line's counter is to follow
-                        return ledger.time(calls, direct, args, kwargs)
-        caller = frame.f_globals.get("__name__", "")
+        frame, ledger = None, report.ledger
+        elements = 0
+        for a in args:
+            if type(a) is ndarray:
+                elements += a.size
+            elif a is not None and not isinstance(a, (str, int, float)):
+                break
+        else:
+            brief = elements <= unseen and len(args) < 5
+            if ledger is None:
+                if brief and not attention.asked and policies.policy is memory.known.policy:  # ``unattended``
+                    return direct(*args, **kwargs) if kwargs else direct(*args)
+            elif brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
+                frame = getframe(1)
+                calls = lines.get(id(frame.f_code) + frame.f_lasti)
+                policy = _untraced_policy() if attention.apart else policies.policy
+                if (
+                    calls is None
+                    or calls.ledger is not ledger.small
+                    or calls.activation is not here
+                    or calls.policy is not policy
+                ):
+                    calls = _small_calls(small_decision(row, small or UNSEEN), ledger, frame, here, lines)
+                if calls is not None:
+                    if next(calls.count) % calls.every:
+                        return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
+                    if calls.library and ledger.site(frame) is not calls.site:
+                        lines.pop(id(frame.f_code) + frame.f_lasti, None)  # another line's counter is to follow
+                    return ledger.time(calls, direct, args, kwargs)
+        caller = (frame or getframe(1)).f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
         if excluded or (excluded is None and here.excludes(caller)):
             return _excluded(row, original, caller, args, kwargs)
