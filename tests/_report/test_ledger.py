@@ -2,13 +2,17 @@
 
 import importlib.util
 import io
+import itertools
 import json
 import os
 import random
 import re
 import stat
+import subprocess
 import sys
+import textwrap
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,8 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trnpy._base import processors
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.stand_ins import usual
+from trnpy._report import ledger as ledger_module
 from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, print_report, profile, report
 from trnpy._report.page import page
 from trnpy._report.text import duration, place, plain, quantity
@@ -218,7 +224,40 @@ def test_threads_that_wait_for_others_are_no_gain_of_a_device(monkeypatch):
             ledger.add(slow, 0.0, 4.0, ledgers.frame("x.py", 5), ran_s)
             ledger.closed = 10.0
             verdicts.append(ledger.what_if().verdict)
-    assert verdicts == ["faster", "faster", "faster", "not enough data"]
+    assert verdicts == ["faster", "faster", "faster", "no difference"]
+
+
+def test_threads_that_others_kept_from_processors_are_no_gain_of_a_device(monkeypatch):
+    """The calling thread has its processor all the time, and spins until the others of BLAS have had one."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    verdicts = []
+    for share in (0.02, 0.5):
+        waited, now = itertools.count(0.0, share * 4.0), itertools.count(0.0, 4.0)
+        monkeypatch.setattr(ledger_module, "waited_s", lambda waited=waited: next(waited))
+        ledger = Ledger("", opened=next(now))
+        ledger.add(ledgers.decision("numpy.dot", 0.01, 0.1, calibrated=False), 0.0, 4.0, ledgers.frame("x.py", 5), 4.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "perf_counter", lambda now=now: next(now))
+            ledger.closed = 4.0
+            verdicts.append(ledger.what_if().verdict)
+    assert verdicts == ["faster", "no difference"]
+
+
+@pytest.mark.skipif(not processors.TASKS.exists(), reason="only Linux says how long threads have waited")
+def test_threads_that_share_a_processor_wait_for_it():
+    """Two processes on one processor: each waits half of the time, and says so."""
+    program = """
+        import os, time
+        from trnpy._base.processors import waited_s
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        before, started = waited_s(), time.perf_counter()
+        while time.perf_counter() < started + 1.0: pass
+        print(waited_s() - before)
+    """
+    run = [sys.executable, "-c", textwrap.dedent(program)]
+    both = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    waited = [float(process.communicate()[0]) for process in both]
+    assert max(waited) > 0.2
 
 
 def test_a_slow_host_adds_nothing_to_a_gain():

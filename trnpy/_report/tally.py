@@ -113,8 +113,11 @@ class Tally:
         """Seconds of all calls with a device for those it wins: measured if it computed them, else modelled."""
         return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
 
-    def price(self, decision: Decision, seconds: float, ran_s: float) -> None:
-        """Add the predicted times of one call, and compare them with its measured time; ``ran_s`` as in Ledger.add."""
+    def price(self, decision: Decision, seconds: float, ran_s: float, crowded: bool = False) -> None:
+        """Add the predicted times of one call, and compare them with its measured time; ``ran_s`` as in Ledger.add.
+
+        ``crowded``: whether threads of this process waited for processors at the time.
+        """
         host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
         self.modelled += 1
         self.host_s += host_s
@@ -131,11 +134,11 @@ class Tally:
             self.lost_host_s += host_s
         # Other work on this machine takes processors away, and makes no host slower.
         own_s = min(seconds, ran_s) if self.on_host else host_s
-        sure_s = undisturbed(decision, own_s, waited=ran_s < STEADY * seconds)
+        sure_s = undisturbed(decision, own_s, waited=crowded or ran_s < STEADY * seconds)
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
             self.least_s += saved(sure_s, slow_s)
-            self.most_s += saved(sure_s if decision.calibrated else own_s, fast_s)
+            self.most_s += saved(sure_s, fast_s)
         if not beats_host(self.ran_on, decision, own_s):
             return
         if beats_host(self.ran_on, decision, sure_s):
@@ -231,7 +234,7 @@ def undisturbed(decision: Decision, seconds: float, waited: bool = False) -> flo
 
     A call that takes longer than a calibration predicts was disturbed: by other work, or by operands that were not in
     the caches. Default rates are another host's and show that only where other work is known: ``waited`` says that
-    the call did not always have a processor. With several threads it then used time to wait for the others, too.
+    threads did not always have a processor. Those of one call then used time to wait for each other, too.
     """
     doubtful = decision.calibrated or (waited and threads() > 1)
     return min(seconds, decision.host_s or 0.0) if doubtful else seconds
