@@ -135,7 +135,7 @@ def _prepared(operands: Sequence[Any], axis: Layout, reproducible: bool, memory:
     )  # fmt: skip
     dtype = np.result_type(*[a.dtype for a in arrays]).newbyteorder("=")
     if memory is None:
-        memory = _memory(comm)
+        memory = gather_limit(comm)
     p = planned(inputs, output, pieces, axis, dtype.itemsize, comm.size, memory, reproducible)
     return p, inputs, output, [a if a.dtype == dtype else _cast(a, dtype) for a in arrays], comm
 
@@ -151,7 +151,7 @@ def _cast(a: Any, dtype: np.dtype) -> Any:
     return a.astype(dtype)
 
 
-def _memory(comm: Communicator) -> float:
+def gather_limit(comm: Communicator) -> float:
     """Bytes of the largest operand that a rank gathers unasked: the same on all ranks, and asked for once."""
     if comm.gathers is None:
         here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 8 / comm.size

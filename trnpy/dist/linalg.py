@@ -5,18 +5,21 @@ All ranks call a function together. What a rank computes by itself are calls of 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from trnpy._einsum.rows import matmul as local_matmul
 from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
-from trnpy.dist._products import matmul
+from trnpy.dist._products import gather_limit, matmul
 from trnpy.dist._sharded import Sharded, gather
+from trnpy.dist._spectral import NotSplit, blocks, refined
 from trnpy.linalg._namespace import NAMES
 
 __all__ = ["cholesky", "eigh", "lstsq", "qr", "solve", "svd"]
 
+MATRICES = 4  # of one order that an eigenproblem takes on a rank: LAPACK's matrix, vectors and two of workspace
 ORTHOGONAL = 8.0  # times sqrt(n) eps: |Q^H Q - I| of a factor that is accepted, 1 to 2 is usual
 local_qr, local_svd, local_eigh, local_cholesky, solve_triangular = (
     NAMES[name] for name in ("qr", "svd", "eigh", "cholesky", "solve_triangular")
@@ -290,19 +293,24 @@ def solve(a: Sharded, b: Any, assume_a: str = "gen") -> np.ndarray:
     return method(a, np.array(sides, dtype).reshape(a.shape[0], -1)).reshape(sides.shape)
 
 
-def eigh(a: Sharded, b: Any = None, root: int = 0) -> tuple[np.ndarray, Sharded]:
-    """Eigenvalues and eigenvectors of a Hermitian matrix or pencil, computed on one rank.
+def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) -> tuple[np.ndarray, Sharded]:
+    """Eigenvalues and eigenvectors of a Hermitian matrix or pencil.
 
-    One chip is faster than several up to sizes that do not fit it; the other ranks wait.
+    One rank computes, which is the fastest, if four matrices fit its memory; the others wait. If they do not, products
+    of the matrix in pieces divide its spectrum (sixty times the operations of a product), until a rank has room for
+    each part; parts are solved at the same time. Residuals and orthogonality are checked.
 
     Parameters
     ----------
     a : (n, n) Sharded
-        The lower triangle is read.
+        On one rank the lower triangle is read; in pieces the matrix must be Hermitian.
     b : (n, n) Sharded, optional
         Hermitian and positive definite: the eigenproblem is ``a x = w b x``.
     root : int
         The rank that computes, and that has the whole matrices meanwhile.
+    memory : float, optional
+        Bytes that a rank has for matrices. By default an eighth of this host's memory divided by the number of ranks,
+        the least of all ranks.
 
     Returns
     -------
@@ -314,9 +322,15 @@ def eigh(a: Sharded, b: Any = None, root: int = 0) -> tuple[np.ndarray, Sharded]
     Raises
     ------
     numpy.linalg.LinAlgError
-        On every rank, as `trnpy.linalg.eigh` raises.
+        On every rank, as `trnpy.linalg.eigh` raises; also if the spectrum cannot be divided to the working accuracy,
+        as that of a matrix most of whose eigenvalues are equal.
     ValueError, TypeError, MismatchedCalls
         As `qr`.
+
+    References
+    ----------
+    Y. Nakatsukasa and N. J. Higham, "Stable and efficient spectral divide and conquer algorithms for the symmetric
+    eigenvalue decomposition and the SVD", SIAM J. Sci. Comput. 35, A1325-A1349 (2013).
 
     Examples
     --------
@@ -326,8 +340,56 @@ def eigh(a: Sharded, b: Any = None, root: int = 0) -> tuple[np.ndarray, Sharded]
     array([1., 3.])
     """
     a = _matrix(a, "eigh", square=True)
+    b = None if b is None else _matrix(b, "eigh", square=True)
+    most = int(math.sqrt((gather_limit(a.comm) if memory is None else memory) / (MATRICES * a.dtype.itemsize)))
+    if a.comm.size == 1 or a.shape[0] <= most:
+        return _on_one(a, b, root)
+    try:
+        if b is None:
+            return _divided(a, most)
+        values, vectors = _divided(b, most)
+        if values[0] <= 0:
+            raise np.linalg.LinAlgError("b is not positive definite")
+        rows = vectors.along(0)
+        s = Sharded(rows.local / np.sqrt(values).astype(values.dtype), 0, b.shape, b.comm, rows.edges)
+        adjoint = Sharded(s.local.conj().T, 1, b.shape, b.comm, rows.edges)
+        w, y = _divided(_hermitian(matmul(adjoint, matmul(a, s, axis=0), axis=0)), most)
+        return w, matmul(s, y, axis=1)
+    except NotSplit as why:
+        raise np.linalg.LinAlgError(f"eigh of {a.shape} in pieces: {why}") from None
+
+
+def _hermitian(a: Sharded) -> Sharded:
+    """The mean of a and its adjoint, which are equal but for rounding."""
+    other = Sharded(a.local.conj().T, 1, a.shape, a.comm, a.edges).along(0, a.edges)
+    return Sharded((a.local + other.local) / a.dtype.type(2), 0, a.shape, a.comm, a.edges)
+
+
+def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
+    """Eigenpairs by blocks of at most ``most`` rows, each on a rank of its own."""
+    rows, comm = a.along(0), a.comm
+    parts = blocks(rows, max(most, 1), lambda q: qr(q)[0])
+    placed = [None if part.flat else _at(part.matrix, k % comm.size) for k, part in enumerate(parts)]
+    solved = [local_eigh(m)[1] if m is not None and len(m) == m.shape[1] else None for m in placed]
+    vectors = []
+    for k, part in enumerate(parts):
+        root, m, v = k % comm.size, part.matrix.shape[0], solved[k]
+        edges, nothing = [0] * (root + 1) + [m] * (comm.size - root), np.empty((m, 0), a.dtype)
+        whole = part.basis
+        if not part.flat:
+            inner = Sharded(nothing if v is None else v, 1, (m, m), comm, edges).along(0)
+            whole = inner if whole is None else matmul(whole, inner, axis=0)
+        elif whole is None:
+            whole = Sharded(np.eye(len(rows.local), m, rows.range[0], a.dtype), 0, (m, m), comm, rows.edges)
+        vectors.append(whole.along(0, rows.edges).local)
+    w, v = refined(rows, Sharded(np.concatenate(vectors, axis=1), 0, a.shape, comm, rows.edges))
+    return w, v.along(1)
+
+
+def _on_one(a: Sharded, b: Sharded | None, root: int) -> tuple[np.ndarray, Sharded]:
+    """Eigenpairs computed on rank ``root``."""
     comm, n = a.comm, a.shape[0]
-    matrices = [_at(x, root) for x in ([a] if b is None else [a, _matrix(b, "eigh", square=True)])]
+    matrices = [_at(x, root) for x in ([a] if b is None else [a, b])]
     text, w, v = "", np.empty(0, a.dtype.char.lower()), np.empty((n, 0), a.dtype)
     if comm.rank == root:
         try:
