@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import stay
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime
 from trnpy._engine.precision import Facts
@@ -195,3 +196,10 @@ def test_complex_matrices_and_integers_do_not_stay(engine):
         x = engine.put(a, stay=True)
         engine.matmul(x, x)
     assert not engine.counters.launches["words_matmul"]
+
+
+@pytest.mark.parametrize("row", [row for row in stay.ROWS if row.limited], ids=lambda row: f"{row.name}, {row.dtype}")
+def test_a_modelled_chain_has_few_launches_and_moves_its_ends_only(row):
+    found, products, needed = stay.tally(row, stay.Stays, TRN2)
+    assert 0 < found.launched <= stay.MOST_LAUNCHES * products
+    assert found.bytes_in + found.bytes_out <= stay.MOST_BYTES * needed
