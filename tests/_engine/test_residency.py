@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import trnpy
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import decide
+from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
 from trnpy._nki.hardware import TRN2
@@ -183,7 +184,24 @@ def test_buffers_of_threads_are_all_counted_and_all_given_back():
     assert memory.used == 0
 
 
-def test_read_only_arrays_are_compared_too(device):
+def test_arrays_that_nobody_can_write_to_are_not_compared(device, monkeypatch):
+    a, b = matrix(0), matrix(1, (N, 3))
+    a.flags.writeable = False
+    frozen = np.frombuffer(matrix(2).tobytes(), "f4").reshape(N, N)  # a view of bytes
+    compared = []
+    monkeypatch.setattr(residency, "fingerprint", lambda x: compared.append(x) or fingerprint(x))
+    for x in (a, a[:, ::-1][:, ::-1], frozen):
+        for _ in range(3):
+            np.testing.assert_allclose(trnpy.matmul(x, b), x @ b, rtol=1e-3, atol=1e-3)
+    assert device.cache.hits >= 3 and not any(np.shares_memory(x, y) for x in (a, frozen) for y in compared)
+    hits = device.cache.hits
+    a.flags.writeable = True  # from now on it is
+    a[:] = matrix(5)
+    np.testing.assert_allclose(trnpy.matmul(a, b), a @ b, rtol=1e-3, atol=1e-3)
+    assert device.cache.hits == hits and compared
+
+
+def test_a_read_only_view_of_what_others_can_write_to_is_compared(device):
     a, b = matrix(0), matrix(1, (N, 3))
     locked = a.view()
     locked.flags.writeable = False

@@ -463,3 +463,14 @@ def test_tiles_beyond_an_operand_are_refused():
     ours = simulated()
     with trnpy.policy(device_memory=1e6), pytest.raises(Refused, match="tiles exceed"):
         _device.tiled(ours, a.astype("f4"), np.ones((40_000, 1), "f4"))
+
+
+@pytest.mark.parametrize("block", [lambda: trnpy.policy(force=True), trnpy.profile], ids=["forced", "recorded"])
+def test_another_byte_order_is_scipys(block):
+    """SciPy multiplies DIA in any byte order, and refuses to convert it to other formats."""
+    d = np.arange(1.0, 4.0).astype(">f8")
+    a = scipy.sparse.dia_array((d[np.newaxis], [0]), shape=(3, 3))
+    for x in (np.arange(3.0), np.arange(3.0).astype(">f8")):
+        expected = a @ x
+        with trnpy.patched(), block():
+            np.testing.assert_array_equal(a @ x, expected)

@@ -20,6 +20,7 @@ SMALLEST = area(1 << 16)  # bytes of the smallest array that is kept: sending a 
 TRUSTED = 256  # uses of a form before it is compared with a new one, which is sent, and both are fetched
 MOST = 4096  # addresses that are remembered: one array may have any number of views
 WIDTH = 8192  # words in a row of the fingerprint, so that its work arrays stay in the second-level cache
+FROZEN = -1, -1  # in place of the fingerprint of a read-only array
 _HALF = np.uint64(32)
 
 
@@ -71,6 +72,18 @@ def owner(array: np.ndarray) -> np.ndarray:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+def contents_mark(array: np.ndarray) -> tuple[int, int]:
+    """The fingerprint of ``array``; FROZEN if it and all it is a view of are read-only: these are trusted."""
+    if isinstance(array, StandIn):
+        return array.fingerprint()
+    a: Any = array
+    while isinstance(a, np.ndarray):
+        if a.flags.writeable:
+            return fingerprint(array)
+        a = a.base
+    return FROZEN if a is None or isinstance(a, bytes) else fingerprint(array)  # a file may change under its map
 
 
 def place(array: np.ndarray) -> int:
@@ -130,7 +143,9 @@ def resident(*arrays: np.ndarray) -> Resident:
     Parameters
     ----------
     *arrays : ndarray
-        The arrays. They may be changed meanwhile: each use compares the contents, and sends a changed array again.
+        The arrays. They may be changed meanwhile: each use compares the contents, and sends a changed array again. An
+        array with ``flags.writeable = False``, and whose base has it, is trusted and not compared, which saves 0.2 ns a
+        byte; do not make it writeable and change it.
 
     Returns
     -------
@@ -175,7 +190,8 @@ class Cache:
     """Forms of arrays on one device.
 
     An array is sent at its first use and kept from its second use on, because temporaries have none; an array that
-    ``resident`` holds is kept at once. Every use compares its fingerprint. A form is dropped when its array is freed,
+    ``resident`` holds is kept at once. Every use compares its fingerprint, unless the array is read-only. A form is
+    dropped when its array is freed,
     or as the least recently used one when ``limit`` bytes are taken. Resident arrays are dropped last.
 
     The device's memory may change, too. One use in TRUSTED, and the first after a wrong result, makes the form anew and
@@ -220,7 +236,7 @@ class Cache:
                     self.misses += 1
                     return make()
             self._entries.move_to_end(key)
-            mark, held = fingerprint(array), b""
+            mark, held = contents_mark(array), b""
             if entry.value is not None and entry.mark == mark:
                 if entry.uses or self._fetch is None:
                     self.hits += 1
@@ -234,7 +250,7 @@ class Cache:
             if held and self._fetch is not None and self._fetch(value) != held:
                 self._corrupted()
             # Another thread may have written to the array while it was copied, and may restore the old values later.
-            if fingerprint(array) == mark and self._room(nbytes(value), limit, key):
+            if contents_mark(array) == mark and self._room(nbytes(value), limit, key):
                 entry.value, entry.nbytes, entry.mark = value, nbytes(value), mark
             return value
 

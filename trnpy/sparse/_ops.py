@@ -175,8 +175,9 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
     """Why a product has no device path, if it has none."""
     if at_rest(current_policy()):
         return NO_DEVICE
-    if dtype.char not in "fdFD" or not dtype.isnative:
-        return Reason.DTYPE, f"dtype {dtype} has no device path"
+    # SciPy multiplies some formats in another byte order, and refuses to convert them to others.
+    if dtype.char not in "fdFD" or not (a.dtype.isnative and other.dtype.isnative):
+        return Reason.DTYPE, f"dtypes {a.dtype} and {other.dtype} have no device path"
     if not nnz or 0 in (*a.shape, *other.shape) or (is_sparse(other) and (other.ndim != 2 or not other.nnz)):
         return Reason.LAYOUT, "an operand is empty"
     if a.format == "coo" and a.shape[0] == other.ndim == 1:

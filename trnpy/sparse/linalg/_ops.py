@@ -47,6 +47,8 @@ def _sparse_system(a: Any, b: Any, x0: Any, options: dict[str, Any]) -> np.dtype
 def _square(a: Any) -> np.dtype:
     if not is_sparse(a):
         raise Unsupported(Reason.LAYOUT, f"{type(a).__name__} is not a sparse matrix")
+    if not a.dtype.isnative:
+        raise Unsupported(Reason.DTYPE, f"dtype {a.dtype} has no device path")
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.shape[0] or not a.nnz:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} with {a.nnz} elements is not one non-empty square matrix")
     dtype: np.dtype = a.dtype
