@@ -191,8 +191,8 @@ class Cache:
 
     An array is sent at its first use and kept from its second use on, because temporaries have none; an array that
     ``resident`` holds is kept at once. Every use compares its fingerprint, unless the array is read-only. A form is
-    dropped when its array is freed,
-    or as the least recently used one when ``limit`` bytes are taken. Resident arrays are dropped last.
+    dropped when its array is freed, or as the least recently used one when ``limit`` bytes are taken. Resident arrays
+    are dropped last.
 
     The device's memory may change, too. One use in TRUSTED, and the first after a wrong result, makes the form anew and
     compares the two byte by byte. ``fetch`` gives the bytes of a form; without it nothing is compared. ``corrupted`` is
