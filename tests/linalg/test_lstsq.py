@@ -64,3 +64,13 @@ def test_a_rank_that_rounding_decides_is_the_hosts():
     both("scipy", "lstsq", a, np.ones(150), runs=False)  # SciPy's threshold is one eps
     wide = rng.standard_normal((40, 20)) @ rng.standard_normal((20, 400))
     both("numpy", "lstsq", wide, np.ones(40), runs=False)
+
+
+@pytest.mark.parametrize("kinds", [("f8", "c16"), ("c16", "f8"), ("f4", "c16"), ("f4", "f8"), ("i4", "f8")], ids=str)
+@pytest.mark.parametrize("shape", [(600, 132), (132, 600), (150, 150)], ids=str)
+def test_operands_of_two_dtypes(shape, kinds):
+    a = (8 * general(*shape, "f8", 1e2)).astype(kinds[0])
+    a[np.diag_indices(min(shape))] += 16  # integers, too, are of full rank
+    b = general(shape[0], 3, kinds[1], 10)
+    runs = kinds[0] != "i4"
+    agree(*both("scipy", "lstsq", a, b, runs=runs), np.result_type(*kinds), 1e2)

@@ -41,7 +41,7 @@ def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -
     A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
     """
     a, b, x = _few(b, x, a)
-    r, product, rows = r.astype(a.dtype, copy=False), a @ x, lengths(a)
+    r, product, rows = r.astype(np.result_type(r, np.float64), copy=False), a @ x, lengths(a)
     y = np.linalg.solve(r, np.linalg.solve(r.conj().T, product))
     own = lengths(x.T)
     residual = _largest(np.abs(b - product), rows[:, np.newaxis] * own + np.abs(b))
