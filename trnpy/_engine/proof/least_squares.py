@@ -5,6 +5,7 @@ Of matrices with several minima: x is the shortest, a combination of rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -24,11 +25,11 @@ def error(
     |x_i|), for each column a_j by itself, so that short columns count. And the part of the residual in the span of A,
     |R^-H A^H r| over sum |a_i| |x_i| + condition |r|, which sees errors that the normal equations square.
     """
-    a, b, x = _few(b, x, a)
+    a, b, x, least = _few(b, x, a)
     left = b - a @ x
     normal = a.conj().T @ left  # (n, k)
     columns = lengths(a.T)
-    residual, terms = lengths(left.T), columns @ np.abs(x)
+    residual, terms = lengths(left.T), columns @ (np.abs(x) + least)
     scale = columns[:, np.newaxis] * (residual + terms)
     span = terms + condition * residual
     return max_nan(_largest(np.abs(normal), scale), _largest(lengths(inside(normal).T), span))
@@ -40,10 +41,13 @@ def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -
     The larger of two: |b_i - A_i x| of each row by itself over |A_i| |x| + |b_i|, and what of x is no combination
     A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
     """
-    a, b, x = _few(b, x, a)
+    a, b, x, least = _few(b, x, a)
+    # y is as small as x over the square of |A|, and must not underflow.
+    unit = np.ldexp(1.0, -np.clip(np.frexp(np.abs(x).max(axis=0, initial=0.0))[1], -900, 900))
+    b, x, least = b * unit, x * unit, least * unit
     r, product, rows = r.astype(np.result_type(r, np.float64), copy=False), a @ x, lengths(a)
     y = np.linalg.solve(r, np.linalg.solve(r.conj().T, product))
-    own = lengths(x.T)
+    own = lengths(x.T) + math.sqrt(len(x)) * least
     residual = _largest(np.abs(b - product), rows[:, np.newaxis] * own + np.abs(b))
     return max_nan(residual, _largest(lengths((x - a.conj().T @ y).T), own + rows @ np.abs(y)))
 
@@ -53,22 +57,28 @@ def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray,
 
     The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_i |x| + |b|, and |x - V V^H x| over |x|.
     """
-    u, b, x = _few(b, x, u)
+    u, b, x, least = _few(b, x, u)
     s, v = s.astype(np.float64, copy=False), v.astype(u.dtype, copy=False)
-    inner, own, sides = v.conj().T @ x, lengths(x.T), lengths(b.T)
+    inner, sides = v.conj().T @ x, lengths(b.T)
+    own = lengths(x.T) + math.sqrt(len(x)) * least
     values = s[:, np.newaxis]
     along = _largest(np.abs(values * inner - u.conj().T @ b), values * own + sides)
     return max_nan(along, _largest(lengths((x - v @ inner).T), own))
 
 
-def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """a, b and x in double precision; of many right-hand sides, combinations with random weights."""
+def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """a, b and x in double precision; of many right-hand sides, combinations with random weights.
+
+    The last is how small an element of x, in each column, may be before underflow makes it inexact.
+    """
+    info = np.finfo(x.dtype)
+    least = np.full(x.shape[1], float(info.smallest_subnormal) / float(info.eps))
     a, b, x = (y.astype(np.result_type(y, np.float64), copy=False) for y in (a, b, x))
     if b.shape[1] > PROBES:
         exponents = np.frexp(lengths(b.T))[1]
         v = np.ldexp(weights(b.shape[1], PROBES), -np.clip(exponents, -900, 900)[:, np.newaxis])
-        b, x = b @ v, x @ v
-    return a, b, x
+        b, x, least = b @ v, x @ v, least @ np.abs(v)
+    return a, b, x, least
 
 
 def _largest(x: np.ndarray, scale: np.ndarray) -> float:
