@@ -72,6 +72,22 @@ def test_a_wrong_part_of_any_core_is_found():
     assert e.health.causes and not any(call.decision.on_device for call in p.calls)
 
 
+def test_operands_kept_on_every_core_are_doubted_and_dropped_together():
+    e = several(2)
+    a, b = random((256, 256), "f4"), random((256, 64), "f4")
+    with engine(e), trnpy.policy(force=True), trnpy.resident(a, b):
+        for _ in range(2):
+            trnpy.matmul(a, b)
+        assert all(one.cache.nbytes and one.cache.hits for one in e.engines)
+        hits = [one.cache.hits for one in e.engines]
+        e.cache.doubt()
+        trnpy.matmul(a, b)  # each core makes its operands anew, and compares
+        assert [one.cache.hits for one in e.engines] == hits
+        assert all(one.health is e.health for one in e.engines) and not e.health.causes
+        e.cache.clear()
+        assert not any(one.cache.nbytes for one in e.engines)
+
+
 def test_an_error_of_one_core_is_the_errors_of_the_call_after_all_have_ended():
     class Broken(SimulatorRuntime):
         parallel = True

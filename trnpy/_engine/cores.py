@@ -15,6 +15,7 @@ import numpy as np
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.handles import BY_DIGITS, combined
 from trnpy._engine.precision import launches
+from trnpy._engine.residency import Cache
 from trnpy._engine.stand_ins import StandIn
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES
 from trnpy._nki.runtime import Counters
@@ -34,6 +35,26 @@ def fastest(engine_s: float, each_s: float, join_s: float, most: int) -> int:
     return min(counts, key=lambda count: count * each_s + engine_s / count + (join_s if count > 1 else 0.0))
 
 
+class Caches:
+    """The caches of all cores: a fault of one makes all of them doubtful. Of residency the first says what it keeps."""
+
+    def __init__(self, caches: Sequence[Cache]) -> None:
+        self._caches = caches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caches[0], name)
+
+    def doubt(self) -> None:
+        """Compare every form at its next use."""
+        for cache in self._caches:
+            cache.doubt()
+
+    def clear(self) -> None:
+        """Drop all forms, which frees their memory."""
+        for cache in self._caches:
+            cache.clear()
+
+
 class Cores:
     """``engines``, one for each core. Products of arrays are divided by rows, columns or matrices of a stack.
 
@@ -43,6 +64,9 @@ class Cores:
     def __init__(self, engines: Sequence[DeviceEngine]) -> None:
         self.engines = tuple(engines)
         self.cores = len(engines)
+        self.cache = Caches([e.cache for e in engines])
+        for other in engines[1:]:
+            other.health = engines[0].health
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engines[0], name)
