@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (tables of cases, a line each)
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -462,3 +463,18 @@ def test_operands_that_both_need_copies_are_copied_in_blocks():
         assert plan.steps[0].block or plan.steps[0].copied <= product.COPIED
         ours = _plan.contract(plan, (a, b), a.dtype, (HOST,))
         np.testing.assert_allclose(ours, np.einsum(subscripts, a, b), rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize("subscripts", [". . .ij,jk->. . .ik", "ij,jk- >ik", "ij , jk -> i k", "... ij, jk->... ik"])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_spaces_are_taken_where_numpy_takes_them(subscripts, optimize):
+    a = np.ones((200, 200))  # large enough for a route
+    for block in (trnpy.policy(), trnpy.policy(force=True)):
+        with block:
+            try:
+                expected = np.einsum(subscripts, a, a, optimize=optimize)
+            except ValueError as why:
+                with pytest.raises(ValueError, match=re.escape(str(why))):
+                    trnpy.einsum(subscripts, a, a, optimize=optimize)
+            else:
+                np.testing.assert_array_equal(trnpy.einsum(subscripts, a, a, optimize=optimize), expected)

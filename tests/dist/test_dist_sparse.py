@@ -129,3 +129,13 @@ def test_the_same_over_mpi():
     s = dist.scatter_rows(a)
     for _ in range(2):
         np.testing.assert_array_equal(dist.gather(s @ dist.scatter(x)), a @ x)
+
+
+def test_a_piece_that_is_reordered_keeps_its_products():
+    a = sparse.csr_array((np.array([1.0, 2, 3, 4]), np.array([2, 0, 3, 1]), np.array([0, 2, 4, 4, 4])), shape=(4, 4))
+    x, s = np.arange(1.0, 5), dist.scatter_rows(a)
+    for _ in range(2):
+        np.testing.assert_array_equal(dist.gather(s @ dist.scatter(x)), a @ x)
+        s.local.sort_indices()
+    with pytest.raises(TypeError, match="expected a sparse matrix"):
+        dist.scatter_rows(sparse.csr_array(np.array([1.0, 0, 2])))

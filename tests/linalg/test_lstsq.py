@@ -74,3 +74,14 @@ def test_operands_of_two_dtypes(shape, kinds):
     b = general(shape[0], 3, kinds[1], 10)
     runs = kinds[0] != "i4"
     agree(*both("scipy", "lstsq", a, b, runs=runs), np.result_type(*kinds), 1e2)
+
+
+def test_gelsy_with_a_cut_that_shows_is_the_hosts():
+    """It cuts the factor of a pivoted QR factorization: another x than that of the largest singular values."""
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(rng.standard_normal((20, 20)))[0] for _ in range(2))
+    b = rng.standard_normal(20)
+    for least, runs in ((1e-2, False), (1e-6, False), (1e-16, True)):
+        a = (u * np.where(np.arange(20) < 17, 1.0, least)) @ v.T
+        ours, theirs = both("scipy", "lstsq", a, b, 3e-2, lapack_driver="gelsy", runs=runs)
+        agree(ours, theirs, "f8", 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from trnpy._call.dispatch import Reason, Unsupported
 _numpy_einsum = np.einsum
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # einsum's labels, in the order of its integers
+SPLIT = re.compile(r"\.\s+\.|-\s+>")  # NumPy takes spaces between labels, and not inside these
 THIN = 8  # with fewer rows, columns or terms, a product of matrices is no faster than a loop
 WITHOUT_BLAS = "?bBhHiIlLqQe"  # dtypes whose matrix products NumPy computes by loops, without BLAS
 Shapes = tuple[tuple[int, ...], ...]
@@ -47,6 +49,8 @@ def parse(operands: Sequence[Any]) -> tuple[tuple[str, ...], str, tuple[np.ndarr
 def _parsed(subscripts: str, dimensions: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     from opt_einsum.parser import parse_einsum_input
 
+    if SPLIT.search(subscripts):
+        raise Unsupported(Reason.PARAM, f"subscripts {subscripts!r} have spaces inside an ellipsis or an arrow")
     subscripts = subscripts.replace(" ", "")
     if not set(subscripts) <= set(LETTERS + ".,->"):
         raise Unsupported(Reason.PARAM, f"subscripts {subscripts!r} have characters that are no labels")

@@ -37,7 +37,8 @@ class SparseRows:
     Parameters
     ----------
     local : sparse array or matrix
-        The rows of this rank, with all columns, in BSR or CSR format.
+        The rows of this rank, with all columns, in BSR or CSR format. Change neither it nor ``s.local`` afterwards:
+        later products are of the matrix that the first one saw.
     shape : tuple of int
         Shape of the whole matrix.
     comm : Communicator
@@ -68,7 +69,7 @@ class SparseRows:
     """
 
     def __init__(self, local: Any, shape: Sequence[int], comm: Communicator) -> None:
-        if getattr(local, "format", None) not in FORMATS:
+        if getattr(local, "format", None) not in FORMATS or local.ndim != 2:
             raise TypeError(f"{type(local).__name__}: expected a sparse matrix in {' or '.join(FORMATS)} format")
         self.local, self.shape, self.comm = adopt(local), tuple(operator.index(n) for n in shape), comm
         self.halo: int | None = None
@@ -124,7 +125,7 @@ class SparseRows:
         of_rank = [np.flatnonzero((rows >= i) & (rows < j)) for i, j in pairwise(edges)]
         wanted = [rows[at] - first for at, first in zip(of_rank, edges, strict=False)]
         told = self.comm.alltoall(wanted)
-        parts = self.local.data, renumbered.astype(self.local.indices.dtype), self.local.indptr
+        parts = self.local.data.copy(), renumbered.astype(self.local.indices.dtype), self.local.indptr
         kind, options = type(self.local), {"blocksize": self._block} if self.local.format == "bsr" else {}
         compact = kind(parts, shape=(self.local.shape[0], len(rows)), **options)
         return Exchange(compact, tuple(told), tuple(of_rank))
@@ -159,7 +160,7 @@ def scatter_rows(a: Any) -> SparseRows:
     (0, 6)
     """
     comm = process_comm()
-    if getattr(a, "format", None) not in FORMATS:
+    if getattr(a, "format", None) not in FORMATS or a.ndim != 2:
         raise TypeError(f"{type(a).__name__}: expected a sparse matrix in {' or '.join(FORMATS)} format")
     height, options = (a.blocksize[0], {"blocksize": a.blocksize}) if a.format == "bsr" else (1, {})
     first, last = even(a.shape[0] // height, comm.size)[comm.rank : comm.rank + 2]

@@ -149,7 +149,12 @@ class AnyShape(_LeastSquares):
     def counted(self, s: np.ndarray) -> np.ndarray:
         """Which singular values count; Unsupported if rounding decides."""
         if self.cond is not None and self.cond >= self.rounding:
-            return significant(s, self.arrays[0].shape, None, self.cond)
+            kept = significant(s, self.arrays[0].shape, None, self.cond)
+            if self.driver == "gelsy" and usual((s[~kept] > self.rounding * s[0]).any(), False):
+                raise Unsupported(
+                    Reason.VALUE, "gelsy cuts a pivoted QR factor, which is not the sum of so many values"
+                )
+            return kept
         self.full_rank(s)  # the threshold of SciPy's default, one eps, is among those that should be zero
         return np.ones(len(s), bool)
 
