@@ -19,7 +19,7 @@ from trnpy._engine.proof.products import max_nan
 from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd, _triangular
-from trnpy.linalg._matrices import SMALL, moderate, tolerance, useful
+from trnpy.linalg._matrices import SMALL, double, moderate, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 from trnpy.linalg._svd_rows import factors_error, significant
@@ -86,6 +86,8 @@ class Tall(_LeastSquares):
         x = _triangular.solve(r, engine.matmul(adjoint(q), columns), engine, lower=False)
         left = columns - engine.matmul(a, x)
         residues = (np.abs(left) ** 2).sum(axis=0)
+        if not usual(np.isfinite(residues).all(), True):
+            raise Unsupported(Reason.VALUE, "squares of residuals overflow")
         return Solved(x, residues, s, r)
 
     def error(self, result: Solved) -> float:
@@ -143,8 +145,13 @@ class AnyShape(_LeastSquares):
         moderate(a)
         u, s, v = _svd.svd(a, engine, self.method)
         kept = self.counted(s)
-        inner = engine.matmul(adjoint(u[:, kept]), columns) / s[kept, np.newaxis]
-        return ByValues(engine.matmul(v[:, kept], inner), u, s, v, kept)
+        left, values = adjoint(u[:, kept]), s[kept, np.newaxis]
+
+        def solution(columns: np.ndarray) -> np.ndarray:
+            return engine.matmul(v[:, kept], engine.matmul(left, columns) / values)
+
+        x = solution(columns)
+        return ByValues(x + solution(columns - engine.matmul(a, x)), u, s, v, kept)
 
     def counted(self, s: np.ndarray) -> np.ndarray:
         """Which singular values count; Unsupported if rounding decides."""
@@ -200,6 +207,8 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
     guards.floating(b)
     dtype, k = guards.floating(a, b), b.size // len(b)
     m, n = max(a.shape), min(a.shape)
+    if driver == "numpy" and len(a) < TALL * n:
+        double(dtype, "NumPy's least squares, which it solves in double precision,")
     size, results = (float(m) * n * n) ** (1 / 3), a.shape[1] * k
     if m >= TALL * n:
         cost = useful("qr", size, 2.0 * m * n * (n + k), (a, b), dtype, results)

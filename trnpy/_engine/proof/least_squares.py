@@ -53,16 +53,15 @@ def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -
 
 
 def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
-    """The error of x (n, k) as V diag(1 / s) U^H b, of factors that are proved by themselves.
+    """The error of x (n, k) as V diag(1 / s) U^H b, of factors that are proved by themselves, s_1 the largest.
 
-    The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_i |x| + |b|, and |x - V V^H x| over |x|.
+    The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_1 |x| + |b|, and |x - V V^H x| over |x|.
     """
     u, b, x, least = _few(b, x, u)
     s, v = s.astype(np.float64, copy=False), v.astype(u.dtype, copy=False)
     inner, sides = v.conj().T @ x, lengths(b.T)
     own = lengths(x.T) + math.sqrt(len(x)) * least
-    values = s[:, np.newaxis]
-    along = _largest(np.abs(values * inner - u.conj().T @ b), values * own + sides)
+    along = _largest(np.abs(s[:, np.newaxis] * inner - u.conj().T @ b), s.max() * own + sides)
     return max_nan(along, _largest(lengths((x - v @ inner).T), own))
 
 
