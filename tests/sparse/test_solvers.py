@@ -366,3 +366,29 @@ def test_the_decision_weighs_iterations_and_launches():
             full = trnpy.explain(ours_linalg.cg, blocks, np.ones(blocks.shape[0]))
     assert not stencil.on_device and stencil.reason is Reason.SMALL
     assert full.on_device and full.reason is Reason.FASTER
+
+
+@pytest.mark.parametrize("name", ["cg", "gmres"])
+@pytest.mark.parametrize("options", [{"maxiter": 1}, {"maxiter": 3}, {"maxiter": 0}, {"rtol": 0.0}], ids=str)
+@pytest.mark.filterwarnings("ignore:invalid value")  # SciPy's own, at a residual of zero
+def test_limits_that_end_a_solve_are_scipys(name, options):
+    """A launch takes more steps than these: what SciPy does at its limit, or raises, it does."""
+    n = 40
+    a = scipy.sparse.diags_array([-np.ones(n - 1), 2.5 * np.ones(n), -np.ones(n - 1)], offsets=[-1, 0, 1]).tocsr()
+    b = np.where(np.arange(n) % 3, 1.0, -2.0)
+    options = options | ({"restart": 2} if name == "gmres" else {})
+
+    def outcome(function):
+        try:
+            return function(a, b, **options)
+        except Exception as why:
+            return type(why), str(why)
+
+    theirs = outcome(getattr(scipy.sparse.linalg, name))
+    with trnpy.policy(force=True):
+        ours = outcome(getattr(ours_linalg, name))
+    assert ours[1] == theirs[1]
+    if isinstance(theirs[1], int):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+    else:
+        assert ours[0] is theirs[0]

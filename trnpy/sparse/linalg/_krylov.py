@@ -206,6 +206,8 @@ def refine(
             residual = b - op.matrix @ x
             turns -= 1
             before, size = size, float(usual(np.linalg.norm(residual), gain * size if turns else 0.0))
-        if not size <= gain * before or (size > target and steps <= 0) or not taken:
+        if steps <= 0:  # SciPy would report that it did not converge, or at the last step
+            raise Unsupported(Reason.ACCURACY, "maxiter allows no more steps in float32")
+        if not size <= gain * before or not taken:
             raise Unsupported(Reason.ACCURACY, f"refinement in float32 stops at a residual of {size:.2g}")
     return x

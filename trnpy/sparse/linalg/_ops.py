@@ -80,6 +80,8 @@ class System(Problem):
             return b.copy(), 0
         if not SQUARABLE < float(usual(np.linalg.norm(b), 1.0)) * (self.rtol or 1.0) < math.inf:
             raise Unsupported(Reason.VALUE, "squares of residuals underflow or overflow")
+        if self.steps < 1 or not self._target(b) > 0:
+            raise Unsupported(Reason.PARAM, "no step is allowed, or no residual is small enough")
         x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
         op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
         if self.gmres:
