@@ -474,3 +474,17 @@ def test_another_byte_order_is_scipys(block):
         expected = a @ x
         with trnpy.patched(), block():
             np.testing.assert_array_equal(a @ x, expected)
+
+
+@pytest.mark.parametrize("values", [np.ones(2, bool), np.full(2, 100, np.int8)], ids=["bool", "int8"])
+def test_duplicates_are_added_in_the_dtype_that_they_have(values):
+    """SciPy adds those of COO, and all that a BSR operand makes it convert, before it multiplies."""
+    coo = scipy.sparse.coo_array((values, ([0, 0], [1, 1])), shape=(2, 2))
+    csr = scipy.sparse.csr_array((values, [1, 1], [0, 2, 2]), shape=(2, 2))
+    dense, blocks = np.array([[1.0, 2], [3, 4]]), scipy.sparse.bsr_array([[1.0, 2], [3, 4]], blocksize=(1, 2))
+    for left, right in ((coo, scipy.sparse.csr_array(dense)), (blocks, csr), (csr, blocks), (coo, dense)):
+        expected = left @ right
+        with trnpy.patched(), trnpy.policy(force=True):
+            found = left @ right
+        assert type(found) is type(expected)
+        np.testing.assert_array_equal(found + np.zeros((2, 2)), expected + np.zeros((2, 2)))  # dense

@@ -184,6 +184,8 @@ def _refusal(a: Any, other: Any, dtype: np.dtype, nnz: int) -> tuple[Reason, str
         return Reason.LAYOUT, "one row of COO times a vector, of which SciPy makes a number"
     if is_sparse(other) and not (a.format in PATTERNED and other.format in PATTERNED):
         return Reason.LAYOUT, f"{a.format} times {other.format}"
+    if is_sparse(other) and any(x.dtype != dtype and x.dtype.kind in "biu" for x in (a, other)):
+        return Reason.DTYPE, f"{a.dtype} times {other.dtype}: SciPy adds duplicates in the dtype that they have"
     if is_sparse(other) and not current_policy().force:
         return FORCED_ONLY
     return None
