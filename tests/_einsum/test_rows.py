@@ -458,3 +458,12 @@ def test_a_loop_over_a_stack_is_as_fast_as_over_one_matrix():
     one, stack = np.zeros((1, 4, 4)), np.zeros((3000, 4, 4))
     n = [rows.prepare_einsum("nij,njk->nik", a, a).cost.n for a in (one, stack)]
     assert n == pytest.approx([4, 4], rel=1e-12)
+
+
+def test_dot_beside_an_out_of_no_dimension_returns_a_number():
+    for policy in ({}, {"force": True}):
+        out = np.zeros(())
+        with trnpy.policy(**policy):
+            found = trnpy.dot(np.ones(3), np.ones(3), out=out)
+        expected = np.dot(np.ones(3), np.ones(3), out=np.zeros(()))
+        assert type(found) is type(expected) and found == out == expected

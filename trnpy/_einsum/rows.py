@@ -158,6 +158,8 @@ def prepare_matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> Probl
 
 def prepare_dot(a: Any, b: Any, out: Any = None) -> Problem:
     a, b = guards.array(a, mapped=False), guards.array(b, mapped=False)  # NumPy's result is a memory map, too
+    if out is not None and a.ndim == b.ndim == 1:
+        raise Unsupported(Reason.LAYOUT, "out of no dimension: NumPy returns a number beside it")
     return _sum_of_products(a, b, (a.ndim - 1,), (max(b.ndim - 2, 0),), out)
 
 
