@@ -304,3 +304,14 @@ def test_on_the_simulator():
     expected = 2 * a.T @ a
     close(c, expected)
     close(h, np.tril(expected))
+
+
+@pytest.mark.parametrize("name", ["zherk", "zsyrk", "zgemm"])
+def test_nothing_is_multiplied_by_an_alpha_of_zero(name):
+    """BLAS leaves C alone, also what would not be Hermitian, and reads no NaN of A."""
+    c = np.array([[1 + 1j, 2], [3, 4]])
+    for a in (np.ones((2, 2), complex), np.full((2, 2), np.nan, complex)):
+        arguments = (0.0, a, a) if name == "zgemm" else (0.0, a)
+        with trnpy.policy(force=True):
+            found = getattr(trnpy.linalg.blas, name)(*arguments, beta=1.0, c=c)
+        np.testing.assert_array_equal(found, getattr(blas, name)(*arguments, beta=1.0, c=c))

@@ -101,6 +101,8 @@ def _problem(
     call: Call, shape: tuple[int, int], c: Any, dtype: np.dtype,
 ) -> Blas:  # fmt: skip
     """A problem of one product of ``extents`` (m, k, n), of whose flops the routine needs the part ``share``."""
+    if not call.alpha:
+        raise Unsupported(Reason.PARAM, "alpha is 0: BLAS multiplies nothing")
     if c is not None and operand(c, dtype).shape != shape:
         raise Unsupported(Reason.PARAM, f"c {c.shape} for a result {shape}")
     m, k, n = extents
