@@ -243,6 +243,17 @@ def test_threads_that_others_kept_from_processors_are_no_gain_of_a_device(monkey
     assert verdicts == ["faster", "no difference"]
 
 
+def test_waiting_threads_are_looked_for_twice_a_second_at_most(monkeypatch):
+    """Each look reads a file for each thread; a thousand calls are four batches."""
+    looks = []
+    monkeypatch.setattr(ledger_module, "waited_s", lambda: looks.append(1) or 0.0)
+    ledger = Ledger("")
+    for _ in range(1000):
+        ledger.add(ledgers.decision("numpy.dot", 0.01, 0.1), 0.0, 1e-6, ledgers.frame("x.py", 5))
+    ledger.what_if()
+    assert len(looks) == 2  # when it was opened, and at the first batch
+
+
 @pytest.mark.skipif(not processors.TASKS.exists(), reason="only Linux says how long threads have waited")
 def test_threads_that_share_a_processor_wait_for_it():
     """Two processes on one processor: each waits half of the time, and says so."""

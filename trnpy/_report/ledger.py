@@ -50,6 +50,7 @@ SITES = 10_000  # lines of the program that are counted apart; generated code be
 # Seconds of waiting for processors in a second, by all threads of the process, from which other work counts as known:
 # 0.01 to 0.03 on an idle machine, 0.8 and 1.6 with one and two threads beside a busy process on each processor.
 CROWDED = 0.1
+LOOK_S = 0.5  # between two looks, each of which reads a file for each thread: 20 us
 OVERLAPS = 256  # finished calls that are remembered, to find which part of a longer call around them they cover
 
 
@@ -89,7 +90,8 @@ class Ledger:
         self.closed: float | None = None
         self.began = time.time()  # seconds since 1970, for display
         self._pending: deque[tuple[Decision, float, float, _Site, int, float]] = deque()
-        self._waits = self.opened, waited_s()  # when ``_crowded`` was asked, and how long threads had waited by then
+        # When ``_crowded`` looked, how long threads had waited by then, and its answer.
+        self._waits: tuple[float, float, bool | None] = self.opened, waited_s(), None
         self._lock = Lock()  # a signal handler may call in the middle of _fold
         self._sites: dict[tuple[int, int], _Site] = {}  # by id of the code object, and instruction
         self._elsewhere = _Site(None, *_UNKNOWN)
@@ -196,10 +198,14 @@ class Ledger:
                 self._forgotten = self._recent.popleft()[1]
 
     def _crowded(self) -> bool:
-        """Whether, since the last time this was asked, threads of this process waited for processors."""
-        now, waited = time.perf_counter(), waited_s()
-        (last, before), self._waits = self._waits, (now, waited)
-        return waited - before > CROWDED * (now - last)
+        """Whether threads of this process waited for processors, in the last LOOK_S or since the ledger was opened."""
+        last, before, crowded = self._waits
+        now = time.perf_counter()
+        if crowded is None or now - last > LOOK_S:
+            waited = waited_s()
+            crowded = waited - before > CROWDED * (now - last)
+            self._waits = now, waited, crowded
+        return crowded
 
     def _resolve(self, frame: FrameType) -> _Site:
         code = frame.f_code
