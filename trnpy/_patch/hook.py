@@ -130,6 +130,20 @@ class Hook:
         return f"<{self._name} patched by trnpy>"
 
 
+def _inside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, whose own calls of accelerated functions are neither routed nor recorded again."""
+
+    @uncounted
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        token = own.set(NOTHING)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            own.reset(token)
+
+    return inside
+
+
 def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callable[..., Any]:
     """The function that runs when a hook is called.
 
@@ -149,16 +163,7 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         small, unseen, look, accelerated = op.small, op.unseen, op.look, routed(op)
         return accelerated
 
-    @uncounted
-    def inside(*args: Any, **kwargs: Any) -> Any:
-        """Call the original; its own calls of accelerated functions are neither routed nor recorded again."""
-        token = own.set(NOTHING)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            own.reset(token)
-
-    direct = original if alone else inside  # NumPy's functions call no others by public names
+    direct = original if alone else _inside(original)  # NumPy's functions call no others by public names
 
     @uncounted
     def call(*args: Any, **kwargs: Any) -> Any:

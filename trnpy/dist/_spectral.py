@@ -73,9 +73,8 @@ def _halves(block: Block, orthonormal: Orthonormal) -> tuple[Block, Block]:
     lower = _basis(sign, -1.0, n - above, upper, orthonormal)
     halves = []
     for q in (lower, upper):
-        inside = matmul(_adjoint(q), matmul(a, q, axis=0), axis=0)
-        even = _combined(0.5, inside, 0.5, _adjoint(inside).along(0, inside.edges))
-        halves.append(Block(even, q if block.basis is None else matmul(block.basis, q, axis=0)))
+        inside = matmul(adjoint(q), matmul(a, q, axis=0), axis=0)
+        halves.append(Block(hermitian(inside), q if block.basis is None else matmul(block.basis, q, axis=0)))
     return halves[0], halves[1]
 
 
@@ -128,7 +127,7 @@ def _basis(sign: Sharded, side: float, rank: int, other: Sharded | None, orthono
     for _ in range(2):  # a random block is ill-conditioned; its basis, projected again, is not
         q = _combined(0.5, q, 0.5 * side, matmul(sign, q, axis=0))
         if other is not None:
-            inside = matmul(_adjoint(other), q, axis=None)
+            inside = matmul(adjoint(other), q, axis=None)
             q = _combined(1.0, q, -1.0, matmul(other, inside, axis=0))
         q = orthonormal(q).along(0, sign.edges)
     return q
@@ -144,8 +143,8 @@ def refined(a: Sharded, v: Sharded) -> tuple[np.ndarray, Sharded]:
     first, last = v.range
     unit = float(np.finfo(a.dtype).eps)
     for more in reversed(range(REFINEMENTS + 1)):
-        s = matmul(_adjoint(v), matmul(a, v, axis=0), axis=0).along(0, v.edges)
-        g = matmul(_adjoint(v), v, axis=0).along(0, v.edges)
+        s = matmul(adjoint(v), matmul(a, v, axis=0), axis=0).along(0, v.edges)
+        g = matmul(adjoint(v), v, axis=0).along(0, v.edges)
         w = (_diagonal(s) / _diagonal(g)).astype(a.local.real.dtype)
         couplings, defect = s.local - g.local * w, _plus_identity(g, -1.0).local
         couplings[np.arange(last - first), np.arange(first, last)] = 0
@@ -168,8 +167,13 @@ def _norm(local: np.ndarray, comm: Communicator) -> float:
     return math.sqrt(float(comm.allreduce(np.sum(np.abs(local) ** 2, dtype=np.float64))))
 
 
-def _adjoint(x: Sharded) -> Sharded:
+def adjoint(x: Sharded) -> Sharded:
     return Sharded(x.local.conj().T, 1 - x.axis, x.shape[::-1], x.comm, x.edges)
+
+
+def hermitian(x: Sharded) -> Sharded:
+    """The mean of x (n, n), cut along its rows, and its adjoint, which are equal but for rounding."""
+    return _combined(0.5, x, 0.5, adjoint(x).along(0, x.edges))
 
 
 def _scaled(factor: float, x: Sharded) -> Sharded:

@@ -14,7 +14,7 @@ from trnpy._einsum.rows import matmul as local_matmul
 from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
 from trnpy.dist._products import gather_limit, matmul
 from trnpy.dist._sharded import Sharded, gather
-from trnpy.dist._spectral import NotSplit, blocks, refined
+from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined
 from trnpy.linalg._namespace import NAMES
 
 __all__ = ["cholesky", "eigh", "lstsq", "qr", "solve", "svd"]
@@ -352,17 +352,10 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
             raise np.linalg.LinAlgError("b is not positive definite")
         rows = vectors.along(0)
         s = Sharded(rows.local / np.sqrt(values).astype(values.dtype), 0, b.shape, b.comm, rows.edges)
-        adjoint = Sharded(s.local.conj().T, 1, b.shape, b.comm, rows.edges)
-        w, y = _divided(_hermitian(matmul(adjoint, matmul(a, s, axis=0), axis=0)), most)
+        w, y = _divided(hermitian(matmul(adjoint(s), matmul(a, s, axis=0), axis=0)), most)
         return w, matmul(s, y, axis=1)
     except NotSplit as why:
         raise np.linalg.LinAlgError(f"eigh of {a.shape} in pieces: {why}") from None
-
-
-def _hermitian(a: Sharded) -> Sharded:
-    """The mean of a and its adjoint, which are equal but for rounding."""
-    other = Sharded(a.local.conj().T, 1, a.shape, a.comm, a.edges).along(0, a.edges)
-    return Sharded((a.local + other.local) / a.dtype.type(2), 0, a.shape, a.comm, a.edges)
 
 
 def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
