@@ -88,7 +88,7 @@ def _sign(a: Sharded) -> tuple[Sharded, int]:
         moved = _plus_identity(a, -shift)
         rows = a.comm.allgather(np.abs(moved.local).sum(axis=1))
         size = min(float(rows.max()), math.sqrt(n * (deviation**2 + (mean - shift) ** 2)))
-        x = _scaled(1 / (NORM_SLACK * size), moved)
+        x = scaled(1 / (NORM_SLACK * size), moved)
         for step in (*sign_coefficients(OCTAVES).astype(np.float64), np.array(NEWTON_SCHULZ), np.array(NEWTON_SCHULZ)):
             square = matmul(x, x, axis=0)
             inner = _plus_identity(_combined(step[1], square, step[2], matmul(square, square, axis=0)), step[0])
@@ -176,7 +176,7 @@ def hermitian(x: Sharded) -> Sharded:
     return _combined(0.5, x, 0.5, adjoint(x).along(0, x.edges))
 
 
-def _scaled(factor: float, x: Sharded) -> Sharded:
+def scaled(factor: float, x: Sharded) -> Sharded:
     return Sharded(x.dtype.type(factor) * x.local, x.axis, x.shape, x.comm, x.edges)
 
 

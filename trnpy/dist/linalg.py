@@ -14,7 +14,7 @@ from trnpy._einsum.rows import matmul as local_matmul
 from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
 from trnpy.dist._products import gather_limit, matmul
 from trnpy.dist._sharded import Sharded, gather
-from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined
+from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined, scaled
 from trnpy.linalg._namespace import NAMES
 
 __all__ = ["cholesky", "eigh", "lstsq", "qr", "solve", "svd"]
@@ -324,7 +324,9 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
     numpy.linalg.LinAlgError
         On every rank, as `trnpy.linalg.eigh` raises; also if the spectrum cannot be divided to the working accuracy,
         as that of a matrix most of whose eigenvalues are equal.
-    ValueError, TypeError, MismatchedCalls
+    ValueError
+        On every rank, if the matrix in pieces has infs or NaNs; as `qr`.
+    TypeError, MismatchedCalls
         As `qr`.
 
     References
@@ -360,7 +362,13 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
 
 def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
     """Eigenpairs by blocks of at most ``most`` rows, each on a rank of its own."""
-    rows, comm = a.along(0), a.comm
+    comm = a.comm
+    largest = float(comm.allreduce(np.abs(a.local).max(initial=0.0), "max"))
+    if not math.isfinite(largest):
+        raise ValueError("array must not contain infs or NaNs")
+    # By a power of two, which is exact, so that squares neither overflow nor underflow.
+    exponent = max(math.frexp(largest)[1], int(np.finfo(a.dtype).minexp))
+    rows = scaled(2.0**-exponent, a.along(0))
     parts = blocks(rows, max(most, 1), lambda q: qr(q)[0])
     placed = [None if part.flat else _at(part.matrix, k % comm.size) for k, part in enumerate(parts)]
     solved = [local_eigh(m)[1] if m is not None and len(m) == m.shape[1] else None for m in placed]
@@ -376,7 +384,7 @@ def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
             whole = Sharded(np.eye(len(rows.local), m, rows.range[0], a.dtype), 0, (m, m), comm, rows.edges)
         vectors.append(whole.along(0, rows.edges).local)
     w, v = refined(rows, Sharded(np.concatenate(vectors, axis=1), 0, a.shape, comm, rows.edges))
-    return w, v.along(1)
+    return np.ldexp(w, exponent), v.along(1)
 
 
 def _on_one(a: Sharded, b: Sharded | None, root: int) -> tuple[np.ndarray, Sharded]:
