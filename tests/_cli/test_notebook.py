@@ -74,6 +74,15 @@ def test_options_of_a_cell_are_settings_of_that_cell_alone(page):
     assert "trn2" in shown(page[3], "text/plain")[0]
 
 
+def test_an_instance_named_by_an_option_is_in_the_report():
+    *_, cell = run(
+        "%load_ext trnpy\nimport numpy as np",
+        "%%trnpy --machine trn2.48xlarge\nnp.matmul(np.ones((400, 400)), np.ones((400, 400))).sum()",
+    )
+    report = shown(cell, "text/plain")[-1]
+    assert "trn2.48xlarge: 16 chips with 128 NeuronCores" in report and "one core of a trn2 " in report
+
+
 def test_decisions_plans_and_blocks_are_displayed_and_print_readably(page):
     decision, plan, blocks = ((shown(cell, "text/plain")[0], shown(cell, "text/html")[0]) for cell in page[3:])
     assert decision[0].startswith("numpy.matmul: host") and decision[1].startswith("<table><caption")

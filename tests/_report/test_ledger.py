@@ -309,7 +309,7 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
         ([], "no accelerated function was called by name: nothing to say of a device"),
         (
             [(None, None, 0.1)],
-            "one core of a trn2 would make no difference to this run: none of its 1 calls has work for a device "
+            "one core of a trn2 would make no difference to this run: its one call has no work for a device "
             "(modelled)",
         ),
         (
@@ -319,7 +319,12 @@ def test_what_if_adds_the_smaller_of_host_and_device_to_the_rest_of_the_run():
         ),
         (
             [(1.0, 1.5, 1.0)] * 3,
-            "one core of a trn2 would make no difference to this run: it would be faster for none of the 3 calls that "
+            "one core of a trn2 would make no difference to this run: it would not be faster for any of the 3 calls "
+            "that could go there (modelled)",
+        ),
+        (
+            [(1.0, 1.5, 1.0)],
+            "one core of a trn2 would make no difference to this run: it would not be faster for the one call that "
             "could go there (modelled)",
         ),
         (

@@ -41,10 +41,9 @@ def load(shell: Any) -> None:
             block = patched(rebind=True, **changes(parser.parse_args(line.split())))
         except ValueError as why:
             raise _wrong(str(why)) from None
-        with profile(f"Cell In[{_number(shell)}]") as ledger:
+        with block, profile(f"Cell In[{_number(shell)}]") as ledger:  # which asks for the cell's settings
             try:
-                with block:
-                    _run(shell, cell)
+                _run(shell, cell)
             finally:
                 importlib.import_module("IPython.display").display(ledger)
 

@@ -74,9 +74,11 @@ class WhatIf:
             )
         if self.verdict is Verdict.SAME:
             if not self.modelled:
-                why = f"none of its {self.calls:,} calls has work for a device"
+                none = "its one call has no" if self.calls == 1 else f"none of its {self.calls:,} calls has"
+                why = f"{none} work for a device"
             elif not self.most_s:
-                why = f"it would be faster for none of the {self.modelled:,} calls that could go there"
+                could = "the one call" if self.modelled == 1 else f"any of the {self.modelled:,} calls"
+                why = f"it would not be faster for {could} that could go there"
             else:
                 why = f"it would save at most {duration(self.most_s)} of {duration(self.host_s)}"
             return f"{core} would make no difference to this run: {why} (modelled)"
