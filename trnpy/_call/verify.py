@@ -25,22 +25,24 @@ def disagreement(
     ``deliver`` gives the result in the caller's form. The caller's arrays are not touched: copies are passed on.
     """
 
-    def reference(moved: bool) -> list[Any]:
+    def reference(moved_by: float) -> list[Any]:
         given = copy.deepcopy((args, kwargs))
-        if moved:
+        if moved_by:
             for array in _arrays(given):
                 signs = 2 * np.random.default_rng().integers(0, 2, array.shape) - 1
-                array *= (1 + unit * signs).astype(array.real.dtype)
+                array *= (1 + moved_by * signs).astype(array.real.dtype)
         return _members(problem.unique(op.reference(*given[0], **given[1])))
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        theirs = reference(moved=False)
+        theirs = reference(0.0)
+        known = [x.dtype for x in map(np.asarray, theirs) if x.dtype.kind in "fc"]
+        unit = max([unit, *[float(np.finfo(dtype).eps) for dtype in known]])  # a result may be rounded to fewer digits
         difference = _difference(_members(problem.unique(deliver(copy.deepcopy(problem)))), theirs) / unit
         if difference <= NEAR:
             return ""
         try:
-            change = _difference(reference(moved=True), theirs) / unit
+            change = _difference(reference(unit), theirs) / unit
         except np.linalg.LinAlgError:  # there is no result so near to these data
             return ""
     if difference <= NEAR + MOVED * change:

@@ -17,6 +17,7 @@ from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     given_factor,
+    in_double,
     matrices,
     nonzero,
     norm,
@@ -123,7 +124,7 @@ def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check
 
 
 def prepare_numpy_cholesky(a: Any, /, *, upper: Any = False) -> Problem:
-    return prepare_cholesky(a, lower=not upper)
+    return in_double(prepare_cholesky(a, lower=not upper))
 
 
 def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:

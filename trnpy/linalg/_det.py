@@ -10,7 +10,7 @@ from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg._lu import Factored, Factorization, lu_problem
-from trnpy.linalg._matrices import SMALL
+from trnpy.linalg._matrices import SMALL, in_double
 
 FACTORS = 512  # most numbers from 1/2 to 1 whose product does not underflow
 SlogdetResult = type(np.linalg.slogdet(np.eye(1)))
@@ -86,11 +86,11 @@ def prepare_det(a: Any, overwrite_a: Any = False, check_finite: Any = True) -> P
 
 
 def prepare_slogdet(a: Any) -> Problem:
-    return LogDeterminant.of(lu_problem(a, square=True))
+    return LogDeterminant.of(in_double(lu_problem(a, square=True)))
 
 
 def prepare_numpy_det(a: Any) -> Problem:
-    return NumpyDeterminant.of(lu_problem(a, square=True), check=_no_overflow)
+    return NumpyDeterminant.of(in_double(lu_problem(a, square=True)), check=_no_overflow)
 
 
 def scipy_ops() -> tuple[Op, ...]:

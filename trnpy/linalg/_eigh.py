@@ -21,7 +21,7 @@ from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, column_norms, hermitian, moderate, real, real_type, square
+from trnpy.linalg._matrices import SMALL, column_norms, doubled, hermitian, moderate, real, real_type, square
 from trnpy.linalg._panels import adjoint
 
 U = 2.0**-53
@@ -333,10 +333,12 @@ class Eigenproblem(Eigenpairs):
         return (w, x) if self.make is tuple else self.make(w, x)
 
 
-def _eigen_problem(a: Any, b: Any, lower: bool, vectors: bool, **options: Any) -> Eigenproblem:
+def _eigen_problem(
+    a: Any, b: Any, lower: bool, vectors: bool, promoted: Callable[..., np.dtype] = guards.floating, **options: Any
+) -> Eigenproblem:
     a = square(a)
     arrays = (a,) if b is None else (a, square(b))
-    dtype = guards.floating(*arrays)
+    dtype = promoted(*arrays)
     if arrays[-1].shape != a.shape:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {arrays[-1].shape}")
     n = len(a)
@@ -393,7 +395,7 @@ def prepare_eigvalsh(
 def _numpy_eigen(a: Any, uplo: Any, vectors: bool) -> Problem:
     if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
         raise Unsupported(Reason.PARAM, f"UPLO={uplo!r}")
-    return _eigen_problem(a, None, uplo.upper() == "L", vectors, make=_EighResult)
+    return _eigen_problem(a, None, uplo.upper() == "L", vectors, doubled, make=_EighResult)
 
 
 def prepare_numpy_eigh(a: Any, UPLO: Any = "L") -> Problem:

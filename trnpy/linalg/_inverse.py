@@ -13,7 +13,7 @@ from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof.weights import probe
 from trnpy.linalg import _lu, _panels, _triangular
-from trnpy.linalg._matrices import SMALL, matrices, sizes, useful, worst
+from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
 from trnpy.linalg._solve import check_triangle, detected, factored_general, factored_positive, structure_of, whole
 
@@ -110,7 +110,7 @@ def _inverse_problem(a: np.ndarray, structure: str, lower: bool, warns: bool) ->
 
 
 def prepare_numpy_inv(a: Any) -> Problem:
-    return _inverse_problem(matrices(a, square=True), "general", False, False)
+    return in_double(_inverse_problem(matrices(a, square=True), "general", False, False))
 
 
 def scipy_ops() -> tuple[Op, ...]:

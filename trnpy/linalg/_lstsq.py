@@ -19,7 +19,7 @@ from trnpy._engine.proof.products import max_nan
 from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd, _triangular
-from trnpy.linalg._matrices import SMALL, double, moderate, tolerance, useful
+from trnpy.linalg._matrices import SMALL, doubled, moderate, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 from trnpy.linalg._svd_rows import factors_error, significant
@@ -205,10 +205,8 @@ def _least_squares(a: np.ndarray, b: np.ndarray, cond: float | None, driver: str
         raise Unsupported(Reason.LAYOUT, f"matrix {a.shape} and right-hand sides {b.shape}")
     guards.floating(a)
     guards.floating(b)
-    dtype, k = guards.floating(a, b), b.size // len(b)
+    dtype, k = (doubled if driver == "numpy" else guards.floating)(a, b), b.size // len(b)
     m, n = max(a.shape), min(a.shape)
-    if driver == "numpy" and len(a) < TALL * n:
-        double(dtype, "NumPy's least squares, which it solves in double precision,")
     size, results = (float(m) * n * n) ** (1 / 3), a.shape[1] * k
     if m >= TALL * n:
         cost = useful("qr", size, 2.0 * m * n * (n + k), (a, b), dtype, results)

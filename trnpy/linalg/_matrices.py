@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from trnpy._base import conventions
 from trnpy._call import guards
 from trnpy._call.decisions import Form
-from trnpy._call.dispatch import Cost, Reason, Unsupported
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.precision import norms
 from trnpy._engine.stand_ins import operations, usual
 from trnpy._settings.tile import area, length
 from trnpy.linalg._panels import BLOCK
 
+P = TypeVar("P", bound=Problem)
 LARGEST_EXPONENT = 500  # of the largest entry
 SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
@@ -123,10 +125,14 @@ def refuse_options(options: tuple[Any, ...], named: dict[str, Any]) -> None:
     refuse(bool(options or named), f"options {', '.join([*map(repr, options), *named])}")
 
 
-def double(dtype: np.dtype, what: str) -> None:
-    """Unsupported if the ``dtype`` of ``what`` is not float64 or complex128."""
-    if dtype.char not in "dD":
-        raise Unsupported(Reason.DTYPE, f"{what} of {dtype} on a device")
+def doubled(*arrays: np.ndarray) -> np.dtype:
+    """The dtype in which numpy.linalg factors ``arrays``: double precision, of which float32's results are rounded."""
+    return np.result_type(guards.floating(*arrays), np.float64)
+
+
+def in_double(problem: P) -> P:
+    """``problem``, which has no methods, computed in the precision of numpy.linalg."""
+    return replace(problem, dtype=doubled(*problem.arrays))
 
 
 def tolerance(name: str, value: Any) -> float | None:

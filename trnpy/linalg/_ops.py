@@ -38,7 +38,7 @@ MODULES = {
     "_multi_dot": ("", "multi_dot"),
     "_khatri_rao": ("khatri_rao", ""),
 }
-UNORDERED = ("_qr", "_matrix_power", "_multi_dot")  # in NumPy they are Python, and their results have any order
+OF_PRODUCTS = ("_matrix_power", "_multi_dot")  # in NumPy: of any order, and in the operands' precision
 
 
 @functools.cache
@@ -51,7 +51,7 @@ def row(name: str) -> Op:
     found: Op = next(op for op in ops if op.name == name)
     if namespace == SCIPY:
         return replace(found, form=form)
-    return found if module in UNORDERED else replace(found, form=_numpy_form)
+    return found if module in OF_PRODUCTS else replace(found, form=_in_any_order if module == "_qr" else _in_c_order)
 
 
 def _rows(namespace: str) -> Iterator[Op]:
@@ -67,13 +67,24 @@ def __getattr__(name: str) -> tuple[Op, ...]:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _in_c_order(result: Any) -> Any:
-    """A result in C order, as from NumPy's gufuncs."""
+def _in_c_order(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
+    """The results of NumPy's LAPACK, computed in double: in C order, and of single precision if all operands are."""
+    return functools.partial(_formed, _single(args, kwargs), "C")
+
+
+def _in_any_order(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
+    return functools.partial(_formed, _single(args, kwargs), "K")
+
+
+def _single(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = [np.asarray(x) for x in (*args, *kwargs.values()) if isinstance(x, (np.ndarray, list, tuple))]
+    return np.result_type(*given).char in "fF"
+
+
+def _formed(single: bool, order: Any, result: Any) -> Any:
     if isinstance(result, tuple):
-        ordered = [np.asarray(x, order="C") if isinstance(x, np.ndarray) else x for x in result]
-        return tuple(ordered) if type(result) is tuple else type(result)(*ordered)
-    return np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
-
-
-def _numpy_form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
-    return _in_c_order
+        members = [_formed(single, order, x) for x in result]
+        return tuple(members) if type(result) is tuple else type(result)(*members)
+    if single and isinstance(result, (np.ndarray, np.inexact)) and result.dtype.char in "dD":
+        result = result.astype(np.complex64 if result.dtype.char == "D" else np.float32, order=order)
+    return np.asarray(result, order=order) if isinstance(result, np.ndarray) else result

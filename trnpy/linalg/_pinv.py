@@ -14,7 +14,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.proof import pseudo_inverses
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
-from trnpy.linalg._matrices import SMALL, double, hermitian, moderate, refuse, square, tolerance, useful
+from trnpy.linalg._matrices import SMALL, doubled, hermitian, moderate, refuse, square, tolerance, useful
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
@@ -82,16 +82,15 @@ def prepare_pinv(
     return _pinv_problem(a, tolerance("atol", atol), tolerance("rtol", rtol), bool(return_rank))
 
 
-def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: bool) -> Problem:
+def _pinv_problem(a: Any, atol: float | None, rtol: float | None, return_rank: bool, **options: Any) -> Problem:
     m, n = matrix(a).shape
     after = 2.0 * m * n * min(m, n)
-    return problem(Pinv, a, "pinv", after=after, atol=atol, rtol=rtol, return_rank=return_rank)
+    return problem(Pinv, a, "pinv", after=after, atol=atol, rtol=rtol, return_rank=return_rank, **options)
 
 
 def prepare_numpy_pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = None) -> Problem:
     refuse(bool(hermitian) or rcond is not None or rtol is not None, "rcond, hermitian or rtol")
-    double(matrix(a).dtype, "NumPy's pseudo-inverses, whose default tolerance cuts no rounding errors of float32,")
-    return _pinv_problem(a, None, 1e-15, False)  # NumPy's default
+    return _pinv_problem(a, None, 1e-15, False, promoted=doubled)  # NumPy's default
 
 
 def prepare_pinvh(
@@ -114,4 +113,4 @@ def scipy_ops() -> tuple[Op, ...]:
     )
 
 
-NUMPY_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL, dtypes="dD"),)
+NUMPY_OPS = (Op("numpy.linalg.pinv", np.linalg.pinv, prepare_numpy_pinv, small=SMALL),)

@@ -15,7 +15,7 @@ from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, matrices, sizes, stack_size, useful, worst
+from trnpy.linalg._matrices import SMALL, in_double, matrices, sizes, stack_size, useful, worst
 from trnpy.linalg._panels import BLOCK, adjoint, split
 
 # Reflectors of one block. Q of 2000 columns is 1.6 times as far from orthogonal as LAPACK's; in one block, 2.7 times.
@@ -218,7 +218,7 @@ def prepare_qr(
 def prepare_numpy_qr(a: Any, mode: Any = "reduced") -> Problem:
     if not isinstance(mode, str) or mode not in NUMPY_MODES:
         raise Unsupported(Reason.PARAM, f"mode={mode!r}")
-    return NumpyQr.of(_qr_problem(a, NUMPY_MODES[mode]))
+    return NumpyQr.of(in_double(_qr_problem(a, NUMPY_MODES[mode])))
 
 
 def _qr_problem(a: Any, mode: str) -> Qr:

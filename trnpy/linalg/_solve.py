@@ -18,6 +18,7 @@ from trnpy.linalg import _cholesky, _lu, _triangular
 from trnpy.linalg._matrices import (
     SMALL,
     hermitian,
+    in_double,
     matrices,
     right_hand_sides,
     sizes,
@@ -148,7 +149,7 @@ def prepare_numpy_solve(a: Any, b: Any) -> Problem:
         problem = _stack_problem(a, guards.array(b), "general", False, False)
     else:
         problem = prepare_solve(a, b, assume_a="gen")
-    return replace(problem, warns=False)
+    return in_double(replace(problem, warns=False))
 
 
 @priced("", lambda a: (3 * a.nbytes, ("general",)))

@@ -18,7 +18,7 @@ from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd
-from trnpy.linalg._matrices import NEAR, SMALL, moderate, norm, refuse, useful
+from trnpy.linalg._matrices import NEAR, SMALL, doubled, moderate, norm, refuse, useful
 
 MOST_ELEMENTS = 2**31 - 1  # of a basis: LAPACK's integers have 32 bits
 _SVDResult = type(np.linalg.svd(np.eye(1)))
@@ -34,11 +34,12 @@ def matrix(a: Any) -> np.ndarray:
 
 
 def problem(
-    make: Callable[..., Problem], a: Any, kind: str, *, after: float = 0.0, basis: bool = False, **options: Any
-) -> Problem:
+    make: Callable[..., Problem], a: Any, kind: str, *, after: float = 0.0, basis: bool = False,
+    promoted: Callable[..., np.dtype] = guards.floating, **options: Any,
+) -> Problem:  # fmt: skip
     """A problem of the decomposition of ``a`` and ``after`` operations more; ``basis``: whether of complete bases."""
     a = matrix(a)
-    dtype = guards.floating(a)
+    dtype = promoted(a)
     m, n = max(a.shape), min(a.shape)
     if m * (m if basis else n) > MOST_ELEMENTS:
         raise Unsupported(Reason.LAYOUT, f"a basis of {m} rows: SciPy has a message of its own")
@@ -94,8 +95,8 @@ class SingularValues(Problem):
         return result[1]
 
 
-def _vectors(a: Any, full: bool, make: Callable[..., Any]) -> Problem:
-    return problem(functools.partial(Svd, full=full, make=make), a, "svd", basis=full)
+def _vectors(a: Any, full: bool, make: Callable[..., Any], **options: Any) -> Problem:
+    return problem(functools.partial(Svd, full=full, make=make), a, "svd", basis=full, **options)
 
 
 def prepare_svd(
@@ -115,12 +116,12 @@ def prepare_svdvals(a: Any, overwrite_a: Any = False, check_finite: Any = True) 
 def prepare_numpy_svd(a: Any, full_matrices: Any = True, compute_uv: Any = True, hermitian: Any = False) -> Problem:
     refuse(bool(hermitian), f"hermitian={hermitian!r}")
     if not compute_uv:
-        return problem(SingularValues, a, "svdvals")
-    return _vectors(a, bool(full_matrices), _SVDResult)
+        return prepare_numpy_svdvals(a)
+    return _vectors(a, bool(full_matrices), _SVDResult, promoted=doubled)
 
 
 def prepare_numpy_svdvals(x: Any, /) -> Problem:
-    return problem(SingularValues, x, "svdvals")
+    return problem(SingularValues, x, "svdvals", promoted=doubled)
 
 
 def factors_error(a: np.ndarray, u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> float:
