@@ -87,6 +87,7 @@ class Hardware:
     dma_descriptor_s: float  # fixed cost of one descriptor
     link_bytes_per_s: float  # host to device
     unlink_bytes_per_s: float  # device to host
+    peer_bytes_per_s: float  # from one core to others in a collective, each way
     launch_s: float  # host call of one kernel until the device has answered
     timing: Timing = Timing()
 
@@ -151,6 +152,7 @@ TRN1 = Hardware(
     dma_descriptor_s=20e-9,
     link_bytes_per_s=7.3e9,  # kiln: 18.45 MB in 2.53 ms
     unlink_bytes_per_s=6.1e9,  # kiln: 18.45 MB in 3.01 ms
+    peer_bytes_per_s=26.6e9,  # spectral: 25.7 to 27.5 in an exchange of 32 ranks of another program
     launch_s=0.14e-3,  # kiln: 137-145 us for an empty graph, answered; 94 us where launches are queued
     timing=TIMING_GEN2,
 )
@@ -171,6 +173,7 @@ TRN2 = Hardware(
     dma_descriptor_s=22.6e-9,
     link_bytes_per_s=7.3e9,  # as trn1: nothing published
     unlink_bytes_per_s=6.1e9,
+    peer_bytes_per_s=26.6e9,
     launch_s=0.14e-3,  # kiln: 0.13-0.14 ms
     timing=TIMING_GEN3,
 )
@@ -191,6 +194,7 @@ TRN3 = Hardware(
     dma_descriptor_s=20e-9,
     link_bytes_per_s=7.3e9,  # as trn1: nothing published
     unlink_bytes_per_s=6.1e9,
+    peer_bytes_per_s=26.6e9,
     launch_s=0.14e-3,
     timing=TIMING_GEN3,  # explorer and arch say the same of trn3
 )

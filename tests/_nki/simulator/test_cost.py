@@ -443,17 +443,17 @@ def test_every_target_has_a_price_and_the_word_modelled(target):
     assert any("modelled" in label for label, _ in rows(cost))
 
 
-def test_a_collective_adds_the_hops_of_its_ring():
+def test_a_collective_adds_the_hops_of_its_ring_and_the_bytes_on_its_links():
     def end(opcode, **options):
         script = Script()
         a, b = script.tile((1024,), "float32", "hbm"), script.tile((1024,), "float32", "hbm")
         script.add(opcode, "dma", (a.operand("src"),), (b.operand("dst"),), **options)
         return schedule(script.trace(), TRN2).total_s
 
-    alone, hop = end("dma_copy"), TRN2.timing.hop_s
-    assert end("all_reduce", ranks=4) == pytest.approx(alone + 6 * hop, rel=1e-12)
-    assert end("all_gather", ranks=4) == pytest.approx(alone + 3 * hop, rel=1e-12)
-    assert end("collective_permute", ranks=4) == pytest.approx(alone + hop, rel=1e-12)
+    alone, hop, link = end("dma_copy"), TRN2.timing.hop_s, 4096 / TRN2.peer_bytes_per_s
+    assert end("all_reduce", ranks=4) == pytest.approx(alone + 6 * (hop + link / 4), rel=1e-12)
+    assert end("all_gather", ranks=4) == pytest.approx(alone + 3 * (hop + link / 4), rel=1e-12)
+    assert end("collective_permute", ranks=4) == pytest.approx(alone + hop + link, rel=1e-12)
     assert end("all_reduce", ranks=1) == pytest.approx(alone, rel=1e-12)
 
 

@@ -66,12 +66,18 @@ class Transfer:
 
 
 def hops_s(instruction: Instruction, machine: Hardware) -> float:
-    """Seconds that a collective spends on links between cores, in addition to its own transfers."""
+    """Seconds that a collective spends on links between cores, in addition to its own transfers.
+
+    Each hop moves one rank's piece of the larger side, of a permutation all of it.
+    """
     ranks = int(instruction.options.get("ranks", 1))
     if ranks < 2:
         return 0.0
-    hops = RING_ROUNDS[instruction.opcode] * (ranks - 1) if instruction.opcode in RING_ROUNDS else 1
-    return hops * machine.timing.hop_s
+    nbytes = max((math.prod(o.shape) * itemsize(o) for o in (*instruction.reads, *instruction.writes)), default=0)
+    if instruction.opcode not in RING_ROUNDS:
+        return machine.timing.hop_s + nbytes / machine.peer_bytes_per_s
+    hops = RING_ROUNDS[instruction.opcode] * (ranks - 1)
+    return hops * (machine.timing.hop_s + nbytes / ranks / machine.peer_bytes_per_s)
 
 
 def itemsize(operand: Operand) -> int:
