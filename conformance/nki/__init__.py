@@ -9,6 +9,9 @@ wrong must be refused.
 --library FOLDER: a checkout of aws-neuron/nki-library instead. Its kernel files are loaded, and its fast tests run
 against their own references. The exit code is 1 if a result is wrong, or a refusal has no valid reason.
 
+--spectral FOLDER: a copy of aws-samples/sample-spectral-dns-on-aws-neuron instead. Its stages of a Navier-Stokes step
+run against float64, and their prices are compared with the published times. The exit code is 1 if either is off.
+
 --kernels ours: trnpy's own kernels instead, traced for each front end of --nki (default: all) on each machine. The
 exit code is 1 if a compiler would refuse one.
 """
@@ -28,6 +31,7 @@ from conformance.nki._library import main as library
 from conformance.nki._ours import MACHINES, cells
 from conformance.nki._outcome import Outcome
 from conformance.nki._snippets import docstrings, guides
+from conformance.nki._spectral import main as spectral
 from trnpy._nki.simulator.chip.dialects import ALL, DIALECTS, chosen
 from trnpy._nki.simulator.table import print_table
 
@@ -90,6 +94,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--kernels", choices=("ours",), help="trnpy's own instead of a folder's")
     parser.add_argument("--nki", default=ALL, help=f"of --kernels ours: {', '.join(DIALECTS)}, with commas, or all")
     parser.add_argument("--library", type=Path, metavar="FOLDER", help="a checkout of aws-neuron/nki-library")
+    parser.add_argument("--spectral", type=Path, metavar="FOLDER", help="a copy of the spectral sample")
+    parser.add_argument("--points", type=int, default=64, help="of --spectral: in each direction; a multiple of 32")
+    parser.add_argument("--steps", type=int, default=1, help="of --spectral")
     parser.add_argument("--most", type=int, default=4, help="of --library: parameters of one test; 0: all")
     parser.add_argument("--seconds", type=int, default=60, help="of --library: for one test")
     parser.add_argument("-k", default="not tensor_view", metavar="EXPRESSION", help="of --library: pytest's -k")
@@ -99,8 +106,10 @@ def main(argv: list[str]) -> int:
         return _own_kernels(options)
     if options.library is not None:
         return library(options.library, options.most, options.seconds, options.k)
+    if options.spectral is not None:
+        return spectral(options.spectral, options.points, options.steps)
     if options.folder is None:
-        parser.error("FOLDER, --library FOLDER or --kernels ours is needed")
+        parser.error("FOLDER, --library FOLDER, --spectral FOLDER or --kernels ours is needed")
     try:
         found = list(outcomes(options.folder))
     except FileNotFoundError as error:
