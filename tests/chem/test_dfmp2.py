@@ -290,10 +290,12 @@ def test_orbitals_that_do_not_fit_the_device_together_are_taken_in_blocks():
     energy, launches = simulated(arguments, accuracy=1.0)
     assert launches == {"digits_split": 1, "mp2_energy": 1}
     each = 32 * 128 * (2 * DIGITS + 8) * 2  # bytes of one orbital's padded integrals: words and digits, of both sides
-    with policy(device_memory=2 * each / (1 - CACHE_SHARE)):
-        again, launches = simulated(arguments, accuracy=1.0)
-    assert launches == {"digits_split": 6, "mp2_energy": 6}  # three blocks: each with itself, and those before
-    assert split(again) == pytest.approx(split(energy), rel=1e-9)
+    # Blocks of two orbitals, which all stay on the device; and of one, of which one stays.
+    for orbitals, sends, blocks in ((2, 3, 6), (1, 11, 15)):
+        with policy(device_memory=orbitals * each / (1 - CACHE_SHARE)):
+            again, launches = simulated(arguments, accuracy=1.0)
+        assert launches == {"digits_split": sends, "mp2_energy": blocks}  # each with itself, and those before
+        assert split(again) == pytest.approx(split(energy), rel=1e-9)
 
 
 @pytest.mark.parametrize(("naux", "fused"), [(1040, True), (1100, False)])

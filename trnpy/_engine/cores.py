@@ -1,17 +1,15 @@
-"""Several NeuronCores as one engine: large products of arrays are divided over them, all else runs on the first."""
+"""Several NeuronCores as one engine: large products of arrays, and what algorithms divide themselves, use several."""
 
 from __future__ import annotations
 
-import contextvars
-import functools
 import itertools
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from trnpy._engine.at_once import each
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.handles import BY_DIGITS, combined
 from trnpy._engine.precision import launches
@@ -26,9 +24,9 @@ Pair = tuple[Any, Any]  # operands of a part of a product
 
 
 def fastest(engine_s: float, each_s: float, join_s: float, most: int) -> int:
-    """The power of two, up to ``most`` cores, on which a product that takes one core ``engine_s`` ends first.
+    """The power of two, up to ``most`` cores, on which work that takes one core ``engine_s`` ends first.
 
-    Each core adds ``each_s``: its launches and its copy of the operand that all need, which the host starts and sends
+    Each core adds ``each_s``: its launches and its copy of the operands that all need, which the host starts and sends
     one after another. Several results are joined in ``join_s``. Halves of a shape need less padding than thirds.
     """
     counts = [1 << i for i in range(most.bit_length())]
@@ -58,7 +56,7 @@ class Caches:
 class Cores:
     """``engines``, one for each core. Products of arrays are divided by rows, columns or matrices of a stack.
 
-    Handles, and kernels that algorithms launch themselves, stay on the first core.
+    Handles, and kernels that algorithms launch themselves, stay on the first core, unless they ask for ``shares``.
     """
 
     def __init__(self, engines: Sequence[DeviceEngine]) -> None:
@@ -95,20 +93,30 @@ class Cores:
         return combined(alpha, self._joined(a, b, parts), beta, c)
 
     def _count(self, a: Any, b: Any) -> int:
-        """How many cores are to compute a product: by the model, or all that the policy allows if it forces calls."""
-        policy, machine = current_policy(), self.engines[0].machine
-        most = min(policy.cores or self.cores, self.cores)
-        if most == 1 or policy.force or 0 in (*a.shape, *b.shape):
-            return most
+        """How many cores are to compute a product."""
+        if 0 in (*a.shape, *b.shape):
+            return 1
         dtype = np.result_type(a.dtype, b.dtype)
         form, real = self.engines[0].format(dtype), 4 if dtype.kind == "c" else 1
         results = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) * a.shape[-2] * b.shape[-1]
         passes, rate = (FLOAT64_PASSES, "bfloat16") if form == BY_DIGITS else (1, form or "bfloat16")
-        engine_s = 2.0 * results * a.shape[-1] * real * passes / (machine.flops_per_s[rate] * EFFICIENCY)
+        flops = 2.0 * results * a.shape[-1] * real * passes
         shared = min(a.nbytes, b.nbytes) if a.ndim == b.ndim == 2 else sum(x.nbytes for x in (a, b) if x.ndim == 2)
-        each_s = launches(dtype, policy.precision) * machine.launch_s + shared / machine.link_bytes_per_s
         join_s = 2.0 * results * dtype.itemsize / current_rates().copy_bytes_per_s
-        return fastest(engine_s, each_s, join_s, most)
+        return self._fastest(flops, rate, launches(dtype, current_policy().precision), shared, join_s)
+
+    def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
+        """The engines on which kernels of ``flops`` operations end first (``Engine.shares``)."""
+        return self.engines[: self._fastest(flops, form, launched, sent)]
+
+    def _fastest(self, flops: float, form: str, launched: int, sent: float, join_s: float = 0.0) -> int:
+        """How many cores to use: by the model, or all that the policy allows if it forces calls."""
+        policy, machine = current_policy(), self.engines[0].machine
+        most = min(policy.cores or self.cores, self.cores)
+        if policy.force:
+            return most
+        engine_s = flops / (machine.flops_per_s[form] * EFFICIENCY)
+        return fastest(engine_s, launched * machine.launch_s + sent / machine.link_bytes_per_s, join_s, most)
 
     def _joined(self, a: Any, b: Any, parts: list[tuple[tuple[slice, ...], Pair]]) -> Any:
         """The product of ``a`` and ``b`` from its ``parts``, each on a core of its own at the same time."""
@@ -116,11 +124,11 @@ class Cores:
         shape = (*stack, a.shape[-2], b.shape[-1])
         c = np.empty_like(a, dtype=np.result_type(a.dtype, b.dtype), order="C", shape=shape)
 
-        def work(engine: DeviceEngine, place: tuple[slice, ...], pair: Pair) -> None:
+        def work(engine: DeviceEngine, n: int) -> None:
+            place, pair = parts[n]
             c[place] = engine.matmul(*pair)
 
-        calls = [(work, engine, *part) for engine, part in zip(self.engines, parts, strict=False)]
-        _run(calls, self.engines[0].runtime.parallel)
+        each(self.engines[: len(parts)], work)
         return c
 
 
@@ -144,18 +152,6 @@ def _even(length: int, count: int) -> list[slice]:
     each, more = divmod(length, max(1, min(count, length)))
     ends = [i * each + min(i, more) for i in range(min(count, length) + 1)]
     return [slice(*pair) for pair in itertools.pairwise(ends)]
-
-
-def _run(calls: Sequence[tuple[Any, ...]], parallel: bool) -> None:
-    """Call each ``(function, *arguments)``, if ``parallel`` at the same time; errors are raised when all have ended."""
-    if not parallel:
-        for function, *arguments in calls:
-            function(*arguments)
-        return
-    with ThreadPoolExecutor(len(calls), "trnpy core") as pool:
-        futures = [pool.submit(functools.partial(contextvars.copy_context().run, *call)) for call in calls]
-    for future in futures:
-        future.result()
 
 
 def _is_array(x: Any) -> bool:

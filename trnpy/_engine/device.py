@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -74,6 +74,10 @@ class DeviceEngine:
         return self.runtime.counters
 
     @property
+    def parallel(self) -> bool:
+        return self.runtime.parallel
+
+    @property
     def machine(self) -> Hardware:
         return self.runtime.hardware
 
@@ -127,6 +131,9 @@ class DeviceEngine:
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:
         """Launch a kernel. Its outputs stay on the device; arrays among the operands are sent to it."""
         return self.runtime.run(name, *map(self._operand, operands), **parameters)
+
+    def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
+        return (self,)
 
     def _operand(self, x: Any) -> Any:
         """An operand in the form that a launch takes; a matrix as its padded numbers, row by row."""

@@ -23,6 +23,7 @@ from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_in
 from trnpy._engine.tally import Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
+from trnpy._nki.kernels.chem.mp2_energy_reference import operations as mp2_operations
 from trnpy._nki.kernels.shared.parameters import lower_blocks
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
 from trnpy._nki.runtime import Buffer, Counters, Operand, fetched
@@ -193,9 +194,8 @@ def _mp2_energy(
 ) -> Outputs:
     digits, naux, _columns = a.shape
     count, pairs = cells.shape[1], 0 if others is None else others.shape[1]
-    flops = 2.0 * (digits * (digits + 1) / 2 + (digits % 2 == 0)) * naux * span * span * (count + 2 * pairs)
     rows = 1 + count + (1 + pairs if pairs else 0)
-    return (((rows, TILE, 6), FLOAT32),), a.dtype.name, flops
+    return (((rows, TILE, 6), FLOAT32),), a.dtype.name, mp2_operations(digits, naux, span, count + 2 * pairs)
 
 
 def _schwarz_screened_spmm(a: Any, b: Any, counts: Any, words: int = 3, **_: Any) -> Outputs:
@@ -317,10 +317,11 @@ class DryRuntime:
 def tally(runtimes: Sequence[DryRuntime]) -> Tally:
     """What a call did on ``runtimes``, one for each core. The first computes most, while the others compute theirs."""
     first, launched = runtimes[0], sum((r.counters.launches for r in runtimes), Counter())
+    busy = sum(any(r.products.values()) for r in runtimes)
     return Tally(
         tuple(sorted(launched.items())), tuple((f, n) for f, n in sorted(first.products.items()) if n),
         sum(r.counters.bytes_in for r in runtimes), sum(r.counters.bytes_out for r in runtimes),
-        tuple(sorted(first.count.work.items())), first.count.nbytes, max(1, sum(bool(r.products) for r in runtimes)),
+        tuple(sorted(first.count.work.items())), first.count.nbytes, max(1, busy),
     )  # fmt: skip
 
 

@@ -60,6 +60,9 @@ class Engine(Protocol):
     @property
     def counters(self) -> Counters: ...  # of its launches
 
+    @property
+    def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
+
     # (rows, columns). ``stay``: float64 results of its products are operands on a device without a visit to the host
     def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle: ...  # no copy: ``a`` must not change
 
@@ -91,6 +94,13 @@ class Engine(Protocol):
 
         A format such as float32: operands are converted to it. BY_DIGITS: float64 products are computed exactly from
         digits of eight bits. "": the engine has no product that is accurate enough.
+        """
+        ...
+
+    def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[Engine]:
+        """Engines of the cores on which kernels of ``flops`` operations in a format end first.
+
+        The operations are divided; each core adds ``launched`` launches and ``sent`` bytes of operands that all need.
         """
         ...
 
@@ -179,6 +189,7 @@ class HostEngine:
     hardware: Hardware | None = None
     executes = True
     cores = 1
+    parallel = False
 
     def __init__(self, machine: Hardware | None = None) -> None:
         if machine is not None:
@@ -224,6 +235,9 @@ class HostEngine:
 
     def format(self, dtype: np.dtype) -> str:
         return np.empty(0, dtype).real.dtype.name
+
+    def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[Engine]:
+        return (self,)
 
     @property
     def machine(self) -> Hardware:

@@ -1,19 +1,21 @@
 """MP2 pair energies by the kernel mp2_energy.
 
 Occupied orbitals are sent in blocks, their integrals as digits or float32 numbers. Virtual orbitals are cut into blocks
-as well. A launch computes a list of *cells*: a pair of occupied orbitals with a pair of blocks of virtual ones.
+as well. A launch computes a list of *cells*: a pair of occupied orbitals with a pair of blocks of virtual ones. Of
+several NeuronCores each has all integrals of two blocks of occupied orbitals, and a share of their pairs.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
+from trnpy._engine.at_once import each
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.proof.products import Wrong
 from trnpy._engine.stand_ins import priced, usual
@@ -25,6 +27,7 @@ from trnpy._nki.kernels.chem.mp2_energy_reference import (
     excess,
     finish,
     groups_of,
+    operations,
 )  # fmt: skip
 from trnpy._nki.kernels.shared.parameters import SPARE_BYTES
 from trnpy.chem._progress import track
@@ -99,29 +102,101 @@ def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> S
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Integrals of some occupied orbitals on the device, scaled: (ia|jb) = 2^-(shift_i + shift_j) V."""
+    """Integrals of some occupied orbitals on each core, scaled: (ia|jb) = 2^-(shift_i + shift_j) V."""
 
-    columns: Held  # (digits, naux, nocc blocks span)
-    gaps: Held  # (3, nocc blocks span)
+    columns: Sequence[Held]  # (digits, naux, nocc blocks span)
+    gaps: Sequence[Held]  # (3, nocc blocks span)
     shift: np.ndarray  # (nocc,)
     largest: float  # bound of V for pairs of these orbitals
 
 
-Columns = tuple[Held, np.ndarray, float]  # digits or numbers, shifts of the orbitals, square of the largest norm
-Kept = dict[tuple[int, int], Columns]  # of all orbitals of a spin, by its identity and its padded number of virtuals
+# Digits or numbers on each core, shifts of the orbitals, square of the largest norm.
+Columns = tuple[Sequence[Held], np.ndarray, float]
 
 
-def energies(
-    engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float, sent: Kept
-) -> tuple[np.ndarray, np.ndarray | None]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The pairs of two spins in blocks of occupied orbitals; within one spin only those with i >= j."""
+
+    left: Orbitals
+    right: Orbitals
+    cut: Shape
+    sizes: tuple[int, int]  # orbitals of a block of either spin
+    blocks: tuple[tuple[int, int], ...]  # the first orbitals of two blocks
+
+    @property
+    def same(self) -> bool:
+        return self.left is self.right
+
+    @property
+    def flops(self) -> float:
+        """Operations of the kernel."""
+        n, m = len(self.left.occ), len(self.right.occ)
+        cells = (n * (n + 1) // 2 if self.same else n * m) * self.cut.left * self.cut.right
+        return operations(self.cut.digits, padded(self.left), self.cut.span, cells)
+
+
+def planned(engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float) -> Plan:
+    """How the pairs of two spins are computed by ``engine`` and at most ``memory`` bytes of workspace of the host.
+
+    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. Raises Unfit if one orbital is too
+    large.
+    """
+    cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
+    of_left, of_right = (
+        _orbitals(s, n * cut.span, digits, memory, engine.room) for s, n in ((left, cut.left), (right, cut.right))
+    )
+    blocks = tuple(
+        (i, j)
+        for i in range(0, len(left.occ), of_left)
+        for j in range(0, (i + 1) if left is right else len(right.occ), of_right)
+    )
+    return Plan(left, right, cut, (of_left, of_right), blocks)
+
+
+@dataclass(slots=True)
+class Cores:
+    """The cores that share the pairs, and the integrals that they keep."""
+
+    engines: Sequence[Engine]
+    room: float  # elements that each core may still keep
+    # By spin, padded number of virtuals, and first orbital of the block.
+    kept: dict[tuple[int, int, int], Columns] = field(default_factory=dict)
+
+    def keep(self, key: tuple[int, int, int], columns: Columns, elements: int) -> None:
+        """Keep a block of orbitals if there is room."""
+        if key not in self.kept and elements <= self.room:
+            self.kept[key] = columns
+            self.room -= elements
+
+
+def shared(engine: Engine, plans: Sequence[Plan]) -> Cores:
+    """The cores of ``engine`` that are to share the pairs of all ``plans``, as many as pay."""
+    digits, naux = plans[0].cut.digits, padded(plans[0].right)
+    columns = [plan.cut.right * plan.cut.span for plan in plans]
+    spins = {(id(plan.right), n): len(plan.right.occ) * n for plan, n in zip(plans, columns, strict=True)}
+    block = max(plan.sizes[1] * n for plan, n in zip(plans, columns, strict=True)) * naux
+    blocks, once, item = sum(len(plan.blocks) for plan in plans), sum(spins.values()) * naux, word_bytes(digits)
+    kept = 4 if digits == 1 else 2 * digits  # bytes of an element; on the link it has ``item``
+    fits = once * kept + block * item <= engine.room
+    room = once if fits else max(engine.room - 2 * block * (kept + item), 0) / kept
+    # Each block of pairs needs about one block of orbitals more: if that is not kept, it is sent again.
+    sent = item * (once + max(blocks * block - once, 0) * (1 - min(room / once, 1)))
+    flops, form = sum(plan.flops for plan in plans), "float32" if digits == 1 else "bfloat16"
+    return Cores(engine.shares(flops, form, (1 + (digits > 1)) * blocks, sent), room)
+
+
+def padded(spin: Orbitals) -> int:
+    """Auxiliary functions in whole tiles."""
+    return int(-(-spin.b.shape[2] // TILE) * TILE)
+
+
+def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
     """Direct and, within one spin, exchange energies (nocc, nocc) of all pairs, in Hartree.
 
-    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. The host uses at most ``memory`` bytes
-    of workspace. The integrals of a spin that is sent as a whole are kept in ``sent`` for the next channel. Raises
-    Unfit if energies of occupied and virtual orbitals overlap, or if one orbital is too large.
+    Raises Unfit if energies of occupied and virtual orbitals overlap.
     """
-    same = left is right
-    cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
+    left, right, cut, sizes, same = plan.left, plan.right, plan.cut, plan.sizes, plan.same
     gap = usual((left.vir.min() - left.occ.max()) + (right.vir.min() - right.occ.max()), 1.0)
     if not gap > 0:
         raise Unfit(f"the smallest denominator is {gap:.3g} Hartree, not above zero")
@@ -130,20 +205,14 @@ def energies(
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
     direct = np.zeros((len(left.occ), len(right.occ)), like=left.b)
     crossed = np.zeros_like(direct) if same else None
-    put = functools.partial(_put, engine, cut, octave=octave, grid=grid, sent=sent)
-    sizes = [_orbitals(s, n * cut.span, digits, memory, engine.room) for s, n in ((left, cut.left), (right, cut.right))]
-    blocks = [
-        (i, j)
-        for i in range(0, len(left.occ), sizes[0])
-        for j in range(0, (i + 1) if same else len(right.occ), sizes[1])
-    ]
+    put = functools.partial(_put, cores, cut, octave=octave, grid=grid)
     kept: dict[int, Scaled] = {}
-    for i, j in track(blocks, "DF-MP2 blocks of pairs"):
+    for i, j in track(plan.blocks, "DF-MP2 blocks of pairs"):
         if i not in kept:
             kept = {i: put(left, i, sizes[0], cut.left)}
         rows = kept[i]
         columns = rows if same and i == j else put(right, j, sizes[1], cut.right)
-        found = _launches(engine, cut, rows, columns, same)
+        found = _launches(cores.engines, cut, rows, columns, same)
         scale = 2.0**octave * np.ldexp(1.0, -2 * (rows.shift[:, None] + columns.shift))
         shape_of = np.s_[i : i + len(rows.shift), j : j + len(columns.shift)]
         direct[shape_of] = found[0] * scale
@@ -164,40 +233,37 @@ def word_bytes(digits: int) -> int:
 
 def _orbitals(spin: Orbitals, columns: int, digits: int, memory: float, room: float) -> int:
     """How many occupied orbitals are in one block; Unfit if not even one fits."""
-    naux = -(-spin.b.shape[2] // TILE) * TILE
-    each = columns * naux
-    size: int = min(
-        int(memory // (word_bytes(digits) * each)),
-        LARGEST // (max(digits, 8) * each),
-        int(room // (each * (2 * digits + 8) * 2)),  # digits of two blocks, and the words that they are made of
+    orbital = columns * padded(spin)
+    size = min(
+        int(memory // (word_bytes(digits) * orbital)),
+        LARGEST // (max(digits, 8) * orbital),
+        int(room // (orbital * (2 * digits + 8) * 2)),  # digits of two blocks, and the words that they are made of
         len(spin.occ),
     )
     if size < 1:
-        raise Unfit(f"one occupied orbital with {columns} columns of {naux} does not fit")
-    return size
+        raise Unfit(f"one occupied orbital with {columns} columns of {padded(spin)} does not fit")
+    return int(size)
 
 
 def _put(
-    engine: Engine, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float,
-    sent: Kept,
-) -> Scaled:  # fmt: skip
-    """Send ``size`` occupied orbitals from ``first`` on, with virtuals padded to whole blocks."""
-    wide, key = blocks * cut.span, (id(spin), blocks * cut.span)
+    cores: Cores, cut: Shape, spin: Orbitals, first: int, size: int, blocks: int, *, octave: int, grid: float
+) -> Scaled:
+    """Send ``size`` occupied orbitals from ``first`` on to each core, with virtuals padded to whole blocks."""
+    wide, key = blocks * cut.span, (id(spin), blocks * cut.span, first)
     occ, nvir = spin.occ[first : first + size], len(spin.vir)
-    columns = sent.get(key) or _columns(engine, spin.b[first : first + size], cut.digits, wide)
-    if size >= len(spin.occ):
-        sent[key] = columns
+    columns = cores.kept.get(key) or _columns(cores.engines, spin.b[first : first + size], cut.digits, wide)
+    cores.keep(key, columns, len(occ) * wide * padded(spin))
     x = (spin.vir - occ[:, None]) * 2.0**octave
     gaps = np.ones((3, len(occ), wide), like=occ)
     coarse = np.rint(x / grid) * grid
     gaps[:, :, :nvir] = x, coarse, x - coarse
     gaps[2, :, nvir:] = 0.0
-    table = engine.hold(gaps.reshape(3, -1).astype(np.float32))
-    return Scaled(columns[0], table, columns[1], columns[2])
+    table = gaps.reshape(3, -1).astype(np.float32)
+    return Scaled(columns[0], each(cores.engines, lambda core, _: core.hold(table)), columns[1], columns[2])
 
 
-def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
-    """Send the integrals of some orbitals, each orbital with one exponent.
+def _columns(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
+    """Send the integrals of some orbitals to each core, each orbital with one exponent.
 
     V is in units of the highest group of digits.
     """
@@ -211,11 +277,12 @@ def _columns(engine: Engine, b: np.ndarray, digits: int, wide: int) -> Columns:
         raise Unfit(f"integrals of an orbital are at most {largest.min():.3g} or {largest.max():.3g}")
     if digits == 1:
         numbers, norm = _numbers(b, np.exp2(shift), wide, deep)
-        columns = engine.hold(numbers)
+        columns = each(cores, lambda core, _: core.hold(numbers))
     else:
         raw, norm = _digits(b, np.exp2(shift), digits, wide, deep)
         places = tuple(range(digits - 1, -1, -1))
-        columns = engine.kernel("digits_split", raw, width=word_bytes(digits), places=places, turned=True)
+        split = {"width": word_bytes(digits), "places": places, "turned": True}
+        columns = each(cores, lambda core, _: core.kernel("digits_split", raw, **split))
     unit = BASE ** (1 - digits)
     return columns, shift - round(math.log2(1 / unit)), norm * unit * unit
 
@@ -269,9 +336,12 @@ def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: in
 
 
 def _launches(
-    engine: Engine, cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
+    cores: Sequence[Engine], cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Direct and exchange energies of all pairs of two blocks; of a block with itself only i >= j."""
+    """Direct and exchange energies of all pairs of two blocks; of a block with itself only i >= j.
+
+    Each core has as many pairs as the others, or one more. The energy of a pair has the same bits on any of them.
+    """
     nocc = len(rows.shift), len(columns.shift)
     bound = math.sqrt(rows.largest * columns.largest)
     if cut.digits > 1 and bound > LARGEST_GROUP:
@@ -280,19 +350,24 @@ def _launches(
     units = np.ldexp(1.0, -p - 8 * np.arange(groups_of(cut.digits)))[None].astype(np.float32)
     pairs = [(i, j) for i in range(nocc[0]) for j in range(i + 1 if rows is columns else nocc[1])]
     direct, crossed = np.zeros((2, *nocc), like=rows.shift)
-    b = (None, None) if rows is columns else (columns.columns, columns.gaps)
     most = most_pairs(cut)
-    for start in range(0, len(pairs), most):
-        some = pairs[start : start + most]
-        padded = some + some[:1] * (rung(len(some)) - len(some))
-        cells, others = _cells(cut, padded, exchange)
-        parts = engine.kernel(
-            "mp2_energy", rows.columns, rows.gaps, units, cells, others, *b,
-            span=cut.span, exchange=exchange, k_tiles=cut.k_tiles,
-        )  # fmt: skip
-        of_pairs = _sums(engine.get(parts), cells.shape[1], len(padded)) * np.ldexp(1.0, 2 * p)
-        i, j = np.array(some).T
-        direct[i, j], crossed[i, j] = of_pairs[: len(some)].T
+
+    def share(core: Engine, n: int) -> None:
+        b = (None, None) if rows is columns else (columns.columns[n], columns.gaps[n])
+        first, last = (-(-len(pairs) * k // len(cores)) for k in (n, n + 1))  # the first core has most
+        for start in range(first, last, most):
+            some = pairs[start : min(start + most, last)]
+            filled = some + some[:1] * (rung(len(some)) - len(some))
+            cells, others = _cells(cut, filled, exchange)
+            parts = core.kernel(
+                "mp2_energy", rows.columns[n], rows.gaps[n], units, cells, others, *b,
+                span=cut.span, exchange=exchange, k_tiles=cut.k_tiles,
+            )  # fmt: skip
+            of_pairs = _sums(core.get(parts), cells.shape[1], len(filled)) * np.ldexp(1.0, 2 * p)
+            i, j = np.array(some).T
+            direct[i, j], crossed[i, j] = of_pairs[: len(some)].T
+
+    each(cores, share)
     return direct, crossed
 
 

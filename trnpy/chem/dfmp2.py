@@ -288,13 +288,9 @@ def _check_accuracy(accuracy: float) -> None:
 
 def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) -> MP2Energy:
     """Energies by the kernel mp2_energy, which forms products, denominators and sums."""
-    sent = _pairs.Kept()
-    return _total(
-        tuple(
-            Channel(*_pairs.energies(engine, left, right, digits, memory, sent), None)
-            for left, right in _pairings(spins)
-        )
-    )
+    plans = [_pairs.planned(engine, *pair, digits, memory) for pair in _pairings(spins)]
+    cores = _pairs.shared(engine, plans)
+    return _total(tuple(Channel(*_pairs.energies(cores, plan), None) for plan in plans))
 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:

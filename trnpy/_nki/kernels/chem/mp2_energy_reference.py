@@ -15,6 +15,12 @@ def groups_of(digits: int) -> int:
     return digits + 1 if digits % 2 == 0 else digits
 
 
+def operations(digits: int, naux: int, span: int, cells: int) -> float:
+    """Real operations of TensorE for ``cells`` pairs of blocks of ``span`` virtual orbitals."""
+    products = digits * (digits + 1) / 2 + (digits % 2 == 0)
+    return 2.0 * products * naux * span * span * cells
+
+
 def check(a, gaps, units, cells, others, b, gaps_b, span, exchange) -> None:  # type: ignore[no-untyped-def]
     """ValueError says what the kernel does not take."""
     right, gaps_right = (a, gaps) if b is None else (b, gaps_b)

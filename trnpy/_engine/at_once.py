@@ -1,0 +1,30 @@
+"""Work on several cores at the same time, in a thread for each."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+
+class Core(Protocol):
+    """An engine, as far as threads are concerned."""
+
+    @property
+    def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
+
+
+C = TypeVar("C", bound=Core)
+T = TypeVar("T")
+
+
+def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
+    """``work(core, number)`` of each core, at the same time if they allow it; errors are raised when all have ended."""
+    if len(cores) < 2 or not cores[0].parallel:
+        return [work(core, n) for n, core in enumerate(cores)]
+    from concurrent.futures import ThreadPoolExecutor  # imported late: one core needs no threads
+
+    with ThreadPoolExecutor(len(cores), "trnpy core") as pool:
+        calls = [(contextvars.copy_context(), core, n) for n, core in enumerate(cores)]
+        futures = [pool.submit(context.run, work, core, n) for context, core, n in calls]
+    return [future.result() for future in futures]
