@@ -14,6 +14,7 @@ import pytest
 
 from trnpy import dist
 from trnpy.chem._checkpoint import read
+from trnpy.dist._watcher import Closings
 
 mpi = pytest.mark.mpi
 BIG = 300_000  # elements above the size from which sums take two messages
@@ -151,6 +152,50 @@ def test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path, fault, victim):
     assert said.format(victim=victim) in ended.stderr
     assert ended.stderr.count("trnpy.dist: ") == 1
     assert "program.py:" in ended.stderr
+
+
+LATE = """
+import pathlib
+from trnpy.dist import _watcher
+source = pathlib.Path(_watcher.__file__).read_text()
+late = pathlib.Path({folder!r}, "late_watcher.py")
+late.write_text(source.replace("\\ndef watch(", "\\ntime.sleep(0.5)\\ndef watch("))
+_watcher.__file__ = str(late)
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_the_killed_rank_is_named_although_watchers_start_late(tmp_path, victim):
+    """The launcher kills the others at once; watchers that began after that saw all of them dead."""
+    code, said = FAULTS["kill"]
+    late = LATE.format(folder=str(tmp_path))
+    ended = mpiexec(tmp_path, late + BEGIN.format(victim=victim, fault=code, timeout=None))
+    assert said.format(victim=victim) in ended.stderr
+    assert ended.stderr.count("trnpy.dist: ") == 1
+
+
+CLOSED = """
+import fcntl, os, pathlib, signal, sys
+from trnpy.dist._watched import Watched
+watched = Watched()
+watched.show(sys.argv[1], 0, 1)
+other = fcntl.fcntl(os.open(sys.argv[1] + "/1.page", os.O_CREAT | os.O_WRONLY), fcntl.F_DUPFD, 500)
+print("shown", flush=True)
+sys.stdin.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the order of deaths is known on Linux alone")
+def test_of_the_files_of_a_killed_rank_the_page_is_closed_first(tmp_path):
+    """So whoever learns of a death by a closed connection, as launchers do, learns of it after the watchers."""
+    command = [sys.executable, "-c", CLOSED, str(tmp_path / "pages")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as rank:
+        assert rank.stdout.readline() == "shown\n"
+        closings = Closings(str(tmp_path / "pages"), [0, 1])
+        assert closings.read() == []
+        rank.communicate("now\n")
+    assert closings.read() == [0, 1]
 
 
 FULL = """

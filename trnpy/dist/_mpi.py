@@ -90,6 +90,7 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     watched.show(folder, world.rank, world.size)
     world.Barrier()
     watched.begin(timeout)
+    world.Barrier()  # from here on all ranks are watched
     found = Communicator(Mpi(MPI, world), watched.tell)
     usual = sys.excepthook
 

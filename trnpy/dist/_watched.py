@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import subprocess
@@ -15,6 +17,9 @@ from trnpy.dist import _watcher
 from trnpy.dist._collectives import MismatchedCalls
 
 
+HIGH = 1000  # descriptor of the page, of 1,024 that a process may have by default
+
+
 class Watched:
     """This rank as the watchers see it: a page with what the rank does. Its own watcher starts here."""
 
@@ -23,7 +28,7 @@ class Watched:
         command = [sys.executable, "-S", "-E", _watcher.__file__, str(os.getpid())]
         # A session of its own: signals for the group of the program do not stop it.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
         )
 
     def show(self, folder: str, rank: int, size: int) -> None:
@@ -34,13 +39,18 @@ class Watched:
         path.write_bytes(bytes(_watcher.PAGE))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _watcher.PAGE)
+            with contextlib.suppress(OSError):  # not so many
+                # Of the files of a dead process Linux releases the one with the highest number first: the page, and
+                # then the connection to the launcher, which ends all other ranks when that is closed.
+                self._open = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
         self.tell(None)
 
     def begin(self, timeout: float | None) -> None:
-        """Have the watcher watch, now that all ranks have pages."""
-        assert self._process.stdin is not None
+        """Have the watcher watch, now that all ranks have pages; returns once it does, or has ended."""
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{self._folder}\t{self._rank}\t{self._size}\t{timeout or 0}\n")
         self._process.stdin.flush()
+        self._process.stdout.readline()
 
     @staticmethod
     def folder() -> str:

@@ -4,9 +4,11 @@ A thread would not do: some functions of SciPy keep Python's lock for as long as
 """
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,8 @@ PAGE = 1024  # bytes: process, state, time of its last change, and the last call
 EVERY_S = 0.1
 STOPPED_S = 2.0  # a rank may be stopped for so long
 ENDED = "ended"
+CLOSE_WRITE = 8  # IN_CLOSE_WRITE of inotify(7), whose events have no name where a file is watched
+EVENT = struct.Struct("iIII")  # number of the watch first
 Page = tuple[int, str, float, str]  # process, state, time of the last change, and the last call
 
 
@@ -61,8 +65,32 @@ class Pages:
         return int(fields[0]), fields[1], float(fields[2]), fields[3] if len(fields) > 3 else ""
 
 
+class Closings:
+    """The order in which the ranks of this host have closed their pages, which Linux keeps (inotify).
+
+    A launcher kills all ranks after the first one has ended. On a busy host they may end before that one has, but its
+    page is closed before the launcher knows of it (``Watched.show``).
+    """
+
+    def __init__(self, folder: str, ranks: list[int]) -> None:
+        library = ctypes.CDLL(None)
+        self._file, self._ranks = -1, dict[int, int]()
+        if hasattr(library, "inotify_init1"):
+            self._file = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            add = library.inotify_add_watch
+            self._ranks = {add(self._file, os.fsencode(page(folder, rank)), CLOSE_WRITE): rank for rank in ranks}
+
+    def read(self) -> list[int]:
+        """The ranks that have closed their pages since the last call."""
+        try:
+            found = os.read(self._file, len(self._ranks) * 8 * EVENT.size)
+        except OSError:  # none, or no such system
+            return []
+        return [self._ranks[number] for number, *_ in EVENT.iter_unpack(found) if number in self._ranks]
+
+
 class Deaths:
-    """The processes that have ended, in that order, which the kernel keeps: a launcher kills all after the first one.
+    """The processes that have ended.
 
     Without pidfds, which Linux alone has, only the process that started this one is watched.
     """
@@ -113,14 +141,16 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths
     ranks = {pages.read(other)[0]: other for other in pages.ranks()}
     for process in ranks:
         deaths.watch(process)
+    closings = Closings(folder, pages.ranks())
+    print("watching", flush=True)  # the rank waits for it: of processes that are dead already the order is not known
     halted = 0.0  # seconds for which the rank has been stopped
     while True:
         dead = deaths.wait()
-        for process in dead:
-            _, state, _, told = pages.read(ranks[process])
+        for other in [*closings.read(), *(ranks[process] for process in dead)] if dead else ():
+            _, state, _, told = pages.read(other)
             if state != ENDED:
                 why = "its process was killed, perhaps for lack of memory"
-                report(folder, ended(ranks[process], size, why, told))
+                report(folder, ended(other, size, why, told))
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(parent, signal.SIGKILL)  # if the launcher does not
                 return
