@@ -57,7 +57,7 @@ def changed(name: str, factor: float) -> Machines:
     if hasattr(trn1, name):
         other = replace(trn1, **{name: value(trn1, name) * factor})
     else:
-        other = replace(trn1, timing=replace(trn1.timing, **{name: value(trn1, name) * factor}))
+        other = replace(trn1, timing=trn1.timing._replace(**{name: value(trn1, name) * factor}))
     return lambda target: other if target == "trn1" else MACHINES[target]
 
 

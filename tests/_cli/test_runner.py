@@ -19,7 +19,7 @@ from trnpy._call import dispatch
 from trnpy._cli import doctor, runner
 from trnpy._nki.device import detect
 from trnpy._patch.patch import _select
-from trnpy._report.tally import STRIDE
+from trnpy._report.small import STRIDE
 from trnpy._settings import calibration, host_rates
 from trnpy._settings.host_rates import machine_id
 
@@ -228,6 +228,21 @@ def test_threads_of_openblas_that_wait_sleep_soon_or_when_the_user_says(folder, 
 def test_a_program_without_scipy_runs_without_it(folder, program):
     code = f"{program}\nimport sys; print('scipy.linalg' in sys.modules, 'rich' in sys.modules)"
     assert run(folder, "-m", "trnpy", "-c", code)[:2] == (0, "False False\n")
+
+
+def test_a_start_loads_what_patching_and_recording_take(folder):
+    """Loading a module takes half a millisecond to two, and defining a dataclass one: every program pays them."""
+    code = "import sys; print(*(name for name in sys.modules if name.startswith('trnpy._') or name in {found!r}))"
+    given = {"argparse", "json", "html", "logging", "tempfile", "platformdirs", "concurrent.futures"}
+    loaded = run(folder, "-m", "trnpy", "-c", code.format(found=given))[1].split()
+    assert not given & {*loaded}
+    assert {name.removeprefix("trnpy.") for name in loaded} == {
+        *("_cli", "_cli.runner", "_cli.program", "_patch", "_patch.patch", "_patch.hook", "_call", "_call.first"),
+        *("_report", "_report.ledger", "_report.small", "_report.tally", "_report.comparisons", "_report.files"),
+        *("_report.unrouted", "_engine", "_engine.parts", "_settings", "_settings.policy", "_settings.tile"),
+        *("_nki", "_nki.hardware", "_nki.instances"),
+        *(f"_base{name}" for name in ("", ".blocks", ".conventions", ".distribution", ".locks", ".processors")),
+    }
 
 
 def test_calls_of_numpy_linalg_do_not_import_scipy(folder):

@@ -3,7 +3,7 @@
 import ledgers
 import pytest
 
-from trnpy._engine.tally import Parts
+from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.advice import BOTH, KEEP, STACKED, priced
 from trnpy._report.ledger import Ledger

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse
 
 import trnpy
-from trnpy._report.shown import source, table
+from trnpy._report.files import source
+from trnpy._report.shown import table
 
 A = np.ones((300, 300))
 

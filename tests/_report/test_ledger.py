@@ -29,7 +29,8 @@ from trnpy._engine.stand_ins import usual
 from trnpy._report import ledger as ledger_module
 from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, print_report, profile, report
 from trnpy._report.page import page
-from trnpy._report.text import duration, place, plain, quantity
+from trnpy._report.text import plain
+from trnpy._report.units import duration, place, quantity
 from trnpy._settings.policy import HYSTERESIS, policy
 
 GOLDEN = """\

@@ -14,7 +14,7 @@ from trnpy._call.dispatch import Decision, Reason
 from trnpy._report.ledger import Ledger
 from trnpy._report.page import LANES, MEANING, ROWS, page
 from trnpy._report.pictures import ticks
-from trnpy._report.text import duration, place
+from trnpy._report.units import duration, place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = {"meta", "br", "wbr"}

@@ -6,7 +6,7 @@ import ledgers
 import pytest
 
 from trnpy._call.dispatch import Reason
-from trnpy._engine.tally import Parts
+from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._nki.instances import INSTANCES, hardware_of
 from trnpy._report.ledger import Ledger

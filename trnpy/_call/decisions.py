@@ -10,13 +10,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from trnpy._call.host_table import UNSEEN, HostRoute, Look, host_entry
+from trnpy._call.first import UNSEEN
+from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused, cores
+from trnpy._engine.parts import NOTHING, Parts
 from trnpy._engine.precision import launches
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
-from trnpy._engine.tally import NOTHING, Parts, Tally
+from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates

@@ -24,7 +24,8 @@ import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
 from trnpy._call.decisions import Cost, Form, Op, Problem, Route, decide, work_of
-from trnpy._call.quick import Memory, Verdict, elements, prepared, quick, rest, unattended
+from trnpy._call.first import Memory, Verdict, _trace
+from trnpy._call.quick import elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._call.soundness import fault, retry, sound
 from trnpy._call.verify import disagreement
@@ -48,7 +49,6 @@ ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algori
 EXCUSE = "the check is to blame"
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
 
-_trace: ContextVar[list[Decision] | None] = ContextVar("trnpy_trace", default=None)
 _fallen: ContextVar[bool] = ContextVar("trnpy_fallen", default=False)  # whether the host is repeating a failed call
 
 
@@ -216,6 +216,7 @@ def routed(op: Op) -> Callable[..., Any]:
 def _ready(searches: bool) -> None:
     """Load libraries before the clock starts: else the first call would be timed with them and the host look slow."""
     current_rates()
+    current_engine(current_policy())
     if searches:
         importlib.import_module("opt_einsum")
 

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trnpy._settings.tile import area
+from trnpy._call.first import UNSEEN
 
 if TYPE_CHECKING:
     from trnpy._call.decisions import Problem
-
-UNSEEN = area(63, least=0)  # no row has another host route for operands of at most this many elements in all
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]]
 

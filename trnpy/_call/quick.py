@@ -6,7 +6,6 @@ without an engine, because a decision about an engine also depends on its health
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,8 @@ import numpy as np
 
 from trnpy._base.conventions import uncounted
 from trnpy._call.decisions import Form, Op, Problem, decide, work_of
-from trnpy._call.reasons import Decision, Reason, Unsupported
+from trnpy._call.first import Known, Memory, Verdict
+from trnpy._call.reasons import Decision, Reason, Unsupported, small_decision
 from trnpy._engine.engines import at_rest
 from trnpy._settings.host_rates import HostRates, current_rates
 from trnpy._settings.policy import Attention, Policy
@@ -23,24 +23,8 @@ from trnpy._settings.policy import Process as _Process
 
 KINDS = 4096  # kinds of call in the cache, more than most programs have; a full cache is emptied
 
-Verdict = tuple[Callable[..., Any], Decision]  # the function to call with the caller's arguments, and the decision
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-
-class Known:
-    """The verdicts under one policy and one set of host rates; None for a kind whose calls are decided each time."""
-
-    __slots__ = ("policy", "rates", "verdicts")
-
-    def __init__(self, policy: Policy, rates: HostRates | None, verdicts: dict[Any, Verdict | None]) -> None:
-        self.policy, self.rates, self.verdicts = policy, rates, verdicts
-
-
-class Memory:
-    """The current verdicts. They are replaced as a whole, so a thread that holds the old object sees no newer ones."""
-
-    known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
 def unattended() -> bool:
@@ -121,9 +105,3 @@ def elements(args: Args) -> float:
         elif a is not None and not isinstance(a, (str, int, float)):
             return math.inf
     return n
-
-
-@functools.cache
-def small_decision(name: str, elements: int) -> Decision:
-    """The decision about calls of ``name`` with operands of at most so many elements in all."""
-    return Decision(name, False, Reason.SMALL, f"at most {elements} elements")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trnpy._engine.tally import NOTHING, Parts
+from trnpy._engine.parts import NOTHING, Parts
 from trnpy._nki.hardware import between
 from trnpy._report.shown import table
 
@@ -225,6 +226,12 @@ class Decision:
         if self.unproven:
             rows.append(("not proven", self.unproven))
         return table(self.op, rows)
+
+
+@functools.cache
+def small_decision(name: str, most: int, of: str = "elements") -> Decision:
+    """The decision about calls of ``name`` whose operands have at most so many elements in all, or so much work."""
+    return Decision(name, False, Reason.SMALL, f"at most {most:,} {of}")
 
 
 class NkiFallbackWarning(RuntimeWarning):

@@ -7,7 +7,8 @@ import ast
 import importlib
 from typing import Any, NoReturn
 
-from trnpy._cli.runner import changes, settings
+from trnpy._cli.options import settings
+from trnpy._cli.runner import changes
 from trnpy._patch.patch import patched
 from trnpy._report.ledger import profile
 

@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable
 from typing import NoReturn
 
+STARTS = ("-", "-m", "-c")  # what may stand before a program in place of a file
+
 
 class Ended:
     """How the program ended."""
@@ -150,6 +152,12 @@ def _load(name: str, missing: str) -> tuple[types.CodeType, types.ModuleType]:
     if name != "__main__":
         sys.argv[0] = spec.origin or name
     return program, main
+
+
+def refuse(message: str) -> NoReturn:
+    """End with one line of trnpy's: the command line or a setting is wrong."""
+    print(f"trnpy: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def _refuse(message: str, status: int = 1) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import functools
@@ -15,19 +14,18 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trnpy._base import distribution
 from trnpy._cli import program as _program
-from trnpy._engine.engines import available, current_engine
-from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
-from trnpy._report.ranks import parsed, payload
-from trnpy._report.text import past_patch
-from trnpy._settings.policy import CHOICES, process_policy, set_process_policy
-from trnpy.dist._collectives import report
-from trnpy.dist._start import at_end, first, gathered, launched, uncoordinated
+from trnpy._report.small import NOTHING_CALLED
+from trnpy._settings.policy import Policy, process_policy, set_process_policy
+from trnpy.dist._launched import at_end, first, launched
+
+if TYPE_CHECKING:
+    from trnpy.dist._collectives import Communicator
 
 Command = Callable[[list[str]], int]
 # Commands whose main(argv) is in another module, which may need packages that are not installed.
@@ -43,18 +41,31 @@ DELEGATED = {
 }
 
 
+class Options:
+    """The runner's options, with the values that they have if they are not given."""
+
+    device: str | None = None
+    machine: str | None = None
+    precision: str | None = None
+    strict = force = arguments = measure_routes = no_report = verbose = False
+    report: Path | None = None
+    html: Path | None = None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status, or raises what the program raised."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and (command := _command(argv[0])) is not None:
         return _carried_out(command, argv)
-    parser, takes_value = _parser()
-    front, rest = _split(argv, takes_value)
-    options = parser.parse_args(front)
+    options, rest = Options(), argv
+    if argv and argv[0].startswith("-") and argv[0] not in _program.STARTS:
+        from trnpy._cli.options import parse  # a command line without options needs no parser
+
+        rest = parse(argv, options, _commands)
     rest = rest or ["-"]
     if rest in (["-m"], ["-c"]):
-        parser.error(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
-    _settle(parser, options)
+        _program.refuse(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
+    _settle(options)
     if (conflict := distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
     _record(options, _title(rest, options.arguments))
@@ -72,17 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         _program.run_script(rest[0], rest[1:])
     return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    def format_help(self) -> str:
-        # Only for --help: finding out which commands are there imports their packages, and with them SciPy.
-        commands = "\n".join(f"  {name:<12}{what}" for name, what in _commands().items())
-        self.epilog = f"commands:\n{commands}\n\n{self.epilog}"
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"trnpy: {message}\n")
 
 
 def _commands() -> dict[str, str]:
@@ -126,81 +126,41 @@ def _carried_out(command: Command, argv: list[str]) -> int:
     return status
 
 
-def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
-    """The parser of the options before the program, and the names of those that take a value."""
-    parser = _Parser(
-        prog="python -m trnpy",
-        usage="python -m trnpy [option ...] [script.py | -m module | -c code | -] [argument ...]\n"
-        "       python -m trnpy command [argument ...]",
-        description="Run a Python program with NumPy's and SciPy's heavy functions on AWS Trainium where that is\n"
-        "faster, then print what ran where and why. Without a device it runs as always, and the\n"
-        "report says what a device would have done (modelled). Without a program it reads one from\n"
-        "standard input, from a terminal line by line.",
-        epilog="Processes that the program spawns run without trnpy. Those that it forks keep it, but the\n"
-        "report is of the first process alone.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        add_help=False,
-    )
-    add = parser.add_argument_group("options").add_argument
-    valued = [
-        *settings(add),
-        add("--report", metavar="FILE", type=Path, help="write the report as JSON"),
-        add("--html", metavar="FILE", type=Path, help="write the report as a page"),
-    ]
-    add("--arguments", action="store_true", help="write the program's arguments, or its code, into the reports too")
-    add("--measure-routes", action="store_true", help="run NumPy's function beside a sample of calls by other routes")
-    add("--no-report", action="store_true", help="do not print the report")
-    add("-v", "--verbose", action="store_true", help="also say what is patched, and what escapes")
-    add("-V", "--version", action="version", version=f"trnpy {distribution.version()}")
-    add("-h", "--help", action="help", help="show this and exit")
-    return parser, {name for action in valued for name in action.option_strings}
-
-
-def settings(add: Callable[..., argparse.Action]) -> list[argparse.Action]:
-    """Add the options that change the policy; returns those that take a value."""
-    add("--strict", action="store_true", help="an error instead of a fallback to the host")
-    add("--force", action="store_true", help="send every supported call down the device path, however small")
-    return [
-        add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default auto)"),
-        add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}"),
-        add("--precision", metavar="P", help=f"of products on a device: {', '.join(CHOICES['precision'])}"),
-    ]
-
-
-def changes(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the policy that ``settings`` changed."""
+def changes(options: Any) -> dict[str, Any]:
+    """The fields of the policy that the options of ``settings`` changed."""
     named: dict[str, Any] = {name: getattr(options, name) for name in ("device", "machine", "precision")}
     named |= {"fallback": "raise" if options.strict else None, "force": options.force or None}
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _split(argv: list[str], takes_value: set[str]) -> tuple[list[str], list[str]]:
-    """trnpy's own options, and the rest: the program and all that follows it."""
-    i = 0
-    while i < len(argv) and argv[i] not in ("-", "-m", "-c") and argv[i].startswith("-"):
-        i += 2 if argv[i] in takes_value else 1
-    return argv[:i], argv[i:]
-
-
-def _settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _settle(options: Options) -> None:
     """Set the policy of the run from variables and options; exits with one line if one is wrong."""
     try:
         policy = process_policy()
     except ValueError as why:
-        parser.error(str(why))
+        _program.refuse(str(why))
     try:
         policy = replace(policy, **changes(options))
-        current_engine(policy)
+        if policy.device not in ("auto", "none"):  # neither is ever an error, and the first call that is not small asks
+            _open(policy)
     except ValueError as why:
-        parser.error(f"--{why}")
-    except DeviceUnavailable as why:
-        parser.error(str(why))
+        _program.refuse(f"--{why}")
     for option in ("report", "html"):
         path: Path | None = getattr(options, option)
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            parser.error(f"--{option} {path}: expected a file in a directory that exists")
+            _program.refuse(f"--{option} {path}: expected a file in a directory that exists")
     set_process_policy(policy)
+
+
+def _open(policy: Policy) -> None:
+    """Open the engine that ``policy`` names; exits with one line if there is none."""
+    from trnpy._engine.engines import current_engine
+    from trnpy._nki.runtime import DeviceUnavailable
+
+    try:
+        current_engine(policy)
+    except DeviceUnavailable as why:
+        _program.refuse(str(why))
 
 
 def _title(program: Sequence[str], arguments: bool) -> str:
@@ -212,7 +172,7 @@ def _title(program: Sequence[str], arguments: bool) -> str:
     return f"{' '.join(program[:named])} ({left_out} argument{'s' * (left_out > 1)} not shown)"
 
 
-def _record(options: argparse.Namespace, title: str) -> None:
+def _record(options: Options, title: str) -> None:
     """Open a ledger, and report it when the process ends in any way, after all output of the program."""
     recording = _ledger.profile(title, measure_routes=options.measure_routes)
     ledger = recording.__enter__()
@@ -221,20 +181,19 @@ def _record(options: argparse.Namespace, title: str) -> None:
     files = [(path.absolute(), write) for path, write in
              ((options.report, ledger.to_json), (options.html, ledger.to_html)) if path is not None]  # fmt: skip
 
-    at_end(lambda comm: report(comm, ledger))
+    at_end(lambda comm: _shared(comm, ledger))
 
     def finish() -> None:
         if os.getpid() != process:
             return  # a fork of the program: only the first process reports
         recording.__exit__(None, None, None)
-        if launched() > 1:
-            ledger.ranks = ledger.ranks or parsed(gathered(payload(ledger)))
+        alone = _of_ranks(ledger) if launched() > 1 else ""
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed, broken or None
             sys.stdout.flush()
         if first():  # of the ranks
-            written = [_written(path, write) for path, write in files]
+            failures = filter(None, (*[_written(path, write) for path, write in files], alone))
             if sys.stderr is not None:  # print() would take stdout instead
-                _say(ledger, options, written)
+                _say(ledger, options, failures)
         if _program.Ended.interrupted:
             # Python dies of SIGINT if the last string that exec ran ended with KeyboardInterrupt. The dataclasses of
             # rich have run others since.
@@ -243,6 +202,22 @@ def _record(options: argparse.Namespace, title: str) -> None:
 
     # Functions run in the reverse order of their registration: this one is registered first and runs last.
     atexit.register(finish)
+
+
+def _shared(comm: Communicator, ledger: _ledger.Ledger) -> None:
+    """Give the first rank's ledger what those of all ranks say."""
+    from trnpy.dist._collectives import report
+
+    report(comm, ledger)
+
+
+def _of_ranks(ledger: _ledger.Ledger) -> str:
+    """The same for ranks of a program that uses mpi4py, not trnpy.dist; what to say of ranks that share no work."""
+    from trnpy._report.ranks import parsed, payload
+    from trnpy.dist._start import gathered, uncoordinated
+
+    ledger.ranks = ledger.ranks or parsed(gathered(payload(ledger)))
+    return uncoordinated()
 
 
 def _written(path: Path, write: Callable[[Path], None]) -> str:
@@ -254,20 +229,31 @@ def _written(path: Path, write: Callable[[Path], None]) -> str:
     return ""
 
 
-def _say(ledger: _ledger.Ledger, options: argparse.Namespace, failures: Iterable[str]) -> None:
-    for failure in filter(None, (*failures, uncoordinated())):
+def _say(ledger: _ledger.Ledger, options: Options, failures: Iterable[str]) -> None:
+    for failure in failures:
         print(f"trnpy: {failure}", file=sys.stderr)
     if not options.no_report and ledger.tallies:
         _ledger.print_report(ledger, sys.stderr)
     elif not (options.no_report or _program.Ended.raised):  # which says nothing of a program that did not start
-        for said in (str(ledger.what_if()), *past_patch(ledger)):
+        for said in (NOTHING_CALLED, *_seen(ledger)):
             print(f"trnpy: {said}", file=sys.stderr)
     if options.verbose:
         for name, function in patch_status()["escaped"].items():
             print(f"trnpy: {name} is {function} from before the patch: its calls are not seen", file=sys.stderr)
 
 
+def _seen(ledger: _ledger.Ledger) -> list[str]:
+    """What is to be said of work that no patch sees."""
+    if not ledger.samples.seconds:
+        return []
+    from trnpy._report.text import past_patch
+
+    return past_patch(ledger)
+
+
 def _introduce() -> None:
+    from trnpy._engine.engines import available, current_engine
+
     settings = process_policy()
     engine = current_engine(settings)
     where = f"device {settings.device}: {engine.name if engine is not None else available()[1] or 'host only'}"

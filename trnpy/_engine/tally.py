@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
+from trnpy._engine.parts import Parts
 from trnpy._engine.precision import COMBINE_S, FINGERPRINT_BYTES_PER_S, MAGNITUDES_S, SPLIT_S
 from trnpy._nki.hardware import EFFICIENCY, Hardware
 from trnpy._settings.host_rates import HostRates
@@ -27,21 +27,6 @@ CONVERSION_S: Mapping[str, float] = MappingProxyType(
 
 
 INCOMING = ("split", "magnitudes")  # conversions of operands, which an operand that stays on the device has behind it
-
-
-class Parts(NamedTuple):
-    """The modelled seconds of the device path, by what takes them. Their sum is the time of the path."""
-
-    launch_s: float = 0.0
-    send_s: float = 0.0  # over the link to the device
-    fetch_s: float = 0.0  # and back
-    to_digits_s: float = 0.0  # conversions of operands on the host
-    from_digits_s: float = 0.0  # conversions and proofs of results on the host
-    engine_s: float = 0.0
-    host_steps_s: float = 0.0  # other work of the host, between products
-
-
-NOTHING = Parts()
 
 
 @dataclass(frozen=True, slots=True)

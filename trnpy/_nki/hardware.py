@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 PARTITIONS = 128  # rows of SBUF, PSUM and the systolic array, all generations (arch)
 PSUM_BANKS = 8  # per partition, all generations (arch)
 PSUM_BANK_BYTES = 2048  # 512 float32 per partition (arch)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Fixed costs inside one NeuronCore, for the cost model of trnpy/_nki/simulator/price/cost.py.
 
     Cycles are of the engine that the field names. Throttle fields are 0 if nothing is documented.
@@ -68,6 +68,9 @@ class Timing:
     kernel_floor_s: float = 16e-6  # on the device before and after the first and last instruction (deltanet)
 
 
+USUAL = Timing()
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
 class Hardware:
     """What one NeuronCore can do, and what it costs to reach it from the host."""
@@ -89,7 +92,7 @@ class Hardware:
     unlink_bytes_per_s: float  # device to host
     peer_bytes_per_s: float  # from one core to others in a collective, each way
     launch_s: float  # host call of one kernel until the device has answered
-    timing: Timing = Timing()
+    timing: Timing = USUAL
 
     @property
     def float64_flops_per_s(self) -> float:

@@ -7,14 +7,13 @@ us-east-1. A price that is not public is None: no price is estimated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from trnpy._nki.hardware import GIB, MACHINES, Hardware
 
 
-@dataclass(frozen=True, slots=True)
-class Rent:
+class Rent(NamedTuple):
     """Dollars an hour of one instance: kind of price, date and source."""
 
     usd_per_h: float
@@ -23,8 +22,7 @@ class Rent:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """One size of instance."""
 
     name: str

@@ -6,23 +6,23 @@ import functools
 import math
 import pkgutil
 import sys
-import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
-from trnpy._call.dispatch import Decision, Op, Reason, _trace, routed
-from trnpy._call.host_table import UNSEEN
-from trnpy._call.quick import Memory, small_decision, unattended
+from trnpy._call.first import UNSEEN, Memory, _trace
 from trnpy._report import ledger as _ledger
-from trnpy._report.tally import SmallCalls
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
+
+if TYPE_CHECKING:
+    from trnpy._call.dispatch import Op
+    from trnpy._report.small import SmallCalls
 
 LIBRARIES = frozenset({"numpy", "scipy"})  # these call the originals, even by their public names
 # Rows whose reference is a method. ``@``, ``dot``, ``*`` and ``**`` of SciPy's sparse classes all call this one.
@@ -130,6 +130,21 @@ class Hook:
         return f"<{self._name} patched by trnpy>"
 
 
+def load_row(load: Callable[[], Op]) -> tuple[Op, Callable[..., Any]]:
+    """The row, and the function that routes its calls. Until a program's first such call it starts without either."""
+    from trnpy._call.dispatch import routed
+
+    op = load()
+    return op, routed(op)
+
+
+def recorded() -> types.ModuleType:
+    """What recording takes, loaded at the first call that is recorded."""
+    from trnpy._patch import recorded
+
+    return recorded
+
+
 def _inside(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, whose own calls of accelerated functions are neither routed nor recorded again."""
 
@@ -159,8 +174,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
 
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
-        op = load()
-        small, unseen, look, accelerated = op.small, op.unseen, op.look, routed(op)
+        op, accelerated = load_row(load)
+        small, unseen, look = op.small, op.unseen, op.look
         return accelerated
 
     direct = original if alone else _inside(original)  # NumPy's functions call no others by public names
@@ -192,7 +207,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
                     or calls.activation is not here
                     or calls.policy is not policy
                 ):
-                    calls = _small_calls(small_decision(row, small or UNSEEN), ledger, frame, here, lines)
+                    limit = row, small or UNSEEN, "elements"
+                    calls = recorded().small_calls(limit, ledger, frame, here, policy, lines)
                 if calls is not None:
                     if next(calls.count) % calls.every:
                         return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
@@ -202,7 +218,7 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         caller = (frame or getframe(1)).f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
         if excluded or (excluded is None and here.excludes(caller)):
-            return _excluded(row, original, caller, args, kwargs)
+            return recorded().excluded(row, original, caller, args, kwargs)
         run = accelerated or loaded()
         token = own.set(NOTHING)
         try:
@@ -223,8 +239,9 @@ def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., A
 
     Its caller is the code that used an operator, not SciPy's module that implements the operator.
     """
-    process, report, ndarray, getframe = Process, _ledger.Process, np.ndarray, sys._getframe
-    small = Decision(name, False, Reason.SMALL, f"at most {SMALL_PRODUCT:,} multiply-adds if it were dense")
+    process, policies, report, attention, memory = Process, _policy.Process, _ledger.Process, Attention, Memory
+    ndarray, getframe = np.ndarray, sys._getframe
+    limit = name, SMALL_PRODUCT, "multiply-adds if it were dense"
     lines: dict[int, SmallCalls] = {}
     accelerated = None
 
@@ -248,20 +265,20 @@ def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., A
             brief = other.size * a._shape[0] < SMALL_PRODUCT
         else:
             brief = type(other) is type(a) and math.prod(other._shape) * a._shape[0] < SMALL_PRODUCT
-        if brief and ledger is None and unattended():
+        if brief and ledger is None and not attention.asked and policies.policy is memory.known.policy:
             return inside(original, a, other)
         frame = getframe(1)
         while frame.f_globals.get("__name__") in OPERATORS and frame.f_back is not None:
             frame = frame.f_back
         if brief and ledger is not None:
-            calls = lines.get(id(frame.f_code) + frame.f_lasti)
+            calls, policy = lines.get(id(frame.f_code) + frame.f_lasti), _untraced_policy()
             if (
                 calls is None
                 or calls.ledger is not ledger.small
                 or calls.activation is not here
-                or calls.policy is not _untraced_policy()
+                or calls.policy is not policy
             ):
-                calls = _small_calls(small, ledger, frame, here, lines)
+                calls = recorded().small_calls(limit, ledger, frame, here, policy, lines)
             if calls is not None:
                 if next(calls.count) % calls.every:
                     return inside(original, a, other)
@@ -271,54 +288,9 @@ def _method(name: str, original: Any, load: Callable[[], Op]) -> Callable[..., A
         caller = frame.f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
         if excluded or (excluded is None and here.excludes(caller)):
-            return _excluded(name, original, caller, (a, other), {})
+            return recorded().excluded(name, original, caller, (a, other), {})
         if accelerated is None:
-            accelerated = routed(load())
+            accelerated = load_row(load)[1]
         return inside(accelerated, a, other)
 
     return call
-
-
-def _small_calls(
-    small: Decision,
-    ledger: _ledger.Ledger,
-    frame: types.FrameType,
-    here: Activation,
-    lines: dict[int, SmallCalls],
-) -> SmallCalls | None:
-    """The counter of the calls from ``frame`` that ``small`` decides; None if they need more, or are trnpy's own."""
-    policy, caller = _untraced_policy(), frame.f_globals.get("__name__", "")
-    excluded = here.verdicts.get(caller, here.excludes(caller))
-    if policy is None or policy.force or (excluded and _trnpys(caller)):
-        return None
-    decision = _from_excluded(small.op, caller) if excluded else small
-    calls = ledger.small_calls(decision, frame, here, policy)
-    if calls is not None:
-        if len(lines) >= _ledger.SITES:
-            lines.clear()
-        lines[id(frame.f_code) + frame.f_lasti] = calls
-    return calls
-
-
-@uncounted
-def _excluded(name: str, original: Any, caller: str, args: Any, kwargs: Any) -> Any:
-    ledger, log = _ledger.Process.ledger, _trace.get()
-    if (ledger is None and log is None) or _trnpys(caller):
-        return original(*args, **kwargs)
-    started = time.perf_counter()
-    result = original(*args, **kwargs)
-    decision = _from_excluded(name, caller)
-    if ledger is not None:
-        ledger.add(decision, started, time.perf_counter() - started, sys._getframe(2))
-    if log is not None:
-        log.append(decision)
-    return result
-
-
-def _trnpys(caller: str) -> bool:
-    return str(caller).partition(".")[0] == "trnpy"
-
-
-@functools.cache
-def _from_excluded(name: str, caller: str) -> Decision:
-    return Decision(name, False, Reason.EXCLUDED_CALLER, f"called from {caller}")

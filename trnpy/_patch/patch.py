@@ -19,13 +19,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 from trnpy._base.locks import Lock
-from trnpy._call.dispatch import Op
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
+
+if TYPE_CHECKING:
+    from trnpy._call.dispatch import Op
 
 # For each namespace the module of its rows, their table or the function that finds one, and their names. The module is
 # loaded when a row is needed, since importing SciPy is slow; the names serve until then. A test compares them.
@@ -53,7 +55,7 @@ def _row(name: str) -> Op:
     """The row of the function with that dotted name."""
     module, table, _ = ROWS[name.rpartition(".")[0]]
     rows: Any = getattr(importlib.import_module(module), table)
-    return cast(Op, rows(name) if callable(rows) else next(op for op in rows if op.name == name))
+    return cast("Op", rows(name) if callable(rows) else next(op for op in rows if op.name == name))
 
 
 def _select(names: Names) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trnpy._report.tally import STRIDE
+from trnpy._report.small import STRIDE
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision

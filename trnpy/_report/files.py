@@ -1,11 +1,13 @@
-"""Reports as files, which are replaced as a whole or not at all."""
+"""Reports as files, which are replaced as a whole or not at all, and the names of files of code in reports."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
+import sys
 from threading import get_ident
+from typing import Any
 
 
 def _private(path: str, flags: int) -> int:
@@ -31,3 +33,10 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def source(file: str) -> str:
+    """The name of a file of code: "Cell In[3]" for a notebook's cell, which IPython compiles under a temporary name."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    known = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(known) if known else file

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import json
 import math
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -23,26 +22,20 @@ from typing import IO, TYPE_CHECKING, Any
 from trnpy._base.conventions import uncounted
 from trnpy._base.locks import Lock
 from trnpy._base.processors import waited_s
-from trnpy._engine.health import Health
 from trnpy._nki.instances import INSTANCES, Instance, hardware_of
-from trnpy._report.advice import priced
 from trnpy._report.comparisons import Comparisons
-from trnpy._report.files import write
-from trnpy._report.ranks import Rank, to_dict
-from trnpy._report.rented import rentals
-from trnpy._report.scaling import curve
-from trnpy._report.shown import source
-from trnpy._report.tally import DEVICE, Call, SmallCalls, Tally, detail, merged, ran_on, reason
-from trnpy._report.text import plain, show, uncalibrated
+from trnpy._report.files import source, write
+from trnpy._report.small import Call, SmallCalls
+from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
 from trnpy._report.unrouted import Samples, Unrouted, watch
-from trnpy._report.what_if import WhatIf
-from trnpy._settings.host_rates import machine_id
 from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
-    from trnpy._call.dispatch import Decision
+    from trnpy._call.reasons import Decision
+    from trnpy._engine.health import Health
+    from trnpy._report.ranks import Rank
+    from trnpy._report.what_if import WhatIf
 
-SCHEMA = "trnpy-report/1"  # of to_json; the number changes when readers of the file must change
 LIBRARIES = ("trnpy", "numpy", "scipy")  # the caller of a function is the first frame outside these packages
 FOLD = 256  # calls are added up in batches of this size
 EVENTS = 1000  # the longest calls, which are kept one by one for the timeline: under 1 MB
@@ -78,7 +71,7 @@ class Ledger:
 
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
-        *("_waits", "_longest", "_shortest_kept_s", "_kept", "_covered_s", "_recent", "_forgotten", "_until"),
+        *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "_recent", "_forgotten", "_until"),
         *("small", "samples", "comparisons", "engines", "instance", "ranks"),
     )
 
@@ -99,7 +92,7 @@ class Ledger:
         self._longest: list[tuple[float, int, Call]] = []  # a heap of at most EVENTS calls
         self._shortest_kept_s = -math.inf
         self._kept = 0
-        self._covered_s = 0.0
+        self.covered_s = 0.0
         self._recent: deque[tuple[float, float]] = deque()  # disjoint (start, end), ascending
         self._forgotten = -math.inf  # the end of the last interval that was dropped from _recent
         self._until = -math.inf  # the end of the last interval in _recent
@@ -162,8 +155,8 @@ class Ledger:
                 self._keep(Call(small.decision, started, seconds, small.site.file, small.site.line, get_ident()))
         return result
 
-    def _small_tallies(self) -> list[Tally]:
-        tallies = [small.tally() for small in list(self.small)]
+    def small_tallies(self) -> list[Tally]:
+        tallies = [of_small(small) for small in list(self.small)]
         return [t for t in tallies if t.calls]
 
     def _fold(self) -> None:
@@ -187,7 +180,7 @@ class Ledger:
                     tally.launch(decision.launches)
                 ended = started + seconds
                 if started >= self._until:
-                    self._covered_s += seconds
+                    self.covered_s += seconds
                     self._recent.append((started, ended))
                     self._until = ended
                 else:
@@ -235,9 +228,9 @@ class Ledger:
             if first > end:  # another thread has recorded a later call already
                 later.append((first, last))
                 continue
-            self._covered_s -= last - first
+            self.covered_s -= last - first
             start, end = min(start, first), max(end, last)
-        self._covered_s += end - start
+        self.covered_s += end - start
         recent.extend([(start, end), *reversed(later)])
         self._until = recent[-1][1]
 
@@ -254,13 +247,13 @@ class Ledger:
         """Add the calls of ``inner``, which was opened while this ledger was open."""
         inner._fold()
         with self._lock, inner._lock:
-            small = inner._small_tallies()
+            small = inner.small_tallies()
             for tally in (*inner._tallies.values(), *small):
                 self._tallies.setdefault(tally.key, Tally(*tally.key)).absorb(tally)
             for _, _, call in inner._longest:
                 if call.seconds > self._shortest_kept_s:
                     self._keep(call)
-            self._covered_s += inner._covered_s + sum(t.seconds for t in small)
+            self.covered_s += inner.covered_s + sum(t.seconds for t in small)
             self.samples.absorb(inner.samples)
             self.comparisons.absorb(inner.comparisons)
             self.engines |= inner.engines
@@ -278,7 +271,7 @@ class Ledger:
         self._fold()
         with self._lock:
             recorded = [replace(t, launches=dict(t.launches)) for t in self._tallies.values()]
-            return [*recorded, *self._small_tallies()]
+            return [*recorded, *self.small_tallies()]
 
     def by_function(self) -> list[Tally]:
         """One tally for each function, place and reason; longest measured time first."""
@@ -320,38 +313,14 @@ class Ledger:
         return hardware_of(current_policy().machine).name
 
     def what_if(self) -> WhatIf:
-        """The times of this run without a device and with ``machine``.
+        """The times of this run without a device and with ``machine``."""
+        from trnpy._report.what_if import of
 
-        Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
-        with and without the device. A call counts for the device only if that beats the undisturbed time of the host
-        by HYSTERESIS, and gains what it is below that.
-        """
-        tallies, elapsed_s = self.tallies, self.elapsed_s
-        small_s = sum(t.seconds for t in self._small_tallies())
-        covered_s = min(self._covered_s + small_s, max(elapsed_s, self._covered_s))  # small ones of threads may overlap
-        measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too
-        rest_s = max(elapsed_s - covered_s, 0.0)
-        taken = sum(t.calls for t in tallies if t.ran_on == DEVICE)
-        on_device_s = sum(t.seconds if t.ran_on == DEVICE else 0.0 if taken else t.won_device_s for t in tallies)
-        elsewhere = [t for t in tallies if not t.on_host]
-        return WhatIf(
-            machine=self.machine,
-            calls=sum(t.calls for t in tallies),
-            modelled=sum(t.modelled for t in tallies),
-            won=sum(t.won for t in tallies),
-            taken=taken,
-            elapsed_s=elapsed_s,
-            accelerated_s=covered_s,
-            host_s=rest_s + covered_s * sum(t.without_device_s for t in tallies) / measured_s,
-            # If a device took part, its measured time stands: nothing is modelled.
-            device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
-            device_part_s=covered_s * on_device_s / measured_s,
-            least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
-            most_s=covered_s * sum(t.most_s for t in tallies) / measured_s,
-            host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
-        )
+        return of(self)
 
     def __repr__(self) -> str:
+        from trnpy._report.text import plain
+
         return plain(self)
 
     def _repr_html_(self) -> str:
@@ -362,39 +331,14 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole report in types that JSON has. ``schema`` names the layout; all times are seconds."""
-        calls, what_if = self.calls, self.what_if()
-        return {
-            "schema": SCHEMA,
-            "title": self.title,
-            "host": machine_id(),
-            "began": self.began,
-            "elapsed_s": what_if.elapsed_s,
-            "what_if": {
-                **asdict(what_if),
-                "speedup": what_if.speedup,
-                "verdict": what_if.verdict,
-                "sentence": str(what_if),
-            },
-            "advice": [asdict(a) for a in priced(self)],
-            "instance": [e.to_dict() for e in rentals(self)],
-            "ranks": to_dict(self.ranks),
-            "scaling": None if (found := curve(self)) is None else asdict(found),
-            "by_function": [asdict(t) for t in self.by_function()],
-            "by_line": [asdict(t) for t in self.by_line()],
-            "missed": [asdict(t) for t in self.missed()],
-            "regret": [asdict(t) for t in self.regret()],
-            "engines": {
-                name: {"faults": dict(h.causes), "refusals": dict(h.refusals), "rests": h.open}
-                for name, h in self.engines.items()
-            },
-            "routes": [asdict(c) for c in self.comparisons.found.values()],
-            "unrouted": [asdict(u) for u in self.unrouted()],
-            "longest_calls": [{**asdict(c), "started": c.started - self.opened} for c in calls],
-            "calls_not_listed": what_if.calls - len(calls),
-        }
+        from trnpy._report.document import document
+
+        return document(self)
 
     def to_json(self, target: str | os.PathLike[str] | IO[str]) -> None:
         """Write ``to_dict()`` to a path, replacing the file in one step, or to an open text file."""
+        import json
+
         text = json.dumps(self.to_dict(), indent=1) + "\n"
         if isinstance(target, (str, os.PathLike)):
             write(target, text)
@@ -503,4 +447,6 @@ def report() -> Ledger:
 
 def print_report(ledger: Ledger, file: IO[str] | None = None) -> None:
     """Print the tables to ``file`` (default standard error), by rich if it is installed, else as plain text."""
+    from trnpy._report.text import show
+
     show(ledger, sys.stderr if file is None else file)

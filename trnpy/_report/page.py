@@ -9,32 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
+from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
 from trnpy._report.scaling import HEIGHT, WIDTH, curve, instance_of, picture
+from trnpy._report.small import Call
 from trnpy._report.style import SCRIPT, STYLE
-from trnpy._report.tally import DEVICE, Call, Tally, detail, merged, ran_on, reason, why, wins
-from trnpy._report.text import (
-    NONE,
-    Table,
-    advised,
-    device_sentences,
-    doubts,
-    duration,
-    estimates,
-    instance_tables,
-    modelled,
-    more_chips,
-    over_ranks,
-    past_patch,
-    place,
-    quantity,
-    rank_tables,
-    rented,
-    several,
-    span,
-    took,
-    where,
-)
+from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
+from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where
+from trnpy._report.units import NONE, Table, duration, modelled, place, quantity, several, span, took
 from trnpy._report.what_if import Verdict, WhatIf
 from trnpy._settings.host_rates import machine_id
 

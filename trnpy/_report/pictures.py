@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from trnpy._report.ranks import Rank, place_parts
-from trnpy._report.text import duration, place
+from trnpy._report.units import duration, place
 
 ROW = 22  # height in pixels of the row of a rank
 TICKS = 8  # on the time axis at most

@@ -8,14 +8,14 @@ and any other call runs on one. In the second each call has a NeuronCore of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trnpy._engine.tally import Parts
+from trnpy._base.processors import threads
+from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._nki.instances import Instance
 from trnpy._report.tally import Tally, saved
-from trnpy._settings.host_rates import threads
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
@@ -77,8 +77,10 @@ class Estimate:
             }
             for line in self.lines
         ]  # fmt: skip
+        rent = self.instance.rent
         return {
-            "instance": asdict(self.instance), "together": self.together, "here_s": self.here_s,
+            "instance": self.instance._asdict() | {"rent": rent and rent._asdict()},
+            "together": self.together, "here_s": self.here_s,
             "vcpus_s": self.vcpus_s, "cores_s": self.cores_s, "vcpus_usd": self.dollars(self.vcpus_s),
             "cores_usd": [self.dollars(s) for s in self.cores_s], "assumed": ASSUMED, "lines": lines,
         }  # fmt: skip

@@ -1,11 +1,9 @@
-"""What a notebook shows: tables, pages in frames, and its cells by their numbers."""
+"""What a notebook shows: tables, and pages in frames."""
 
 from __future__ import annotations
 
 import html
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 LEFT = ' style="text-align:left"'
 
@@ -28,10 +26,3 @@ def frame(page: str, title: str) -> str:
         f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="{html.escape(title)}" '
         'style="width:100%;height:720px;border:0"></iframe>'
     )
-
-
-def source(file: str) -> str:
-    """The name of a file of code: "Cell In[3]" for a notebook's cell, which IPython compiles under a temporary name."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    known = shell.compile.format_code_name(file) if shell is not None else None
-    return " ".join(known) if known else file

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from operator import length_hint
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from trnpy._engine.tally import Parts
+from trnpy._base.processors import threads
+from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import interval
-from trnpy._settings.host_rates import threads
+from trnpy._report.small import Call, SmallCalls
 from trnpy._settings.policy import HYSTERESIS
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision
 
-EXACT = 17  # the first small calls of a line, which are all timed; later ones are sampled
-BRIEF_S = 50e-6  # small calls that take longer are all timed: reading the clock takes a hundredth of that
 STEADY = 0.9  # of the time of a call: with a processor for less of it, other work disturbed it
-STRIDE = 61  # one of so many brief calls of a line is timed; a prime, so that alternating calls are all sampled
 DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
 ROUTED = "host by "
@@ -28,18 +23,6 @@ ROUTED = "host by "
 # reason were computed twice.
 UNTRIED = ("route", "no_device", "no_launch", "policy", "not_compiled", "small", "memory_bound", "slower")
 FAILURES = ("error", "oom", "accuracy")  # reasons that mean that something went wrong
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of an accelerated function, with its measured time."""
-
-    decision: Decision
-    started: float  # perf_counter seconds
-    seconds: float  # measured, wherever it ran
-    file: str
-    line: int
-    thread: int
 
 
 @dataclass(slots=True)
@@ -245,54 +228,11 @@ def wins(call: Call) -> bool:
     return beats_host(ran_on(call.decision), call.decision, undisturbed(call.decision, call.seconds))
 
 
-class Site(Protocol):
-    """A line of the program."""
-
-    file: str
-    line: int
-
-
-class SmallCalls:
-    """The small calls of one function from one line: all are counted; of brief ones every STRIDE-th is timed.
-
-    Valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list of these.
-    ``count`` is consumed by one at each call, which no other thread can come between. ``library``: the line is not the
-    caller's own, but that of the program which called NumPy or SciPy.
-    """
-
-    __slots__ = (
-        *("activation", "count", "decision", "every", "least_s", "ledger", "library", "policy", "sampled"),
-        *("sampled_s", "site", "timed", "timed_s"),
-    )
-
-    def __init__(
-        self, site: Site, decision: Decision, activation: object, policy: object, ledger: object, library: bool
-    ) -> None:
-        self.site, self.decision, self.activation, self.policy, self.ledger = site, decision, activation, policy, ledger
-        self.library = library
-        self.count = iter(range(sys.maxsize))
-        self.every = 1
-        self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
-        self.timed, self.timed_s = 0, 0.0  # while every call was
-        self.sampled, self.sampled_s = 0, 0.0  # from then on
-
-    def add(self, seconds: float) -> None:
-        """Add the time of one timed call."""
-        if self.every > 1:
-            self.sampled, self.sampled_s = self.sampled + 1, self.sampled_s + seconds
-            return
-        self.timed, self.timed_s = self.timed + 1, self.timed_s + seconds
-        self.least_s = min(self.least_s, seconds)
-        if self.timed == EXACT and self.least_s < BRIEF_S:
-            self.every = STRIDE
-
-    def tally(self) -> Tally:
-        """All calls added up; the time of those that were not timed is estimated."""
-        calls, timed = sys.maxsize - length_hint(self.count), self.timed + self.sampled
-        typical_s = self.sampled_s / self.sampled if self.sampled else self.timed_s / max(self.timed, 1)
-        decision, untimed = self.decision, max(calls - timed, 0)
-        where = ran_on(decision), reason(decision), decision.machine, self.site.file, self.site.line
-        seconds = self.timed_s + self.sampled_s + untimed * typical_s
-        return Tally(
-            decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision)
-        )  # fmt: skip
+def of_small(small: SmallCalls) -> Tally:
+    """All small calls of one function from one line added up; the time of those that were not timed is estimated."""
+    calls, timed = small.calls, small.timed + small.sampled
+    typical_s = small.sampled_s / small.sampled if small.sampled else small.timed_s / max(small.timed, 1)
+    decision, untimed = small.decision, max(calls - timed, 0)
+    where = ran_on(decision), reason(decision), decision.machine, small.site.file, small.site.line
+    seconds = small.timed_s + small.sampled_s + untimed * typical_s
+    return Tally(decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision))

@@ -3,73 +3,41 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
-from trnpy._nki.hardware import interval
 from trnpy._report.advice import priced, worth
-from trnpy._report.ranks import by_line, imbalance, place_parts
-from trnpy._report.rented import ASSUMED, Estimate, rentals
-from trnpy._report.scaling import curve, instance_of
-from trnpy._report.tally import FAILURES, ROUTED, STRIDE, Tally, merged, why
+from trnpy._report.small import STRIDE
+from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
+from trnpy._report.units import (
+    LINES,
+    NONE,
+    NOTICEABLE,
+    Larger,
+    Table,
+    duration,
+    modelled,
+    place,
+    quantity,
+    several,
+    span,
+    took,
+    uncalibrated,
+)
 from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
     from trnpy._report.what_if import WhatIf
 
-LINES = 12  # of the program that the text shows; JSON has all
 PLACES = 5  # of work that no patch sees, in one sentence
 PAST = (
     (PRODUCT, "in matrix products by operator or method, which cannot be routed", "; write np.matmul(a, b)"),
     (NO_PATH, "in functions that have no path on a device", ""),
     (UNPATCHED, "in functions called past the patch", "; patch before these names are imported, or with rebind=True"),
 )
-NONE = "-"  # stands for an unknown figure
-NOTICEABLE = 0.05  # of the run time: runs of one program on one machine differ by as much
 IN_DOUBT = 0.1  # of the run time: that much is said to be in doubt
 WIDE = 10_000  # columns of a file, which has no edge
 GAP = "  "
-PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "µ", -9: "n"}  # by power of ten
-
-
-def quantity(value: float, unit: str) -> str:
-    """Three digits with an SI prefix: 1.23 GB, 45.6 Gflop, 789 µs."""
-    powers = [p for p in PREFIXES if (p <= 0 if unit == "s" else p >= 0)]
-    # 999.6 rounds to 1000, which is written as 1.00 with the next prefix.
-    power = next((p for p in powers if abs(value) >= 0.9995 * 10.0**p), powers[-1])
-    scaled = value / 10.0**power
-    decimals = 0 if scaled >= 99.95 or (power == 0 and unit != "s") or not value else 1 if scaled >= 9.995 else 2
-    return f"{scaled:.{decimals}f} {PREFIXES[power] if value else ''}{unit}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text: 789 µs, 4.56 ms, 12.3 s, 3 min 20 s, 1 h 05 min."""
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    if seconds >= 120:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    return quantity(seconds, "s")
-
-
-def modelled(seconds: float) -> str:
-    """The interval of a modelled time: 0.69-1.45 ms; 1 min 40 s to 3 min 30 s."""
-    return span(*interval(seconds))
-
-
-def span(low: float, high: float) -> str:
-    """Two times in one unit: 0.69-1.45 ms."""
-    if high >= 120 or not high:
-        return f"{duration(low)} to {duration(high)}" if high else duration(high)
-    number, unit = duration(high).split()
-    return f"{low * float(number) / high:.3g}-{number} {unit}"
-
-
-def took(t: Tally) -> str:
-    """The time of all calls, with ~ if some were not timed."""
-    return ("~" if t.timed < t.calls else "") + duration(t.seconds)
 
 
 def estimates(tallies: list[Tally]) -> str:
@@ -81,36 +49,13 @@ def estimates(tallies: list[Tally]) -> str:
     )
 
 
-def several(count: int, noun: str) -> str:
-    """A count and its noun: 1 call, 1,234 calls."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def place(file: str, line: int) -> str:
-    """``file:line``, short: without the working directory, the directory of sys.path or the site-packages above it."""
-    if not file:
-        return "(other places)"
-    roots = [os.path.join(os.path.abspath(p), "") for p in (os.getcwd(), *sys.path)]
-    root = max((r for r in roots if file.startswith(r)), key=len, default="")
-    return f"{file.removeprefix(root).rpartition('/site-packages/')[2]}:{line}"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells as text. The first ``left`` columns are aligned left; the others hold numbers, aligned right."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    left: int
-
-
 def sentences(ledger: Ledger) -> list[str]:
     """The sentences above the tables: the share of the run, the what-if, what a device did, what went wrong."""
     what_if, tallies = ledger.what_if(), ledger.tallies
     share = what_if.accelerated_s / what_if.elapsed_s if what_if.elapsed_s else 0.0
+    ranks, beyond = _larger(ledger)[:2]
     if not what_if.calls:
-        return [*over_ranks(ledger), *past_patch(ledger)] or [
+        return [*ranks, *past_patch(ledger)] or [
             "nothing was recorded: run python -m trnpy script.py, "
             "or call trnpy's functions, or patched ones, inside with trnpy.profile()"
         ]
@@ -118,10 +63,9 @@ def sentences(ledger: Ledger) -> list[str]:
     said = [
         f"{duration(what_if.elapsed_s)}, of which {duration(what_if.accelerated_s)} ({share:.0%}) in "
         f"{several(what_if.calls, 'call')} of {functions} (measured)",
-        *over_ranks(ledger),
+        *ranks,
         str(what_if),
-        *more_chips(ledger),
-        *rented(ledger),
+        *beyond,
         *advised(ledger),
         *doubts(tallies, what_if),
         *device_sentences(ledger),
@@ -134,88 +78,13 @@ def sentences(ledger: Ledger) -> list[str]:
     return said
 
 
-def over_ranks(ledger: Ledger) -> list[str]:
-    """How the ranks of the run shared its time; empty for one process."""
-    ranks = ledger.ranks
-    if not ranks:
-        return []
-    total_s, longest_s = sum(r.elapsed_s for r in ranks) or 1.0, max(r.elapsed_s for r in ranks)
-    waits, moves = (sum(getattr(r, name) for r in ranks) / total_s for name in ("waited_s", "moved_s"))
-    sent = quantity(sum(r.sent for r in ranks), "B")
-    known = any(r.collectives for r in ranks)  # by trnpy.dist: messages of mpi4py are not seen
-    said = f"{waits:.0%} of it waiting and {moves:.0%} transfers of {sent}" if known else "what they sent was not seen"
-    return [
-        f"{len(ranks)} ranks: {duration(longest_s)}, {said}; the busiest rank works {imbalance(ranks):.2f} times the "
-        "mean (measured); calls, lines and advice below are of rank 0 where they are not said to be of all ranks"
-    ]
+def _larger(ledger: Ledger) -> Larger:
+    """What is said of several ranks and of an instance. Most runs have neither, and load nothing for them."""
+    if not ledger.ranks and ledger.instance is None:
+        return Larger([], [], [])
+    from trnpy._report.larger import larger
 
-
-def more_chips(ledger: Ledger) -> list[str]:
-    """What the run of several ranks would take on one chip, one instance and more; empty for one process."""
-    found, instance = curve(ledger), instance_of(ledger)
-    if found is None or instance is None:
-        return []
-    said = []
-    for point, weak in zip(found.strong, found.efficiencies, strict=True):
-        if point.chips in (1, instance.chips, 4 * instance.chips, found.strong[-1].chips):
-            share = point.moved_s / point.seconds if point.seconds else 0.0
-            said.append(
-                f"{several(point.chips, 'chip')} {duration(point.seconds)}, {share:.0%} transfers, {weak:.0%} weak"
-            )
-    return [
-        f"with a rank on each NeuronCore of {instance.name}: {'; '.join(said)}: weak is the efficiency if each core "
-        "has as much work as a rank here; what is outside accelerated functions takes as long as here (modelled)"
-    ]
-
-
-def rank_tables(ledger: Ledger) -> list[Table]:
-    """Each rank, and each line over all ranks."""
-    if not ledger.ranks:
-        return []
-    header = ("rank", "host", "run time", "calls", "waiting", "transfers", "the rest", "sent")
-    rows = []
-    for number, r in enumerate(ledger.ranks):
-        # Calls of trnpy.dist's own products contain transfers.
-        rest_s = max(r.busy_s - r.accelerated_s, 0.0)
-        seconds = map(duration, (r.elapsed_s, r.accelerated_s, r.waited_s, r.moved_s, rest_s))
-        rows.append((str(number), r.host, *seconds, quantity(r.sent, "B")))
-    lines = by_line(ledger.ranks)
-    heads = ("line", "function", "calls", "least", "mean", "most", "most\nover mean", "waiting\nmean", "sent")
-    cells = []
-    for line in lines[:LINES]:
-        mean_s, waited_s = (sum(each) / len(each) for each in (line.seconds, line.waited_s))
-        seconds = map(duration, (min(line.seconds), mean_s, max(line.seconds)))
-        last = f"{line.imbalance:.2f}", duration(waited_s), quantity(line.sent, "B")
-        cells.append((place(*place_parts(line.where)), line.what, f"{line.calls:,}", *seconds, *last))
-    more = f", the {LINES} longest of {len(lines):,}" if len(lines) > LINES else ""
-    return [
-        Table("by rank (measured)", header, rows, 2),
-        Table(f"by line over ranks{more}: seconds of a rank without waiting, bytes of all (measured)", heads, cells, 2),
-    ]
-
-
-def rented(ledger: Ledger) -> list[str]:
-    """What the run would take on the instance asked for, and what it would cost there; empty if none is named."""
-    found = rentals(ledger)
-    return [str(found[0].instance), *map(ordered, found), ASSUMED] if found else []
-
-
-def ordered(e: Estimate) -> str:
-    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars a run."""
-    order = "at the same time" if e.together else "one after another"
-    own = "on its vCPUs" if e.instance.vcpus else "on as many vCPUs as here"
-    said = (
-        f"{e.instance.name}, calls of a line {order}: {duration(e.here_s)} on this machine, {duration(e.vcpus_s)} {own}"
-        f"{rent(e, e.vcpus_s)} (predicted); "
-    )
-    fast_s, slow_s = e.cores_s
-    if fast_s >= (1 - NOTICEABLE) * e.vcpus_s:
-        return said + "its NeuronCores make no difference to that (modelled)"
-    least, most = e.speedups
-    return (
-        f"{said}{duration(fast_s)} to {duration(slow_s)} with its NeuronCores{rent(e, fast_s, slow_s)}: "
-        f"{least:.3g} to {most:.3g} times faster than its vCPUs (modelled)"
-    )
+    return larger(ledger)
 
 
 def advised(ledger: Ledger) -> list[str]:
@@ -236,32 +105,6 @@ def advised(ledger: Ledger) -> list[str]:
         where = place(a.file, a.line)
         said.append(f"advice: {a.change}: saves {saves} more on {core}, {a.condition}; most at {where} (modelled)")
     return said
-
-
-def rent(e: Estimate, *seconds: float) -> str:
-    """The price of one run of so many seconds: ", $0.012 a run"; empty if no price is public."""
-    dollars = [f"${cost:.2g}" for s in seconds if (cost := e.dollars(s)) is not None]
-    return f", {' to '.join(dollars)} a run" if dollars else ""
-
-
-def instance_tables(ledger: Ledger) -> list[Table]:
-    """For each order of calls, where the time of each line goes on the instance."""
-    marks = ("NeuronCores\nused", "here", "vCPUs\npredicted", "launches", "link", "conversions", "engine", "host steps")
-    header = ("line", "function", "calls", *marks, "gain\nmodelled")
-    shown = []
-    for e in rentals(ledger):
-        rows = []
-        for line in e.lines[:LINES]:
-            t, p, (least_s, most_s) = line.tally, line.parts, line.saved_s
-            link_s, conversions_s = p.send_s + p.fetch_s, p.to_digits_s + p.from_digits_s
-            seconds = (line.here_s, line.vcpus_s, p.launch_s, link_s, conversions_s, p.engine_s, p.host_steps_s)
-            gain = f"{duration(least_s)} to {duration(most_s)}" if most_s else NONE
-            where = place(t.file, t.line), t.op, f"{t.modelled:,}", f"{line.cores:,}"
-            rows.append((*where, *map(duration, seconds), gain))
-        order = "at the same time" if e.together else "one after another"
-        title = f"on a {e.instance.name}, calls of a line {order}; launches to host steps are modelled"
-        shown += [Table(title, header, rows, 2)] if rows else []
-    return shown
 
 
 def doubts(tallies: list[Tally], what_if: WhatIf) -> list[str]:
@@ -316,9 +159,9 @@ def device_sentences(ledger: Ledger) -> list[str]:
 def past_patch(ledger: Ledger) -> list[str]:
     """Work that no patch sees, by kind: what it takes at least, where it is, and what to do."""
     least_s = max(LEAST_S, LEAST_SHARE * ledger.elapsed_s)
-    said = []
+    said, found = [], ledger.unrouted()
     for kind, before, after in PAST:
-        ours = [u for u in ledger.unrouted() if u.kind == kind]
+        ours = [u for u in found if u.kind == kind]
         total_s = sum(u.seconds for u in ours)
         if total_s < least_s:
             continue
@@ -326,11 +169,6 @@ def past_patch(ledger: Ledger) -> list[str]:
         more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
         said.append(f"at least {duration(total_s)} (sampled) {before}: {', '.join(named)}{more}{after}")
     return said
-
-
-def uncalibrated(tallies: list[Tally]) -> str:
-    """The mark for predictions that rest on default rates; empty if there are none."""
-    return ", uncalibrated" if any(t.uncalibrated for t in tallies) else ""
 
 
 def where(t: Tally, machine: str) -> str:
@@ -351,7 +189,7 @@ def tables(ledger: Ledger) -> list[Table]:
     """The tables by function and by line of the program."""
     functions, lines, machine = ledger.by_function(), ledger.by_line(), ledger.machine
     if not functions:
-        return rank_tables(ledger)
+        return _larger(ledger).tables
     mark = "predicted" + uncalibrated(functions).replace(", ", "\n")
     header = ("calls", "measured", f"host\n{mark}", f"{machine}\nmodelled", "gain\nmodelled", "moved", "work")
     total_s: dict[str, float] = {}
@@ -364,8 +202,7 @@ def tables(ledger: Ledger) -> list[Table]:
     return [
         Table("by function", ("function", "ran on: why", *header), of_functions, 2),
         Table(title, ("line", "function", "ran on: why", *header), of_lines, 3),
-        *rank_tables(ledger),
-        *instance_tables(ledger),
+        *_larger(ledger).tables,
     ]
 
 

@@ -15,11 +15,10 @@ import threading
 import time
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
-from trnpy._report.shown import source
+from trnpy._report.files import source
 
 PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops in Python (one core of an EPYC)
 # A thread that wakes late has waited for the interpreter's lock, which Python code gives away after 5 ms at most. So
@@ -44,8 +43,7 @@ class Hooked:
     originals: ClassVar[dict[int, tuple[Any, str]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Unrouted:
+class Unrouted(NamedTuple):
     """Time that one line of the program spent in work that no patch saw."""
 
     kind: str  # "product", "no path" or "unpatched"

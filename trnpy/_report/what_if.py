@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from trnpy._nki.hardware import ERROR_FACTOR
-from trnpy._report.text import NOTICEABLE, duration
+from trnpy._report.small import NOTHING_CALLED
+from trnpy._report.tally import DEVICE
+from trnpy._report.units import NOTICEABLE, duration, uncalibrated
+
+if TYPE_CHECKING:
+    from trnpy._report.ledger import Ledger
 
 
 class Verdict(StrEnum):
@@ -57,7 +63,7 @@ class WhatIf:
 
     def __str__(self) -> str:
         if not self.calls:
-            return "no accelerated function was called by name: nothing to say of a device"
+            return NOTHING_CALLED
         if self.taken:
             faster = self.verdict is Verdict.FASTER
             said = f"made this run {self.speedup:.3g} times faster" if faster else "did not make this run faster"
@@ -88,3 +94,36 @@ class WhatIf:
         )
 
     __repr__ = __str__
+
+
+def of(ledger: Ledger) -> WhatIf:
+    """The times of a run without a device and with the ledger's machine.
+
+    Time outside accelerated functions stays as measured. Time inside is scaled by the ratio of the sums over calls
+    with and without the device. A call counts for the device only if that beats the undisturbed time of the host
+    by HYSTERESIS, and gains what it is below that.
+    """
+    tallies, elapsed_s = ledger.tallies, ledger.elapsed_s
+    small_s = sum(t.seconds for t in ledger.small_tallies())
+    covered_s = min(ledger.covered_s + small_s, max(elapsed_s, ledger.covered_s))  # small ones of threads may overlap
+    measured_s = sum(t.seconds for t in tallies) or 1.0  # nothing recorded: covered_s is 0 too
+    rest_s = max(elapsed_s - covered_s, 0.0)
+    taken = sum(t.calls for t in tallies if t.ran_on == DEVICE)
+    on_device_s = sum(t.seconds if t.ran_on == DEVICE else 0.0 if taken else t.won_device_s for t in tallies)
+    elsewhere = [t for t in tallies if not t.on_host]
+    return WhatIf(
+        machine=ledger.machine,
+        calls=sum(t.calls for t in tallies),
+        modelled=sum(t.modelled for t in tallies),
+        won=sum(t.won for t in tallies),
+        taken=taken,
+        elapsed_s=elapsed_s,
+        accelerated_s=covered_s,
+        host_s=rest_s + covered_s * sum(t.without_device_s for t in tallies) / measured_s,
+        # If a device took part, its measured time stands: nothing is modelled.
+        device_s=elapsed_s if taken else rest_s + covered_s * sum(t.with_device_s for t in tallies) / measured_s,
+        device_part_s=covered_s * on_device_s / measured_s,
+        least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
+        most_s=covered_s * sum(t.most_s for t in tallies) / measured_s,
+        host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import store
+from trnpy._base.processors import threads
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
@@ -104,14 +105,6 @@ def interpolate(curve: Curve, n: float) -> float:
     """The rate at size ``n``: linear in log n and log rate, constant outside the measured sizes."""
     sizes, rates = zip(*curve, strict=True)
     return float(math.exp(np.interp(math.log(n), np.log(sizes), np.log(rates))))
-
-
-def threads() -> int:
-    """Threads that BLAS may use: from the variables that libraries read, otherwise one for each processor."""
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(variable, "").isdecimal():
-            return int(os.environ[variable])
-    return os.cpu_count() or 1
 
 
 def machine_id(count: int | None = None) -> str:

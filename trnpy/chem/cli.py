@@ -24,7 +24,7 @@ from trnpy._settings.policy import CHOICES, policy
 from trnpy.chem._mp2_ranks import TooLittleMemory
 from trnpy.dist._collectives import report
 from trnpy.dist._launch import run
-from trnpy.dist._start import launched
+from trnpy.dist._launched import launched
 
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACE = 3  # decimals, in Angstrom, to which positions are compared: atoms are never closer than 0.1 Angstrom

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -12,33 +11,12 @@ import numpy as np
 
 from trnpy._base import distribution
 from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls
-
-# Numbers of processes and of this one, set by MPICH and those like it, by Open MPI, and by srun.
-LAUNCHERS = {
-    "PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
-}  # fmt: skip
+from trnpy.dist._launched import ending, first, launched
 
 _own = threading.local()  # the communicator of a thread that stands for a process
 _process: list[Communicator] = []  # that of the process, once made
 _taken: list[Communicator] = []  # the same, of a program that uses neither trnpy.dist nor mpi4py
 _making = threading.Lock()
-_ending: list[Callable[[Communicator], None]] = []  # what ranks do together when the program has ended
-
-
-def launched() -> int:
-    """The number of processes that a launcher says it has started; 1 without one."""
-    return max(int(value) if (value := os.environ.get(name, "1")).isdigit() else 1 for name in LAUNCHERS)
-
-
-def first() -> bool:
-    """Whether this process is the first of those that a launcher has started, or the only one."""
-    ranks = [os.environ.get(rank, "0") for size, rank in LAUNCHERS.items() if size in os.environ]
-    return not ranks or "0" in ranks
-
-
-def at_end(act: Callable[[Communicator], None]) -> None:
-    """Have all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
-    _ending.append(act)
 
 
 def gathered(mine: bytes) -> list[bytes]:
@@ -116,7 +94,7 @@ def _of_mpi(timeout: float | None) -> Communicator:
             raise
         needs = f"{launched()} processes need mpi4py: {distribution.install('mpi')}"
         raise ModuleNotFoundError(needs, name="mpi4py") from why
-    return _mpi.communicator(timeout, _ending)
+    return _mpi.communicator(timeout, ending)
 
 
 def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float | None = None) -> list[Any]:

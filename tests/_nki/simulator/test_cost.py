@@ -131,7 +131,7 @@ def test_rows_a_power_of_two_apart_take_half_as_long_again_on_trn1(pitch, factor
         return transfer(script.instructions[0], machine).engine_s
 
     assert TRN1.timing.power_of_two_factor == 1.5 and TRN2.timing.power_of_two_factor == 1
-    even = replace(TRN1, timing=replace(TRN1.timing, power_of_two_factor=1))
+    even = replace(TRN1, timing=TRN1.timing._replace(power_of_two_factor=1))
     assert seconds(TRN1, pitch) == pytest.approx(factor * seconds(even, pitch), rel=1e-12)
 
 
