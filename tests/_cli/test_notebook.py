@@ -80,7 +80,7 @@ def test_an_instance_named_by_an_option_is_in_the_report():
         "%%trnpy --machine trn2.48xlarge\nnp.matmul(np.ones((400, 400)), np.ones((400, 400))).sum()",
     )
     report = shown(cell, "text/plain")[-1]
-    assert "trn2.48xlarge: 16 chips with 128 NeuronCores" in report and "one core of a trn2 " in report
+    assert "trn2.48xlarge: 16 chips with 128 physical NeuronCores (LNC 1)" in report and "one core of a trn2 " in report
 
 
 def test_decisions_plans_and_blocks_are_displayed_and_print_readably(page):

@@ -14,10 +14,10 @@ from trnpy._cli import doctor, timings
 from trnpy._engine import tuning
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.tuning import Choice, Compiles, Tuning, octaves
-from trnpy._nki.device import compile_cache
+from trnpy._nki.device import compile_cache, torch_devices
 from trnpy._nki.hardware import TRN1, TRN2
 from trnpy._nki.kernels.shared.parameters import for_bounds, for_digits, for_numbers
-from trnpy._nki.runtime import CompileError
+from trnpy._nki.runtime import CompileError, DeviceUnavailable
 from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.runtime import SimulatorRuntime, kernel
 from trnpy._settings.host_rates import KINDS, HostRates
@@ -360,7 +360,7 @@ def test_what_else_the_command_says(argv, status, says, capsys):
         ("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1", True, "rounded at random"),
         ("NEURON_LOGICAL_NC_CONFIG", "2", True, "NEURON_LOGICAL_NC_CONFIG=2"),
         ("NEURON_CC_FLAGS", "--auto-cast=all -O1", False, "has --auto-cast=all: trnpy compiles with --auto-cast=none"),
-        ("NKI_COMPILER_FRONTEND", "parser", False, "compiled by nki's parser, for logical cores of 1 (LNC)"),
+        ("NKI_COMPILER_FRONTEND", "parser", False, "by nki's parser, for LNC 1: a NeuronCore is a physical core"),
         ("NEURON_COMPILE_CACHE_URL", "/elsewhere", False, "kept in /elsewhere (from NEURON_COMPILE_CACHE_URL)"),
     ],
 )
@@ -368,6 +368,13 @@ def test_the_doctor_reads_the_environment(monkeypatch, capsys, name, value, wron
     monkeypatch.setenv(name, value)
     assert doctor.doctor([]) == int(wrong)
     assert says in capsys.readouterr().out
+
+
+def test_logical_cores_of_two_are_refused_by_name(monkeypatch):
+    """Kernels are launched on one physical core, and the runtime must have as many: torch is not even imported."""
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    with pytest.raises(DeviceUnavailable, match=r"^NEURON_LOGICAL_NC_CONFIG=2: .* physical core each: set it to 1$"):
+        torch_devices()
 
 
 def test_a_forced_call_compiles_at_once(slow_host):

@@ -96,7 +96,8 @@ def test_the_report_names_instance_price_both_orders_and_the_split(monkeypatch, 
     ledger = run()
     text = repr(ledger)
     assert (
-        "trnpy: trn2.48xlarge: 16 chips with 128 NeuronCores and 1,536 GiB, 192 vCPUs, 2,048 GiB of host memory, "
+        "trnpy: trn2.48xlarge: 16 chips with 128 physical NeuronCores (LNC 1) and 1,536 GiB, "
+        "192 vCPUs, 2,048 GiB of host memory, "
         "3,200 Gbit/s of network; $35.76 an hour (Capacity Block, 2026-10-09)"
     ) in text
     assert (

@@ -147,7 +147,7 @@ class Decision:
     single_s : float or None
         Modelled seconds of the device with ``precision="fp32"``, of a float64 product.
     cores : int
-        NeuronCores that `device_s` is modelled on: more than one if the policy allows and products gain by it.
+        Physical NeuronCores (LNC 1) that `device_s` is modelled on: more than one if the policy allows and it pays.
     model_reason, model_detail : Reason or None, str
         What would be the reason with a device at hand, if there is none.
     by_device_path : bool
@@ -215,7 +215,7 @@ class Decision:
 
     @property
     def _device(self) -> str:
-        return self.machine if self.cores == 1 else f"{self.cores} cores of {self.machine}"
+        return self.machine if self.cores == 1 else f"{self.cores} physical cores of {self.machine}"
 
     def _repr_html_(self) -> str:
         rows = [("where", self.where), ("why", f"{self.reason}: {self.detail}")]

@@ -211,8 +211,7 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
                 )
     source = f"from {COMPILE_CACHE}" if environ.get(COMPILE_CACHE) else "trnpy's own"
     yield Finding("kernels", f"compiled ones are kept in {compile_cache(environ)} ({source})")
-    cores = environ.get(LOGICAL_CORES, LNC)
-    yield Finding("kernels", f"compiled by nki's {front_end(environ)}, for logical cores of {cores} (LNC)")
+    yield Finding("kernels", f"compiled by nki's {front_end(environ)}, for LNC {LNC}: a NeuronCore is a physical core")
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")

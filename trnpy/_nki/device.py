@@ -140,7 +140,7 @@ CASTS = re.compile(r"--auto-cast(?:-type)?(?:[= ]\S+)?")
 AUTO_CAST = "--auto-cast=none"  # without it the compiler may turn float32 products into bfloat16 products
 
 
-# Physical cores per logical core. trnpy launches kernels on one physical core; neuronx-cc assumes two on trn2.
+# Physical cores of a logical core. trnpy's kernels are for one; by default Neuron joins two on trn2 and trn3.
 LOGICAL_CORES, LNC = "NEURON_LOGICAL_NC_CONFIG", "1"
 
 
@@ -234,8 +234,11 @@ def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def torch_devices() -> tuple[TorchDevice, ...]:
     """The cores that torch's own ``neuron`` device shows, or else torch-xla's one; DeviceUnavailable if none.
 
-    torch-xla has one process for each core.
+    torch-xla has one process for each core. A logical core is one physical core: DeviceUnavailable if the environment
+    wants two, because launches must agree with it (documented).
     """
+    if (lnc := os.environ.get(LOGICAL_CORES, LNC)) != LNC:
+        raise DeviceUnavailable(f"{LOGICAL_CORES}={lnc}: trnpy's kernels take one physical core each: set it to {LNC}")
     if core := own_core():
         os.environ[VISIBLE_CORES] = core
     os.environ[COMPILER_FLAGS] = pinned_flags(os.environ.get(COMPILER_FLAGS, ""))

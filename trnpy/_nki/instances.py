@@ -58,7 +58,7 @@ class Instance(NamedTuple):
         rent, chips = self.rent, f"{self.chips} chip{'s' * (self.chips > 1)}"
         price = "price not public" if rent is None else f"${rent.usd_per_h:,.2f} an hour ({rent.kind}, {rent.dated})"
         return (
-            f"{self.name}: {chips} with {self.cores} NeuronCores and {self.hbm_gib:,} GiB, "
+            f"{self.name}: {chips} with {self.cores} physical NeuronCores (LNC 1) and {self.hbm_gib:,} GiB, "
             f"{known(self.vcpus, 'vCPUs')}, {known(self.memory_gib, 'GiB of host memory')}, "
             f"{known(self.network_gbit_per_s, 'Gbit/s of network')}; {price}"
         )

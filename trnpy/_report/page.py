@@ -363,10 +363,10 @@ def honesty(ledger: Ledger) -> str:
     some = f" (T{estimates(tallies)[1:]}.)" if any(t.timed < t.calls for t in tallies) else ""
     return (
         f"<p><b>Measured</b> is what the clock said.{some} <b>Predicted</b> is the host, from its rates.{rough} "
-        f"<b>Modelled</b> is one NeuronCore of a {m.name}, from published figures: {quantity(m.launch_s, 's')} "
-        f"a launch, {quantity(m.link_bytes_per_s, 'B')}/s to the device and {quantity(m.unlink_bytes_per_s, 'B')}/s "
-        f"back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, and at its peak "
-        f"{quantity(m.float64_flops_per_s, 'flop')}/s of products with float64 accuracy. "
+        f"<b>Modelled</b> is one physical NeuronCore (LNC 1) of a {m.name}, from published figures: "
+        f"{quantity(m.launch_s, 's')} a launch, {quantity(m.link_bytes_per_s, 'B')}/s to the device and "
+        f"{quantity(m.unlink_bytes_per_s, 'B')}/s back, {quantity(m.hbm_bytes_per_s, 'B')}/s of its own memory, "
+        f"and at its peak {quantity(m.float64_flops_per_s, 'flop')}/s of products with float64 accuracy. "
         f"A modelled time is within a factor of {ERROR_FACTOR:g} in nine of ten published measurements of trn1; "
         "charts and speed-ups show its middle. In every chart, hatched means: not measured.</p>"
     )

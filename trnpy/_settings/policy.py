@@ -37,7 +37,7 @@ class Policy:
         Engine of accelerated calls: a Neuron device if there is one; a Neuron device or an error; the NKI simulator;
         the host, with the decisions and modelled times of `machine`; or the host alone.
     machine : {"trn1", "trn2", "trn3"} or the name of an instance
-        Device that "null" and the report model: one NeuronCore of a generation. If an instance is named, such as
+        Device that "null" and the report model: one physical core of a generation. If an instance is named, such as
         "trn2.48xlarge", the report also compares all its NeuronCores with its vCPUs and with this machine.
     force : bool
         Whether to send every supported call to the device, however small.
@@ -58,8 +58,8 @@ class Policy:
     time_limit : float
         Seconds after which a device call counts as hung.
     cores : int
-        NeuronCores over which a large product or a stack of products may be divided; 0 for all that this process sees,
-        which is one on the simulator and in the model.
+        NeuronCores over which a large product, a stack of products or pairs of MP2 may be divided; 0 for all that this
+        process sees, which is one on the simulator and in the model.
 
     Raises
     ------
