@@ -109,14 +109,14 @@ EFFICIENCY = 0.77  # of TensorE peak, measured for a 2048^2 float32 kernel on tr
 GIB = 1024**3
 
 
-def interval(seconds: float) -> tuple[float, float]:
+def interval(seconds: float, factor: float = ERROR_FACTOR) -> tuple[float, float]:
     """The least and the greatest of the interval around a modelled time."""
-    return seconds / ERROR_FACTOR, seconds * ERROR_FACTOR
+    return seconds / factor, seconds * factor
 
 
-def between(seconds: float) -> str:
+def between(seconds: float, factor: float = ERROR_FACTOR) -> str:
     """The interval of a modelled time in words: ``0.0031 to 0.0065 s``."""
-    low, high = interval(seconds)
+    low, high = interval(seconds, factor)
     return f"{low:.2g} to {high:.2g} s"
 
 

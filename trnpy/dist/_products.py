@@ -88,8 +88,8 @@ def einsum_plan(
     Returns
     -------
     ShardedPlan
-        ``steps``, each with bytes and seconds, their sums ``bytes`` and ``seconds``, and ``label``, of which each rank
-        computes a range; printed, a table.
+        ``steps``, each with bytes and seconds, their sums ``bytes`` and ``seconds``, ``label``, of which each rank
+        computes a range, and ``others``, the plans by other labels; printed, a table with an interval for each time.
 
     Raises
     ------
