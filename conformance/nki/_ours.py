@@ -93,7 +93,10 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     ),
     "bsr_spmm": SPARSE,
     "bsr_transpose_spmm": SPARSE,
-    "cg_iterations": (_case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, most=4),),
+    "cg_iterations": (
+        _case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, most=4),
+        _case(*OPERATOR, VECTOR, VECTOR, VECTOR, SCALAR, SCALAR, *OPERATOR, most=4),
+    ),
     "csr_spmm": (_case((128, 16), (128, 16), _integers(128, 16), (500, 600), length=4),),
     "digits_matmul": (
         _case(_digits(7, 700, 200), _digits(7, 700, 530), m_tiles=1, k_tiles=1),
@@ -111,7 +114,9 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _case(_integers(3, 300, 700), (300, 1), (1, 700)), _case(_integers(4, 130, 600), (130, 1), (1, 600)),
         _case(_integers(2, 130, 600), (130, 1), (1, 600)),
     ),
-    "gmres_steps": (_case(*OPERATOR, VECTOR, SCALAR, most=4),),
+    "gmres_steps": (
+        _case(*OPERATOR, VECTOR, SCALAR, most=4), _case(*OPERATOR, VECTOR, SCALAR, *OPERATOR, most=4),
+    ),
     "jacobi_sweep": (_case((256, 256), (256, 256), _integers(4, 6)),),
     "matmul": (
         _case((300, 700), (700, 600), **TILES), _case((700, 300), (600, 700), a_rows=False, b_rows=False, **TILES),

@@ -81,7 +81,7 @@ def test_eigenpairs_by_lanczos(dtype):
 def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
     """For as many products as SciPy's iteration takes."""
     x = np.random.default_rng(5).standard_normal((144, 4)).astype(dtype)
-    made = _solvers._product
+    made = _solvers.product_of
     products = []
 
     def counted(*args):
@@ -90,10 +90,10 @@ def test_eigenpairs_by_lobpcg(dtype, monkeypatch):
 
     with trnpy.policy(force=True):
         problem = ROWS["lobpcg"].prepare(laplacian(12).astype(dtype), x, maxiter=5, tol=1e-12)
-        monkeypatch.setattr(_solvers, "_product", counted)
+        monkeypatch.setattr(_solvers, "product_of", counted)
         problem.run(HOST)
         assert set(products) == {(144, 4)}
-        monkeypatch.setattr(_solvers, "_product", made)
+        monkeypatch.setattr(_solvers, "product_of", made)
         monkeypatch.setattr(_solvers, "BLOCK_PRODUCTS", len(products))
         assert_dry_is_the_run(problem)
 

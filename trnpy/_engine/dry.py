@@ -231,24 +231,25 @@ def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, length: int) -> 
     return (((count // length * TILE, n), FLOAT32),), "float32", flops
 
 
-def _solver(tiles: Any, most: int) -> float:
-    """Operations of ``most`` steps of an iteration, each with one product with the matrix."""
-    count = math.prod(tiles.shape) / TILE**2
+def _solver(tiles: Any, m_tiles: Any, most: int) -> float:
+    """Operations of ``most`` steps of an iteration, each with a product with the matrix and the preconditioner."""
+    count = sum(math.prod(x.shape) for x in (tiles, m_tiles) if x is not None) / TILE**2
     return _at_least(2.0 * TILE * TILE * most * count, "float32", most * (SOLVER_TILE_S * count + VECTOR_S))
 
 
 def _cg_iterations(
     tiles: Any, column_of: Any, row_of: Any, first_row: Any, x: Any, r: Any, p: Any, rho: Any, limit: Any,
-    most: int = 32,
+    m_tiles: Any = None, *_: Any, most: int = 32,
 ) -> Outputs:  # fmt: skip
     vectors = tuple((x.shape, FLOAT32) for _ in range(3))
-    return (*vectors, ((TILE, 1), FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, most)
+    return (*vectors, ((TILE, 1), FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, m_tiles, most)
 
 
 def _gmres_steps(
-    tiles: Any, column_of: Any, row_of: Any, first_row: Any, r: Any, limit: Any, most: int = 20
-) -> Outputs:
-    return ((r.shape, FLOAT32), (r.shape, FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, most)
+    tiles: Any, column_of: Any, row_of: Any, first_row: Any, r: Any, limit: Any, m_tiles: Any = None, *_: Any,
+    most: int = 20,
+) -> Outputs:  # fmt: skip
+    return ((r.shape, FLOAT32), (r.shape, FLOAT32), ((1, most), FLOAT32)), "float32", _solver(tiles, m_tiles, most)
 
 
 def len_of(x: Any) -> int:

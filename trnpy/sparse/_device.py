@@ -29,17 +29,7 @@ def tiled(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
 
     Raises Refused if the engine has no product of that accuracy, DeviceError if the device fails.
     """
-    product = Tiled(engine, Source.of(a, x.dtype))
-    if x.dtype.kind != "c":
-        return product.real(x)
-    n = x.shape[1]
-    both = product.parts(np.concatenate([x.real, x.imag], axis=1))
-    c = np.empty((both[0].shape[0], n), x.dtype, like=x)
-    c.real, c.imag = both[0][:, :n], both[0][:, n:]
-    if len(both) == 2:  # A is complex: its real and imaginary parts have been multiplied one by one
-        c.real -= both[1][:, n:]
-        c.imag += both[1][:, :n]
-    return c
+    return Tiled(engine, Source.of(a, x.dtype)).times(x)
 
 
 def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
@@ -94,7 +84,7 @@ def _gather(engine: Engine, a: Any, csr: Any, index: int, part: np.ndarray, x: n
     made = kept(engine, source, ("groups", index, source.turned), make)
     for columns in pieces(x.shape[1], COLUMNS):
         width = columns.stop - columns.start
-        right = engine.hold(padded(x[:, columns], (rung(x.shape[0]), rung(width)), 0, np.float32))
+        right = engine.hold(padded(x[:, columns], (rung(x.shape[0]), rung(width, 1)), 0, np.float32))
         for launch, held in made:
             found = engine.get(engine.kernel("csr_spmm", *held, right, length=launch.length))
             _add(c, launch.target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
@@ -140,11 +130,15 @@ def unit_for(machine: Hardware, digits: int, columns: int, turned: bool) -> int:
 
 
 class Tiled:
-    """One sparse matrix on one engine, in the formats that its products need."""
+    """One sparse matrix on one engine, in the formats that its products need.
+
+    It must not change between the products of one object, which look at its elements once.
+    """
 
     def __init__(self, engine: Engine, source: Source) -> None:
         self.engine, self.source = engine, source
         self._made: Tiling | None = None
+        self._forms: dict[Any, Any] = {}
 
     @property
     def tiling(self) -> Tiling:
@@ -161,18 +155,27 @@ class Tiled:
         data = self.source.data if self.source.data is not None else self.tiling.data
         return data.dtype.kind == "c"
 
-    def real(self, x: np.ndarray) -> np.ndarray:
-        """A X for real A and X."""
-        return self.parts(x)[0].astype(x.dtype, copy=False)
+    def times(self, x: np.ndarray, digits: int | None = None) -> np.ndarray:
+        """A X (rows, N). ``digits``: float64 is multiplied by so many, without a certificate; the caller checks."""
+        if x.dtype.kind != "c":
+            return self.parts(x, digits)[0].astype(x.dtype, copy=False)
+        n = x.shape[1]
+        both = self.parts(np.concatenate([x.real, x.imag], axis=1), digits)
+        c = np.empty((both[0].shape[0], n), x.dtype, like=x)
+        c.real, c.imag = both[0][:, :n], both[0][:, n:]
+        if len(both) == 2:  # A is complex: its real and imaginary parts have been multiplied one by one
+            c.real -= both[1][:, n:]
+            c.imag += both[1][:, :n]
+        return c
 
-    def parts(self, x: np.ndarray) -> list[np.ndarray]:
+    def parts(self, x: np.ndarray, digits: int | None = None) -> list[np.ndarray]:
         """The product of real X with the real part of A, and with its imaginary part if there is one."""
         form = form_of(self.engine, x.dtype)
         count = 2 if self.complex else 1
         if form != BY_DIGITS:
             return [self._by_numbers(i, form, x) for i in range(count)]
         wide = x.astype(np.float64, copy=False)
-        return [self._by_digits(i, wide) for i in range(count)]
+        return [self._by_digits(i, wide, digits) for i in range(count)]
 
     # --- forms of the matrix ------------------------------------------------------------------------------------------
 
@@ -192,7 +195,9 @@ class Tiled:
         return t, order, t.column[order], t.row[order], t.blocks[::-1]
 
     def _keep(self, form: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return kept(self.engine, self.source, form, make)
+        if form not in self._forms:
+            self._forms[form] = kept(self.engine, self.source, form, make)
+        return self._forms[form]
 
     def _stack(self, tiles: np.ndarray, dtype: Any) -> Held:
         """Tiles as one operand (T 128, 128) on the engine."""
@@ -218,7 +223,7 @@ class Tiled:
         itemsize: bytes of an element of X, or of the result if these are more, on the device.
         """
         rows = max(layout.depth, layout.rows * TILE)
-        while rows * rung(min(most, x.shape[1])) * itemsize > self._room():
+        while rows * rung(min(most, x.shape[1]), 1) * itemsize > self._room():
             if most == 1:
                 raise Refused(f"{rows:.3g} rows exceed the largest operand of one launch")
             most //= 2
@@ -268,23 +273,23 @@ class Tiled:
         c = np.zeros((layout.rows, TILE, x.shape[1]), np.promote_types(dtype, np.float32), like=x)
         for columns in self._strips(x, layout, COLUMNS):
             width = columns.stop - columns.start
-            right = self.engine.hold(padded(x[:, columns], (layout.depth, rung(width)), 0, dtype))
-            for target, found in self.launches(layout, tiles, right, 0, rung(width)):
+            right = self.engine.hold(padded(x[:, columns], (layout.depth, rung(width, 1)), 0, dtype))
+            for target, found in self.launches(layout, tiles, right, 0, rung(width, 1)):
                 _add(c, target, found.reshape(-1, TILE, found.shape[-1])[..., :width], columns)
         return c.reshape(-1, x.shape[1])[: layout.height]
 
-    def _by_digits(self, index: int, x: np.ndarray) -> np.ndarray:
-        """A product in float64, by as many digits as its certificate requires."""
+    def _by_digits(self, index: int, x: np.ndarray, digits: int | None) -> np.ndarray:
+        """A product in float64, by so many digits, or by as many as its certificate requires."""
         layout = self.layout()
-        digits = self._certificate(index, x, layout)
+        digits = digits or self._certificate(index, x, layout)
         tiles, shift = self.digits(index, digits)
         c = np.zeros((layout.rows, TILE, x.shape[1]), like=x)
         for columns in self._strips(x, layout, DIGIT_COLUMNS, digits * DIGIT_BYTES):
             width = columns.stop - columns.start
             found, order, exponents = _digits.link_bytes(x[:, columns], digits, 0)
-            raw = padded(found, (layout.depth, rung(width)), ZERO, np.uint8)
+            raw = padded(found, (layout.depth, rung(width, 1)), ZERO, np.uint8)
             right = digits_on(self.engine, raw, order)
-            for target, words in self.launches(layout, tiles, right, digits, rung(width)):
+            for target, words in self.launches(layout, tiles, right, digits, rung(width, 1)):
                 words = words[:, : len(target) * TILE, :width]
                 product = _digits.assemble(words, digits, shift[target].reshape(-1, 1), exponents)
                 _add(c, target, product.reshape(-1, TILE, width), columns)
@@ -304,20 +309,33 @@ class Tiled:
 
     def _certificate(self, index: int, x: np.ndarray, layout: Layout) -> int:
         """The number of digits that is certain to be enough for these values."""
-        if not all(usual(np.isfinite(y).all(), True) for y in (x, self.part(index))):
+        if not (usual(np.isfinite(x).all(), True) and self._finite(index)):
             raise Refused("an operand holds NaN or infinity", accuracy=True)
         tiles, bfloat16 = self.magnitudes(index), np.dtype("bfloat16")
         least = np.inf
         for columns in self._strips(x, layout, COLUMNS, DIGIT_BYTES):
             width = columns.stop - columns.start
             scaled = _digits.magnitudes(x[:, columns], 0)
-            right = self.engine.hold(padded(scaled, (layout.depth, rung(width)), 0, bfloat16))
-            for _, found in self.launches(layout, tiles, right, 0, rung(width), least=True):
+            right = self.engine.hold(padded(scaled, (layout.depth, rung(width, 1)), 0, bfloat16))
+            for _, found in self.launches(layout, tiles, right, 0, rung(width, 1), least=True):
                 least = min(least, float(usual(found.min(), 1.0)))
         return certified(least, layout.terms)
 
+    def _finite(self, index: int) -> bool:
+        form = "finite", index
+        if form not in self._forms:
+            self._forms[form] = usual(np.isfinite(self.part(index)).all(), True)
+        found: bool = self._forms[form]
+        return found
+
     def layout(self) -> Layout:
         """The order of tiles for a product with a dense matrix."""
+        if "layout" not in self._forms:
+            self._forms["layout"] = self._ordered()
+        found: Layout = self._forms["layout"]
+        return found
+
+    def _ordered(self) -> Layout:
         t, order, row, column, (rows, columns) = self._layout()
         height = t.shape[1] if self.source.turned else t.shape[0]
         terms = usual(_most_terms(t.place, t.column if self.source.turned else t.row, self.source.turned), 1)

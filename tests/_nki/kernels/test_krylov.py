@@ -190,6 +190,37 @@ def test_gmres_through_stagnation_and_through_a_matrix_of_zeros():
     assert np.isfinite(nothing[0]).all() and np.isfinite(nothing[1]).all()
 
 
+def near_inverse(a):
+    """A sparse matrix near the inverse of ``a``, whose tiles are not those of ``a``."""
+    full = np.linalg.inv(a.toarray())
+    return np.where(np.abs(full) > 0.05 * full.max(), full, 0).astype("f4")
+
+
+def test_preconditioned_steps_are_the_twins():
+    """And fewer than without the preconditioner, which is of other tiles than the matrix."""
+    a, b = laplacian(12), right_hand_side(144)
+    matrix, blocks = dense_tiles(a)
+    inverse = near_inverse(a)
+    m, _ = dense_tiles(inverse)
+    r, z = laid(b, blocks), laid(inverse @ b, blocks)
+    rho = np.sum(r * z)
+    steps = []
+    for kernel, twin, operands in (
+        (CG, cg_iterations_reference.cg_iterations,
+         (*matrix, np.zeros_like(r), r, z, everywhere(rho), everywhere(rho * 1e-8), *m)),
+        (GMRES, gmres_steps_reference.gmres_steps, (*matrix, z, everywhere(np.sum(z * z) * 1e-8), *m)),
+    ):  # fmt: skip
+        ours, theirs = run(kernel, operands, {"most": 20}).outputs, twin(*operands, most=20)
+        np.testing.assert_allclose(ours[-1], theirs[-1], rtol=0.05, atol=1e-9)
+        limit = operands[8 if kernel is CG else 5][0, 0]
+        assert taken(ours[-1], limit) == taken(theirs[-1], limit)
+        x = ours[0].ravel()[: len(b)]
+        assert np.linalg.norm(b - a @ x) <= 1e-3 * np.linalg.norm(b)
+        steps.append(taken(ours[-1], limit))
+    plain = taken(cg_iterations_reference.cg_iterations(*cg_operands(a, b, 1e-4), most=45)[4], np.sum(r * r) * 1e-8)
+    assert max(steps) * 3 <= plain * 2
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kernel, make", [(CG, cg_operands), (GMRES, gmres_operands)], ids=["cg", "gmres"])
 def test_any_legal_order_gives_the_same(kernel, make, seed):

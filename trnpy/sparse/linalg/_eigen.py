@@ -1,4 +1,4 @@
-"""Eigenpairs of a sparse symmetric matrix by block Lanczos with full orthogonalisation."""
+"""Eigenpairs of a sparse symmetric matrix by block Lanczos; blocks are orthogonalised in full, by the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine import lapack
-from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import operations, priced, usual
 
 COLUMNS = 8  # least width of a block: a device multiplies 8 columns in the time of one
@@ -22,7 +21,7 @@ USUAL_CYCLES = 7  # restarts that a dry run assumes: some 40 products with A for
 Product = Callable[[np.ndarray], np.ndarray]
 
 
-def _beyond(engine: Engine, basis: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _beyond(basis: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span the part of ``w`` (n, b) outside ``basis`` (n, p).
 
     Gram-Schmidt runs twice, which is enough; the second run drops columns that were only rounding errors.
@@ -33,7 +32,7 @@ def _beyond(engine: Engine, basis: np.ndarray, w: np.ndarray) -> np.ndarray:
     for left in (FOUND, 0.5):
         if not w.shape[1]:
             break
-        w = w - engine.matmul(basis, engine.matmul(basis.T, w)) if basis.shape[1] else w
+        w = w - basis @ (basis.T @ w) if basis.shape[1] else w
         q, r = _qr(w)
         w = q[:, usual(np.abs(np.diagonal(r)) > left, np.ones(w.shape[1], bool))]
     return w.astype(w.dtype, order="C", copy=False)
@@ -54,7 +53,7 @@ def _eigh(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def block_lanczos(
-    engine: Engine, product: Product, start: np.ndarray, k: int, which: str, tol: float
+    product: Product, start: np.ndarray, k: int, which: str, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start (n, b).
 
@@ -64,19 +63,19 @@ def block_lanczos(
     n, keep = start.shape[0], k + start.shape[1]
     most = min(n, max(BASIS * keep, keep + 2 * start.shape[1]))
     basis, images = start[:, :0], start[:, :0]
-    block = _beyond(engine, basis, start)
+    block = _beyond(basis, start)
     eps = float(np.finfo(start.dtype).eps)
     for cycle in range(1, CYCLES + 1):
         while block.shape[1] and basis.shape[1] < most:
             block = block[:, : most - basis.shape[1]]
             image = product(block)
             basis, images = np.hstack([basis, block]), np.hstack([images, image])
-            block = _beyond(engine, basis, image)
-        h = engine.matmul(basis.T, images)
+            block = _beyond(basis, image)
+        h = basis.T @ images
         values, s = _eigh((h + h.T) / 2)
         order = np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")[:keep]
         values = values[order]
-        basis, images = engine.matmul(basis, s[:, order]), engine.matmul(images, s[:, order])
+        basis, images = basis @ s[:, order], images @ s[:, order]
         residual = images - basis * values
         size = np.linalg.norm(residual[:, :k], axis=0)
         allowed = np.maximum(max(tol, eps) * np.abs(values[:k]), ROUNDING * eps * np.abs(values).max())
@@ -85,5 +84,5 @@ def block_lanczos(
             return values[ascending], basis[:, ascending]
         is_open = usual(np.linalg.norm(residual, axis=0) > eps, np.ones(residual.shape[1], bool))
         open_pairs = np.flatnonzero(is_open)[: start.shape[1]]
-        block = _beyond(engine, basis, residual[:, open_pairs])
+        block = _beyond(basis, residual[:, open_pairs])
     raise Unsupported(Reason.ACCURACY, f"{CYCLES} cycles leave residuals of {size.max():.2g}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy import sparse
 
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.engines import Engine, Held
+from trnpy._engine.residency import fingerprint
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._nki.kernels.solves.cg_iterations_reference import (
     BLOCKS,
@@ -38,13 +39,14 @@ GAIN, CYCLE_GAIN = 0.5, 0.9
 USUAL_TURNS, USUAL_STEPS = 4, 3 * STEPS
 
 Vector = np.ndarray
-# (scaled right-hand side, square of the norm to reach, steps left) -> the solution, and the steps that were taken
+# (scaled right-hand side, part of its norm to reach, steps left) -> the solution, and the steps that were taken
 Inner = Callable[[Vector, float, int], tuple[Vector, int]]
+Scales = Callable[[Any], tuple[Vector, Vector]]  # of a matrix: L and R
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """L A R in float32 as kernels read it; L and R are diagonal, of powers of two."""
+    """L A R in float32 as kernels read it, and a preconditioner; L and R are diagonal."""
 
     matrix: Any  # A in CSR and float64, for residuals
     left: np.ndarray  # (n,)
@@ -52,6 +54,8 @@ class Operator:
     arrays: tuple[Held, ...]  # tiles, column_of, row_of, first_row
     blocks: int  # of vectors
     turns: int  # of one product
+    inverse: tuple[Held, ...] = ()  # the same of the preconditioner
+    preconditioned: Callable[[Vector], Vector] = lambda r: r  # which multiplies by it, in float64
 
 
 def _powers(x: np.ndarray) -> np.ndarray:
@@ -82,30 +86,89 @@ def of_rows(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     if not largest.all():
         raise Unsupported(Reason.VALUE, "singular: a row of zeros")
     left = _powers(1 / largest)
-    across = np.abs(sparse.diags_array(left) @ matrix).max(axis=0).toarray().ravel()
+    return left, _of_columns(sparse.diags_array(left) @ matrix)
+
+
+def by_root(diagonal: Vector) -> Scales:
+    """Scales by which conjugate gradients are those with a diagonal preconditioner, up to a power of two."""
+
+    @priced("", _scales_price)
+    def scales(matrix: Any) -> tuple[Vector, Vector]:
+        root, largest = np.sqrt(diagonal), np.sqrt(np.abs(matrix.diagonal())).max()
+        if not ((diagonal > 0).all() and largest > 0):
+            raise Unsupported(Reason.VALUE, "the matrix or the preconditioner is not positive definite")
+        root = root / _powers(root.max() * largest)
+        return root, root
+
+    return scales
+
+
+def by_rows(diagonal: Vector) -> Scales:
+    """Scales by which GMRES is that with a diagonal preconditioner, up to a power of two; columns come near one."""
+
+    @priced("", _scales_price)
+    def scales(matrix: Any) -> tuple[Vector, Vector]:
+        largest = np.abs(diagonal).max()
+        if not largest:
+            raise Unsupported(Reason.VALUE, "the preconditioner is zero")
+        left = diagonal / _powers(largest)
+        return left, _of_columns(sparse.diags_array(left) @ matrix)
+
+    return scales
+
+
+def _of_columns(matrix: Any) -> Vector:
+    """Scales that bring the largest element of each column near one."""
+    across = np.abs(matrix).max(axis=0).toarray().ravel()
     if not across.all():
         raise Unsupported(Reason.VALUE, "singular: a column of zeros")
-    return left, _powers(1 / across)
+    return _powers(1 / across)
 
 
-def operator(engine: Engine, a: Any, scales: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Operator:
-    """``a`` (n, n) as kernels read it. The engine keeps it until it changes."""
+def operator(engine: Engine, a: Any, scales: Scales, form: tuple[Any, ...]) -> Operator:
+    """``a`` (n, n) as kernels read it. The engine keeps it, as ``form``, until it changes."""
     source = Source.of(a, np.dtype(np.float64))
 
     def make() -> tuple[Any, ...]:
         matrix = compressed(a, np.dtype(np.float64))
         left, right = scales(matrix)
-        t = tiling(matrix)
-        blocks, turns = rung(t.blocks[0]), rung(-(-len(t.row) // ITEMS), 1)
-        if blocks > BLOCKS or turns > TURNS:
-            raise Unsupported(Reason.LAYOUT, f"{len(t.row)} tiles in {t.blocks[0]} block rows exceed one launch")
-        values = _scaled(matrix, left, right)
-        tiles = padded(t.tiles(values[t.order]), (turns * ITEMS,), 0, np.float32)
-        together = tiles.reshape(-1, TOGETHER, TILE, TILE).transpose(0, 2, 1, 3).reshape(-1, TOGETHER * TILE)
-        tables = _turns(t.row, t.column, turns)
-        return matrix, left, right, tuple(map(engine.hold, (together, *tables))), blocks, turns
+        return matrix, left, right, *_held(engine, matrix, left, right)
 
-    return Operator(*kept(engine, source, ("krylov", scales.__name__, source.turned), make))
+    return Operator(*kept(engine, source, ("krylov", *form, source.turned), make))
+
+
+def _held(engine: Engine, matrix: Any, left: Vector, right: Vector) -> tuple[tuple[Held, ...], int, int]:
+    """L A R with the engine, the blocks of its vectors and the turns of a product."""
+    t = tiling(matrix)
+    blocks, turns = rung(t.blocks[0]), rung(-(-len(t.row) // ITEMS), 1)
+    if blocks > BLOCKS or turns > TURNS:
+        raise Unsupported(Reason.LAYOUT, f"{len(t.row)} tiles in {t.blocks[0]} block rows exceed one launch")
+    values = _scaled(matrix, left, right)
+    tiles = padded(t.tiles(values[t.order]), (turns * ITEMS,), 0, np.float32)
+    together = tiles.reshape(-1, TOGETHER, TILE, TILE).transpose(0, 2, 1, 3).reshape(-1, TOGETHER * TILE)
+    tables = _turns(t.row, t.column, turns)
+    return tuple(map(engine.hold, (together, *tables))), blocks, turns
+
+
+def preconditioned(engine: Engine, op: Operator, m: Any, symmetric: bool) -> Operator:
+    """``op`` with the preconditioner ``m`` (n, n) of A: as M / L for GMRES, for conjugate gradients as M / (L L)."""
+    source = Source.of(m, np.dtype(np.float64))
+
+    def make() -> tuple[Any, ...]:
+        matrix, right = compressed(m, np.dtype(np.float64)), 1 / op.left
+        left = right if symmetric else np.ones_like(right)
+        largest = usual(np.abs(_elements(matrix, left, right)).max(initial=0.0), 1.0)
+        if not 0 < largest < np.inf:
+            raise Unsupported(Reason.VALUE, "the preconditioner is zero, or overflows")
+        left = left / _powers(largest)
+        arrays, _, turns = _held(engine, matrix, left, right)
+        return matrix, left, right, arrays, turns
+
+    form = ("krylov", "preconditioner", symmetric, fingerprint(op.left), source.turned)
+    matrix, left, right, arrays, turns = kept(engine, source, form, make)
+    return replace(
+        op, turns=op.turns + turns, inverse=arrays, preconditioned=lambda r: left * (matrix @ (right * r))
+    )
 
 
 def _turns(row: np.ndarray, column: np.ndarray, turns: int) -> tuple[np.ndarray, ...]:
@@ -119,9 +182,16 @@ def _turns(row: np.ndarray, column: np.ndarray, turns: int) -> tuple[np.ndarray,
 @priced("", lambda matrix, *_: (4 * matrix.data.nbytes, ((matrix.data.shape, np.dtype(np.float32)),)))
 def _scaled(matrix: Any, left: Vector, right: Vector) -> np.ndarray:
     """The elements of L A R in float32."""
+    with np.errstate(all="ignore"):
+        return _elements(matrix, left, right).astype(np.float32)
+
+
+@priced("", lambda matrix, *_: (4 * matrix.data.nbytes, ((matrix.data.shape, np.dtype(np.float64)),)))
+def _elements(matrix: Any, left: Vector, right: Vector) -> np.ndarray:
+    """The elements of L A R."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     with np.errstate(all="ignore"):
-        return np.asarray((matrix.data * left[rows] * right[matrix.indices]).astype(np.float32))
+        return np.asarray(matrix.data * left[rows] * right[matrix.indices])
 
 
 def _laid(x: np.ndarray, blocks: int) -> np.ndarray:
@@ -145,12 +215,15 @@ def conjugate_gradients(engine: Engine, op: Operator) -> Inner:
     fitting = max(PROGRAM // (op.turns * TURN_STEPS + VECTOR_STEPS), 1)
     most = min(1 << (fitting.bit_length() - 1), STEPS)
 
-    def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
-        right = _laid(r, op.blocks)
-        x, p = np.zeros_like(right), right
-        rho, done = _everywhere(float(usual(np.sum(right * right), 1.0))), 0
+    def inner(r: Vector, reach: float, steps: int) -> tuple[Vector, int]:
+        right, p = _laid(r, op.blocks), _laid(op.preconditioned(r), op.blocks)
+        x = np.zeros_like(right)
+        rho, done = _everywhere(float(usual(np.sum(right * p), 1.0))), 0
+        limit = reach * reach * rho[0, 0]
         while done < steps and usual(rho[0, 0] > limit, done < USUAL_STEPS):
-            outputs = engine.kernel("cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), most=most)
+            outputs = engine.kernel(
+                "cg_iterations", *op.arrays, x, right, p, rho, _everywhere(limit), *op.inverse, most=most
+            )
             x, right, p, rho, history = map(engine.get, outputs)
             done += _taken(history, limit)
         return x.ravel()[: len(r)].astype(np.float64), done
@@ -169,9 +242,10 @@ def cycle(op: Operator, restart: int) -> int:
 def gmres_cycles(engine: Engine, op: Operator, most: int) -> Inner:
     """GMRES with one cycle of at most ``most`` steps a launch."""
 
-    def inner(r: Vector, limit: float, steps: int) -> tuple[Vector, int]:
-        right = _laid(r, op.blocks)
-        outputs = engine.kernel("gmres_steps", *op.arrays, right, _everywhere(limit), most=most)
+    def inner(r: Vector, reach: float, steps: int) -> tuple[Vector, int]:
+        right = _laid(op.preconditioned(r), op.blocks)
+        limit = float(np.float32(reach * reach * usual(np.sum(right * right), 1.0)))
+        outputs = engine.kernel("gmres_steps", *op.arrays, right, _everywhere(limit), *op.inverse, most=most)
         x, _, history = map(engine.get, outputs)
         return x.ravel()[: len(r)].astype(np.float64), _taken(history, limit)
 
@@ -198,8 +272,7 @@ def refine(
         unit = float(np.exp2(np.floor(np.log2(usual(np.abs(scaled).max(), 1.0)))))
         scaled /= unit
         reach = max(0.5 * target / size, INNER)
-        limit = float(np.float32(reach * reach * usual(np.sum(scaled * scaled), 1.0)))
-        change, taken = inner(scaled, limit, steps)
+        change, taken = inner(scaled, reach, steps)
         steps -= taken
         with np.errstate(all="ignore"):
             x = x + op.right * change * unit

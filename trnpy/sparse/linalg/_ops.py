@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,146 +13,17 @@ from trnpy._base.conventions import uncounted
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, at_rest
-from trnpy._engine.stand_ins import StandIn, priced, usual
+from trnpy._engine.proof.products import DIGITS
+from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.policy import current_policy
-from trnpy.sparse._device import tiled
-from trnpy.sparse._ops import NO_DEVICE, is_sparse
-from trnpy.sparse._outline import PATTERNED, host_s, launch_pays, outlined
+from trnpy.sparse._ops import NO_DEVICE
+from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
-from trnpy.sparse.linalg import _eigen, _krylov
+from trnpy.sparse.linalg import _eigen
+from trnpy.sparse.linalg._products import dry_options, product_of, square
+from trnpy.sparse.linalg._systems import SYSTEM_OPS
 
-# The number of iterations is not known before a solve, so prices assume these. Laplacians of 40,000 unknowns take
-# 120 to 390 on the host (docs/numerics.md#sparse-solvers).
-ITERATIONS = 200
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
-RESTART = 20  # SciPy's default
-SQUARABLE = float(np.finfo(np.float64).tiny) ** 0.5  # the square of a longer residual is a normal number
-
-
-def _sparse_system(a: Any, b: Any, x0: Any, options: dict[str, Any]) -> np.dtype:
-    """The dtype of the system, float64; Unsupported unless ``a`` is square and sparse, and the vectors fit it."""
-    refused = [name for name, value in options.items() if value is not None]
-    if refused:
-        raise Unsupported(Reason.PARAM, f"options {', '.join(refused)}")
-    dtype = _square(a)
-    for v in (b, x0):
-        if v is not None and (type(v) is not np.ndarray or v.shape != (a.shape[0],) or v.dtype.kind not in "iuf"):
-            raise Unsupported(Reason.LAYOUT, f"a right-hand side or x0 of type {type(v).__name__}, not one vector")
-    if dtype != np.float64 or np.result_type(dtype, b) != dtype:
-        raise Unsupported(Reason.DTYPE, f"dtypes {dtype} and {b.dtype}: the device path is float64's")
-    return dtype
-
-
-def _square(a: Any) -> np.dtype:
-    if not is_sparse(a):
-        raise Unsupported(Reason.LAYOUT, f"{type(a).__name__} is not a sparse matrix")
-    if not a.dtype.isnative:
-        raise Unsupported(Reason.DTYPE, f"dtype {a.dtype} has no device path")
-    if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.shape[0] or not a.nnz:
-        raise Unsupported(Reason.LAYOUT, f"shape {a.shape} with {a.nnz} elements is not one non-empty square matrix")
-    dtype: np.dtype = a.dtype
-    return dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System(Problem):
-    """A x = b by conjugate gradients, or by GMRES that restarts every ``length`` steps."""
-
-    a: Any
-    b: np.ndarray
-    x0: np.ndarray | None
-    rtol: float
-    atol: float
-    steps: int  # at most, in all
-    gmres: bool = False
-    length: int = 0
-
-    def outlined(self) -> tuple[Any, ...] | None:
-        steps = max(min(self.length, _krylov.CYCLE), 1) if self.gmres else _krylov.STEPS
-        launches = _krylov.USUAL_TURNS * _krylov.USUAL_STEPS // steps
-        return _outlined(self, launches)
-
-    def run(self, engine: Engine) -> tuple[np.ndarray, int]:
-        guards.finite(*(v for v in (self.b, self.x0, *self.arrays) if v is not None))
-        b = self.b.astype(np.float64, copy=False)
-        if not usual(b.any(), True):  # SciPy returns zeros then and ignores x0
-            return b.copy(), 0
-        if not SQUARABLE < float(usual(np.linalg.norm(b), 1.0)) * (self.rtol or 1.0) < math.inf:
-            raise Unsupported(Reason.VALUE, "squares of residuals underflow or overflow")
-        if self.steps < 1 or not self._target(b) > 0:
-            raise Unsupported(Reason.PARAM, "no step is allowed, or no residual is small enough")
-        x = np.zeros_like(b) if self.x0 is None else self.x0.astype(np.float64)
-        op = _krylov.operator(engine, self.a, _krylov.of_rows if self.gmres else _krylov.of_diagonal)
-        if self.gmres:
-            most = _krylov.cycle(op, self.length)
-            inner, gain, turns = _krylov.gmres_cycles(engine, op, most), _krylov.CYCLE_GAIN, _krylov.usual_cycles(most)
-        else:
-            inner, gain, turns = _krylov.conjugate_gradients(engine, op), _krylov.GAIN, _krylov.USUAL_TURNS
-        return _krylov.refine(op, b, x, self._target(b), self.steps, inner, gain, turns), 0
-
-    def _target(self, b: np.ndarray) -> float:
-        return max(self.atol, self.rtol * float(usual(np.linalg.norm(b), 1.0)))
-
-    def error(self, result: tuple[np.ndarray, int]) -> float:
-        """0 if the residual is at most what the caller asked for, as SciPy promises; else infinity."""
-        x, info = result
-        if info:  # SciPy computed this result, and reports that it did not converge
-            return 0.0
-        size = float(np.linalg.norm(self.b - compressed(self.a, self.dtype) @ x))
-        rounding = 1 + 1e-6  # this residual is summed in another order than the solver's
-        return 0.0 if size <= rounding * self._target(self.b) else math.inf
-
-
-def _outlined(problem: Problem, launches: int) -> tuple[Any, ...] | None:
-    """The options of a dry run; None if so many launches alone take longer than the host."""
-    if not launch_pays(host_s(problem.cost, problem.dtype), launches):
-        return None
-    return outlined([getattr(problem, name) for name in problem.option_names()])
-
-
-def _priced(a: Any, b: np.ndarray) -> Problem:
-    """What a system takes."""
-    dtype, flops = np.dtype(np.float64), ITERATIONS * (2.0 * a.nnz + 12.0 * a.shape[0])
-    cost = Cost("csr", 1, flops, a.nnz * 12 + b.nbytes, b.nbytes)
-    if at_rest(current_policy()):
-        return Problem((), dtype, cost, on_device=False, refusal=NO_DEVICE)
-    return Problem((b, a.data) if a.format in PATTERNED else (b,), dtype, cost)
-
-
-def prepare_cg(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-5, atol: float = 0.0, maxiter: Any = None, M: Any = None,
-    callback: Any = None,
-) -> Problem:  # fmt: skip
-    _sparse_system(A, b, x0, {"M": M, "callback": callback})
-    steps = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    return System.of(_priced(A, b), a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=steps)
-
-
-def prepare_gmres(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-5, atol: float = 0.0, restart: Any = None, maxiter: Any = None,
-    M: Any = None, callback: Any = None, callback_type: Any = None,
-) -> Problem:  # fmt: skip
-    _sparse_system(A, b, x0, {"M": M, "callback": callback, "callback_type": callback_type})
-    length = RESTART if restart is None else int(restart)
-    cycles = 10 * A.shape[0] if maxiter is None else int(maxiter)
-    return System.of(
-        _priced(A, b), a=A, b=b, x0=x0, rtol=float(rtol), atol=float(atol), steps=cycles * length, gmres=True,
-        length=length,
-    )  # fmt: skip
-
-
-# --- eigenvalues ------------------------------------------------------------------------------------------------------
-
-
-def _product(a: Any, dtype: np.dtype, engine: Engine) -> Callable[[np.ndarray], np.ndarray]:
-    """A X by ``engine`` for finite A and X."""
-
-    def product(x: np.ndarray) -> np.ndarray:
-        c = tiled(engine, a, x.astype(dtype, order="C", copy=False))
-        guards.finite(c)
-        return c
-
-    return product
 
 
 @priced("", lambda plain: (8 * plain.data.nbytes, (True,)))
@@ -180,7 +50,7 @@ class Lanczos(Problem):
     vectors: bool
 
     def outlined(self) -> tuple[Any, ...] | None:
-        return _outlined(self, BLOCK_PRODUCTS)
+        return dry_options(self, BLOCK_PRODUCTS)
 
     def run(self, engine: Engine) -> Any:
         plain = compressed(self.a, self.dtype)
@@ -189,8 +59,8 @@ class Lanczos(Problem):
             raise Unsupported(Reason.VALUE, "not exactly Hermitian")
         k = self.k
         start = _start(plain, min(max(k, _eigen.COLUMNS), plain.shape[0] // 4))
-        product = _product(self.a, self.dtype, engine)
-        values, found = _eigen.block_lanczos(engine, product, start, k, self.which, self.tol)
+        product = product_of(self.a, self.dtype, engine, DIGITS)
+        values, found = _eigen.block_lanczos(product, start, k, self.which, self.tol)
         return (values, found) if self.vectors else values
 
     def unique(self, result: Any) -> Any:
@@ -221,17 +91,18 @@ class Lobpcg(Problem):
     options: tuple[Any, ...]  # of SciPy's, from M on
 
     def outlined(self) -> tuple[Any, ...] | None:
-        return _outlined(self, BLOCK_PRODUCTS)
+        return dry_options(self, BLOCK_PRODUCTS)
 
     @uncounted
     def run(self, engine: Engine) -> Any:
-        guards.finite(compressed(self.a).data, self.x)
+        guards.finite(self.x)
+        product = product_of(self.a, self.dtype, engine, DIGITS)
         if isinstance(self.x, StandIn):  # SciPy's iteration does not run dry: products take most of its time
             for _ in range(BLOCK_PRODUCTS):
-                _product(self.a, self.dtype, engine)(self.x)
+                product(self.x)
             return None
         # SciPy orthonormalizes X where it is, and may have to start again.
-        return scipy_linalg.lobpcg(_product(self.a, self.dtype, engine), self.x.copy(), self.b, *self.options)
+        return scipy_linalg.lobpcg(product, self.x.copy(), self.b, *self.options)
 
     def error(self, result: Any) -> float:
         """Of the values what they differ from the vectors' Rayleigh quotients, by the norm of A."""
@@ -246,7 +117,7 @@ class Lobpcg(Problem):
 
 def _pairs_priced(a: Any, k: int, columns: int) -> Problem:
     """What eigenpairs take by products of A with blocks of ``columns``."""
-    dtype, policy = _square(a), current_policy()
+    dtype, policy = square(a), current_policy()
     if dtype.char not in "fdFD":
         raise Unsupported(Reason.DTYPE, f"dtype {dtype} has no device path")
     n, real = a.shape[0], 4.0 if dtype.kind == "c" else 1.0
@@ -267,7 +138,7 @@ def prepare_eigsh(
     refused = [name for name, value in (options | {"rng": rng}).items() if value is not None]
     if refused or which not in ("LM", "LA", "SA") or mode != "normal":
         raise Unsupported(Reason.PARAM, f"options {', '.join(refused)}, which={which!r}, mode={mode!r}")
-    if _square(A).kind == "c":  # SciPy orders the eigenvalues of complex matrices otherwise
+    if square(A).kind == "c":  # SciPy orders the eigenvalues of complex matrices otherwise
         raise Unsupported(Reason.DTYPE, f"dtype {A.dtype} has no device path")
     if type(k) is not int or not 0 < k < A.shape[0] // 4:
         raise Unsupported(Reason.PARAM, f"k={k} of {A.shape[0]}: a dense solver's")
@@ -286,7 +157,7 @@ def prepare_lobpcg(
     largest: bool = True, verbosityLevel: int = 0, retLambdaHistory: bool = False,
     retResidualNormsHistory: bool = False, restartControl: int = 20,
 ) -> Problem:  # fmt: skip
-    dtype = _square(A)
+    dtype = square(A)
     if type(X) is not np.ndarray or X.ndim != 2 or X.shape[0] != A.shape[0] or not X.shape[1]:
         raise Unsupported(Reason.LAYOUT, f"X is {type(X).__name__}, not vectors of {A.shape[0]}")
     if X.dtype != dtype or verbosityLevel:
@@ -296,8 +167,7 @@ def prepare_lobpcg(
 
 
 OPS = (
-    Op("scipy.sparse.linalg.cg", scipy_linalg.cg, prepare_cg, dtypes="d"),
-    Op("scipy.sparse.linalg.gmres", scipy_linalg.gmres, prepare_gmres, dtypes="d"),
+    *SYSTEM_OPS,
     Op("scipy.sparse.linalg.eigsh", scipy_linalg.eigsh, prepare_eigsh, dtypes="fd"),
     Op("scipy.sparse.linalg.lobpcg", scipy_linalg.lobpcg, prepare_lobpcg),
 )

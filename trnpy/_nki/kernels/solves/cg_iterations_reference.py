@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -44,10 +45,23 @@ def operator(
     return times
 
 
-def cg_iterations(tiles, column_of, row_of, first_row, x, r, p, rho, limit, most=32):  # type: ignore[no-untyped-def]
-    """(x, r, p, rho, history): textbook conjugate gradients (Golub & Van Loan, 4th ed., 11.3.3)."""
+def preconditioner(m: tuple[np.ndarray | None, ...], x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """r -> M r on vectors like ``x``; the identity without M."""
+    if m[0] is None:
+        return lambda r: r
+    given = cast("tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]", m)
+    check(*given, x)
+    return operator(*given)
+
+
+def cg_iterations(  # type: ignore[no-untyped-def]
+    tiles, column_of, row_of, first_row, x, r, p, rho, limit, m_tiles=None, m_column_of=None, m_row_of=None,
+    m_first_row=None, most=32,
+):  # fmt: skip
+    """(x, r, p, rho, history): textbook conjugate gradients (Golub & Van Loan, 4th ed., 11.3.3 and 11.5.2)."""
     check(tiles, column_of, row_of, first_row, x)
     times = operator(tiles, column_of, row_of, first_row)
+    inverse = preconditioner((m_tiles, m_column_of, m_row_of, m_first_row), x)
     x, r, p, size = x.copy(), r.copy(), p.copy(), rho[0, 0]
     history = np.zeros((1, most), np.float32)
     with np.errstate(all="ignore"):
@@ -57,10 +71,11 @@ def cg_iterations(tiles, column_of, row_of, first_row, x, r, p, rho, limit, most
                 alpha = size / np.sum(p * q, dtype=x.dtype)
                 x += alpha * p
                 r -= alpha * q
-                following = np.sum(r * r, dtype=x.dtype)
-                p = r + following / size * p
+                z = inverse(r)
+                following = np.sum(r * z, dtype=x.dtype)
+                p = z + following / size * p
                 size = following
             else:
-                p = r.copy()
+                p = inverse(r).copy()
             history[0, step] = size
     return x, r, p, np.full((TILE, 1), size, np.float32), history

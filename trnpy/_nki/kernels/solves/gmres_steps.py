@@ -20,13 +20,19 @@ SMALLEST = 1e-35  # stands for a square of zero where one divides by it
 
 
 @nki.jit
-def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):
-    """(x, r, history) of A x = r after ``most`` steps; once r . r is at most ``limit`` they do nothing.
+def gmres_steps(
+    tiles, column_of, row_of, first_row, r, limit, m_tiles=None, m_column_of=None, m_row_of=None, m_first_row=None,
+    most=20,
+):  # fmt: skip
+    """(x, r, history) of M A x = r after ``most`` steps; once r . r is at most ``limit`` they do nothing.
 
-    tiles, column_of, row_of and first_row as for cg_iterations, of a square matrix. r (128, R) float32: element
+    tiles, column_of, row_of and first_row as for cg_iterations, of a square matrix; so is M. r (128, R): element
     R i + c is [i, c]; limit (128, 1), all elements equal. history (1, most): r . r after each step.
     """
     plan = krylov.operator(tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=r.shape[1])
+    inverse = krylov.beside(
+        plan=plan, tiles=m_tiles, column_of=m_column_of, row_of=m_row_of, first_row=m_first_row
+    )
     rs, least = krylov.on_chip(source=r), krylov.on_chip(source=limit)
     x, change = _vector(like=r), _vector(like=r)
     nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
@@ -49,6 +55,7 @@ def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):
                 dst=direction, data=change, op0=nl.multiply, operand0=shrinks, op1=nl.add, operand1=last
             )
         krylov.times(plan=plan, x=direction, out=image)
+        krylov.preconditioned(inverse=inverse, x=image, out=image)
         for _ in range(2 if step > 0 else 0):
             parts, shares = all_parts[:, 0:step], all_shares[:, 0:step]
             for i in range(step):
@@ -61,12 +68,12 @@ def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):
             for i in range(step):
                 krylov.add_multiple(x=images[i], factor=shares[:, i : i + 1], y=image)
                 krylov.add_multiple(x=directions[i], factor=shares[:, i : i + 1], y=direction)
-        inverse = inverses[:, step : step + 1]
-        krylov.dot(plan=plan, x=image, y=image, out=inverse)
-        nisa.tensor_scalar(dst=inverse, data=inverse, op0=nl.maximum, operand0=SMALLEST)
-        nisa.reciprocal(dst=inverse, data=inverse)
+        length = inverses[:, step : step + 1]
+        krylov.dot(plan=plan, x=image, y=image, out=length)
+        nisa.tensor_scalar(dst=length, data=length, op0=nl.maximum, operand0=SMALLEST)
+        nisa.reciprocal(dst=length, data=length)
         krylov.dot(plan=plan, x=image, y=rs, out=share)
-        nisa.tensor_tensor(dst=share, data1=share, data2=inverse, op=nl.multiply)
+        nisa.tensor_tensor(dst=share, data1=share, data2=length, op=nl.multiply)
         nisa.tensor_tensor(dst=share, data1=share, data2=more, op=nl.multiply)
         krylov.add_multiple(x=direction, factor=share, y=x)
         nisa.tensor_scalar(dst=share, data=share, op0=nl.multiply, operand0=-1.0)

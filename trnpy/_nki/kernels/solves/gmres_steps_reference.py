@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trnpy._nki.kernels.solves import cg_iterations_reference
-from trnpy._nki.kernels.solves.cg_iterations_reference import operator
+from trnpy._nki.kernels.solves.cg_iterations_reference import operator, preconditioner
 
 TILE = 128
 ELEMENTS = 12 * 1024  # of a partition in each of the two bases, steps times block rows
@@ -23,10 +23,14 @@ def check(
         raise ValueError(f"{most} steps of {r.shape[1]} block rows: expected at most {TILE}, {ELEMENTS} in all")
 
 
-def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):  # type: ignore[no-untyped-def]
+def gmres_steps(  # type: ignore[no-untyped-def]
+    tiles, column_of, row_of, first_row, r, limit, m_tiles=None, m_column_of=None, m_row_of=None, m_first_row=None,
+    most=20,
+):  # fmt: skip
     """(x, r, history): orthogonal images q = A p, of directions that are residuals or the last q."""
     check(tiles, column_of, row_of, first_row, r, most)
     times = operator(tiles, column_of, row_of, first_row)
+    inverse = preconditioner((m_tiles, m_column_of, m_row_of, m_first_row), r)
     r, x, last, shrinks = r.copy(), np.zeros_like(r), np.zeros_like(r), True
     images: list[np.ndarray] = []
     directions: list[np.ndarray] = []
@@ -35,7 +39,7 @@ def gmres_steps(tiles, column_of, row_of, first_row, r, limit, most=20):  # type
     for step in range(most):
         if size > limit[0, 0]:
             p = (r if shrinks else last).copy()
-            q = times(p)
+            q = inverse(times(p))
             for _ in range(2):
                 shares = [np.sum(i * q, dtype=r.dtype) / max(np.sum(i * i, dtype=r.dtype), SMALLEST) for i in images]
                 for share, image, direction in zip(shares, images, directions, strict=True):

@@ -17,13 +17,20 @@ SLOTS = 4  # such transfers under way
 SETS = 2  # of tiles for one turn
 
 
-def operator(tiles, column_of, row_of, first_row, blocks):
-    """The plan of products with a matrix: see ``times``."""
+SHARED = ("sets", "slots", "numbers", "ones", "given", "found", "zeros", "product", "partial", "banks")
+
+
+def operator(tiles, column_of, row_of, first_row, blocks, beside=None):
+    """The plan of products with a matrix: see ``times``. It shares the memory of the plan ``beside``, if given."""
     plan = {
         "tiles": tiles, "blocks": blocks, "turns": first_row.shape[1], "sets": [], "slots": [],
         "column_of": on_chip(source=column_of), "row_of": on_chip(source=row_of),
         "first_row": on_chip(source=first_row),
     }  # fmt: skip
+    if beside != None:  # noqa: E711 - NKI has no `is`
+        for name in SHARED:
+            plan[name] = beside[name]
+        return plan
     for _ in range(SLOTS):
         plan["slots"].append(nl.ndarray((TILE, TOGETHER * TILE), dtype=tiles.dtype, buffer=nl.sbuf))
     for _ in range(SETS):
@@ -55,6 +62,21 @@ def operator(tiles, column_of, row_of, first_row, blocks):
     return plan
 
 
+def beside(plan, tiles, column_of, row_of, first_row):
+    """The plan of products with a preconditioner, or None if there is none."""
+    if tiles == None:  # noqa: E711 - NKI has no `is`
+        return None
+    return operator(
+        tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=plan["blocks"], beside=plan
+    )
+
+
+def preconditioned(inverse, x, out):
+    """out = M x; without M nothing is done, and out is x."""
+    if inverse != None:  # noqa: E711 - NKI has no `is`
+        times(plan=inverse, x=x, out=out)
+
+
 def on_chip(source):
     """A vector or table of HBM on the chip."""
     found = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
@@ -63,7 +85,7 @@ def on_chip(source):
 
 
 def times(plan, x, out):
-    """out = A x, in turns of 128 tiles: their blocks of x, one product each, and sums of those of one block row.
+    """out = A x, also where out is x, in turns of 128 tiles: their blocks of x, a product each, sums of block rows.
 
     A sum is a product with a matrix of zeros and ones: so the program does not depend on how many tiles a row has, and
     rows are not padded. A row that goes on from one turn to the next is added to what that has stored.
