@@ -85,7 +85,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     Parameters
     ----------
     function : callable
-        An accelerated function: one of trnpy's, or a patched NumPy or SciPy function.
+        An accelerated function: one of trnpy's, or a patched NumPy or SciPy function. Or a function of their linear
+        algebra or transforms that has no path on a device: the decision says why.
     *args, **kwargs
         Its arguments. Only shapes, dtypes and options are read.
 
@@ -97,11 +98,13 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     Raises
     ------
     TypeError
-        If `function` is not accelerated.
+        If `function` is neither.
 
     Examples
     --------
     >>> import numpy as np, trnpy
+    >>> print(trnpy.explain(np.linalg.eigvals, np.eye(3)).reason)
+    no_path
     >>> a = np.ones((1000, 1000))
     >>> with trnpy.policy(device="none"):
     ...     decision = trnpy.explain(trnpy.matmul, a, a)
@@ -110,6 +113,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Decision
     """
     op = getattr(function, "__trnpy_op__", None)
     if not isinstance(op, Op):
+        pathless = importlib.import_module("trnpy._report.pathless")  # loaded late: calls do not need it
+        if name := pathless.pathless(function):
+            return Decision(name, False, Reason.NO_PATH, pathless.why(name))
         raise TypeError(f"explain({function!r}): expected an accelerated function, such as trnpy.einsum")
     may_route = op.look is not None and op.look(args, kwargs) is True
     return _plan(op, may_route, args, kwargs, current_policy())[2]

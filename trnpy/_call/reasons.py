@@ -36,6 +36,8 @@ class Reason(StrEnum):
         Host: an operand is not exactly a numpy.ndarray.
     EXCLUDED_CALLER
         Host: NumPy, SciPy or an excluded package made the call.
+    NO_PATH
+        Host: the function has no path on a device. Only `explain` says so: such functions are NumPy's and SciPy's own.
     NO_DEVICE
         Host: there is no device.
     NO_LAUNCH
@@ -69,6 +71,7 @@ class Reason(StrEnum):
     PARAM = "param"
     VALUE = "value"
     SUBCLASS = "subclass"
+    NO_PATH = "no_path"
     EXCLUDED_CALLER = "excluded_caller"
     NO_DEVICE = "no_device"
     NO_LAUNCH = "no_launch"

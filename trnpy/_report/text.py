@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import IO, TYPE_CHECKING, Literal
 
+from trnpy._report import pathless
 from trnpy._report.advice import priced, worth
 from trnpy._report.small import STRIDE
 from trnpy._report.tally import FAILURES, ROUTED, Tally, merged, why
@@ -24,6 +25,7 @@ from trnpy._report.units import (
     uncalibrated,
 )
 from trnpy._report.unrouted import LEAST_S, LEAST_SHARE, NO_PATH, PRODUCT, UNPATCHED
+from trnpy._settings.policy import current_policy
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
@@ -157,16 +159,21 @@ def device_sentences(ledger: Ledger) -> list[str]:
 
 
 def past_patch(ledger: Ledger) -> list[str]:
-    """Work that no patch sees, by kind: what it takes at least, where it is, and what to do."""
+    """Work that no patch sees, by kind: what it takes at least, where it is, and what to do.
+
+    Under ``fallback="raise"`` all functions without a path that were seen, however short.
+    """
     least_s = max(LEAST_S, LEAST_SHARE * ledger.elapsed_s)
     said, found = [], ledger.unrouted()
     for kind, before, after in PAST:
         ours = [u for u in found if u.kind == kind]
         total_s = sum(u.seconds for u in ours)
-        if total_s < least_s:
+        if not ours or (total_s < least_s and not (kind == NO_PATH and current_policy().fallback == "raise")):
             continue
         named = [f"{u.function} at {place(u.file, u.line)} {duration(u.seconds)}" for u in ours[:PLACES]]
         more = f" and {len(ours) - PLACES} more" if len(ours) > PLACES else ""
+        if kind == NO_PATH:
+            after = f" ({'; '.join(dict.fromkeys(pathless.why(u.function) for u in ours[:PLACES]))})"
         said.append(f"at least {duration(total_s)} (sampled) {before}: {', '.join(named)}{more}{after}")
     return said
 

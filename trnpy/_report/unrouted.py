@@ -232,14 +232,21 @@ def _named(place: Place) -> tuple[str, str] | None:
     """The kind and the function of a place; None if it is no work for a device."""
     if not place.function:
         return _instruction(place)
-    parts, name = place.function.split(".")[:-1], place.function.rpartition(".")[2]
+    name = public_name(place.function)
+    if not name:
+        return None
+    hooked = {known for _, known in Hooked.originals.values()}
+    return UNPATCHED if name in hooked else NO_PATH, name
+
+
+def public_name(function: str) -> str:
+    """The public name of a function of NumPy or SciPy by that of its own module; "" if it has none."""
+    path, _, name = function.rpartition(".")
+    parts = path.split(".")
     private = next((i for i, part in enumerate(parts) if part.startswith("_")), len(parts))
     outer = (".".join(parts[:i]) for i in range(private, 0, -1))
     public = next((module for module in outer if hasattr(sys.modules.get(module), name)), "")
-    if not public or name.startswith("_"):
-        return None
-    hooked = {known for _, known in Hooked.originals.values()}
-    return UNPATCHED if f"{public}.{name}" in hooked else NO_PATH, f"{public}.{name}"
+    return f"{public}.{name}" if public and not name.startswith("_") else ""
 
 
 def _instruction(place: Place) -> tuple[str, str] | None:

@@ -1,0 +1,83 @@
+"""Functions without a path: explain and reports name them with a reason, and no reason is out of date."""
+
+import importlib
+
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.fftpack
+import scipy.linalg
+import scipy.sparse.linalg
+
+import trnpy
+import trnpy.linalg
+import trnpy.sparse.linalg
+from trnpy._report import pathless, text
+from trnpy._report.unrouted import NO_PATH, Unrouted
+
+MODULES = np.linalg, np.fft, scipy.linalg, scipy.fft, scipy.fftpack, scipy.sparse.linalg
+OURS = {np.linalg: trnpy.linalg, scipy.linalg: trnpy.linalg, scipy.sparse.linalg: trnpy.sparse.linalg}
+
+
+def functions(module):
+    """Public functions by name; no classes, and none of Python's own such as a test runner."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    return {n: f for n, f in found.items() if callable(f) and not isinstance(f, type) and n != "test"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_every_public_function_has_a_row_or_a_reason(module):
+    explained = 0
+    for name, function in functions(module).items():
+        ours = getattr(OURS.get(module), name, None)
+        if hasattr(ours, "__trnpy_op__"):
+            assert not pathless.pathless(function), name
+            continue
+        decision = trnpy.explain(function, "whatever it takes")
+        assert not decision.on_device and decision.reason is trnpy.Reason.NO_PATH
+        assert decision.op.rpartition(".")[2] == function.__name__ and decision.detail == pathless.why(decision.op)
+        explained += 1
+    assert explained >= 5
+
+
+def test_no_reason_is_out_of_date():
+    """Each name is a public function's that has no row."""
+    for name in pathless.NAMES:
+        holders = [m for m in MODULES if name in functions(m)]
+        installed = holders or name == "funm_multiply_krylov" or name == "solve_lyapunov"
+        assert installed, name
+        for module in holders:
+            assert pathless.pathless(getattr(module, name)), name
+    for module in pathless.MODULES:
+        assert importlib.import_module(module) in MODULES
+
+
+@pytest.mark.parametrize("function", [scipy.linalg.eigh, scipy.sparse.linalg.cg, len, np.sort, np.linalg.LinAlgError])
+def test_what_has_a_path_or_is_no_linear_algebra_is_not_explained(function):
+    with pytest.raises(TypeError, match="expected an accelerated function"):
+        trnpy.explain(function)
+
+
+def test_functions_without_a_path_are_scipys_own_also_where_fallbacks_raise():
+    a = np.arange(9.0).reshape(3, 3)
+    assert trnpy.linalg.schur is scipy.linalg.schur
+    with trnpy.policy(fallback="raise", device="null"), trnpy.patched():
+        np.testing.assert_array_equal(scipy.linalg.schur(a)[0], trnpy.linalg.schur(a)[0])
+
+
+class Ledger:
+    """Of a run of ten seconds."""
+
+    elapsed_s = 10.0
+
+    def unrouted(self):
+        seen = ("scipy.linalg.schur", 3, 0.05), ("numpy.fft.fft", 4, 0.01)
+        return [Unrouted(NO_PATH, name, "a.py", line, seconds) for name, line, seconds in seen]
+
+
+def test_reports_of_strict_runs_name_all_that_were_seen_with_a_reason():
+    assert text.past_patch(Ledger()) == []  # less than a hundredth of the run
+    with trnpy.policy(fallback="raise"):
+        (said,) = text.past_patch(Ledger())
+    for part in ("scipy.linalg.schur at", "numpy.fft.fft at", pathless.SCHUR, pathless.TRANSFORM):
+        assert part in said
