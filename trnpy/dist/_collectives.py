@@ -51,6 +51,7 @@ class Transport(Protocol):
 
     rank: int
     size: int
+    world: bool  # whether the ranks are all processes of an MPI program
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
         """The blocks of all ranks, which have ``sizes`` bytes."""
@@ -68,7 +69,7 @@ class Transport(Protocol):
 class Alone:
     """The transport of a single process."""
 
-    rank, size = 0, 1
+    rank, size, world = 0, 1, False
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
         return [block.copy()]
@@ -118,6 +119,7 @@ class Communicator:
 
     def __init__(self, transport: Transport, waits: Callable[[Any], None] = lambda told: None) -> None:
         self.rank, self.size, self.traffic = transport.rank, transport.size, Traffic()
+        self.world = transport.world
         self.gathers: float | None = None  # bytes of the largest operand that is gathered unasked, once agreed
         self._transport, self._waits = transport, waits
 

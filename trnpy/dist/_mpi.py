@@ -23,7 +23,9 @@ READ_S = 0.2  # for the launcher to read what a rank says: it drops the rest whe
 
 
 class Mpi:
-    """The transport of an MPI communicator."""
+    """The transport of an MPI communicator with all processes."""
+
+    world = True
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.rank, self.size, self._mpi, self.comm = comm.rank, comm.size, mpi, comm

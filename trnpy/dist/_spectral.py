@@ -133,7 +133,7 @@ def _basis(sign: Sharded, side: float, rank: int, other: Sharded | None, orthono
     return q
 
 
-def refined(a: Sharded, v: Sharded) -> tuple[np.ndarray, Sharded]:
+def refined(a: Sharded, v: Sharded, times: int = REFINEMENTS) -> tuple[np.ndarray, Sharded]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of a from approximate ones; both are cut along their rows.
 
     Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018): products only, and errors are squared. NotSplit unless
@@ -142,7 +142,7 @@ def refined(a: Sharded, v: Sharded) -> tuple[np.ndarray, Sharded]:
     n, comm = a.shape[0], a.comm
     first, last = v.range
     unit = float(np.finfo(a.dtype).eps)
-    for more in reversed(range(REFINEMENTS + 1)):
+    for more in reversed(range(times + 1)):
         s = matmul(adjoint(v), matmul(a, v, axis=0), axis=0).along(0, v.edges)
         g = matmul(adjoint(v), v, axis=0).along(0, v.edges)
         w = (_diagonal(s) / _diagonal(g)).astype(a.local.real.dtype)

@@ -171,7 +171,7 @@ class _Thread:
     """The transport of one of several threads."""
 
     def __init__(self, room: _Room, rank: int) -> None:
-        self.rank, self.size, self._room = rank, room.barrier.parties, room
+        self.rank, self.size, self.world, self._room = rank, room.barrier.parties, False, room
 
     def _taken(self, mine: Any, take: Callable[[Any], Bytes]) -> list[Bytes]:
         self._room.left[self.rank] = mine

@@ -5,6 +5,7 @@ All ranks call a function together. What a rank computes by itself are calls of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from trnpy._einsum.rows import matmul as local_matmul
 from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
 from trnpy.dist._products import gather_limit, matmul
+from trnpy.dist._scalapack import eigenvectors
 from trnpy.dist._sharded import Sharded, gather
 from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined, scaled
 from trnpy.linalg._namespace import NAMES
@@ -298,7 +300,8 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
 
     One rank computes, which is the fastest, if four matrices fit its memory; the others wait. If they do not, products
     of the matrix in pieces divide its spectrum (sixty times the operations of a product), until a rank has room for
-    each part; parts are solved at the same time. Residuals and orthogonality are checked.
+    each part; parts are solved at the same time. If the program has loaded ScaLAPACK into its processes, that computes
+    instead (docs/scaling.md#scalapack). Residuals and orthogonality are checked.
 
     Parameters
     ----------
@@ -369,6 +372,11 @@ def _divided(a: Sharded, most: int) -> tuple[np.ndarray, Sharded]:
     # By a power of two, which is exact, so that squares neither overflow nor underflow.
     exponent = max(math.frexp(largest)[1], int(np.finfo(a.dtype).minexp))
     rows = scaled(2.0**-exponent, a.along(0))
+    by_scalapack = eigenvectors(rows)
+    if by_scalapack is not None:
+        with contextlib.suppress(NotSplit):  # wrong: our own algorithm computes
+            values, checked = refined(rows, by_scalapack, 0)
+            return np.ldexp(values, exponent), checked.along(1)
     parts = blocks(rows, max(most, 1), lambda q: qr(q)[0])
     placed = [None if part.flat else _at(part.matrix, k % comm.size) for k, part in enumerate(parts)]
     solved = [local_eigh(m)[1] if m is not None and len(m) == m.shape[1] else None for m in placed]
