@@ -526,3 +526,33 @@ def test_user_subclasses_take_the_routes_too():
     _, log = decisions(lambda: a @ np.ones((a.shape[1], 64)))
     assert log[0].reason is Reason.ROUTE
     assert _ops.matmul.__trnpy_op__.reference(a, np.ones(a.shape[1])).shape == (a.shape[0],)
+
+
+def partly_filled(shape, block, per_row=3):
+    """BSR with blocks that leave the last rows and columns out, which SciPy takes and multiplies."""
+    rng, rows, columns = np.random.default_rng(0), shape[0] // block[0], shape[1] // block[1]
+    indices = np.sort(rng.permuted(np.tile(np.arange(columns), (rows, 1)), axis=1)[:, :per_row])
+    blocks = rng.standard_normal((indices.size, *block))
+    return trnpy.sparse.bsr_array((blocks, indices.ravel(), np.arange(rows + 1) * per_row), shape=shape)
+
+
+@pytest.mark.parametrize("policy", [{}, {"device": "null", "force": True}], ids=["routes", "forced"])
+@pytest.mark.parametrize("shape", [(501, 500), (500, 507), (507, 508)], ids=str)
+def test_blocks_that_do_not_fill_a_matrix_are_multiplied_by_scipy(shape, policy):
+    """Not by way of CSR, whose row pointers SciPy leaves unset there: they would lead out of its arrays."""
+    a = partly_filled(shape, (10, 20), per_row=12)
+    plain = scipy.sparse.bsr_array((a.data, a.indices, a.indptr), shape=shape)
+    for x in (np.random.default_rng(1).standard_normal((shape[1], 60)), np.ones(shape[1])):
+        with trnpy.policy(**policy), trnpy.trace() as log:
+            product = a @ x
+        np.testing.assert_array_equal(product, plain @ x)
+        assert log[0].reason is Reason.LAYOUT, log[0]
+
+
+def test_solvers_leave_blocks_that_do_not_fill_a_matrix_to_scipy():
+    square = partly_filled((45, 45), (10, 10), per_row=1)
+    b = square @ np.ones(45)
+    with trnpy.policy(device="null", force=True), trnpy.trace() as log:
+        trnpy.sparse.linalg.cg(square, b, maxiter=3)
+        trnpy.sparse.linalg.gmres(square, b, maxiter=3)
+    assert [d.reason for d in log if "linalg" in d.op] == [Reason.LAYOUT] * 2

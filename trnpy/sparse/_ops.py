@@ -33,6 +33,14 @@ def is_sparse(a: Any) -> bool:
     return bool(sparse.issparse(a))
 
 
+def whole_blocks(*matrices: Any) -> None:
+    """Refuse BSR whose blocks do not fill its rows and columns: SciPy multiplies it, but makes CSR of unset memory."""
+    for a in matrices:
+        sides = a.blocksize if is_sparse(a) and a.format == "bsr" else (1, 1)
+        if 0 in sides or any(extent % side for extent, side in zip(a.shape, sides, strict=False)):
+            raise Unsupported(Reason.LAYOUT, f"blocks {sides} of a matrix {a.shape}")
+
+
 class Products:
     """The products of trnpy's sparse classes: ``@``, ``dot``, ``*`` and ``**`` of matrices all pass through here."""
 
@@ -135,6 +143,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
         raise Unsupported(Reason.PARAM, f"shapes {a.shape} and {other.shape}")
     if a.dtype.kind not in "biufc" or other.dtype.kind not in "biufc":
         raise Unsupported(Reason.DTYPE, f"dtypes {a.dtype} and {other.dtype}")
+    whole_blocks(a, other)
     dtype = np.result_type(a.dtype, other.dtype)
     m = other.shape[1] if other.ndim == 2 else 1
     real = 4 if dtype.kind == "c" else 1

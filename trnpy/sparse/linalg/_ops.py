@@ -16,7 +16,7 @@ from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.proof.products import DIGITS
 from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.policy import current_policy
-from trnpy.sparse._ops import NO_DEVICE
+from trnpy.sparse._ops import NO_DEVICE, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen
@@ -162,6 +162,8 @@ def prepare_lobpcg(
         raise Unsupported(Reason.LAYOUT, f"X is {type(X).__name__}, not vectors of {A.shape[0]}")
     if X.dtype != dtype or verbosityLevel:
         raise Unsupported(Reason.PARAM, f"X of {X.dtype} for {dtype}, verbosityLevel={verbosityLevel}")
+    if B is not None:
+        whole_blocks(B)
     options = M, Y, tol, maxiter, largest, verbosityLevel, retLambdaHistory, retResidualNormsHistory, restartControl
     return Lobpcg.of(_pairs_priced(A, X.shape[1], X.shape[1]), a=A, x=X, b=B, options=options)
 

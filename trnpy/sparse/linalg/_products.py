@@ -16,7 +16,7 @@ from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.policy import current_policy
 from trnpy.sparse._device import Source, Tiled
-from trnpy.sparse._ops import is_sparse
+from trnpy.sparse._ops import is_sparse, whole_blocks
 from trnpy.sparse._outline import host_s, launch_pays, outlined
 from trnpy.sparse._tiles import compressed
 
@@ -33,6 +33,7 @@ def square(a: Any) -> np.dtype:
         raise Unsupported(Reason.DTYPE, f"dtype {a.dtype} has no device path")
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.shape[0] or not a.nnz:
         raise Unsupported(Reason.LAYOUT, f"shape {a.shape} with {a.nnz} elements is not one non-empty square matrix")
+    whole_blocks(a)
     dtype: np.dtype = a.dtype
     return dtype
 

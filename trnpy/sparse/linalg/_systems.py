@@ -17,7 +17,7 @@ from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.residency import fingerprint
 from trnpy._engine.stand_ins import StandIn, priced, usual
 from trnpy._settings.policy import current_policy
-from trnpy.sparse._ops import NO_DEVICE, is_sparse
+from trnpy.sparse._ops import NO_DEVICE, is_sparse, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _krylov
@@ -217,6 +217,7 @@ def _preconditioner(m: Any, n: int, dtype: np.dtype) -> tuple[bool, Any]:
         m = sparse.csr_array(m)
     if not is_sparse(m) or m.shape != (n, n) or m.dtype.char not in "dD" or np.result_type(m, dtype) != dtype:
         return False, None
+    whole_blocks(m)
     m = m if m.format in PATTERNED else m.tocsr()
     diagonal = m.diagonal()
     if m.dtype.kind != "c" and m.nnz <= n and np.count_nonzero(diagonal) == m.count_nonzero():
