@@ -101,6 +101,19 @@ def test_results_take_the_form_of_the_installed_functions(kind, value):
     assert kinds(conventions.poured(pattern, value)) == kinds(pattern)
 
 
+def test_a_memory_map_is_an_array_and_keeps_its_dtype(tmp_path):
+    """Of a list, whose numbers are float64, a function would answer in float64."""
+    mapped = np.memmap(tmp_path / "a", np.float32, "w+", shape=(5, 5))
+    mapped[...] = np.eye(5)
+    assert conventions.form(made(np.asarray), (mapped,), {}).dtype == np.float32
+    for name in ("inv", "cholesky", "lu", "svd", "eigh", "lstsq", "solve"):
+        args = (mapped, mapped) if name in ("lstsq", "solve") else (mapped,)
+        with engine(RecordingEngine()), trnpy.policy(force=True):
+            ours, theirs = getattr(trnpy.linalg, name)(*args), getattr(scipy.linalg, name)(*args)
+        for mine, other in zip(*[x if isinstance(x, tuple) else (x,) for x in (ours, theirs)], strict=True):
+            assert getattr(mine, "dtype", None) == getattr(other, "dtype", None), name
+
+
 def test_a_form_is_asked_once_for_calls_that_are_alike():
     asked = []
 

@@ -74,7 +74,7 @@ def form(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         kind = type(value)
         if name in OPERANDS and value is not None:
             operand = value if kind is np.ndarray else np.asarray(value)
-            call.append((name, None, (operand.shape, operand.dtype.char, operand is value)))
+            call.append((name, None, (operand.shape, operand.dtype.char, isinstance(value, np.ndarray))))
         elif kind in PLAIN or isinstance(value, np.generic):
             call.append((name, kind, value))
         elif isinstance(value, float):

@@ -109,7 +109,7 @@ def matrices(a: Any, square: bool = False) -> np.ndarray:
 
 
 def native(a: np.ndarray) -> None:
-    """Refuse the other byte order: SciPy 1.17 misreads it in inv, lu and det, and raises in bandwidth."""
+    """Refuse the other byte order: SciPy 1.17 misreads it in inv, lu, det and sqrtm, and raises in bandwidth."""
     if not a.dtype.isnative:
         raise Unsupported(Reason.DTYPE, f"byte order of {a.dtype.str}")
 

@@ -21,7 +21,7 @@ from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
 from trnpy.linalg import _eigh
-from trnpy.linalg._matrices import MIRROR, norm, useful
+from trnpy.linalg._matrices import MIRROR, native, norm, useful
 from trnpy.linalg._panels import adjoint
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -78,6 +78,7 @@ def _kind(char: str) -> _Kind:
 def operand(name: str, a: Any) -> np.ndarray:
     """``a`` (..., n, n) of a dtype that SciPy keeps."""
     m = guards.array(a)
+    native(m)
     dtype = guards.floating(m)
     if m.ndim < 2 or m.shape[-1] != m.shape[-2] or m.size == 0:
         raise Unsupported(Reason.LAYOUT, f"shape {m.shape} is not of non-empty square matrices")
