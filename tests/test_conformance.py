@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -14,8 +15,8 @@ import pytest
 import scipy.linalg
 import scipy.linalg._basic
 
-from conformance import _listed
-from conformance._mutants import nudged
+from conformance import _listed, _mutants
+from conformance._mutants import HARMLESS, Planter, harmless, nudged
 from conformance._mutate import table
 from conformance._redirect import Redirection
 from conformance._suites import SUITES, Name
@@ -177,6 +178,22 @@ def test_a_mutation_that_survives_is_an_error(capsys: pytest.CaptureFixture[str]
     reached = {"tries": {"scipy.linalg.lu": 3, "scipy.linalg.qr": 1}, "killed": {"scipy.linalg.qr": "test_it"}}
     assert table([("own", reached)]) == 8
     assert "SURVIVED 3 tests" in capsys.readouterr().out
+
+
+def test_a_harmless_mutation_is_no_survivor_unless_a_test_kills_it(capsys: pytest.CaptureFixture[str]) -> None:
+    site = "linalg/_eigh.py:191 _projected, engine.matmul"
+    assert table([("own", {"tries": {site: 1}, "killed": {}})]) == 0
+    assert "harmless: couplings and gaps" in capsys.readouterr().out
+    own, upstream = {"tries": {site: 1}, "killed": {site: "test_it"}}, {"tries": {site: 1}, "killed": {}}
+    assert table([("own", own), ("upstream", upstream)]) == 8
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_called_harmless_is_a_product_that_is_planted(name: str) -> None:
+    file = name.partition(" ")[0]
+    tree = Planter(file).visit(ast.parse((_mutants.ROOT / file).read_text()))
+    sites = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert any(harmless(site) == HARMLESS[name] for site in sites)
 
 
 def test_a_nudge_is_in_the_last_digits_of_every_part_of_a_result() -> None:

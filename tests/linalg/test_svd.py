@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import TO_SINGLE, hermitian, orthogonal
-from linalg.rows import DTYPES, LAYOUTS, eps, forced, gaussian, t
+from linalg.rows import DTYPES, LAYOUTS, eps, forced, gaussian, norm, t
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
 from trnpy.linalg import _svd
@@ -224,3 +224,20 @@ def test_the_model_prefers_the_device_for_large_matrices_only():
         large = trnpy.explain(trnpy.linalg.svd, np.zeros((4096, 4096)))
     assert not small.on_device and large.on_device and large.method == "divide"
     assert "modelled" in str(large)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_nearly_orthonormal_columns_are_polished_quadratically(dtype):
+    q = np.linalg.qr(gaussian((60, 40), dtype))[0] + 1e-7 * gaussian((60, 40), dtype, seed=1)
+    before, after = (norm(t(x) @ x - np.eye(40)) for x in (q, _svd._polished(q, HOST)))
+    assert before > 1e-6 and after < before**2
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_a_cluster_near_a_multiple_of_a_unitary_matrix_has_its_own_factors(dtype):
+    """Which is all of a block whose singular values nearly agree: P diag(s) Q^H to rounding."""
+    b = 3.0 * np.eye(30) + 1e-6 * gaussian((30, 30), dtype)
+    p, s, q = _svd._near_unitary(b, 3.0, "start", HOST)
+    assert norm(t(p) @ p - np.eye(30)) < 1e-13 and norm(t(q) @ q - np.eye(30)) < 1e-13
+    assert norm((p * s) @ t(q) - b) < 1e-13 * norm(b) and (np.diff(s) <= 0).all()
+    np.testing.assert_allclose(s, np.linalg.svd(b, compute_uv=False), rtol=1e-14)

@@ -235,8 +235,10 @@ LAPACK = {
 def _row(name):
     routine = name.rpartition(".")[2]
     dtypes, kind = (DTYPES[routine[0]],), routine[1:]
+    if kind == "trsm":
+        return Row(make(kind), of_trsm, most=1.0, dtypes=dtypes)
     if ".blas." in name:
-        return Row(make(kind), of_trsm if kind == "trsm" else of_product(kind), dtypes=dtypes)
+        return Row(make(kind), of_product(kind), dtypes=dtypes)
     return Row(*LAPACK[kind.removeprefix("sy").removeprefix("he")], dtypes=dtypes)
 
 

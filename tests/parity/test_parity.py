@@ -3,11 +3,14 @@
 ``--hypothesis-profile search`` draws new cases, of larger sizes and on the simulator, too; ``nightly`` 10,000 a row.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings, target
 
+import trnpy
 from parity import factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
-from parity.cases import cases
+from parity.cases import Case, cases
 from parity.corpus import CASES
 from parity.row import judge
 from trnpy._einsum import multi_einsum
@@ -28,6 +31,9 @@ TABLES = (
 OPS = {op.name: op for table in TABLES for op in table}
 GENERATORS = factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
 ROWS = {name: row for table in GENERATORS for name, row in table.ROWS.items()}
+HOSTS = ("scipy.sparse.multiply",)  # rows without a device path
+# Fields of a row's case, where the plain one has no device path: a power of 0, a value near the threshold.
+OTHERWISE = {"numpy.linalg.matrix_power": {"option": 3}, "scipy.linalg.pinvh": {"family": 3}}
 SEARCH = not settings.default.derandomize
 EXAMPLES = settings.default.max_examples if SEARCH else 8
 
@@ -54,6 +60,19 @@ def test_parity(name, record_property):
         right()
     finally:
         record_property("shares", largest)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "forced" in row.engines and name not in HOSTS])
+def test_parity_where_matrices_have_several_blocks(name):
+    """One plain case of each row, large enough for a device path to launch something; most drawn cases are not."""
+    row = ROWS[name]
+    dtype = "f8" if "f8" in row.dtypes else row.dtypes[0]
+    case = Case(name, "forced", (132, 131, 130), (), (dtype, dtype), ("C", "C"), 0, (0, 0), 0, 0)
+    case = replace(case, **OTHERWISE.get(name, {}))
+    with trnpy.trace() as log:
+        shares = judge(row, OPS[name], case)
+    assert any(d.op == name and d.by_device_path for d in log), log
+    assert all(share <= 1 for share in shares.values()), shares
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.row)
