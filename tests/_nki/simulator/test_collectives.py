@@ -62,6 +62,41 @@ def test_all_reduce(mode, buffer, op, dtype):
             assert np.array_equal(found[rank], expected)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("n", [2, 4, 8, 32])
+def test_as_many_ranks_as_an_instance_has_in_any_order(n, target, seed):
+    """All rules hold: operands are staged in memory of their own, and each buffer serves one collective."""
+    group = np.random.default_rng(n).permutation(n).tolist()
+    every = nccl.ReplicaGroup([group])
+
+    def kernel(x):
+        results = []
+        for shape, call in (
+            (x.shape, lambda s, d: nccl.all_reduce([s], [d], every, nl.add)),
+            ((n * 32, 3), lambda s, d: nccl.all_gather([s], [d], every, 0)),
+            ((32 // n, 3), lambda s, d: nccl.reduce_scatter([s], [d], every, 0, nl.add)),
+            (x.shape, lambda s, d: nccl.all_to_all([s], [d], every, 0)),
+        ):
+            sent, found = (nl.ndarray(k, x.dtype, buffer=nl.private_hbm) for k in (x.shape, shape))
+            out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=sent, src=x)
+            call(sent, found)
+            nisa.dma_copy(dst=out, src=found)
+            results.append(out)
+        return tuple(results)
+
+    inputs = ranks(n, (32, 3), np.int32)
+    whole = np.stack([inputs[r] for r in group])
+    found = run_strictly(Kernel(kernel), [(x,) for x in inputs], mode="reorder", seed=seed, target=target)
+    for place, rank in enumerate(group):
+        summed, gathered, scattered, exchanged = found[rank].outputs
+        np.testing.assert_array_equal(summed, whole.sum(axis=0))
+        np.testing.assert_array_equal(gathered, np.concatenate(whole))
+        np.testing.assert_array_equal(scattered, np.split(whole.sum(axis=0), n)[place])
+        np.testing.assert_array_equal(exchanged, np.concatenate([np.split(x, n)[place] for x in whole]))
+
+
 @pytest.mark.parametrize(("buffer", "dim"), [("hbm", 0), ("sbuf", 0), ("sbuf", 1)])
 def test_all_gather_follows_the_order_of_the_group(buffer, dim):
     inputs, group = ranks(4), nccl.ReplicaGroup(groups(4))
