@@ -116,6 +116,16 @@ def test_subsets_are_scipys():
     assert empty[0].shape == (0,) and empty[1].shape == scipy.linalg.eigh(a, subset_by_value=(1e3, 2e3))[1].shape
 
 
+def test_few_pairs_are_predicted_at_lapacks_time_for_values():
+    a = np.zeros((1500, 1500))
+    with trnpy.policy(device="null"):
+        few, values, some = (
+            trnpy.explain(trnpy.linalg.eigh, a, **options).host_s
+            for options in ({"subset_by_index": [0, 74]}, {"eigvals_only": True}, {"subset_by_index": [0, 75]})
+        )
+    assert few == values < 0.8 * some
+
+
 @pytest.mark.parametrize("name", ["eigh", "svd", "pinvh", "inv_sqrtm"])
 def test_a_precision_that_does_not_refine_launches_nothing(name):
     """It took eight refinements to find out."""
