@@ -355,6 +355,8 @@ def test_a_variable_that_makes_no_sense_is_one_line(folder):
         (["--report", "/no/such/directory/r.json", "x.py"], "expected a file in a directory that exists"),
         (["--html", "/", "x.py"], "--html /: expected a file"),
         (["--report"], "argument --report: expected one argument"),
+        (["--ranks", "0", "x.py"], "argument --ranks: '0': expected a number of processes"),
+        (["--ranks", "2"], "--ranks 2: expected a script, -m or -c; standard input is of one process"),
     ],
 )
 def test_bad_options_are_one_line(argv, message, capsys):

@@ -245,6 +245,19 @@ def test_a_program_over_mpi_ends_in_silence(tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n" * 3, "")
 
 
+def test_the_runner_starts_ranks_itself(tmp_path):
+    if "PMI_SIZE" in os.environ:
+        pytest.skip("this pytest is a rank itself")
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py, which is not installed")
+    if not os.path.exists(os.path.join(os.path.dirname(sys.executable), "mpiexec")):
+        pytest.skip("no mpiexec: pip install mpich brings one")
+    file = tmp_path / "program.py"
+    file.write_text("import sys; from trnpy import dist; print(dist.comm().size, sys.argv[1:]); sys.exit(3)")
+    command = [sys.executable, "-m", "trnpy", "--no-report", "--ranks", "3", str(file), "--ranks", "5"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "3 ['--ranks', '5']\n" * 3), ended.stderr
+
+
 def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path):
     ended = mpiexec(tmp_path, "x = 1", options=("-m", "trnpy", "--no-report"))
     assert ended.stderr == "trnpy: 3 processes ran this program and none used trnpy.dist: each one did the whole work\n"

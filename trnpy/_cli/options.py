@@ -10,6 +10,7 @@ from typing import NoReturn
 from trnpy._base import distribution
 from trnpy._cli.program import STARTS, refuse
 from trnpy._settings.policy import CHOICES
+from trnpy.dist._launched import positive
 
 Commands = Callable[[], Mapping[str, str]]  # names of commands, and what each does
 
@@ -55,6 +56,7 @@ def _parser(commands: Commands) -> tuple[argparse.ArgumentParser, set[str]]:
     add = parser.add_argument_group("options").add_argument
     valued = [
         *settings(add),
+        add("--ranks", metavar="N", type=positive, help="run the program in N processes, by mpiexec"),
         add("--report", metavar="FILE", type=Path, help="write the report as JSON"),
         add("--html", metavar="FILE", type=Path, help="write the report as a page"),
     ]
@@ -70,7 +72,7 @@ def _parser(commands: Commands) -> tuple[argparse.ArgumentParser, set[str]]:
 def settings(add: Callable[..., argparse.Action]) -> list[argparse.Action]:
     """Add the options that change the policy; returns those that take a value."""
     add("--strict", action="store_true", help="an error instead of a fallback to the host")
-    add("--force", action="store_true", help="send every supported call down the device path, however small")
+    add("--force", action="store_true", help="send every supported call to the device, however small")
     return [
         add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default auto)"),
         add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}"),

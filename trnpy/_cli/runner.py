@@ -48,6 +48,7 @@ class Options:
     machine: str | None = None
     precision: str | None = None
     strict = force = arguments = measure_routes = no_report = verbose = False
+    ranks = 1
     report: Path | None = None
     html: Path | None = None
 
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from trnpy._cli.options import parse  # a command line without options needs no parser
 
         rest = parse(argv, options, _commands)
+    if options.ranks > 1:
+        return _over_ranks(options.ranks, argv[: len(argv) - len(rest)], rest)
     rest = rest or ["-"]
     if rest in (["-m"], ["-c"]):
         _program.refuse(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
@@ -83,6 +86,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         _program.run_script(rest[0], rest[1:])
     return 0
+
+
+def _over_ranks(ranks: int, options: list[str], program: list[str]) -> int:
+    """Run the command line in so many processes; returns the exit status."""
+    from trnpy.dist._launch import run
+
+    if launched() > 1:
+        _program.refuse(f"--ranks {ranks}: mpiexec has started {launched()} ranks already")
+    if program in ([], ["-"]):
+        _program.refuse(f"--ranks {ranks}: expected a script, -m or -c; standard input is of one process")
+    try:
+        return run(ranks, ["-m", "trnpy", *options, "--ranks", "1", *program])
+    except FileNotFoundError as why:
+        _program.refuse(str(why))
 
 
 def _commands() -> dict[str, str]:

@@ -24,7 +24,7 @@ from trnpy._settings.policy import CHOICES, policy
 from trnpy.chem._mp2_ranks import TooLittleMemory
 from trnpy.dist._collectives import report
 from trnpy.dist._launch import run
-from trnpy.dist._launched import launched
+from trnpy.dist._launched import launched, positive
 
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACE = 3  # decimals, in Angstrom, to which positions are compared: atoms are never closer than 0.1 Angstrom
@@ -90,16 +90,10 @@ def _parser() -> _Parser:
     add("--spin", type=int, default=0, metavar="2S", help="number of unpaired electrons (default 0)")
     add("--device", metavar="D", help=f"{', '.join(CHOICES['device'])} (default: as TRNPY_DEVICE says, else auto)")
     add("--machine", metavar="M", help=f"that null and the report model: {', '.join(CHOICES['machine'])}")
-    add("--ranks", type=_positive, default=1, metavar="N", help="processes that share the work (default 1)")
+    add("--ranks", type=positive, default=1, metavar="N", help="processes that share the work (default 1)")
     add("--memory", type=_bytes, metavar="M", help="bytes of integrals in each process: 500M, 2G; the rest is on disk")
     add("--checkpoint", type=Path, metavar="DIR", help="a folder for what is finished: a run that was killed goes on")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of processes")
-    return int(text)
 
 
 def _bytes(text: str) -> float:

@@ -22,6 +22,15 @@ def launched() -> int:
     return max(int(value) if (value := os.environ.get(name, "1")).isdigit() else 1 for name in LAUNCHERS)
 
 
+def positive(text: str) -> int:
+    """The number of processes that an option names; ArgumentTypeError if it is none."""
+    if not text.isdigit() or int(text) < 1:
+        from argparse import ArgumentTypeError  # imported late: a command line without options needs no parser
+
+        raise ArgumentTypeError(f"{text!r}: expected a number of processes")
+    return int(text)
+
+
 def first() -> bool:
     """Whether this process is the first of those that a launcher has started, or the only one."""
     ranks = [os.environ.get(rank, "0") for size, rank in LAUNCHERS.items() if size in os.environ]
