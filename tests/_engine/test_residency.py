@@ -6,15 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from doubles import RecordingEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trnpy
+from trnpy._call import dispatch
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import decide
 from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
-from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, fingerprint, pinned, place
+from trnpy._engine.residency import MOST, SMALLEST, WIDTH, Cache, Reuse, fingerprint, pinned, place
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import Buffer, Memory
 from trnpy._nki.simulator.runtime import SimulatorRuntime
@@ -270,14 +272,17 @@ def test_small_arrays_are_not_looked_at():
     assert cache.hits == cache.misses == 0
 
 
-def test_a_resident_operand_counts_as_moved():
+def test_a_kept_operand_is_neither_sent_nor_split_but_compared():
     a, b = np.empty((2, 2000, 2000))
     problem = trnpy.matmul.__trnpy_op__.prepare(a, b)
-    work, held = work_of(problem), 2 * a.nbytes
-    tally = work.tally(TRN2, Policy())
-    saved = tally.moved_s(TRN2) - tally.moved_s(TRN2, held)
-    assert tally.seconds(TRN2, RATES) - tally.seconds(TRN2, RATES, held) == pytest.approx(saved, rel=1e-12)
-    decisions = [decide("f", problem, TRN2, Policy(), RATES, 0.0, n, work) for n in (0, held)]
+    work = work_of(problem)
+    cold, kept, frozen = (work._replace(kept=k).tally(TRN2, Policy()) for k in ((), ((0, False),), ((0, True),)))
+    assert kept.bytes_in < cold.bytes_in - 0.9 * a.nbytes and kept.launched < cold.launched
+    compared = {key: n for key, n in kept.host if key[0] == "fingerprint"}
+    assert sum(compared.values()) >= a.nbytes and "fingerprint" not in [key[0] for key, _ in frozen.host]
+    decisions = [
+        decide("f", problem, TRN2, Policy(), RATES, 0.0, reuse, work) for reuse in (Reuse(), Reuse(((0, False),)))
+    ]
     assert decisions[0].device_s > decisions[1].device_s and decisions[0].host_s == decisions[1].host_s
 
 
@@ -310,3 +315,115 @@ def test_decisions_count_the_launches_that_a_product_takes(device, dtype, cold, 
     assert taken == [cold, kept]
     in_fp32 = 4 if dtype in "FD" else cold if dtype == "i8" else 1
     assert work.tally(device.hardware, Policy(precision="fp32")).launched == in_fp32
+
+
+# --- Operands of calls that the host computed -------------------------------------------------------------------------
+
+
+class Keeping(RecordingEngine):
+    """Computes on the host, and keeps operands as a device does."""
+
+    def answer(self, a, b):
+        for x in (a, b):
+            self.cache.get(x, "form", x.view, lambda value: value.nbytes, 1e12)
+        return a @ b
+
+
+def frozen(*shape):
+    a = np.zeros(shape)
+    a.flags.writeable = False  # a fingerprint would cost more than a product of few columns gains
+    return a
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    """Calls matmul and returns the decisions."""
+    monkeypatch.setattr(dispatch, "current_rates", lambda: RATES)
+
+    def run(pairs, before=lambda *_: None):
+        with engine(Keeping()) as e, trnpy.policy(force=False), trnpy.trace() as decisions:
+            for a, b in pairs:
+                before(a, b)
+                trnpy.matmul(a, b)
+        return decisions, e.cache
+
+    return run
+
+
+def test_a_loop_over_one_matrix_moves_to_the_device_at_its_third_call(loop):
+    """By then two calls were the host's: as many more pay for sending it."""
+    a = frozen(3000, 3000)
+    peeks = []
+    decisions, cache = loop(
+        [(a, np.zeros((3000, 100))) for _ in range(5)],
+        lambda a, b: peeks.extend(trnpy.explain(trnpy.matmul, a, b) for _ in range(3)),  # no use
+    )
+    assert [d.on_device for d in decisions] == [False, False, True, True, True]
+    assert "operands of 2 earlier calls stay there for as many more" in decisions[2].detail
+    assert peeks[6].detail == decisions[2].detail and peeks[6].on_device
+    assert decisions[0].device_s > decisions[0].host_s > 1.2 * decisions[2].device_s > 1.2 * decisions[4].device_s
+    assert cache.hits == 2  # kept at its first use on the device
+
+
+def test_comparing_the_matrix_counts(loop):
+    """A matrix that may be written to is compared in every call: here that takes what staying gains."""
+    a = np.zeros((3000, 3000))
+    decisions, _ = loop([(a, np.zeros((3000, 60))) for _ in range(5)])
+    assert not any(d.on_device for d in decisions)
+
+
+def test_temporaries_stay_on_the_host(loop):
+    decisions, cache = loop((frozen(3000, 3000), np.zeros((3000, 200))) for _ in range(5))
+    gc.collect()
+    assert not any(d.on_device for d in decisions) and cache.reuse([frozen(3000, 3000)]) == Reuse()
+    assert len(cache._uses) <= 1
+
+
+def test_small_calls_are_not_remembered(loop):
+    decisions, cache = loop([(np.zeros((200, 200)), np.zeros((200, 200)))] * 3)
+    assert {d.reason for d in decisions} == {trnpy.Reason.SMALL} and not cache._uses
+
+
+def test_uses_are_counted_by_array_and_end_with_it():
+    cache, a, b = Cache(), matrix(), matrix(1)
+    for _ in range(3):
+        cache.computed_by_host([a, a.T, np.ones(3)])
+    cache.computed_by_host([b])
+    assert cache.reuse([a]) == cache.reuse([a.T, b]) == Reuse((), ((0, False),), 3)
+    assert cache.reuse([a[: N // 2], matrix(2)]) == Reuse()
+    del a, b
+    gc.collect()
+    cache.computed_by_host([])
+    assert not cache._uses
+
+
+def test_an_array_whose_contents_change_between_uses_is_no_candidate():
+    cache, a = Cache(), matrix()
+    cache.computed_by_host([a])
+    for _ in range(2):
+        cache.get(a, "form", a.copy, lambda x: x.nbytes, 1e9)
+        a += 1
+    assert cache.changed == 1 and cache.reuse([a]) == Reuse()
+    cache.computed_by_host([a])
+    assert cache.reuse([a]) == Reuse()
+
+
+def test_uses_are_bounded():
+    cache, a = Cache(), np.zeros(SMALLEST // 8 + 3 * MOST)
+    for i in range(3 * MOST):
+        cache.computed_by_host([a[i : i + SMALLEST // 8]])
+    assert len(cache._uses) <= MOST + 1
+
+
+def test_threads_count_every_use():
+    cache, arrays = Cache(), [matrix(i) for i in range(3)]
+
+    def use():
+        for i in range(300):
+            cache.computed_by_host(arrays)
+            cache.reuse([arrays[i % 3], matrix(9, (N, N))])
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(use) for _ in range(3)]:
+            done.result()
+    assert cache.reuse(arrays) == Reuse((), tuple((i, False) for i in range(3)), 900)

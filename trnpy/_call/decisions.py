@@ -16,7 +16,8 @@ from trnpy._call.kinds import kind_of
 from trnpy._call.reasons import Decision, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused, cores
 from trnpy._engine.parts import NOTHING, Parts
-from trnpy._engine.precision import launches
+from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
+from trnpy._engine.residency import Reuse
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
 from trnpy._nki.hardware import Hardware
@@ -24,6 +25,9 @@ from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
 from trnpy._settings.tile import SMALL_TILES
+
+ALONE = Reuse()  # no operand of a call was one before
+AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,7 @@ class Work(NamedTuple):
     dtype: np.dtype
     options: tuple[Any, ...]
     method: str = ""
+    kept: tuple[tuple[int, bool], ...] = ()  # arrays that are on the device, as in ``Reuse``
 
     def by(self, method: str) -> Work:
         """The same call by another method of its algorithm."""
@@ -203,16 +208,17 @@ def _tally(work: Work, hardware: Hardware, policy: Policy) -> Tally:
         named = dict(zip(work.kind.option_names(), options, strict=True))
         return work.kind(arrays, work.dtype, Cost("", 0.0, 0.0, 0, 0), method=work.method, **named)
 
-    return dry.run(problem, (work.arrays, work.options), hardware, policy)
+    return dry.run(problem, (work.arrays, work.options), hardware, policy, work.kept)
 
 
 def decide(
     op: str, problem: Problem, machine: Hardware | None, policy: Policy, rates: HostRates, compile_s: float = 0.0,
-    resident_bytes: int = 0, work: Work | None = None,
+    reuse: Reuse = ALONE, work: Work | None = None,
 ) -> Decision:  # fmt: skip
     """Decide between device, host and another host route. A pure function.
 
     Without ``machine``, times are of the policy's machine; without ``work`` the device path has no modelled time.
+    ``reuse``: operands that earlier calls had, too.
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
@@ -222,7 +228,7 @@ def decide(
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
     decision = _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
-        compile_s, resident_bytes, import_s, route_flops or problem.cost.flops,
+        compile_s, reuse, import_s, route_flops or problem.cost.flops,
     )  # fmt: skip
     return replace(decision, unproven=problem.unproven) if decision.on_device else decision
 
@@ -244,9 +250,7 @@ class Price:
         return sum(self.parts)
 
 
-def priced(
-    work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates, resident_bytes: int = 0
-) -> Price:
+def priced(work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates) -> Price:
     """The price of ``work`` by the policy's method or else by the fastest one.
 
     A dry run may raise Refused, Unsupported or Unknown.
@@ -254,20 +258,43 @@ def priced(
     found = []
     for method in [m for m in methods if m == policy.method] or methods or ("",):
         tally = (work.by(method) if method else work).tally(hardware, policy)
-        parts, moved_s = tally.parts(hardware, rates, resident_bytes), tally.moved_s(hardware, resident_bytes)
+        parts, moved_s = tally.parts(hardware, rates), tally.moved_s(hardware)
         found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method, cores=tally.cores))
     best = min(found, key=lambda price: price.seconds)
     if methods or work.dtype.char not in "dD" or policy.precision != "matched":
         return best
     single = work.tally(hardware, replace(policy, precision="fp32"))
-    return replace(best, single_s=single.seconds(hardware, rates, resident_bytes))
+    return replace(best, single_s=single.seconds(hardware, rates))
+
+
+def shared_out(
+    first: Price, reuse: Reuse, work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy,
+    rates: HostRates,
+) -> Price:  # fmt: skip
+    """The mean price of a call and of as many more as its operands have had before, which then stay on the device.
+
+    ``first`` is the price of this call. It compares these operands twice, to keep them; each later one does once.
+    """
+    later = priced(work._replace(kept=reuse.kept + reuse.seen), methods, hardware, policy, rates)
+    shapes = [work.arrays[i] for i, same in reuse.seen if not same]
+    compared = sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes)
+    keeping = first.parts._replace(from_digits_s=first.parts.from_digits_s + 2 * compared / FINGERPRINT_BYTES_PER_S)
+    n = reuse.uses + 1
+
+    def mean(once: float, again: float) -> float:
+        return (once + reuse.uses * again) / n
+
+    return replace(
+        later, launches=round(mean(first.launches, later.launches)), bytes=round(mean(first.bytes, later.bytes)),
+        moved_s=mean(first.moved_s, later.moved_s), parts=Parts(*map(mean, keeping, later.parts)),
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)  # calls repeat, and a decision takes as long as a small call
 def _decided(
     op: str, cost: Cost, work: Work | None, methods: tuple[str, ...], dtype: np.dtype,
     refusal: tuple[Reason, str] | None, route: str, route_s: float, machine: Hardware | None, policy: Policy,
-    rates: HostRates, compile_s: float, resident_bytes: int, import_s: float, route_flops: float,
+    rates: HostRates, compile_s: float, reuse: Reuse, import_s: float, route_flops: float,
 ) -> Decision:  # fmt: skip
     """``decide``, cached by all that it depends on."""
     hardware = machine or hardware_of(policy.machine)
@@ -277,15 +304,21 @@ def _decided(
     routed = always or (faster and route_s + import_s <= reference_s)
     host_s = route_s if routed else reference_s
     price: Price | None = None
+    again = ""
     # If the host takes no longer than the launches of one product, no dry run is needed.
     small = work is not None and not policy.force and host_s <= launches(dtype, policy.precision) * hardware.launch_s
     if refusal is None and work is not None and not small:
         try:
-            price = priced(work, methods, hardware, policy, rates, resident_bytes)
+            work = work._replace(kept=reuse.kept)
+            price = priced(work, methods, hardware, policy, rates)
+            if reuse.seen and not policy.force and price.seconds * HYSTERESIS > host_s:
+                mean = shared_out(price, reuse, work, methods, hardware, policy, rates)
+                price, again = (mean, AGAIN.format(reuse.uses)) if mean.seconds * HYSTERESIS <= host_s else (price, "")
         except (Unsupported, Refused, Unknown) as why:
             if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
     on_device, reason, detail = _compare(cost, price, refusal, host_s, hardware, policy, compile_s)
+    detail += again if reason is Reason.FASTER else ""
     model: tuple[Reason | None, str] = None, ""
     if machine is None and refusal is None and not policy.force:
         if price is not None or small:

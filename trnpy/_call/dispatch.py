@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 
 from trnpy._base.conventions import counted, uncounted
-from trnpy._call.decisions import Cost, Form, Op, Problem, Route, decide, work_of
+from trnpy._call.decisions import ALONE, Cost, Form, Op, Problem, Route, decide, work_of
 from trnpy._call.first import Memory, Verdict, _trace
 from trnpy._call.quick import elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
@@ -34,6 +34,7 @@ from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, cur
 from trnpy._engine.precision import eps, underflow
 from trnpy._engine.proof.engine import Proving
 from trnpy._engine.proof.products import Wrong
+from trnpy._engine.residency import Cache
 from trnpy._nki.runtime import DeviceMemoryError
 from trnpy._report import ledger as _ledger
 from trnpy._settings.host_rates import current_rates
@@ -46,6 +47,8 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
+# Of calls by the host that might pay, or without a device would, if operands stayed on the device.
+REUSABLE = frozenset({Reason.MEMORY_BOUND, Reason.SLOWER, Reason.FASTER})
 EXCUSE = "the check is to blame"
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum
 
@@ -141,10 +144,21 @@ def _plan(
     if engine is not None and (barred := engine.health.barred(lambda: _kind(op, problem, policy))):
         detail = f"calls of this kind stay on the host after a fault: {barred}"
         return problem, form, Decision(op.name, False, Reason.ERROR, detail), engine
-    resident_bytes = 0 if engine is None else engine.cache.resident_bytes(problem.arrays)
+    operands = _operands(engine, recorded)
+    reuse = ALONE if operands is None else operands.reuse(problem.arrays)
     compile_s = 0.0 if engine is None else engine.compiles.seconds(*_compiled_for(op, problem, policy))
-    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, resident_bytes, work)
+    decision = decide(op.name, problem, machine, policy, current_rates(), compile_s, reuse, work)
     return problem, form, decision, engine
+
+
+def _operands(engine: Engine | None, recorded: bool) -> Cache | None:
+    """What counts the uses of operands: the engine's cache, or for the what-if of a run without engine the ledger's."""
+    if engine is not None:
+        return engine.cache
+    ledger = _ledger.Process.ledger if recorded else None
+    if ledger is not None and ledger.operands is None:
+        ledger.operands = Cache()
+    return None if ledger is None else cast("Cache", ledger.operands)
 
 
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
@@ -310,6 +324,10 @@ def _decided(
             return _after_fault(op, args, kwargs), decision
     elif decision.reason is Reason.NOT_COMPILED and problem is not None and engine is not None:
         engine.compiles.lose(*_compiled_for(op, problem, policy), decision.gain_s)
+    if not decision.on_device and (decision.model_reason or decision.reason) in REUSABLE:
+        operands = _operands(engine, recorded)
+        if operands is not None and problem is not None:
+            operands.computed_by_host(problem.arrays)
     if not decision.on_device and decision.reason not in CONTENT:
         if engine is not None:
             engine.health.refusals[str(decision.reason)] += 1

@@ -295,6 +295,9 @@ class DryRuntime:
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
         return Buffer(None, shape, buffer.dtype)
 
+    def reshaped(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        return Buffer(None, shape, buffer.dtype)
+
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         for x in operands:
             if isinstance(x, (StandIn, np.ndarray)):
@@ -326,17 +329,23 @@ def tally(runtimes: Sequence[DryRuntime]) -> Tally:
     )  # fmt: skip
 
 
-def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy) -> Tally:
+def run(
+    make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, policy: Policy,
+    kept: tuple[tuple[int, bool], ...] = (),
+) -> Tally:  # fmt: skip
     """The cost of ``make(arrays, options).run(engine)``, with stand-ins in the place of shapes and outlines.
 
-    The engine has as many cores as ``policy`` says.
+    The engine has as many cores as ``policy`` says. ``kept``: arrays that earlier calls have left with it, each by its
+    index, and whether they are not compared.
     Raises Unsupported and Refused as the run does, and Refused where no machine has room for the call.
     """
     count = Count()
     runtimes = [DryRuntime(hardware, count) for _ in range(max(policy.cores, 1))]
-    problem = make(*stand_ins_of(shapes, [], count))
+    made: list[StandIn] = []
+    problem = make(*stand_ins_of(shapes, made, count))
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
-    resident = any(problem.method in o.resident for o in outlines)
+    kept = () if outlines else kept  # an outline knows itself what of it is on the device
+    resident = bool(kept) or any(problem.method in o.resident for o in outlines)
     engines = [DeviceEngine(r, Tuning(), Facts()) for r in runtimes]
     engine = Proving(engines[0] if len(engines) == 1 else cast(Engine, Cores(engines)))
     token = _own.set(policy)
@@ -346,11 +355,24 @@ def run(make: Callable[..., Any], shapes: tuple[Any, Any], hardware: Hardware, p
                 problem.run(engine)
             for runtime in runtimes:
                 runtime.reset()
-            # A decision subtracts the elements that are there already, in whatever form.
-            runtimes[0].counters.bytes_in += sum(o.nbytes for o in outlines if o.resident)
+            if kept:
+                problem = make(*stand_ins_of(shapes, _others(shapes, made, kept, count), count))
             problem.run(engine)
     except MemoryError as why:  # a stand-in takes addresses, and there are not so many
         raise Refused(f"no memory for the call: {why}") from why
     finally:
         _own.reset(token)
     return tally(runtimes)
+
+
+def _others(
+    shapes: tuple[Any, Any], made: list[StandIn], kept: tuple[tuple[int, bool], ...], count: Count
+) -> list[StandIn]:
+    """New stand-ins for all arrays but those that are ``kept``."""
+    others: list[StandIn] = []
+    stand_ins_of(shapes, others, count)
+    for index, trusted in kept:
+        at = shapes[0][index].at
+        others[at] = made[at]
+        others[at].trusted = trusted
+    return others

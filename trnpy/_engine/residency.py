@@ -6,9 +6,9 @@ import functools
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,15 +75,20 @@ def owner(array: np.ndarray) -> np.ndarray:
 
 
 def contents_mark(array: np.ndarray) -> tuple[int, int]:
-    """The fingerprint of ``array``; FROZEN if it and all it is a view of are read-only: these are trusted."""
+    """The fingerprint of ``array``; FROZEN if it is trusted."""
     if isinstance(array, StandIn):
         return array.fingerprint()
+    return FROZEN if trusted(array) else fingerprint(array)
+
+
+def trusted(array: np.ndarray) -> bool:
+    """Whether ``array`` and all it is a view of are read-only."""
     a: Any = array
     while isinstance(a, np.ndarray):
         if a.flags.writeable:
-            return fingerprint(array)
+            return False
         a = a.base
-    return FROZEN if a is None or isinstance(a, bytes) else fingerprint(array)  # a file may change under its map
+    return a is None or isinstance(a, bytes)  # a file may change under its map
 
 
 def place(array: np.ndarray) -> int:
@@ -176,6 +181,25 @@ def pinned(address: int) -> bool:
     return any(r.holds(address) for r in _Open.residents)
 
 
+class Reuse(NamedTuple):
+    """Operands of a call that earlier calls had as well, each by its index, and whether it is trusted."""
+
+    kept: tuple[tuple[int, bool], ...] = ()  # that are on the device
+    seen: tuple[tuple[int, bool], ...] = ()  # that have had the most calls which the host computed
+    uses: int = 0  # how many
+
+
+NEVER = -1  # uses of an operand whose contents changed on the device: another use says nothing of the next
+
+
+@dataclass(slots=True)
+class _Uses:
+    """How many calls with an operand the host has computed."""
+
+    count: int
+    owner: Any  # a weak reference
+
+
 @dataclass(slots=True)
 class _Entry:
     value: Any = None  # the form on the device; None if the array was used but not kept yet
@@ -189,10 +213,10 @@ class _Entry:
 class Cache:
     """Forms of arrays on one device.
 
-    An array is sent at its first use and kept from its second use on, because temporaries have none; an array that
-    ``resident`` holds is kept at once. Every use compares its fingerprint, unless the array is read-only. A form is
-    dropped when its array is freed, or as the least recently used one when ``limit`` bytes are taken. Resident arrays
-    are dropped last.
+    An array is sent at its first use and kept from its second use on, because temporaries have none; one that
+    ``resident`` holds, or that was an operand of calls on the host, is kept at once. Every use compares its
+    fingerprint, unless the array is read-only. A form is dropped when its array is freed, or as the least recently used
+    one when ``limit`` bytes are taken. Resident arrays are dropped last.
 
     The device's memory may change, too. One use in TRUSTED, and the first after a wrong result, makes the form anew and
     compares the two byte by byte. ``fetch`` gives the bytes of a form; without it nothing is compared. ``corrupted`` is
@@ -206,6 +230,7 @@ class Cache:
         self.hits = self.misses = self.changed = self.evicted = 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._freed: deque[Hashable] = deque()  # keys of freed arrays; any thread may append at any moment
+        self._uses: OrderedDict[Hashable, _Uses] = OrderedDict()  # by address and bytes
         self._lock = Lock()
 
     @property
@@ -232,7 +257,7 @@ class Cache:
             entry = self._entries.get(key)
             if entry is None:
                 self._entries[key] = entry = _Entry(source_bytes=array.nbytes, owner=self._watch(array, key))
-                if not pinned(address):
+                if not pinned(address) and not self._used(address, array.nbytes):
                     self.misses += 1
                     return make()
             self._entries.move_to_end(key)
@@ -243,7 +268,9 @@ class Cache:
                     entry.uses -= entry.uses > 0
                     return entry.value
                 held = self._fetch(entry.value)
-            self.changed += entry.value is not None and not held
+            if entry.value is not None and not held:
+                self.changed += 1
+                self._uses[address, array.nbytes] = _Uses(NEVER, self._watch(array, (address, array.nbytes)))
             self.misses += 1
             entry.value, entry.nbytes, entry.uses = None, 0, TRUSTED  # free the old form before the new one is made
             value = make()
@@ -261,7 +288,11 @@ class Cache:
     def _forget(self) -> None:
         """Drop the entries of freed arrays; beyond MOST entries, also those of arrays that are not kept."""
         while self._freed:
-            self._entries.pop(self._freed.popleft(), None)
+            key = self._freed.popleft()
+            self._entries.pop(key, None)
+            self._uses.pop(key, None)
+        while len(self._uses) > MOST:
+            self._uses.popitem(last=False)
         if len(self._entries) > MOST:
             seen = [key for key, entry in self._entries.items() if entry.value is None]
             for key in seen[: MOST // 2]:
@@ -300,17 +331,41 @@ class Cache:
             self._forget()
             return {k[4] for k, e in self._entries.items() if k[0] == address and e.value is not None}  # type: ignore[index]
 
-    def resident_bytes(self, arrays: Iterable[np.ndarray]) -> int:
-        """Bytes of ``arrays`` that are on the device, judged by addresses alone: contents are not compared."""
-        if not self._entries and not _Open.residents:
-            return 0
+    def _used(self, address: int, nbytes: int) -> int:
+        """Calls on the host with an operand, or with the complex one that it is a part of."""
+        found = self._uses.get((address, nbytes)) or self._uses.get((address, 2 * nbytes))
+        return 0 if found is None else max(found.count, 0)
+
+    def computed_by_host(self, arrays: Iterable[np.ndarray]) -> None:
+        """Remember that the host computed a call with these operands, which a device could have computed, too."""
+        with self._lock:
+            self._forget()
+            for key, a in {(place(a), a.nbytes): a for a in arrays if a.nbytes >= SMALLEST}.items():
+                uses = self._uses.setdefault(key, _Uses(0, None))
+                uses.owner = uses.owner or self._watch(a, key)
+                uses.count += uses.count != NEVER
+                self._uses.move_to_end(key)
+
+    def reuse(self, arrays: Sequence[np.ndarray]) -> Reuse:
+        """Which of ``arrays`` are on the device, and which were operands on the host, judged by addresses alone.
+
+        An array whose contents were found to have changed since an earlier use is neither.
+        """
+        if not self._entries and not self._uses and not _Open.residents:
+            return Reuse()
         with self._lock:
             self._forget()
             held = {(k[0], e.source_bytes) for k, e in self._entries.items() if e.value is not None}  # type: ignore[index]
-        total = 0
-        for a in arrays:
+            uses = {key: found.count for key, found in self._uses.items()}
+        kept, seen = [], []
+        for i, a in enumerate(arrays):
             address = place(a)
+            count = uses.get((address, a.nbytes), 0)
             # The real and imaginary parts of a complex operand may be separate entries.
-            if pinned(address) or not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes))):
-                total += a.nbytes
-        return total
+            there = not held.isdisjoint(((address, a.nbytes), (address, a.real.nbytes)))
+            if pinned(address) or (there and count != NEVER):
+                kept.append((i, trusted(a)))
+            elif count > 0:
+                seen.append((i, trusted(a), count))
+        most = max((count for _, _, count in seen), default=0)
+        return Reuse(tuple(kept), tuple((i, same) for i, same, count in seen if count == most), most)

@@ -116,7 +116,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
     is an error; where an algorithm needs one, it gives an assumption by ``usual``.
     """
 
-    __slots__ = ("__weakref__", "count", "dtype", "few", "identity", "memory", "writes")
+    __slots__ = ("__weakref__", "count", "dtype", "few", "identity", "memory", "trusted", "writes")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, memory: np.ndarray, dtype: np.dtype, count: Count, writes: list[int] | None = None) -> None:
@@ -126,6 +126,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
         self.writes = [0] if writes is None else writes  # how often the array or a view of it was written to
         # few: some sums of a product with it have few large terms, as for a triangle or a sum with the identity.
         self.few = self.identity = False
+        self.trusted = False  # whether nobody can write to it, so that it is not compared
 
     # --- what an array is ---------------------------------------------------------------------------------------------
 
@@ -168,6 +169,7 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _view(self, memory: np.ndarray) -> StandIn:
         view = StandIn(memory, self.dtype, self.count, self.writes)
+        view.trusted = self.trusted
         view.few = self.few and self._on_diagonal(memory)
         return view
 
@@ -264,7 +266,8 @@ class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
 
     def fingerprint(self) -> tuple[int, int]:
         """Like the fingerprint of an array (``residency``), it changes with each write."""
-        self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
+        if not self.trusted:
+            self.count.work["fingerprint", 1, self.dtype.char] += self.nbytes
         return self.writes[0], 0
 
     # --- copies and reductions ----------------------------------------------------------------------------------------

@@ -45,17 +45,16 @@ class Tally:
     def launched(self) -> int:
         return sum(count for _, count in self.launches)
 
-    def moved_s(self, hardware: Hardware, resident_bytes: int = 0) -> float:
+    def moved_s(self, hardware: Hardware) -> float:
         """Modelled seconds of transfers over the link."""
-        sent = max(self.bytes_in - resident_bytes, 0)
-        return sent / hardware.link_bytes_per_s + self.bytes_out / hardware.unlink_bytes_per_s
+        return self.bytes_in / hardware.link_bytes_per_s + self.bytes_out / hardware.unlink_bytes_per_s
 
     def engine_s(self, hardware: Hardware) -> float:
         """Modelled seconds of the products, or of moving their operands in HBM if that takes longer."""
         products = sum(flops / (hardware.flops_per_s[form] * EFFICIENCY) for form, flops in self.products)
         return max(products, (self.bytes_in + self.bytes_out) / hardware.hbm_bytes_per_s)
 
-    def parts(self, hardware: Hardware, rates: HostRates, resident_bytes: int = 0) -> Parts:
+    def parts(self, hardware: Hardware, rates: HostRates) -> Parts:
         """Modelled seconds of the device path, by what takes them."""
         incoming = outgoing = 0.0
         steps = self.host_bytes / rates.copy_bytes_per_s
@@ -67,11 +66,11 @@ class Tally:
             else:
                 steps += rates.seconds(kind, size, amount, np.dtype(char))
         fetch_s = self.bytes_out / hardware.unlink_bytes_per_s
-        send_s = self.moved_s(hardware, resident_bytes) - fetch_s
+        send_s = self.bytes_in / hardware.link_bytes_per_s
         return Parts(
             self.launched * hardware.launch_s, send_s, fetch_s, incoming, outgoing, self.engine_s(hardware), steps
         )
 
-    def seconds(self, hardware: Hardware, rates: HostRates, resident_bytes: int = 0) -> float:
+    def seconds(self, hardware: Hardware, rates: HostRates) -> float:
         """Modelled seconds of the device path."""
-        return sum(self.parts(hardware, rates, resident_bytes))
+        return sum(self.parts(hardware, rates))

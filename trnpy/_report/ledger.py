@@ -72,7 +72,7 @@ class Ledger:
     __slots__ = (
         *("title", "opened", "closed", "began", "_pending", "_lock", "_sites", "_elsewhere", "_tallies"),
         *("_waits", "_longest", "_shortest_kept_s", "_kept", "covered_s", "_recent", "_forgotten", "_until"),
-        *("small", "samples", "comparisons", "engines", "instance", "ranks"),
+        *("small", "samples", "comparisons", "engines", "instance", "ranks", "operands"),
     )
 
     def __init__(self, title: str = "", opened: float | None = None, measure_routes: bool = False) -> None:
@@ -100,6 +100,7 @@ class Ledger:
         self.samples = Samples()  # of work that no patch sees
         self.comparisons = Comparisons(measure_routes)
         self.engines: dict[str, Health] = {}  # of those that calls asked, by name
+        self.operands: Any = None  # a Cache that counts uses of operands where there is no engine to do it
 
     def add(
         self, decision: Decision, started: float, seconds: float, frame: FrameType | None, ran_s: float = math.inf

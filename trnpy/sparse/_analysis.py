@@ -153,7 +153,7 @@ def _modelled_s(product: SparseProduct, kept: bool) -> float | None:
         tally = work._replace(options=(pattern, x)).by("tiles").tally(hardware, policy)
     except (Refused, Unknown):
         return None
-    return tally.seconds(hardware, current_rates(), pattern.nbytes if kept else 0)
+    return tally.seconds(hardware, current_rates())
 
 
 def morton_order(points: Any) -> np.ndarray:
