@@ -5,7 +5,8 @@ from types import MappingProxyType
 import numpy as np
 
 from trnpy._call.dispatch import Reason
-from trnpy._engine.engines import HostEngine
+from trnpy._engine.engines import BY_DIGITS, HostEngine
+from trnpy._engine.precision import NAMED
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.runtime import DeviceError, DeviceMemoryError, wait
 from trnpy._settings.policy import current_policy
@@ -36,6 +37,15 @@ class RecordingEngine(_Double):
     def answer(self, a, b):
         self.shapes.append((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:], b.shape[-1]))
         return np.matmul(a, b)
+
+
+class TwinEngine(RecordingEngine):
+    """Computes kernels by their twins, in the format of a device: digits or, where a policy asks for it, float32."""
+
+    name = "twins"
+
+    def format(self, dtype):
+        return NAMED.get(current_policy().products, BY_DIGITS)
 
 
 class RoundingEngine(_Double):

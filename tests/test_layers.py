@@ -15,7 +15,10 @@ ONLY = {
     "nki": ("_nki/device.py",),
     "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
     "mpi4py": ("dist/_mpi.py",),
-    "pyscf": ("chem/pyscf_patch.py", "chem/pyscf_methods.py", "chem/pyscf_ranks.py"),
+    "pyscf": (
+        "chem/pyscf_patch.py", "chem/pyscf_methods.py", "chem/pyscf_ranks.py", "chem/pyscf_fitted.py",
+        "chem/pyscf_cycles.py",
+    ),
 }
 
 

@@ -348,7 +348,7 @@ def test_a_variable_that_makes_no_sense_is_one_line(folder):
         (["--device", "gpu", "x.py"], "--device='gpu': expected one of auto, neuron, simulator, null, none"),
         (["--device=gpu", "x.py"], "--device='gpu': expected one of"),
         (["--machine", "trn9", "x.py"], "--machine='trn9': expected one of trn1, trn2, trn3"),
-        (["--precision", "tf32", "x.py"], "--precision='tf32': expected one of matched, fp32, bf16"),
+        (["--precision", "tf32", "x.py"], "--precision='tf32': expected one of matched, mixed, fp32, bf16"),
         (["--device", "neuron", "x.py"], "TRNPY_DEVICE=neuron: no Neuron device"),
         (["--devise", "null", "x.py"], "unrecognized arguments: --devise"),
         (["--dev", "null", "x.py"], "unrecognized arguments: --dev"),

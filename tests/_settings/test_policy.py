@@ -34,7 +34,7 @@ GOOD = {  # of every field a value that is not its default, as Python and as a v
 BAD = [
     ("device", "gpu", ValueError, "device='gpu': expected one of auto, neuron, simulator, null, none"),
     ("machine", "trn4", ValueError, "machine='trn4': expected one of trn1, trn2, trn3"),
-    ("precision", "tf32", ValueError, "expected one of matched, fp32, bf16"),
+    ("precision", "tf32", ValueError, "expected one of matched, mixed, fp32, bf16"),
     ("fallback", None, ValueError, "fallback=None: expected one of warn, raise, log"),
     ("force", 1, TypeError, "force=1: expected True or False"),
     ("min_flops", -1, ValueError, "min_flops=-1: expected a number from 0 upward"),

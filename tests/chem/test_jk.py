@@ -5,8 +5,13 @@ import pytest
 from doubles import FaultyEngine, RecordingEngine
 
 import trnpy.chem
+from benchmarks import scf
 from trnpy import Reason, policy, trace
+from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import engine
+from trnpy._nki.hardware import TRN2
+from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy.chem import _fitted
 from trnpy.chem._ao2mo import unpacked
 from trnpy.chem._rows import STACK
 from trnpy.chem.jk import COPIES, _build_jk_df_naive, build_jk_df
@@ -135,8 +140,60 @@ def test_matrices_by_the_simulator_s_kernels(known):
     with policy(device="simulator", force=True, fallback="raise"), trace() as decisions:
         result = build_jk_df(PACKED, c @ c.T, orbitals=c if known else None)
     launches = dict(decisions[0].launches)
-    assert decisions[0].engine == "simulator" and launches["digits_matmul"] >= 2
+    assert decisions[0].engine == "simulator" and launches["words_matmul" if known else "digits_matmul"] >= 2
     check(result, _build_jk_df_naive(PACKED, c @ c.T))
+
+
+@pytest.fixture
+def device():
+    e = DeviceEngine(SimulatorRuntime(TRN2))
+    with engine(e):
+        yield e
+
+
+LARGE = np.random.default_rng(5).standard_normal((90, 20 * 21 // 2))  # is kept, because it exceeds SMALLEST
+
+
+@pytest.mark.parametrize("precision, kernels", [("matched", "words_matmul"), ("fp32", "matmul")])
+def test_integrals_stay_on_the_device_and_only_j_and_k_come_back(device, precision, kernels):
+    c = [np.random.default_rng(i).standard_normal((20, n)) for i, n in ((0, 5), (1, 3))]
+    dm = np.stack([x @ x.T for x in c])
+    expected = _build_jk_df_naive(LARGE, dm)
+    sent, read = [], []
+    for _ in range(3):
+        before = device.counters.bytes_in, device.counters.bytes_out
+        with policy(force=True, fallback="raise", precision=precision), trace() as decisions:
+            result = build_jk_df(LARGE, dm, orbitals=c)
+        sent.append(device.counters.bytes_in - before[0])
+        read.append(device.counters.bytes_out - before[1])
+        check(result, expected, 1e-12 if precision == "matched" else 1e-5)
+        assert decisions[0].on_device and dict(decisions[0].launches)[kernels] > 1
+    assert sent[2] < sent[0] / 8
+    words = 3 * 4 if precision == "matched" else 4
+    results = 2 * 32 * 32 + 16 * (224 + 96)  # K of both; J by pairs; what J is summed from
+    half = 20 * 5 * len(LARGE) * words
+    extremes = 10 * 1536 if precision == "matched" else 0  # 1.5 KiB a product
+    assert read[2] <= results * words + extremes < half
+
+
+@pytest.mark.parametrize("name", ["_exchange", "_coulomb"])
+@pytest.mark.parametrize("precision", ["matched", "fp32"])
+def test_one_wrong_element_of_j_or_k_is_noticed(device, monkeypatch, name, precision):
+    """One element is changed on its way back, by a hundred times the error that is allowed."""
+    c = np.random.default_rng(0).standard_normal((20, 5))
+    right, unit = getattr(_fitted, name), 2.0**-52 if precision == "matched" else 2.0**-23
+    wrong_by = 100 * 10 * LARGE.shape[1] * unit * np.linalg.norm(LARGE) ** 2 * np.linalg.norm(c @ c.T)
+
+    def wrong(*args):
+        found = right(*args)
+        found[..., 2, 1] += wrong_by
+        return found
+
+    monkeypatch.setattr(_fitted, name, wrong)
+    with policy(force=True, fallback="log", precision=precision), trace() as decisions:
+        result = build_jk_df(LARGE, c @ c.T, orbitals=c)
+    assert decisions[0].reason is Reason.ACCURACY and "backward error" in decisions[0].detail
+    check(result, _build_jk_df_naive(LARGE, c @ c.T))
 
 
 def test_what_a_device_would_take_is_known_under_a_patch():
@@ -145,3 +202,24 @@ def test_what_a_device_would_take_is_known_under_a_patch():
     plain = build_jk_df(b, densities)[1]
     with trnpy.patched(), trnpy.trace():
         np.testing.assert_array_equal(build_jk_df(b, densities)[1], plain)
+
+
+def test_the_what_if_of_a_run_without_a_device_counts_integrals_that_recur():
+    b, c = np.zeros((558, 114 * 115 // 2)), np.zeros((114, 21))
+    with policy(device="none"), trnpy.profile() as run, trace() as decisions:
+        for _ in range(5):
+            build_jk_df(b, c @ c.T, orbitals=c)
+        build_jk_df(b.copy(), c @ c.T, orbitals=c)
+    assert [d.model_reason for d in decisions] == [Reason.SLOWER] * 3 + [Reason.FASTER] * 2 + [Reason.SLOWER]
+    assert decisions[3].device_s > decisions[4].device_s and run.what_if().modelled == 6
+    assert "operands of 4 earlier calls" in decisions[4].model_detail
+
+
+def test_cycles_of_an_scf_move_to_the_device_and_those_in_float32_where_digits_do_not_fit():
+    small, large = scf.MOLECULES[0], scf.MOLECULES[3]
+    host_s, total_s, where = scf.cycles(small, TRN2, trusted=False, early=0)
+    assert where == "---mmmmmmmmm" and total_s * 1.5 < host_s
+    assert scf.cycles(small, TRN2, trusted=True, early=0)[1] < total_s
+    assert scf.cycles(large, TRN2, trusted=False, early=0)[2] == "-" * scf.CYCLES
+    host_s, total_s, where = scf.cycles(large, TRN2, trusted=False, early=scf.EARLY)
+    assert where == "-fffff------" and total_s * 1.3 < host_s

@@ -177,7 +177,7 @@ class Work(NamedTuple):
         """What the call costs on ``hardware``, from a dry run that is cached."""
         # ``force`` and ``min_flops`` decide where the steps of a contraction run.
         told = Policy(
-            precision=policy.precision, device_memory=policy.device_memory, force=policy.force,
+            precision=policy.products, device_memory=policy.device_memory, force=policy.force,
             min_flops=policy.min_flops, cores=cores(policy),
         )  # fmt: skip
         return _tally(self, hardware, told)
@@ -222,9 +222,9 @@ def decide(
     """
     route, route_s = ("", math.inf) if problem.route is None else (problem.route.name, problem.route.seconds(rates))
     refusal = None if problem.on_device else problem.refusal or (Reason.DTYPE, f"{problem.dtype} has no device path")
-    if problem.methods and problem.refines and refusal is None and policy.precision != "matched":
+    if problem.methods and problem.refines and refusal is None and policy.products != "matched":
         # A refinement does not converge with products below the working precision.
-        refusal = Reason.POLICY, f"precision {policy.precision} does not refine to {problem.dtype}"
+        refusal = Reason.POLICY, f"precision {policy.products} does not refine to {problem.dtype}"
     import_s, route_flops = (0.0, 0.0) if problem.route is None else (problem.route.import_s, problem.route.flops)
     decision = _decided(
         op, problem.cost, work, problem.methods, problem.dtype, refusal, route, route_s, machine, policy, rates,
@@ -261,7 +261,7 @@ def priced(work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Pol
         parts, moved_s = tally.parts(hardware, rates), tally.moved_s(hardware)
         found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method, cores=tally.cores))
     best = min(found, key=lambda price: price.seconds)
-    if methods or work.dtype.char not in "dD" or policy.precision != "matched":
+    if methods or work.dtype.char not in "dD" or policy.products != "matched":
         return best
     single = work.tally(hardware, replace(policy, precision="fp32"))
     return replace(best, single_s=single.seconds(hardware, rates))
@@ -306,7 +306,7 @@ def _decided(
     price: Price | None = None
     again = ""
     # If the host takes no longer than the launches of one product, no dry run is needed.
-    small = work is not None and not policy.force and host_s <= launches(dtype, policy.precision) * hardware.launch_s
+    small = work is not None and not policy.force and host_s <= launches(dtype, policy.products) * hardware.launch_s
     if refusal is None and work is not None and not small:
         try:
             work = work._replace(kept=reuse.kept)

@@ -163,7 +163,7 @@ def _operands(engine: Engine | None, recorded: bool) -> Cache | None:
 
 def _compiled_for(op: Op, problem: Problem, policy: Policy) -> tuple[str, tuple[np.ndarray, ...], np.dtype, str]:
     """What the compiled kernels of a call depend on: the arguments of ``Compiles``."""
-    return op.name, problem.arrays, problem.dtype, policy.precision
+    return op.name, problem.arrays, problem.dtype, policy.products
 
 
 def _kind(op: Op, problem: Problem, policy: Policy) -> str:
@@ -362,7 +362,7 @@ def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[
             raise Unsupported(Reason.ACCURACY, f"{why}; {excuse}") from why
     except (Unsupported, Refused) as why:
         doubted = why.accuracy if isinstance(why, Refused) else why.reason in (Reason.ACCURACY, Reason.VALUE)
-        unit = eps(problem.dtype, policy.precision)
+        unit = eps(problem.dtype, policy.products)
         if doubted and _launched(engine, before) and not sound(engine, problem.dtype, unit):
             raise Wrong(f"{why}; {engine.name} gets a product of known answer wrong") from why
         raise
@@ -372,7 +372,7 @@ def _accepted(problem: Problem, engine: Engine, policy: Policy, before: Counter[
 def _checked(problem: Problem, engine: Engine, policy: Policy) -> Any:
     """The result on ``engine``, whose products are proved; Wrong if it fails its check, Unsupported if not finite."""
     result = _run(problem, cast(Engine, Proving(engine)))
-    error = problem.error(result) / eps(problem.dtype, policy.precision)
+    error = problem.error(result) / eps(problem.dtype, policy.products)
     allowed = ALLOWED_ERROR * max(max(a.shape, default=1) for a in problem.arrays)
     if error <= allowed:
         return result
@@ -406,7 +406,7 @@ def _delivered(
             def deliver(problem: Problem) -> Any:
                 return _formed(form, problem.deliver(copy.deepcopy(result)))
 
-            return disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.precision))
+            return disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
 
         if found := differs(result):
             decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {found}")

@@ -103,7 +103,7 @@ class Cores:
         flops = 2.0 * results * a.shape[-1] * real * passes
         shared = min(a.nbytes, b.nbytes) if a.ndim == b.ndim == 2 else sum(x.nbytes for x in (a, b) if x.ndim == 2)
         join_s = 2.0 * results * dtype.itemsize / current_rates().copy_bytes_per_s
-        return self._fastest(flops, rate, launches(dtype, current_policy().precision), shared, join_s)
+        return self._fastest(flops, rate, launches(dtype, current_policy().products), shared, join_s)
 
     def shares(self, flops: float, form: str, launched: int, sent: float) -> Sequence[DeviceEngine]:
         """The engines on which kernels of ``flops`` operations end first (``Engine.shares``)."""

@@ -100,7 +100,7 @@ class DeviceEngine:
         """The format that TensorE multiplies for products of ``dtype``; "" if no single format is accurate enough."""
         if not self.facts.integer_sums:
             raise Refused("probes found integer sums of GpSimd inexact, by which kernels find their blocks")
-        precision = current_policy().precision
+        precision = current_policy().products
         if precision != "matched" and dtype.kind in "fc":
             return NAMED[precision]
         form = NATIVE.get(dtype.name, "")
@@ -113,7 +113,7 @@ class DeviceEngine:
 
         "" if probes of this device found that such products are not accurate.
         """
-        form = NAMED.get(current_policy().precision, "")
+        form = NAMED.get(current_policy().products, "")
         if not form and dtype.char in "fF" and self.facts.float32_products:
             form = "float32"
         exact = self.facts.digits if not form else self.facts.integer_sums
@@ -142,6 +142,10 @@ class DeviceEngine:
         if isinstance(x, Digits) or len(x.parts) > 1:
             raise TypeError(f"a matrix of {x.dtype}: expected one that kernels have as one array of numbers")
         return self.runtime.run("transpose", x.parts[0]) if x.turned else x.parts[0]
+
+    def reshaped(self, output: Held, shape: tuple[int, ...]) -> Held:
+        assert isinstance(output, Buffer)
+        return self.runtime.reshaped(output, shape)
 
     def matrix(self, output: Held, shape: tuple[int, int]) -> Handle:
         assert isinstance(output, Buffer)

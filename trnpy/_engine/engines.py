@@ -80,6 +80,8 @@ class Engine(Protocol):
 
     def hold(self, array: np.ndarray) -> Held: ...  # as it is, for kernels
 
+    def reshaped(self, output: Held, shape: tuple[int, ...]) -> Held: ...  # its elements, in the same order
+
     def matrix(self, output: Held, shape: tuple[int, int]) -> Handle: ...  # its first rows and columns; 0 is the rest
 
     def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
@@ -218,7 +220,7 @@ class HostEngine:
         twin, known = _twin(name)
         self.counters.launches[name] += 1
         # Tile sizes do not change the result, and few twins have parameters for them.
-        chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("_tiles")}
+        chosen = {k: v for k, v in parameters.items() if k in known or not k.endswith("tiles")}
         if "product" in known:
             chosen["product"] = self.product
         found = twin(*map(_array, operands), **chosen)
@@ -226,6 +228,9 @@ class HostEngine:
 
     def hold(self, array: np.ndarray) -> HostHandle:
         return HostHandle(array)
+
+    def reshaped(self, output: Held, shape: tuple[int, ...]) -> HostHandle:
+        return HostHandle(_array(output).reshape(shape))
 
     def matrix(self, output: Held, shape: tuple[int, int]) -> HostHandle:
         return HostHandle(_array(output)[: shape[0], : shape[1]])

@@ -312,13 +312,13 @@ def _values(device: Device, x: Integers, shape: tuple[int, int]) -> np.ndarray:
     there = _certified.rounded(device, x.words, shape, down, across, x.digits + HEADROOM)
     if there is not None:
         return there
-    found = _without_halves(device.runtime.get(x.words)[:, : shape[0], : shape[1]], x.digits)
+    found = without_halves(device.runtime.get(x.words)[:, : shape[0], : shape[1]], x.digits)
     unit = _digits.unit(x.digits)
     return _digits.assemble(found, x.digits, np.array([[unit - x.exponent]]), np.zeros((1, 1), np.int64))
 
 
 @priced("", lambda v, digits: (4.0 * v.nbytes, ((v.shape, v.dtype),)))
-def _without_halves(v: np.ndarray, digits: int) -> np.ndarray:
+def without_halves(v: np.ndarray, digits: int) -> np.ndarray:
     """Words int32 (3 or 4, m, n) without the half digits at their lowest places."""
     halves = sum(_digits.OFFSET << (_digits.BITS * p) for p in range(digits + HEADROOM))
     wide = v.astype(np.int64)

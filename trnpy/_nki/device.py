@@ -360,6 +360,10 @@ class NeuronRuntime:
 
         return self._output(self._guarded(copy, "part"), "part")
 
+    def reshaped(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """The elements of ``buffer`` in the same order, in another shape."""
+        return self._output(self._guarded(lambda: buffer.value.reshape(shape), "reshaped"), "reshaped")
+
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         """Outputs of one launch, a Buffer or a tuple of them, after the device has answered.
 

@@ -131,6 +131,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def reshaped(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """The elements of ``buffer`` in the same order, in another shape. They are not moved."""
+        ...
+
     def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         """Outputs of one launch, a Buffer or a tuple of them. Operands that are arrays are put first."""
         ...

@@ -19,7 +19,7 @@ HYSTERESIS = 1.2  # how many times faster than the host the device must be, to a
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "device": ("auto", "neuron", "simulator", "null", "none"),
     "machine": (*MACHINES, *INSTANCES),
-    "precision": ("matched", "fp32", "bf16"),
+    "precision": ("matched", "mixed", "fp32", "bf16"),
     "fallback": ("warn", "raise", "log"),
     "method": ("auto", "divide", "jacobi", "start"),
 }
@@ -41,8 +41,9 @@ class Policy:
         "trn2.48xlarge", the report also compares all its NeuronCores with its vCPUs and with this machine.
     force : bool
         Whether to send every supported call to the device, however small.
-    precision : {"matched", "fp32", "bf16"}
-        Accuracy of products: that of LAPACK in the dtype of the input, or of a shorter format.
+    precision : {"matched", "mixed", "fp32", "bf16"}
+        Accuracy of products: that of LAPACK in the dtype of the input, or of a shorter format. "mixed" is "matched" but
+        for density-fitted J and K in the first cycles of PySCF's SCF, which take float32 (docs/precision.md).
     method : {"auto", "divide", "jacobi", "start"}
         Float32 eigensolver whose result is refined to float64, in `eigh` and functions that use it: divide and conquer,
         block Jacobi (real matrices) or LAPACK's. "auto" takes the fastest by the model.
@@ -90,6 +91,11 @@ class Policy:
     device_memory: float = 0.8
     time_limit: float = 60.0
     cores: int = 0
+
+    @property
+    def products(self) -> str:
+        """The precision of products: "matched" under "mixed", whose early cycles set "fp32" themselves."""
+        return "matched" if self.precision == "mixed" else self.precision
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

@@ -80,7 +80,7 @@ def _check(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     """Raise Unsupported if c w differs from a (b w) for random signs w."""
     signs = probe(b.shape[-1], REAL)
     wrong = norm(c @ signs - a @ (b @ signs))
-    allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, current_policy().precision)
+    allowed = ALLOWED_ERROR * max(a.shape + b.shape) * eps(REAL, current_policy().products)
     if not relative(wrong, norm(a) * norm(b)) <= allowed:  # true for NaN as well
         raise Unsupported(Reason.ACCURACY, f"a product {a.shape} {b.shape} is wrong by {wrong:.2g}")
 

@@ -39,7 +39,7 @@ def by_kernel(engine: Engine, memory: float) -> Transform | None:
     form = engine.format(REAL)
     if form not in (BY_DIGITS, "float32"):
         return None
-    exact, precision = form == BY_DIGITS, current_policy().precision
+    exact, precision = form == BY_DIGITS, current_policy().products
 
     sent: dict[tuple[int, int], tuple[Sent, Sent]] = {}  # by identity of the coefficients, which outlive this call
 

@@ -15,6 +15,7 @@ import numpy as np
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
+from trnpy.chem import _fitted
 from trnpy.chem._ao2mo import _triangle, unpacked
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -61,19 +62,6 @@ def _checked(b: Any, dm: Any, orbitals: Any) -> tuple[np.ndarray, np.ndarray, tu
     return b, densities, sets
 
 
-def _coulomb(b: np.ndarray, densities: np.ndarray) -> np.ndarray:
-    """J of each density, (n, nao, nao), always on the host: two passes over ``b`` are limited by memory bandwidth."""
-    nao = densities.shape[-1]
-    if b.ndim == 3:
-        flat = b.reshape(len(b), nao * nao)
-        j: np.ndarray = densities.reshape(len(densities), nao * nao) @ flat.T @ flat
-        return j.reshape(densities.shape)
-    rows, columns = np.tril_indices(nao)
-    both = densities[:, rows, columns] + densities[:, columns, rows]
-    packed = np.where(rows == columns, both / 2, both) @ b.T @ b
-    return unpacked(packed)
-
-
 def _exchange(
     b: np.ndarray, densities: np.ndarray, orbitals: tuple[np.ndarray, ...] | None, memory: float, product: Product,
     gram: Callable[[np.ndarray], np.ndarray], most: float = math.inf,
@@ -110,14 +98,25 @@ class FittedMatrices(Problem):
     memory: float
     shape: tuple[int, ...]  # of both results
 
-    def run(self, engine: Engine) -> JK:
-        b, densities, shape = self.b, self.densities, self.shape
-        guards.finite(*self.arrays)
+    def run(self, engine: Engine) -> Any:
+        """J and K by kernels, with what they err by; or by products, with J by the host."""
+        b, densities = self.b, self.densities
+        guards.finite(densities, *(self.sets or ()))
+        found = _fitted.by_kernels(engine, b, densities, self.sets, self.with_j, self.memory)
+        if found is not None:
+            return found
+        guards.finite(b)
         k = _exchange(b, densities, self.sets, self.memory, checked_product(engine), checked_gram(engine))
-        return _coulomb(b, densities).reshape(shape) if self.with_j else None, k.reshape(shape)
+        return _fitted.coulomb(b, densities) if self.with_j else None, k
 
-    def error(self, result: JK) -> float:
-        """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; the host computed J."""
+    def deliver(self, result: Any) -> JK:
+        j, k = (None if x is None else x.reshape(self.shape) for x in result[:2])
+        return j, k
+
+    def error(self, result: Any) -> float:
+        """|K w - sum over L of B_L D B_L w| for random signs w, over the norms; J is the host's. Or what was found."""
+        if isinstance(result, _fitted.Matrices):
+            return result.wrong
         b, densities = self.b, self.densities
         nao = densities.shape[-1]
         k = np.asarray(result[1]).reshape(densities.shape)
@@ -209,7 +208,7 @@ def build_jk_df(
            [0.5, 1. ]])
     """
     b, densities, sets = _checked(b, dm, orbitals)
-    j = _coulomb(b, densities).reshape(np.shape(dm)) if with_j else None
+    j = _fitted.coulomb(b, densities).reshape(np.shape(dm)) if with_j else None
     if not with_k:
         return j, None
     k = _exchange(b, densities, sets, memory, host_product, lambda a: host_product(a, a.T), STACK)

@@ -13,9 +13,12 @@ from pyscf.data.elements import ELEMENTS
 from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2, mp2
 
+from trnpy._call.dispatch import explain
 from trnpy.chem._rows import MEMORY, REAL
-from trnpy.chem.dfmp2 import WORKSPACE, MP2Energy, dfmp2_energy
+from trnpy.chem.dfmp2 import WORKSPACE, dfmp2_energy
 from trnpy.chem.jk import build_jk_df
+from trnpy.chem.pyscf_cycles import early_precision, mixed
+from trnpy.chem.pyscf_fitted import delivered, occupied, short_of_memory
 from trnpy.chem.pyscf_patch import patched_pyscf
 
 
@@ -51,20 +54,6 @@ class AcceleratedDFMP2(_Accelerated):
         return delivered(energy, with_t2)
 
 
-def delivered(energy: MP2Energy, with_t2: bool) -> tuple[Any, Any]:
-    """Energy and amplitudes as PySCF's ``init_amps`` returns them."""
-    t2 = tuple(channel.t2 for channel in energy.channels)
-    total = lib.tag_array(np.asarray(energy.total), e_corr_ss=energy.same_spin, e_corr_os=energy.opposite_spin)
-    return total, (t2 if len(t2) > 1 else t2[0]) if with_t2 else None
-
-
-def short_of_memory(mp: Any, eris: Any, unrestricted: bool, with_t2: bool) -> bool:
-    """Whether PySCF would refuse to keep the amplitudes: then PySCF is called, which raises its own error."""
-    pairs = np.outer(eris.nocc, eris.nvir).diagonal() if unrestricted else np.array([eris.nocc * eris.nvir])
-    amplitudes = np.triu(np.outer(pairs, pairs)).sum() * REAL.itemsize if with_t2 else 0
-    return bool(mp.max_memory - lib.current_memory()[0] < amplitudes / 1e6)
-
-
 class AcceleratedSCF(_Accelerated):
     """PySCF's SCF with eigenproblems by the rows of trnpy."""
 
@@ -87,11 +76,23 @@ class AcceleratedDFSCF(AcceleratedSCF):
         if omega is not None or (with_k and mf.only_dfj) or (b := _triangles(mf, dm, with_k)) is None:
             return super().get_jk(mol, dm, hermi, with_j, with_k, omega)  # type: ignore[misc]
         plain, memory = np.asarray(dm), max(MEMORY, 4 * np.shape(dm)[-1] ** 2 * REAL.itemsize)
-        j = build_jk_df(b, plain, with_k=False)[0] if with_j else None
-        k = None
-        if with_k:
-            k = build_jk_df(self._unpacked(b, mf), plain, orbitals=occupied(dm), with_j=False, memory=memory)[1]
-        return j, k
+        if not with_k:
+            return build_jk_df(b, plain, with_k=False) if with_j else (None, None)
+        with early_precision():
+            return self._fitted(b, plain, mf, with_j, {"orbitals": occupied(dm), "memory": memory})
+
+    def scf(self, *args: Any, **options: Any) -> Any:
+        with mixed(self):
+            return super().scf(*args, **options)  # type: ignore[misc]
+
+    kernel = scf
+
+    def _fitted(self, b: np.ndarray, plain: np.ndarray, mf: Any, with_j: bool, options: dict[str, Any]) -> Any:
+        """J and K of the densities ``plain``."""
+        whole = self._unpacked(b, mf)
+        if with_j and not explain(build_jk_df, whole, plain, **options).on_device:  # the host reads triangles faster
+            return build_jk_df(b, plain, with_k=False)[0], build_jk_df(whole, plain, with_j=False, **options)[1]
+        return build_jk_df(whole, plain, with_j=with_j, **options)
 
     def _unpacked(self, b: np.ndarray, mf: Any) -> np.ndarray:
         """The matrices of the triangles ``b``, or ``b`` itself if they take more than half the free memory.
@@ -104,6 +105,7 @@ class AcceleratedDFSCF(AcceleratedSCF):
             if 2 * b.nbytes > free / 2:  # the matrices take about twice the bytes of the triangles
                 return b
             self._trnpy_unpacked = b, lib.unpack_tril(b)
+            self._trnpy_unpacked[1].flags.writeable = False  # nobody else has it: a device need not compare it
         return self._trnpy_unpacked[1]
 
 
@@ -117,21 +119,6 @@ def _triangles(mf: Any, dm: Any, with_k: bool) -> np.ndarray | None:
             return None  # PySCF computes J without forming the integrals
         fit.build()
     return fit._cderi if isinstance(fit._cderi, np.ndarray) else None
-
-
-def occupied(dm: Any) -> list[np.ndarray] | None:
-    """Orbitals times square roots of occupations for each density; None if PySCF did not tag ``dm`` with them."""
-    c, occupations = getattr(dm, "mo_coeff", None), getattr(dm, "mo_occ", None)
-    if c is None or occupations is None or np.iscomplexobj(c):
-        return None
-    c, occupations = np.asarray(c), np.asarray(occupations)
-    if c.ndim == 2 and np.ndim(dm) == 3:  # ROHF: both spins have the same orbitals
-        c, occupations = np.stack([c, c]), np.stack([occupations > 0, occupations == 2]).astype(float)
-    elif c.ndim == 2:
-        c, occupations = c[None], occupations[None]
-    if len(c) != (len(dm) if np.ndim(dm) == 3 else 1) or (occupations < 0).any():
-        return None
-    return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
 
 
 def _inside(name: str) -> Any:

@@ -29,6 +29,7 @@ from trnpy._engine.engines import Engine
 from trnpy._patch import patch
 from trnpy._patch.hook import LIBRARIES, active
 from trnpy._settings.policy import current_policy
+from trnpy.chem import pyscf_fitted
 from trnpy.linalg import _eigh
 from trnpy.linalg._matrices import SMALL
 
@@ -270,6 +271,7 @@ def rows() -> Mapping[str, Op]:
         f"{helper}.zdot": _row("zdot", prepare_zdot),
         f"{helper}._dgemm": _row("_dgemm", prepare_dgemm),
         "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, small=SMALL, kind=None),
+        **pyscf_fitted.rows(),
     }
 
 
@@ -290,6 +292,7 @@ class PyscfPatch:
         with patch._here.lock:
             for p in reversed(self.patches):
                 p.undo()
+            pyscf_fitted.integrals_inside()
             _patches.remove(self)
             _release()
 
@@ -325,6 +328,7 @@ def patch_pyscf() -> PyscfPatch:
     with patch._here.lock:
         new = PyscfPatch((patch.patch(), patch.patch_rows(ops, True, LIBRARIES, {})))
         _patches.append(new)
+        pyscf_fitted.integrals_first()
     return new
 
 
@@ -342,12 +346,15 @@ def patched_pyscf(names: Collection[str] | None = None) -> Iterator[None]:
         return
     own = {name: op for name, op in chosen.items() if name in ops}
     general = {name: op for name, op in chosen.items() if name not in ops}
+    with patch._here.lock:
+        pyscf_fitted.integrals_first()
     try:
         with patch._patched(general, False, LIBRARIES, {}), patch._patched(own, names is None, LIBRARIES, {}):
             yield
     finally:
-        if names is None:
-            with patch._here.lock:
+        with patch._here.lock:
+            pyscf_fitted.integrals_inside()
+            if names is None:
                 _release()
 
 

@@ -23,7 +23,7 @@ from trnpy.chem import _mp2_ranks as _ranks
 from trnpy.chem._checkpoint import Checkpoint, read, replace
 from trnpy.chem._rows import REAL
 from trnpy.chem.dfmp2 import MP2Energy
-from trnpy.chem.pyscf_methods import delivered, occupied, short_of_memory
+from trnpy.chem.pyscf_fitted import delivered, occupied, short_of_memory
 from trnpy.dist._collectives import Communicator
 from trnpy.dist._start import comm as process_comm
 from trnpy.dist._start import shared

@@ -167,7 +167,7 @@ def prepare_matmul(a: Any, other: Any) -> Problem:
 def device_product(a: Any, other: Any, dtype: np.dtype, cost: Cost) -> SparseProduct:
     """The product on a device, by tiles or, in single precision, by gathered rows."""
     arrays = tuple(m.data if is_sparse(m) else m for m in (a, other) if not is_sparse(m) or m.format in PATTERNED)
-    precision = current_policy().precision
+    precision = current_policy().products
     single = precision == "fp32" or (precision == "matched" and dtype.char in "fF")
     methods = () if is_sparse(other) else ("tiles", "gathered") if single else ("tiles",)
     return SparseProduct(arrays, dtype, cost, methods=methods, a=a, other=other)

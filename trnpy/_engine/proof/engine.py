@@ -47,7 +47,7 @@ class Proving:
         if c.dtype.kind in "iu":
             integers.prove(a, b, c)
         if c.dtype.kind in "fc":
-            products.prove(a, b, c, self._engine.format(c.dtype), current_policy().precision != "matched")
+            products.prove(a, b, c, self._engine.format(c.dtype), current_policy().products != "matched")
 
 
 def _is_array(x: Any) -> bool:

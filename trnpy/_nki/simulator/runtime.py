@@ -56,6 +56,10 @@ class SimulatorRuntime:
             padded[rest, rest] = 1
         return self._output(padded, "part")
 
+    def reshaped(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """The elements of ``buffer`` in the same order, in another shape."""
+        return self._output(buffer.value.reshape(shape), "reshaped")
+
     def run(self, name: str, /, *operands: Operand, **parameters: Any) -> Any:
         """Outputs of one launch of ``name``: a Buffer or a tuple of them. Operands that are None are left out.
 

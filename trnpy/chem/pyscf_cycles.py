@@ -1,0 +1,63 @@
+"""precision="mixed": the first cycles of an SCF with density-fitted J and K in float32, and all later ones matched."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from trnpy._settings.policy import current_policy, policy
+
+# Root mean square of the orbital gradient, in Hartree, down to which cycles are in float32. Errors of J and K in it
+# change the gradient by some 1e-6: a smaller limit would gain few cycles, and near that value none would pass it.
+ROUGH = 1e-3
+_early: ContextVar[bool] = ContextVar("trnpy_early_cycle", default=False)
+
+
+def early_precision() -> contextlib.AbstractContextManager[Any]:
+    """The policy of J and K here: float32 in an early cycle."""
+    return policy(precision="fp32") if _early.get() else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def mixed(mf: Any) -> Iterator[None]:
+    """A block that converges ``mf``; under precision="mixed" its early cycles take float32.
+
+    PySCF asks ``mf.check_convergence`` after each cycle: no early one is taken for converged. It gets its own criterion
+    back with the first matched cycle. At least half of ``max_cycle`` are matched.
+    """
+    plain = mf.check_convergence
+    # With ``direct_scf`` later cycles add to the J and K of early ones; a single cycle has to be matched.
+    if current_policy().precision != "mixed" or _early.get() or mf.direct_scf or mf.max_cycle < 2:
+        yield
+        return
+
+    def check(envs: dict[str, Any]) -> bool:
+        if envs["norm_gorb"] <= ROUGH or envs["cycle"] + 1 >= mf.max_cycle // 2:
+            end()
+        return False
+
+    def end() -> None:
+        _early.set(False)
+        mf.check_convergence = plain
+
+    token = _early.set(True)
+    mf.check_convergence = check
+    try:
+        yield
+    finally:
+        end()
+        _early.reset(token)
+
+
+def by_cycles(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """PySCF's SCF loop in such a block."""
+
+    @functools.wraps(kernel)
+    def call(mf: Any, *args: Any, **options: Any) -> Any:
+        with mixed(mf):
+            return kernel(mf, *args, **options)
+
+    return call
