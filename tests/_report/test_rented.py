@@ -53,6 +53,7 @@ def test_calls_at_the_same_time_have_a_core_each_and_share_the_links_of_chips():
 
 def test_one_product_is_split_by_rows_where_that_is_faster_and_nothing_else_is():
     cores, parts = split(PARTS, "numpy.matmul", TRN2)
+    assert split(PARTS, "trnpy.chem.dfmp2_energy", TRN2) == (cores, parts)
     assert cores == 10 and sum(parts) < sum(PARTS)
     assert parts.send_s == PARTS.send_s and parts.engine_s == pytest.approx(PARTS.engine_s / 10, rel=1e-12)
     assert all(

@@ -1,8 +1,9 @@
 """A run on a rented instance: all its NeuronCores against its own vCPUs and against this machine, by line.
 
 A line's calls run one after another, or all at the same time if they do not depend on one another; the program alone
-knows which. In the first case a product is split by rows over NeuronCores where the model says that this is faster,
-and any other call runs on one. In the second each call has a NeuronCore of its own, as far as there are enough.
+knows which. In the first case a product is split by rows over NeuronCores, and DF-MP2 by pairs, where the model says
+that this is faster, and any other call runs on one. In the second each call has a NeuronCore of its own, as far as
+there are enough.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 # processor: larger means fewer useful vCPUs.
 FLOPS_PER_CORE = 1e8
 LAPACK_FLOPS_PER_CORE = 1e9
-SPLIT = ("numpy.matmul", "numpy.dot", "numpy.einsum", "numpy.tensordot", "numpy.inner")  # rows of the left operand
+# By rows of the left operand, or by pairs of orbitals.
+SPLIT = (
+    "numpy.matmul", "numpy.dot", "numpy.einsum", "numpy.tensordot", "numpy.inner", "trnpy.chem.dfmp2_energy",
+)  # fmt: skip
 ASSUMED = (
-    "assumed: two vCPUs are one core, and each core is as fast as one of this machine; a product of n operations uses "
-    f"at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}; small calls, and what is "
-    "outside accelerated functions, take as long as here; each chip has a link of its own, and hands a matrix to "
+    "assumed: two vCPUs are one core, and each core is as fast as one of this machine; a product or DF-MP2 of n "
+    f"operations uses at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}; small calls, and "
+    "what is outside accelerated functions, take as long as here; each chip has a link of its own, and hands a matrix to "
     "all of its cores at once, where trnpy sends each core its own copy so far"
 )
 
