@@ -32,9 +32,9 @@ SPLIT = (
 )  # fmt: skip
 ASSUMED = (
     "assumed: two vCPUs are one core, and each core is as fast as one of this machine; a product or DF-MP2 of n "
-    f"operations uses at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}; small calls, and "
-    "what is outside accelerated functions, take as long as here; each chip has a link of its own, and hands a matrix to "
-    "all of its cores at once, where trnpy sends each core its own copy so far"
+    f"operations uses at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}; small "
+    "calls, and what is outside accelerated functions, take as long as here; each chip has a link of its own, and "
+    "hands a matrix to all of its cores at once, where trnpy sends each core its own copy so far"
 )
 
 
