@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks._fit import Verdict as Fit
 from benchmarks._fit import errors_of
 from benchmarks._fit import verdicts as fits
-from benchmarks._measured import MEASUREMENTS
 from benchmarks._own_kernels import own_lines, print_lines
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._nki.simulator.chip.record import Trace
@@ -281,12 +280,8 @@ def _word(verdict: Fit) -> str:
 
 def print_measured(found: list[Fit]) -> None:
     heads = ("entry", "group", "what", "measured", "modelled", "", "ratio", "unseen", "case", "", "remark")
-    absent = [m for m in MEASUREMENTS if m.predict is None]
-    rows = [measured_row(v) for v in found]
-    rows += [(str(m.entry), m.group, m.what, f"{m.measured:.4g}", "", m.unit, *[""] * 4, m.remark) for m in absent]
-    print_table(
-        "trn1 and trn2, measured by others (docs/hardware.md#measurements); open: off, with a reason", heads, rows
-    )
+    title = "trn1 and trn2, measured by others (docs/hardware.md#measurements); open: off, with a reason"
+    print_table(title, heads, [measured_row(v) for v in found])
     exact = [v for v in found if v.measurement.exact]
     if not found:
         return

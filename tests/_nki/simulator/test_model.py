@@ -34,9 +34,9 @@ def test_a_large_published_figure_is_met_within_its_gate(figure):
     assert judge(figure).passed
 
 
-REBUILT = [m for m in MEASUREMENTS if m.predict is not None]
 EXPLAINED = (  # by a remark in the table
-    "bf16, 256 columns", "bf16, product with the identity", "bf16, 8 stationary, 128 moving", "and relu in place"
+    "bf16, 256 columns", "bf16, product with the identity", "bf16, 8 stationary, 128 moving", "and relu in place",
+    "and in loops of 1 turns",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def predicted(measurement):
     return measurement.predict(published)
 
 
-@pytest.mark.parametrize("measurement", [m for m in REBUILT if m.exact], ids=lambda m: f"{m.entry} {m.what}")
+@pytest.mark.parametrize("measurement", [m for m in MEASUREMENTS if m.exact], ids=lambda m: f"{m.entry} {m.what}")
 def test_an_exact_case_is_met_within_a_quarter(measurement):
     ratio = predicted(measurement) / measurement.measured
     if measurement.what in EXPLAINED:
@@ -63,7 +63,7 @@ def test_exact_cases_are_met_within_twelve_per_cent_in_the_median():
 def test_entries_of_unknown_shape_are_compared_by_their_ratios():
     """Tiles in a loop cost 3.8 times those written out; of 8 to 512 pairs the time grows as measured."""
     for entry in (25, 32):
-        cases = [m for m in REBUILT if m.entry == entry]
+        cases = [m for m in MEASUREMENTS if m.entry == entry]
         off = np.log([predicted(m) / m.measured for m in cases])
         assert np.ptp(off) <= 0.10
 
@@ -74,9 +74,9 @@ def test_no_constant_is_fitted_to_a_single_figure():
         "launch_s", "link_bytes_per_s", "unlink_bytes_per_s", "group_doubling_s", "float32_transpose_passes",
         "dma_descriptor_s", "dma_written_factor", "turn_drain_s", "region_s",
     }  # fmt: skip
-    base = {m: predicted(m) for m in REBUILT}
+    base = {m: predicted(m) for m in MEASUREMENTS}
     for name in set(FITTED) - stated:
-        moved = (m for m in REBUILT if abs(m.predict(changed(name, 1.5)) / base[m] - 1) > 0.005)
+        moved = (m for m in MEASUREMENTS if abs(m.predict(changed(name, 1.5)) / base[m] - 1) > 0.005)
         assert len(list(itertools.islice(moved, 2))) == 2, name
 
 
