@@ -83,11 +83,14 @@ def test_an_estimate_compares_neuroncores_with_the_vcpus_of_the_instance():
     assert e.dollars(3600.0) == 35.7608
 
 
-def test_a_busy_host_adds_nothing_to_the_gain_of_neuroncores():
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_a_busy_host_adds_nothing_to_the_gain_of_neuroncores(calibrated):
+    """A calibration knows the call's time; without one, the time that the thread had a processor counts."""
     quiet, busy = run(host_s=600.0), Ledger("run.py", opened=0.0)
-    d = ledgers.decision("numpy.matmul", 600.0, sum(PARTS), parts=PARTS, flops=1e14)
+    d = ledgers.decision("numpy.matmul", 600.0, sum(PARTS), parts=PARTS, flops=1e14, calibrated=calibrated)
     for i in range(4):
-        busy.add(d, i * 2000.0, 2000.0, ledgers.frame("/home/ada/run.py", 3))
+        ran_s = 2000.0 if calibrated else 600.0
+        busy.add(d, i * 2000.0, 2000.0, ledgers.frame("/home/ada/run.py", 3), ran_s)
     found = [estimate(x.by_line(), TRN2, 1, 10_000.0, 10_000.0, False).lines[0].saved_s for x in (quiet, busy)]
     assert found[0] == found[1]
 

@@ -132,9 +132,7 @@ def estimate(
             continue
         calls = t.modelled if together else 1
         faster = busy_cores(host_cores, calls, t) / busy_cores(count, 1, t)
-        # As elsewhere, a host that was disturbed must not make a device look good, and default rates do not show it.
-        here = t.without_device_s if t.uncalibrated else min(t.without_device_s, t.host_s)
-        own_s = here / faster
+        own_s = t.sure_s / faster  # as elsewhere, a host that was disturbed must not make a device look good
         cores, parts = spread(t.parts, t.modelled, instance, host_cores) if together else split(t.parts, t.op, instance)
         slow_s, fast_s = sum(parts) * ERROR_FACTOR, sum(parts) / ERROR_FACTOR
         gains = saved(own_s, slow_s), saved(own_s, fast_s)

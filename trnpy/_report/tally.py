@@ -52,6 +52,7 @@ class Tally:
     moved_bytes: int = 0
     flops: float = 0.0
     uncalibrated: int = 0
+    sure_s: float = 0.0  # of the host, as ``undisturbed`` has them
     won: int = 0  # calls for which the modelled device beats the host by HYSTERESIS, undisturbed
     won_s: float = 0.0  # seconds of these on the host, as ``undisturbed`` has them
     won_device_s: float = 0.0  # modelled
@@ -118,6 +119,7 @@ class Tally:
         # Other work on this machine takes processors away, and makes no host slower.
         own_s = min(seconds, ran_s) if self.on_host else host_s
         sure_s = undisturbed(decision, own_s, waited=crowded or ran_s < STEADY * seconds)
+        self.sure_s += sure_s
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
             self.least_s += saved(sure_s, slow_s)
