@@ -100,6 +100,31 @@ def test_slices_of_one_tile_make_a_slower_ring_than_tiles():
     assert seconds(1) > 1.5 * seconds(4)
 
 
+def test_engines_fill_parts_of_a_tile_side_by_side_and_a_part_is_read_once_it_is_written():
+    script = Script()
+    a, b, tile = (script.tile((128, 512)) for _ in range(3))
+    low, high = slice(0, 256), slice(256, 512)
+    script.add("tensor_copy", "vector", (a.operand("src", None, low),), (tile.operand("dst", None, low),))
+    script.add("activation", "scalar", (b.operand("data"),), (tile.operand("dst", None, high),))
+    script.add("tensor_copy", "gpsimd", (tile.operand("src", None, low),), (script.tile((128, 256)).operand("dst"),))
+    script.add("tensor_copy", "gpsimd", (tile.operand("src"),), (script.tile((128, 512)).operand("dst"),))
+    plan = schedule(script.trace(), TRN2)
+    assert plan.start[0] == plan.start[1] - TRN2.timing.table_load_s * plan.table_loads == 0
+    assert plan.start[2] == pytest.approx(plan.end[0] + SEMAPHORE, rel=1e-12) and plan.start[2] < plan.end[1]
+    assert plan.start[3] >= max(plan.end[:2])
+
+
+def test_every_engine_that_writes_waits_for_the_reads_of_a_tile_not_only_the_first_of_them():
+    script = Script()
+    tile, other = script.tile((128, 512)), script.tile((128, 64))
+    parts = [slice(64 * t, 64 * t + 64) for t in range(3)]
+    script.add("tensor_copy", "gpsimd", (tile.operand("src"),), (script.tile((128, 512)).operand("dst"),))
+    for part, engine in zip(parts, ("vector", "scalar", "vector"), strict=True):
+        script.add("tensor_copy", engine, (other.operand("src"),), (tile.operand("dst", None, part),))
+    plan = schedule(script.trace(), TRN2)
+    assert min(plan.start[1:]) >= plan.end[0]
+
+
 def test_within_an_engine_parts_of_a_tile_do_not_wait_for_each_other():
     script = Script()
     tile, source = script.tile((128, 4096)), script.tile((128, 64))

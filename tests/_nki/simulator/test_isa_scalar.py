@@ -85,12 +85,14 @@ def test_scale_and_bias_come_before_the_function(shape, dtype, out, view, seed):
     same(found, cast(np.square(f32(x) * scale + f32(bias)), out))
 
 
-def test_a_constant_bias_is_for_trn2_and_later():
+def test_a_constant_bias_is_for_trn2_and_later_and_on_trn1_for_copies():
     x = np.ones((2, 3), np.float32)
-    found = execute(nisa.activation, {"data": x}, {"dst": (x.shape, np.float32)}, op=nl.copy, scale=2.0, bias=0.5)
-    assert np.all(found == 2.5)
+    for target in ("trn1", "trn2"):
+        options = {"target": target, "scale": 2.0, "bias": 0.5}
+        found = execute(nisa.activation, {"data": x}, {"dst": (x.shape, np.float32)}, op=nl.copy, **options)
+        assert np.all(found == 2.5)
     with pytest.raises(SimulatorError, match=r"on trn1 a \(2, 1\) tile is needed"):
-        execute(nisa.activation, {"data": x}, {"dst": (x.shape, np.float32)}, target="trn1", op=nl.copy, bias=0.5)
+        execute(nisa.activation, {"data": x}, {"dst": (x.shape, np.float32)}, target="trn1", op=nl.relu, bias=0.5)
 
 
 # --- domains --------------------------------------------------------------------------------------------
@@ -275,6 +277,7 @@ def activation(data=(4, 8), **options):
         (activation(reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=lambda: filled((4, 2))),
          "reduce_res has shape", 28, "trn2"),
         (activation(op=nl.reciprocal, bias=lambda: filled((4, 1))), "no bias on trn1", 30, "trn1"),
+        (activation(op=nl.copy, bias=lambda: filled((4, 1))), "takes no tile as bias on trn1", 30, "trn1"),
     ],
 )  # fmt: skip
 def test_activation_refuses(body, match, rule, target):

@@ -69,9 +69,7 @@ def _to_digits(half, out, stack, nao, nleft, top):
     words, digits = half.shape[0], out.shape[0]
     width = min(nleft, WIDTH)
     group = min(stack, max(1, WIDTH // width))
-    shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
-    job = {"half": half, "out": out, "stack": stack, "nao": nao, "nleft": nleft, "top": top, "shift": shift}
+    job = {"half": half, "out": out, "stack": stack, "nao": nao, "nleft": nleft, "top": top}
     for l_piece in pieces(extent=stack, block=group):
         l0, l_size, l_count = l_piece
         for c_piece in pieces(extent=nleft, block=width):
@@ -105,7 +103,7 @@ def _tile(job, at):
         place = job["top"] - 1 - d
         octet = octets[place // WORD_BYTES][:, place % WORD_BYTES : WORD_BYTES * wide : WORD_BYTES]
         if d % 2 == 0:
-            nisa.activation(dst=planes[:, d, :], op=nl.copy, data=octet, bias=job["shift"][0:n_size, :])
+            nisa.activation(dst=planes[:, d, :], op=nl.copy, data=octet, bias=-HALF)
         else:
             nisa.tensor_scalar(dst=planes[:, d, :], data=octet, op0=nl.subtract, operand0=HALF)
     pattern = [[stack * nleft, n_size], [nao * stack * nleft, digits], [nleft, l_size], [1, c_size]]

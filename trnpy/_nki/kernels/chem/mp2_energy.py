@@ -112,9 +112,6 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
         for name in ("rounded", "gap", "inverse", "first", "grid", "rest", "u", "hz", "tu"):
             work[name] = _work(span=span)
         works.append(work)
-    up, down = _work(span=1), _work(span=1)
-    nisa.memset(dst=up, value=ROUNDER, engine=nisa.engine.vector)
-    nisa.memset(dst=down, value=-ROUNDER, engine=nisa.engine.vector)
     scales = nl.ndarray((TILE, units.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(dst=scales, src=units.ap(pattern=[[0, TILE], [1, units.shape[1]]]))
     ones, identity = _work(span=wide), _work(span=wide)
@@ -125,7 +122,7 @@ def _job(a, right, gaps, gaps_right, units, span, k_tiles):
     )  # fmt: skip
     return {
         "a": a, "b": right, "gaps": gaps, "gaps_b": gaps_right, "span": span, "tiles": tiles, "k_tiles": k_tiles,
-        "panels": panels, "rows": rows, "stores": stores, "works": works, "up": up, "down": down,
+        "panels": panels, "rows": rows, "stores": stores, "works": works,
         "scales": scales, "identity": identity, "spread": (_work(span=span), _work(span=span), _work(span=span)),
         "own": nl.ndarray((TILE, 3 * tiles), dtype=nl.float32, buffer=nl.sbuf),
         "wide": wide,
@@ -289,7 +286,6 @@ def _energies(job, r, store, column):
     rounded, gap, inverse = work["rounded"][0:height, :], work["gap"][0:height, :], work["inverse"][0:height, :]
     first, grid, rest = work["first"][0:height, :], work["grid"][0:height, :], work["rest"][0:height, :]
     g, u, own = work["g"][0:height, 0:span], work["u"][0:height, :], job["own"][0:height, 3 * r : 3 * r + 3]
-    up, down = job["up"][0:height, :], job["down"][0:height, :]
     spread = []
     for k in range(3):
         spread.append(job["spread"][k][0:height, :])
@@ -305,14 +301,14 @@ def _energies(job, r, store, column):
         _sum(job=job, work=work, pairs=((t, u),), kind=0, place=place, height=height)
         return
     # T = H + t
-    nisa.activation(dst=rounded, op=nl.copy, data=high, bias=up)
-    nisa.activation(dst=h, op=nl.copy, data=rounded, bias=down)
+    nisa.activation(dst=rounded, op=nl.copy, data=high, bias=ROUNDER)
+    nisa.activation(dst=h, op=nl.copy, data=rounded, bias=-ROUNDER)
     nisa.tensor_tensor(dst=t, data1=high, data2=h, op=nl.subtract, engine=job["side"])
     nisa.tensor_tensor(dst=t, data1=t, data2=low, op=nl.add, engine=job["side"])
     # G, the integer nearest to H / D, and z
     nisa.tensor_tensor(dst=first, data1=high, data2=inverse, op=nl.multiply)
-    nisa.activation(dst=rounded, op=nl.copy, data=first, bias=up)
-    nisa.activation(dst=g, op=nl.copy, data=rounded, bias=down)
+    nisa.activation(dst=rounded, op=nl.copy, data=first, bias=ROUNDER)
+    nisa.activation(dst=g, op=nl.copy, data=rounded, bias=-ROUNDER)
     nisa.scalar_tensor_tensor(dst=grid, data=spread[1], op0=nl.add, operand0=own[:, 1:2], op1=nl.multiply, operand1=g)
     nisa.tensor_tensor(dst=grid, data1=grid, data2=h, op=nl.add, engine=job["side"])
     nisa.scalar_tensor_tensor(dst=rest, data=spread[2], op0=nl.add, operand0=own[:, 2:3], op1=nl.multiply, operand1=g)

@@ -50,11 +50,9 @@ def split(planes, out, width, places, turned, packed=False, walks=1):
     item = width if planes.dtype == nl.uint8 else 1  # elements of a plane for one of the matrix
     rows, columns = planes.shape[1], planes.shape[2] // item
     digits = len(places)
-    shift = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=shift, value=-HALF, engine=nisa.engine.vector)
     row, apart = (digits * columns, columns) if packed else (columns, rows * columns)
     job = {
-        "planes": planes, "out": out, "width": width, "item": item, "places": places, "turned": turned, "shift": shift,
+        "planes": planes, "out": out, "width": width, "item": item, "places": places, "turned": turned,
         "row": row, "apart": apart,
     }  # fmt: skip
     long = LONG if digits + width * planes.shape[0] <= ELEMENT else LONG // 2  # of which two blocks fit on the chip
@@ -105,7 +103,7 @@ def _block(job, at):
             else:
                 byte = sources[places[d] // width][:, places[d] % width : width * c_size : width]
                 if job["turned"] or d % 2 == 0:
-                    nisa.activation(dst=place, op=nl.copy, data=byte, bias=job["shift"][0:height, :])
+                    nisa.activation(dst=place, op=nl.copy, data=byte, bias=-HALF)
                 else:
                     nisa.tensor_scalar(dst=place, data=byte, op0=nl.subtract, operand0=HALF)
         if not job["turned"]:

@@ -61,10 +61,8 @@ def float64_digits(x, top=None, by_rows=True, digits=7):
 def _integers(x, top, by_rows, digits, words, magnitudes, found):
     """Words (w, R, C) of integers of balanced digits, each eight bits higher; magnitudes; exponents."""
     rows, columns = x.shape[0], x.shape[1] // 2
-    half = nl.ndarray((TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=half, value=HALF, engine=nisa.engine.vector)
     job = {
-        "x": x, "words": words, "magnitudes": magnitudes, "found": found, "half": half,
+        "x": x, "words": words, "magnitudes": magnitudes, "found": found,
         "further": 8.0 * max(TWO_WORDS - digits, 0), "left": 8 * max(digits, TWO_WORDS) - 46,
         "whole": None, "by_columns": None, "largest": None, "columns": columns, "narrow": [],
     }  # fmt: skip
@@ -153,7 +151,7 @@ def _column_tops(job):
         here = found[0:size, :]
         nisa.nc_transpose(dst=turned[0:size, :], data=largest[:, c : c + size], engine=nisa.engine.tensor)
         nisa.tensor_reduce(dst=here, op=nl.maximum, data=turned[0:size, :], axis=1)
-        nisa.activation(dst=wide[0:size, :], op=nl.copy, data=zeros[0:size, :], bias=here)
+        nisa.tensor_scalar(dst=wide[0:size, :], data=zeros[0:size, :], op0=nl.add, operand0=here)
         nisa.nc_transpose(dst=back[:, 0:size], data=wide[0:size, :], engine=nisa.engine.tensor)
         nisa.tensor_copy(dst=whole[:, c : c + size], src=back[:, 0:size], engine=nisa.engine.vector)
     for c in range(0, columns, WIDTH):
@@ -343,7 +341,7 @@ def _store(job, place, words, total, carry):
         for h in range(2):
             half = halves[:, h : 2 * size : 2]
             if w + h == 0:
-                nisa.activation(dst=total, op=nl.copy, data=half, bias=job["half"][0:rows, :])
+                nisa.activation(dst=total, op=nl.copy, data=half, bias=HALF)
             else:
                 nisa.scalar_tensor_tensor(dst=total, data=half, op0=nl.add, operand0=HALF, op1=nl.add, operand1=carry)
             if w + 1 < len(words) or h == 0:

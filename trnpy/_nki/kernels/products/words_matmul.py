@@ -71,9 +71,7 @@ def measured(v, places, magnitudes, extremes):
     shifts = []
     for h in range(2 * words):
         half = (128 if 2 * h < places else 0) + (128 * 256 if 2 * h + 1 < places else 0)
-        shift = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=shift, value=-float(half), engine=nisa.engine.vector)
-        shifts.append(shift)
+        shifts.append(-float(half))
     found = nl.ndarray((blocks.TILE, 2), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=found[:, 0:1], value=0.0, engine=nisa.engine.vector)
     nisa.memset(dst=found[:, 1:2], value=NOTHING, engine=nisa.engine.vector)
@@ -103,7 +101,7 @@ def _measure(job, at):
         halves = source.view(nl.uint16)
         for h in range(2):
             half = halves[:, 1 - h : 2 * columns : 2]
-            shift = job["shifts"][2 * w + 1 - h][0:rows, :]
+            shift = job["shifts"][2 * w + 1 - h]
             if p + h == 0:
                 nisa.activation(dst=value, op=nl.copy, data=half, bias=shift)
             else:

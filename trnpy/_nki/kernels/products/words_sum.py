@@ -28,13 +28,8 @@ def words_sum(x, y, factors, places, words=3):
     rows = x.shape[1] if len(x.shape) == 3 else x.shape[0]
     v = nl.ndarray((words, rows, columns), dtype=nl.int32, buffer=nl.shared_hbm)
     casts, sums, outs = digit_sums.workspace(rows=1, digits=digits, words=words, bits=8, balanced=True)
-    shifts = []
-    for side in range(2):
-        shift = nl.ndarray((blocks.TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=shift, value=-HALF * factors[side], engine=nisa.engine.vector)
-        shifts.append(shift)
     job = {
-        "operands": (_planes(x=x), _planes(x=y)), "factors": factors, "places": places, "shifts": shifts,
+        "operands": (_planes(x=x), _planes(x=y)), "factors": factors, "places": places,
         "casts": casts, "digits": digits, "words": words, "bits": 8, "balanced": True, "sums": sums, "outs": outs,
         "c": v, "row": columns, "plane": rows * columns,
     }  # fmt: skip
@@ -88,7 +83,7 @@ def _add(job, at):
             if place >= 0:
                 cast = job["casts"][(2 * e + side) % digit_sums.CASTS][0:rows, 0:columns]
                 byte = sources[side][place // width][:, place % width : width * columns : width]
-                shift = job["shifts"][side][0:rows, :]
-                nisa.activation(dst=cast, op=nl.copy, data=byte, scale=float(job["factors"][side]), bias=shift)
+                factor = float(job["factors"][side])
+                nisa.activation(dst=cast, op=nl.copy, data=byte, scale=factor, bias=-HALF * factor)
                 nisa.tensor_tensor(dst=total, data1=total, data2=cast, op=nl.add)
         digit_sums.carry_group(plan=job, i=0, e=e, c_at=at[2])

@@ -47,8 +47,8 @@ def activation(
 ) -> Any:
     """``dst = op(data * scale + bias)`` in float32; optionally sums each partition into the registers.
 
-    scale: float32 number or (P, 1) tile; bias: number (trn2 and later) or (P, 1) tile of any dtype but
-    tfloat32. reduce_res (P, 1) receives the registers after the instruction.
+    scale: float32 number or (P, 1) tile; bias: number (trn2 and later; on trn1 of nl.copy alone) or (P, 1) tile of any
+    dtype but tfloat32. reduce_res (P, 1) receives the registers after the instruction.
     """
     return _activation("activation", dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, name)
 
@@ -118,6 +118,10 @@ def _function(this: str, op: Any) -> Activation:
 def _check_bias(this: str, function: Activation, bias: Any, data: NkiTensor) -> None:
     is_tile = check.scalar_operand(this, "bias", bias, data.shape[0], BIAS_DTYPES)
     if hardware().generation > 2:
+        return
+    if function.name == "copy":  # the one function whose bias is a number there, and no tile (docs/hardware.md)
+        if is_tile:
+            check.refuse(this, "op=nl.copy takes no tile as bias on trn1 (NCC_IBVF043); a number is needed", 30)
         return
     if not is_tile:
         check.refuse(this, f"bias is the number {bias!r}; on trn1 a ({data.shape[0]}, 1) tile is needed", 30)

@@ -30,24 +30,16 @@ class _Access:
 
 @dataclass(slots=True)
 class _Tensor:
-    """Writers and readers of one tile on the chip. Engines wait for each other by tensor, whatever part they use."""
+    """Reads of one tile on the chip. An engine writes to it when the others have read it, whatever parts they use."""
 
-    writers: dict[str | int, tuple[str, int]] = field(default_factory=dict)  # each engine's last: engine and place
-    readers: dict[str | int, tuple[str, int]] = field(default_factory=dict)
+    reads: list[tuple[str, str | int, int]] = field(default_factory=list)  # engine, its key, and place in the program
+    seen: dict[str, int] = field(default_factory=dict)  # by the engine that writes: how many reads it has waited for
 
-    def read(self, engine: str, key: str | int, index: int) -> set[int]:
-        """The instructions that an instruction which reads the tile waits for."""
-        self.readers[key] = engine, index
-        return {i for e, i in self.writers.values() if e != engine}
-
-    def write(self, engine: str, key: str | int, index: int, done: set[int]) -> set[int]:
-        """Those that an instruction which writes it waits for, except those in ``done``; it then replaces them all."""
-        others = {i for e, i in (*self.writers.values(), *self.readers.values()) if e != engine}
-        done = done | others
-        self.writers = {k: v for k, v in self.writers.items() if v[1] not in done}
-        self.readers = {k: v for k, v in self.readers.items() if v[1] not in done}
-        self.writers[key] = engine, index
-        return others
+    def write(self, engine: str) -> set[int]:
+        """The reads that an instruction which writes the tile waits for, since the last write of its engine."""
+        last = {key: place for e, key, place in self.reads[self.seen.get(engine, 0) :] if e != engine}
+        self.seen[engine] = len(self.reads)
+        return set(last.values())
 
 
 @dataclass(slots=True)
@@ -85,10 +77,10 @@ class _Storage:
 def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
     """For each instruction the indices of those it waits for: read after write, write after read or write.
 
-    Within an engine, and between transfers, only the parts of a tile that overlap count. Between engines the whole tile
-    counts, since it has one semaphore (docs/hardware.md#memory). Storages of HBM that are only read, or only written,
-    cause no waits. Tiles that do not fit beside the live ones take the memory of tiles that were last used earlier in
-    the program, and wait for that use, as with a static allocation that goes round the whole memory.
+    Only the parts of a tile that overlap count, but for a write after reads by other engines: that waits for all reads
+    of the tile (docs/hardware.md#memory). Storages of HBM that are only read, or only written, cause no waits. Tiles
+    that do not fit beside the live ones take the memory of tiles that were last used earlier in the program, and wait
+    for that use, as with a static allocation that goes round the whole memory.
     """
     read, written = _storages(trace, "reads"), _storages(trace, "writes")
     tracked = (read & written) | {a.storage for a in trace.allocations if a.buffer != "hbm"}
@@ -110,7 +102,7 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
                     before.add(other.writer)
                 access.readers[reader] = index
             if operand.region.buffer != "hbm":
-                before |= tiles[storage].read(instruction.engine, reader, index)
+                tiles[storage].reads.append((instruction.engine, reader, index))
         for operand in instruction.writes:
             storage = operand.region.storage
             if storage in tracked:
@@ -125,7 +117,7 @@ def dependencies(trace: Trace, machine: Hardware) -> list[Sequence[int]]:
                         other.readers.clear()
                 access.writer = index
             if operand.region.buffer != "hbm":
-                before |= tiles[storage].write(instruction.engine, reader, index, before)
+                before |= tiles[storage].write(instruction.engine)
         reuse.touched(instruction.reads, instruction.writes, reader, index)
         before.discard(-1)
         before.discard(index)
