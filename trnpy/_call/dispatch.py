@@ -74,7 +74,8 @@ def trace() -> Iterator[list[Decision]]:
     [('numpy.matmul', 'small')]
     """
     decisions: list[Decision] = []
-    Attention.asked = Attention.apart = True
+    Attention.asked = True
+    Attention.changed(apart=True)
     token = _trace.set(decisions)
     try:
         yield decisions

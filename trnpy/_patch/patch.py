@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from trnpy._base.locks import Lock
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
-from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
+from trnpy._settings.policy import (
+    Attention,
+    Policy,
+    Settings,
+    changed,
+    current_policy,
+    policy,
+    process_policy,
+    set_process_policy,
+)
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
@@ -287,6 +296,7 @@ def _patched(
         def added(outer: Activation) -> Activation:
             return Activation(outer.names | rows.keys(), outer.exclude | exclude)
 
+        _divide()
         with (
             blocks.block(Process.activation, added),
             policy(**changes) if changes else contextlib.nullcontext(),
@@ -294,6 +304,12 @@ def _patched(
             yield
     finally:
         _uninstall(rows)
+
+
+def _divide() -> None:
+    """Say that from now on threads and tasks may have activations of their own."""
+    Process.divided = True
+    Attention.changed()
 
 
 def original() -> Block:
@@ -316,6 +332,7 @@ def original() -> Block:
 
 @contextlib.contextmanager
 def _original() -> Iterator[None]:
+    _divide()
     with blocks.block(Process.activation, lambda outer: NOTHING):
         yield
 
@@ -433,6 +450,7 @@ def _settle(policy_too: bool) -> None:
     names = frozenset[str]().union(*(p.names for p in _here.patches))
     exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
     Process.activation = Activation(names, exclude) if names else NOTHING
+    Attention.changed()
     if policy_too:
         base = _here.policy or process_policy()
         changing = [p.changes for p in _here.patches if p.changes]

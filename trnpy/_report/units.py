@@ -48,6 +48,11 @@ def span(low: float, high: float) -> str:
     return f"{low * float(number) / high:.3g}-{number} {unit}"
 
 
+def counted(t: Tally) -> str:
+    """The number of calls, with ~ if some were not looked at."""
+    return f"{'~' * (t.estimated > 0)}{t.calls:,}"
+
+
 def took(t: Tally) -> str:
     """The time of all calls, with ~ if some were not timed."""
     return ("~" if t.timed < t.calls else "") + duration(t.seconds)
