@@ -49,7 +49,7 @@ def own_names():
         module = importlib.import_module(f"trnpy.{path}")
         names = [name for name in dir(module) if not name.startswith("_") and name not in known]
         found += [f"trnpy.{path}.{name}" for name in names if is_own(getattr(module, name))]
-    found += [f"trnpy.sparse.torch_bridge.{name}" for name in ("block_mask_matmul", "masked_attention", "matmul")]
+    found += [f"trnpy.sparse.torch_bridge.{name}" for name in ("block_mask_matmul", "cg", "masked_attention", "matmul")]
     modules = {f"trnpy.{name}" for name in ("linalg", "sparse", "chem", "dist", "dist.linalg", "xp")}
     return [name for name in found if name not in modules]
 

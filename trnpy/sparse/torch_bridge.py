@@ -1,4 +1,4 @@
-"""The products of masks and of sparse matrices for torch: tensors in and out, with gradients. Imports torch."""
+"""Products of masks and of sparse matrices, and systems, for torch: tensors with gradients. Imports torch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from trnpy.sparse import _masks
+from trnpy._einsum.rows import matmul as _matmul
+from trnpy.sparse import _masks, linalg
 from trnpy.sparse._classes import adopt
+from trnpy.sparse._ops import _with_values
+from trnpy.sparse._outline import PATTERNED
 
 
 def block_mask_matmul(a: torch.Tensor, b: torch.Tensor, mask: Any) -> torch.Tensor:
@@ -88,8 +91,8 @@ def masked_attention(
     return result
 
 
-def matmul(a: Any, x: torch.Tensor) -> torch.Tensor:
-    """Product of a constant sparse matrix and a tensor, differentiable in the tensor.
+def matmul(a: Any, x: torch.Tensor, values: torch.Tensor | None = None) -> torch.Tensor:
+    """Product of a sparse matrix and a tensor, differentiable in the tensor and in the matrix's stored elements.
 
     Parameters
     ----------
@@ -97,6 +100,9 @@ def matmul(a: Any, x: torch.Tensor) -> torch.Tensor:
         The left factor, of SciPy's or trnpy's classes.
     x : (n,) or (n, k) torch.Tensor
         The right factor, on the CPU.
+    values : torch.Tensor, optional
+        Elements in the place of ``a.data``, of its shape: of BSR the blocks, (blocks, r, c). They are differentiated.
+        `a` is BSR, COO, CSC or CSR then.
 
     Returns
     -------
@@ -113,10 +119,63 @@ def matmul(a: Any, x: torch.Tensor) -> torch.Tensor:
     >>> import scipy.sparse, torch
     >>> from trnpy.sparse import torch_bridge
     >>> a = scipy.sparse.csr_array([[0.0, 2.0], [3.0, 0.0]])
-    >>> torch_bridge.matmul(a, torch.tensor([1.0, 10.0]))
-    tensor([20.,  3.])
+    >>> x = torch.tensor([1.0, 10.0], dtype=torch.float64)
+    >>> torch_bridge.matmul(a, x)
+    tensor([20.,  3.], dtype=torch.float64)
+    >>> values = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    >>> torch_bridge.matmul(a, x, values).sum().backward()
+    >>> values.grad
+    tensor([10.,  1.], dtype=torch.float64)
     """
-    result: torch.Tensor = _SparseProduct.apply(adopt(a), x)
+    result: torch.Tensor = _SparseProduct.apply(_checked(a, values), x, values)
+    return result
+
+
+def cg(
+    a: Any, b: torch.Tensor, values: torch.Tensor | None = None, *, rtol: float = 1e-10, M: Any = None
+) -> torch.Tensor:
+    """Solution of a sparse Hermitian positive definite system, differentiable in both its sides.
+
+    Gradients are those of the exact solution: the backward pass solves one more system with the same matrix.
+
+    Parameters
+    ----------
+    a : (n, n) sparse array or sparse matrix
+        Hermitian positive definite.
+    b : (n,) torch.Tensor
+        Right-hand side, on the CPU.
+    values : torch.Tensor, optional
+        Elements in the place of ``a.data``, of its shape. Each gets the gradient of a matrix element of its own, also
+        where two must be equal for the matrix to be Hermitian.
+    rtol : float
+        Residual over the norm of the right-hand side, in both passes.
+    M : (n, n) sparse array, sparse matrix, array_like or LinearOperator, optional
+        Preconditioner, as of `scipy.sparse.linalg.cg`. It is not differentiated.
+
+    Returns
+    -------
+    (n,) torch.Tensor
+        The solution.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match.
+    RuntimeError
+        If conjugate gradients do not converge.
+
+    Examples
+    --------
+    >>> import scipy.sparse, torch
+    >>> from trnpy.sparse import torch_bridge
+    >>> a = scipy.sparse.csr_array([[4.0, 0.0], [0.0, 2.0]])
+    >>> b = torch.tensor([4.0, 6.0], dtype=torch.float64, requires_grad=True)
+    >>> x = torch_bridge.cg(a, b)
+    >>> x.sum().backward()
+    >>> x.detach(), b.grad
+    (tensor([1., 3.], dtype=torch.float64), tensor([0.2500, 0.5000], dtype=torch.float64))
+    """
+    result: torch.Tensor = _Solved.apply(_checked(a, values), b, values, rtol, M)
     return result
 
 
@@ -162,11 +221,63 @@ class _Attended(torch.autograd.Function):
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.a = a
-        return torch.from_numpy(np.ascontiguousarray(a @ _array(x)))
+    def forward(ctx: Any, a: Any, x: torch.Tensor, values: torch.Tensor | None) -> torch.Tensor:
+        ctx.a = a if values is None else _with_values(a, _array(values))
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.ascontiguousarray(ctx.a @ _array(x)))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor]:
-        (g,) = gradients
-        return None, _tensor(ctx.a.conj().T @ _array(g), g)
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor | None]:
+        (g,), (x,) = gradients, ctx.saved_tensors
+        _, right, elements = ctx.needs_input_grad
+        dx = _tensor(ctx.a.conj().T @ _array(g), x) if right else None
+        return None, dx, _tensor(_at_elements(ctx.a, _array(g), _array(x)), x) if elements else None
+
+
+class _Solved(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, a: Any, b: torch.Tensor, values: torch.Tensor | None, rtol: float, M: Any
+    ) -> torch.Tensor:
+        ctx.a = a if values is None else _with_values(a, _array(values))
+        ctx.rtol, ctx.M = rtol, M
+        x = torch.from_numpy(_solution(ctx.a, _array(b), rtol, M))
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """A dx = db - dA x, so that b has the gradient y of A^H y = g, and A that of - y x^H."""
+        (g,), (x,) = gradients, ctx.saved_tensors
+        y = _solution(ctx.a, _array(g), ctx.rtol, ctx.M)
+        _, right, elements, *_ = ctx.needs_input_grad
+        values = _tensor(-_at_elements(ctx.a, y, _array(x)), x) if elements else None
+        return None, _tensor(y, x) if right else None, values, None, None
+
+
+def _solution(a: Any, b: np.ndarray, rtol: float, m: Any) -> np.ndarray:
+    x, info = linalg.cg(a, b, rtol=rtol, M=m)
+    if info:
+        raise RuntimeError(f"cg did not reach a relative residual of {rtol:.3g} in {info} iterations")
+    return np.ascontiguousarray(x)
+
+
+def _checked(a: Any, values: torch.Tensor | None) -> Any:
+    """``a`` as one of trnpy's classes; ValueError if ``values`` are not as many as its elements."""
+    if values is not None and (a.format not in PATTERNED or tuple(values.shape) != a.data.shape):
+        expected = f"{', '.join(PATTERNED)} with elements {a.data.shape}"
+        raise ValueError(f"{a.format} matrix and values {tuple(values.shape)}: expected {expected}")
+    return adopt(a)
+
+
+def _at_elements(a: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left right^H at the stored elements of ``a``, shaped as they are; both (n,) or (n, k)."""
+    left, right = left.reshape(len(left), -1), right.reshape(len(right), -1).conj()
+    if a.format == "bsr":
+        r, c = a.blocksize
+        row = np.repeat(np.arange(len(a.indptr) - 1), np.diff(a.indptr))
+        blocks = left.reshape(-1, r, left.shape[1])[row], right.reshape(-1, c, right.shape[1])[a.indices]
+        found: np.ndarray = _matmul(blocks[0], blocks[1].swapaxes(1, 2))
+        return found
+    row, column = a.tocoo(copy=False).coords
+    return np.asarray(np.einsum("ek,ek->e", left[row], right[column]))
