@@ -116,6 +116,19 @@ def test_a_thread_in_a_product_is_seen_and_one_that_waits_is_not():
     assert unrouted._line(place) == multiplies.__code__.co_firstlineno + 1
 
 
+@pytest.mark.parametrize("outer, seen", [("trnpy._call.dispatch", False), ("trnpy._cli.program", True)])
+def test_a_product_inside_a_recorded_call_is_not_named_again(outer, seen):
+    """PySCF's own J and K, which are one call in the report, multiply matrices by ``dot`` and ``@``."""
+    found = []
+    operand = type("Operand", (), {"__matmul__": lambda a, b: found.append(unrouted._place(sys._getframe(1)))})()
+    inner: dict = {"__name__": "pyscf.df.df_jk"}
+    exec("def get_jk(a, b):\n    return a @ b", inner)
+    calling: dict = {"__name__": outer}
+    exec("def call(function, *operands):\n    return function(*operands)", calling)
+    calling["call"](inner["get_jk"], operand, operand)
+    assert (found[0] is not None) == seen
+
+
 def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
     ledger = small()
     for place in places("c = a @ b\nd = a.dot(b)"):

@@ -30,6 +30,7 @@ AGAIN_S = 0.0002  # a product that is over by then is too short to be worth a pa
 LEAST_S, LEAST_SHARE = 3 * PERIOD_S, 0.01  # below, in seconds and of the run, the text does not mention it
 SITES = 10_000
 LIBRARIES = ("numpy", "scipy")
+RECORDER = "trnpy._call.dispatch"
 LINEAR_ALGEBRA = ("numpy.linalg", "numpy.fft", "scipy.linalg", "scipy.fft", "scipy.fftpack", "scipy.sparse")
 CALLS = frozenset(code for name, code in dis.opmap.items() if name in ("CALL", "CALL_KW", "PRECALL"))
 BINARY = dis.opmap["BINARY_OP"]
@@ -222,7 +223,15 @@ def _place(frame: FrameType | None) -> Place | None:
         operation = frame.f_code.co_code[at] if at >= 0 else None
         if operation not in CALLS and (operation != BINARY or frame is not innermost):
             return None
-    return Place(frame.f_code, frame.f_code.co_filename, at, module, function)
+    return None if _recorded(frame) else Place(frame.f_code, frame.f_code.co_filename, at, module, function)
+
+
+def _recorded(frame: FrameType) -> bool:
+    """Whether ``frame`` runs inside a call that is recorded as a whole, such as J and K of PySCF."""
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_globals.get("__name__") != RECORDER:
+        outer = outer.f_back
+    return outer is not None
 
 
 # --- What a place means -----------------------------------------------------------------------------------------------
