@@ -67,3 +67,14 @@ def test_backward_errors_are_lapacks(n, dtype, condition):
     pair = both("scipy", "qr", a)
     no_worse(lambda f: norm(f[0] @ f[1] - a) / norm(a), pair, dtype)
     no_worse(lambda f: norm(t(f[0]) @ f[0] - np.eye(n, dtype=dtype)), pair, dtype)
+
+
+@pytest.mark.parametrize("mode", ["raw", "r", "reduced", "complete"])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda a: np.repeat(a, 2, axis=1)[:, ::2]])
+def test_numpys_factors_lie_in_the_order_that_numpy_gives_them(layout, mode):
+    """Reflectors in that of the operand: NumPy factors a copy of it."""
+    for dtype in ("f4", "c16"):
+        ours, theirs = both("numpy", "qr", layout(general(140, 130, dtype, 10)), mode)
+        for mine, other in zip(*[x if isinstance(x, tuple) else (x,) for x in (ours, theirs)], strict=True):
+            assert mine.flags.c_contiguous == other.flags.c_contiguous
+            assert mine.flags.f_contiguous == other.flags.f_contiguous

@@ -199,7 +199,9 @@ class NumpyQr(Qr):
     def deliver(self, result: Orthogonal) -> Any:
         if self.mode == "raw":
             assert result.packed is not None
-            return result.packed.T, _tau(result)
+            packed = np.empty_like(self.arrays[0], result.packed.dtype)  # in the order of the operand, as NumPy's copy
+            packed[...] = result.packed
+            return packed.T, _tau(result)
         assert self.mode == "r" or result.q is not None
         return result.r if result.q is None else QrResult(result.q, result.r)
 
