@@ -97,6 +97,7 @@ class FittedMatrices(Problem):
     with_j: bool
     memory: float
     shape: tuple[int, ...]  # of both results
+    missing: int | None = None  # what is returned in the place of J if it is not asked for
 
     def run(self, engine: Engine) -> Any:
         """J and K by kernels, with what they err by; or by products, with J by the host."""
@@ -109,8 +110,8 @@ class FittedMatrices(Problem):
         k = _exchange(b, densities, self.sets, self.memory, checked_product(engine), checked_gram(engine))
         return _fitted.coulomb(b, densities) if self.with_j else None, k
 
-    def deliver(self, result: Any) -> JK:
-        j, k = (None if x is None else x.reshape(self.shape) for x in result[:2])
+    def deliver(self, result: Any) -> tuple[Any, Any]:
+        j, k = (self.missing if x is None else x.reshape(self.shape) for x in result[:2])
         return j, k
 
     def error(self, result: Any) -> float:

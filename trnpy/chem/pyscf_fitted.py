@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,6 @@ from trnpy.chem import dfmp2 as pairs
 from trnpy.chem import jk
 from trnpy.chem._rows import MEMORY, REAL
 from trnpy.chem.pyscf_cycles import by_cycles, early_precision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoulombExchange(jk.FittedMatrices):
-    """J and K as PySCF returns them."""
-
-    def deliver(self, result: Any) -> Any:
-        j, k = jk.FittedMatrices.deliver(self, result)
-        return (j if self.with_j else 0), k
 
 
 def prepare_jk(
@@ -43,7 +34,7 @@ def prepare_jk(
     problem = jk._prepare(
         b, np.asarray(dm), orbitals=occupied(dm), with_j=bool(with_j), with_k=bool(with_k), memory=memory
     )
-    return CoulombExchange.of(problem)
+    return replace(problem, missing=0)  # type: ignore[call-arg]  # as PySCF returns it
 
 
 def occupied(dm: Any) -> list[np.ndarray] | None:
