@@ -556,3 +556,16 @@ def test_solvers_leave_blocks_that_do_not_fill_a_matrix_to_scipy():
         trnpy.sparse.linalg.cg(square, b, maxiter=3)
         trnpy.sparse.linalg.gmres(square, b, maxiter=3)
     assert [d.reason for d in log if "linalg" in d.op] == [Reason.LAYOUT] * 2
+
+
+def test_blocks_that_leave_rows_out_times_a_sparse_matrix_are_scipys():
+    """Forced, it wrote past its arrays: CSR made of such blocks has row pointers from unset memory."""
+    a = partly_filled((501, 500), (10, 20), per_row=12)
+    plain = scipy.sparse.bsr_array((a.data, a.indices, a.indptr), shape=a.shape)
+    other = scipy.sparse.random_array((500, 60), density=0.1, format="csr", rng=np.random.default_rng(0))
+    with trnpy.policy(device="null", force=True), trnpy.trace() as log:
+        product = a @ adopted(other)
+    assert [d.reason for d in log] == [Reason.LAYOUT]
+    expected = plain @ other
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(product, name), getattr(expected, name))
