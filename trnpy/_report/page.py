@@ -41,6 +41,7 @@ MEANING = {
     "value": "values that need the host: not finite, singular, or not positive definite",
     "subclass": "not exactly a numpy.ndarray",
     "excluded_caller": "called from inside NumPy or SciPy",
+    "no_path": "this function has no path on a device",
     "no_device": "this machine has no device; the what-if says what one would do",
     "no_launch": "the device path had nothing to launch",
     "not_compiled": "compiling the kernel for this shape would take longer",
