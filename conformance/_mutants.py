@@ -23,8 +23,10 @@ import scipy.sparse
 
 import trnpy
 from trnpy._call import dispatch
+from trnpy._engine.engines import current_engine
 from trnpy._engine.handles import HostHandle
 from trnpy._report import ledger
+from trnpy._settings.policy import current_policy
 
 ROOT = Path(trnpy.__file__).parent
 FILES = ("linalg/*.py", "_engine/triangular.py")  # whose products are mutated
@@ -221,6 +223,8 @@ class Mutants:
         decisions = getattr(ledger.Process.ledger, "decisions", [])
         before = len(decisions)
         State.accepted.clear()
+        if (engine := current_engine(current_policy())) is not None:
+            engine.health.tried(sound=True)  # after the wrong numbers of the run before
         State.awake, failed = awake, False
         try:
             item.runtest()
