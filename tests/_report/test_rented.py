@@ -13,6 +13,7 @@ from trnpy._report.ledger import Ledger
 from trnpy._report.page import page
 from trnpy._report.rented import busy_cores, estimate, rentals, split, spread
 from trnpy._report.tally import Tally
+from trnpy._report.units import price
 from trnpy._settings.policy import CHOICES
 
 TRN2 = INSTANCES["trn2.48xlarge"]
@@ -115,6 +116,12 @@ def test_the_report_names_instance_price_both_orders_and_the_split(monkeypatch, 
     assert (first["together"], second["together"]) == (False, True)
     assert first["lines"][0]["engine_s"] == pytest.approx(4 * PARTS.engine_s / 10, rel=1e-12)
     assert first["instance"]["rent"]["usd_per_h"] == 35.7608
+
+
+def test_prices_have_two_digits_or_whole_dollars():
+    assert [price(x) for x in (0, 0.0000123, 0.0123, 0.4, 0.996, 1.24, 9.96, 120, 1240.4)] == [
+        *("$0", "$0.000012", "$0.012", "$0.40", "$1.00", "$1.2", "$10.0", "$120", "$1,240"),
+    ]
 
 
 def test_without_a_price_or_vcpus_none_is_made_up():

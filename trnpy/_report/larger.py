@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trnpy._report.ranks import by_line, imbalance, place_parts
 from trnpy._report.rented import ASSUMED, Estimate, rentals
 from trnpy._report.scaling import curve, instance_of
-from trnpy._report.units import LINES, NONE, NOTICEABLE, Larger, Table, duration, place, quantity, several
+from trnpy._report.units import LINES, NONE, NOTICEABLE, Larger, Table, duration, place, price, quantity, several
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
@@ -108,7 +108,7 @@ def ordered(e: Estimate) -> str:
 
 def rent(e: Estimate, *seconds: float) -> str:
     """The price of one run of so many seconds: ", $0.012 a run"; empty if no price is public."""
-    dollars = [f"${cost:.2g}" for s in seconds if (cost := e.dollars(s)) is not None]
+    dollars = [price(cost) for s in seconds if (cost := e.dollars(s)) is not None]
     return f", {' to '.join(dollars)} a run" if dollars else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -46,6 +47,12 @@ def span(low: float, high: float) -> str:
         return f"{duration(low)} to {duration(high)}" if high else duration(high)
     number, unit = duration(high).split()
     return f"{low * float(number) / high:.3g}-{number} {unit}"
+
+
+def price(dollars: float) -> str:
+    """Dollars with two digits, or whole ones: $0.40, $1.2, $1,240."""
+    decimals = max(0, 1 - math.floor(math.log10(dollars))) if dollars > 0 else 0
+    return f"${dollars:,.{decimals}f}"
 
 
 def counted(t: Tally) -> str:
