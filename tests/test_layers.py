@@ -16,7 +16,10 @@ ONLY = {
     "torch": ("_nki/device.py", "sparse/torch_bridge.py"),
     "mpi4py": ("dist/_mpi.py",),
     "pyscf": (
-        "chem/pyscf_patch.py", "chem/pyscf_methods.py", "chem/pyscf_ranks.py", "chem/pyscf_fitted.py",
+        "chem/pyscf_patch.py",
+        "chem/pyscf_methods.py",
+        "chem/pyscf_ranks.py",
+        "chem/pyscf_fitted.py",
         "chem/pyscf_cycles.py",
     ),
 }

@@ -142,9 +142,7 @@ class Single:
 
     def product(self, a: Operand, b: Operand) -> Operand:
         rows = {"a_rows": not a.k_first, "b_rows": b.k_first}
-        return Operand(
-            self._engine.kernel("matmul", a.held, b.held, **rows, **self._tiles.of_numbers()), None, False
-        )
+        return Operand(self._engine.kernel("matmul", a.held, b.held, **rows, **self._tiles.of_numbers()), None, False)
 
     def as_rows(self, x: Operand, rows: int) -> Operand:
         height, width = x.held.shape

@@ -236,9 +236,7 @@ class _SparseProduct(torch.autograd.Function):
 
 class _Solved(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, a: Any, b: torch.Tensor, values: torch.Tensor | None, rtol: float, M: Any
-    ) -> torch.Tensor:
+    def forward(ctx: Any, a: Any, b: torch.Tensor, values: torch.Tensor | None, rtol: float, M: Any) -> torch.Tensor:
         ctx.a = a if values is None else _with_values(a, _array(values))
         ctx.rtol, ctx.M = rtol, M
         x = torch.from_numpy(_solution(ctx.a, _array(b), rtol, M))

@@ -52,9 +52,7 @@ def _eigh(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, vectors
 
 
-def block_lanczos(
-    product: Product, start: np.ndarray, k: int, which: str, tol: float
-) -> tuple[np.ndarray, np.ndarray]:
+def block_lanczos(product: Product, start: np.ndarray, k: int, which: str, tol: float) -> tuple[np.ndarray, np.ndarray]:
     """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start (n, b).
 
     A thick restart keeps the best Ritz vectors and continues with their residuals (Wu and Simon, SIAM J. Matrix Anal.

@@ -166,9 +166,7 @@ def preconditioned(engine: Engine, op: Operator, m: Any, symmetric: bool) -> Ope
 
     form = ("krylov", "preconditioner", symmetric, fingerprint(op.left), source.turned)
     matrix, left, right, arrays, turns = kept(engine, source, form, make)
-    return replace(
-        op, turns=op.turns + turns, inverse=arrays, preconditioned=lambda r: left * (matrix @ (right * r))
-    )
+    return replace(op, turns=op.turns + turns, inverse=arrays, preconditioned=lambda r: left * (matrix @ (right * r)))
 
 
 def _turns(row: np.ndarray, column: np.ndarray, turns: int) -> tuple[np.ndarray, ...]:

@@ -178,9 +178,7 @@ class Iteration(Problem):
 # --- preparing --------------------------------------------------------------------------------------------------------
 
 
-def _prepared(
-    a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dict[str, Any], **options: Any
-) -> Problem:
+def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dict[str, Any], **options: Any) -> Problem:
     """The problem of a system; ``own`` are options that only SciPy's own iteration knows."""
     dtype = square(a)
     for v in (b, x0):

@@ -27,9 +27,7 @@ def cg_iterations(
     (1, most): rho after each step.
     """
     plan = krylov.operator(tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=x.shape[1])
-    inverse = krylov.beside(
-        plan=plan, tiles=m_tiles, column_of=m_column_of, row_of=m_row_of, first_row=m_first_row
-    )
+    inverse = krylov.beside(plan=plan, tiles=m_tiles, column_of=m_column_of, row_of=m_row_of, first_row=m_first_row)
     state = []
     for source in (x, r, p, rho):
         state.append(krylov.on_chip(source=source))

@@ -30,9 +30,7 @@ def gmres_steps(
     R i + c is [i, c]; limit (128, 1), all elements equal. history (1, most): r . r after each step.
     """
     plan = krylov.operator(tiles=tiles, column_of=column_of, row_of=row_of, first_row=first_row, blocks=r.shape[1])
-    inverse = krylov.beside(
-        plan=plan, tiles=m_tiles, column_of=m_column_of, row_of=m_row_of, first_row=m_first_row
-    )
+    inverse = krylov.beside(plan=plan, tiles=m_tiles, column_of=m_column_of, row_of=m_row_of, first_row=m_first_row)
     rs, least = krylov.on_chip(source=r), krylov.on_chip(source=limit)
     x, change = _vector(like=r), _vector(like=r)
     nisa.memset(dst=x, value=0.0, engine=nisa.engine.vector)
