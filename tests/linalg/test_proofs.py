@@ -131,11 +131,11 @@ def test_a_wrong_pseudo_inverse_is_noticed(name):
     problem, x, error = solved(name, low)
     assert problem.error(x) < 5 * N * EPS
     null = np.linalg.svd(low)[0][:, -1]
-    size = np.linalg.norm(x)
-    assert error(x + 1e-7 * size * np.outer(null, null)) > 1  # A X A = A still
+    wrong = 1e-6 * np.linalg.norm(x)  # some 400 tolerances; two random probes see a fortieth of them once in thousands
+    assert error(x + wrong * np.outer(null, null)) > 1  # A X A = A still
     u = np.linalg.svd(low)[0][:, 0]
-    assert error(x + 1e-7 * size * np.outer(u, null)) > 1  # A X is no longer Hermitian
-    assert error(x + 1e-7 * size * np.outer(null, u)) > 1  # nor X A
+    assert error(x + wrong * np.outer(u, null)) > 1  # A X is no longer Hermitian
+    assert error(x + wrong * np.outer(null, u)) > 1  # nor X A
     assert error(x * (1 + 1e-8)) > 1
 
 

@@ -98,7 +98,7 @@ def test_the_program_has_no_device_loop(n, k, dtype, a_rows):
 
 
 @pytest.mark.parametrize(
-    "dtype, a_rows, share", [("f4", True, 0.48), ("f4", False, 0.55), (BF16, True, 0.56), (BF16, False, 0.61)], ids=str
+    "dtype, a_rows, share", [("f4", True, 0.49), ("f4", False, 0.55), (BF16, True, 0.56), (BF16, False, 0.61)], ids=str
 )
 def test_modelled_gain_over_matmul_on_trn2(dtype, a_rows, share):
     """At 4096^3, by the model: at most 0.56 of the time from rows, with at most 1 / 1.6 of the multiplications."""
