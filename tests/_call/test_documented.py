@@ -16,7 +16,11 @@ PAIRS = {
     "solve": (trnpy.linalg.solve, scipy.linalg.solve, "float32, float64, complex64 and complex128 where"),
     "slogdet": (trnpy.linalg.slogdet, np.linalg.slogdet, "float32, float64, complex64 and complex128 where"),
     "matmul": (trnpy.matmul, np.matmul, "integers, bool, float16, float32, float64, complex64 and complex128 where"),
-    "cg": (trnpy.sparse.linalg.cg, scipy.sparse.linalg.cg, "operands of float32, float64, complex64 and complex128 where"),
+    "cg": (
+        trnpy.sparse.linalg.cg,
+        scipy.sparse.linalg.cg,
+        "operands of float32, float64, complex64 and complex128 where",
+    ),
 }
 
 
