@@ -55,7 +55,7 @@ def test_of_low_rank_the_shortest_minimum(shape, dtype):
     agree(*both("numpy", "lstsq", a, b), dtype, 1e2)
     agree(*both("scipy", "lstsq", a, b, 1e-8), dtype, 1e2)
     x, residues, rank, s = forced("lstsq", a, b, 1e-8)
-    assert rank == 40 and len(s) == 150 and residues.size == 0
+    assert rank == 40 and len(s) == 150 and np.isnan(residues).all()  # SciPy 1.17 has none
     assert np.linalg.norm(x) < 1.001 * np.linalg.norm(np.linalg.pinv(a, rcond=1e-8) @ b)
 
 
@@ -108,5 +108,5 @@ def test_scaled_systems_of_known_solution_are_as_accurate_as_lapacks(shape, axis
 def test_squares_of_residuals_that_overflow_are_scipys_warning():
     a, b = np.vstack([np.eye(2)] * 5), np.arange(10.0) * 1e200
     for policy in ({}, {"force": True}):
-        with trnpy.policy(**policy), pytest.warns(RuntimeWarning, match="overflow encountered in square"):
+        with trnpy.policy(**policy), pytest.warns(RuntimeWarning, match="overflow encountered in (square|multiply)"):
             trnpy.linalg.lstsq(a, b)

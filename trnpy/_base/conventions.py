@@ -50,6 +50,13 @@ def leaves_triangle(cho_factor: Callable[..., Any]) -> bool:
 
 
 @functools.cache
+def low_rank_residual(lstsq: Callable[..., Any]) -> float | None:
+    """What ``lstsq`` returns as each residual of a tall matrix of low rank; None if it returns none."""
+    found = lstsq(np.ones((3, 2)), np.ones((3, 1)))[1]
+    return float(found[0]) if len(found) else None
+
+
+@functools.cache
 def loops(function: Callable[..., Any]) -> bool:
     """Whether ``function`` loops over a stack in Python, and so raises ValueError for an empty one."""
     operands = [name for name, p in parameters(function).items() if name in OPERANDS and p.default is p.empty]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from trnpy._base import conventions
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -176,6 +177,9 @@ class AnyShape(_LeastSquares):
         if len(a) > a.shape[1] == rank:
             left = b.reshape(len(b), -1) - a @ result.x
             residues = (np.abs(left) ** 2).sum(axis=0)
+        elif len(a) > a.shape[1] and self.driver != "numpy":
+            each = conventions.low_rank_residual(lapack.linalg.lstsq)
+            residues = None if each is None else np.full(b.size // len(b), each, result.s.dtype)
         return self.delivered(result.x, residues, result.s, rank)
 
 
