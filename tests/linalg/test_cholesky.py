@@ -50,6 +50,14 @@ def test_cholesky_reads_one_triangle():
     )
 
 
+@pytest.mark.parametrize("overwrite_a", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+def test_both_triangles_of_cho_factor_are_those_of_the_installed_scipy(lower, overwrite_a):
+    a = positive(200, "f8", 10.0)
+    (ours, _), (theirs, _) = both("scipy", "cho_factor", a, lower, overwrite_a=overwrite_a)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-13 * np.abs(theirs).max())
+
+
 def test_not_positive_definite_is_scipys_error():
     a = positive(200, "f8", 10.0)
     a[150, 150] = -1

@@ -44,9 +44,9 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 @functools.cache
-def leaves_triangle(cho_factor: Callable[..., Any]) -> bool:
+def leaves_triangle(cho_factor: Callable[..., Any], overwrite_a: bool) -> bool:
     """Whether the result of ``cho_factor`` still has the other triangle of its operand."""
-    return bool(cho_factor(np.array([[2.0, 1.0], [1.0, 2.0]]))[0][1, 0])
+    return bool(cho_factor(np.array([[2.0, 1.0], [1.0, 2.0]]), overwrite_a=overwrite_a)[0][1, 0])
 
 
 @functools.cache

@@ -134,7 +134,7 @@ def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
 
 
 def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    clean = not conventions.leaves_triangle(lapack.linalg.cho_factor)
+    clean = not conventions.leaves_triangle(lapack.linalg.cho_factor, bool(overwrite_a))
     return ChoFactor.of(prepare_cholesky(square(a), lower), clean=clean, given=lower)
 
 
