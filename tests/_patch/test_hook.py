@@ -19,9 +19,6 @@ from patching import FUNCTIONS, LARGE, NAMES, ORIGINALS, A, einsum, pristine, st
 
 import trnpy
 from trnpy._einsum import rows as einsum_rows
-from trnpy._patch import hook
-from trnpy._report.small import HOT, STRIDE
-from trnpy._settings import policy as policies
 from trnpy.linalg._ops import NUMPY_OPS
 
 # --- What others see of a hook ----------------------------------------------------------------------------------------
@@ -199,86 +196,3 @@ def test_the_most_elements_that_are_not_asked_for_a_route():
         arrays = [np.ones(op.unseen // count, "f8" if name == "einsum" else "i8")] * count
         args = (",".join("abc"[:count]) + "->", *arrays) if name == "einsum" else tuple(arrays)
         assert op.look(args, {}) is not True
-
-
-# --- Many small calls -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sampled(monkeypatch):
-    """A patched process whose threads and tasks have no settings of their own, and a ledger of it."""
-    monkeypatch.setattr(policies.Attention, "apart", False)
-    monkeypatch.setattr(hook.Process, "divided", False)
-    standing = trnpy.patch(["numpy.dot", "numpy.inner"])
-    with trnpy.profile() as ledger:
-        yield ledger
-    standing.undo()
-
-
-def counts(ledger, name="numpy.dot"):
-    return sorted((t.calls for t in ledger.by_line() if t.op == name), reverse=True)
-
-
-@pytest.mark.parametrize("turn", ["aaab", "abab", "aaaaaaab"])
-def test_lines_of_one_loop_get_their_shares_of_sampled_calls(sampled, turn):
-    n = 60_000
-    lines = {
-        "a": lambda: np.dot(A, A),
-        "b": lambda: np.dot(A, A),
-    }
-    for _ in range(n // len(turn)):
-        for line in turn:
-            lines[line]()
-    a, b = counts(sampled)
-    total, share = n // len(turn) * len(turn), turn.count("b") / len(turn)
-    assert a + b == total
-    assert sum(t.estimated for t in sampled.by_line()) > total / 2
-    spread = 4 * math.sqrt(share * (1 - share) / (total / STRIDE))  # four standard deviations
-    assert min(b, a) / total == pytest.approx(share, abs=spread)
-
-
-def test_a_large_call_among_sampled_ones_is_routed_each_time(sampled):
-    for i in range(20_000):
-        np.dot(A, A)
-        if i % 1000 == 999:
-            np.dot(LARGE, LARGE)
-    assert counts(sampled) == [20_000, 20]
-    assert [t.calls for t in sampled.by_line() if not t.estimated] == [20]
-
-
-@pytest.mark.parametrize("change", ["policy", "trace", "original", "patched", "profile"])
-def test_the_first_call_after_a_change_is_looked_at(sampled, change):
-    for _ in range(3 * HOT):
-        np.dot(A, A)
-    if change == "policy":
-        with trnpy.trace() as decisions, trnpy.policy(force=True):
-            np.dot(A, A)
-        assert [d.on_device for d in decisions] == [True]
-    elif change == "trace":
-        with trnpy.trace() as decisions:
-            np.dot(A, A)
-        assert [str(d.reason) for d in decisions] == ["small"]
-    elif change == "original":
-        with trnpy.original():
-            for _ in range(1000):
-                np.dot(A, A)
-        assert counts(sampled) == [3 * HOT]
-    elif change == "patched":
-        with trnpy.patched():
-            for _ in range(1000):
-                np.dot(A, A)
-        assert counts(sampled) == [3 * HOT, 1000]
-    else:
-        with trnpy.profile() as inner:
-            for _ in range(100):
-                np.dot(A, A)
-        assert counts(inner) == [100] and counts(sampled) == [3 * HOT, 100]
-
-
-def test_a_policy_of_the_process_holds_for_the_next_sampled_call(sampled):
-    for _ in range(3 * HOT):
-        np.dot(A, A)
-    forced = trnpy.patch("numpy.inner", force=True)
-    np.dot(A, A)
-    forced.undo()
-    assert any(t.ran_on != "host" for t in sampled.by_line())

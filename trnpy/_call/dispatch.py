@@ -74,8 +74,7 @@ def trace() -> Iterator[list[Decision]]:
     [('numpy.matmul', 'small')]
     """
     decisions: list[Decision] = []
-    Attention.asked = True
-    Attention.changed(apart=True)
+    Attention.asked = Attention.apart = True
     token = _trace.set(decisions)
     try:
         yield decisions

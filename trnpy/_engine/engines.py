@@ -285,8 +285,7 @@ _override: ContextVar[Engine | None] = ContextVar("trnpy_engine", default=None)
 @contextlib.contextmanager
 def engine(e: Engine) -> Iterator[Engine]:
     """Use engine ``e`` within a ``with`` block, whatever the policy's device: for tests and experiments."""
-    Attention.asked = True
-    Attention.changed(apart=True)
+    Attention.asked = Attention.apart = True
     token = _override.set(e)
     try:
         yield e

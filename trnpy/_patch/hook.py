@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +17,6 @@ from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
 from trnpy._call.first import UNSEEN, Memory, _trace
 from trnpy._report import ledger as _ledger
-from trnpy._report.small import HOT, unlisted
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
@@ -58,7 +56,6 @@ class Process:
     """The activation of threads and tasks that have none of their own."""
 
     activation: Activation = NOTHING
-    divided = False  # whether a thread or task ever had one of its own; it stays set, as tasks keep their context
 
 
 def place(name: str) -> tuple[Any, str]:
@@ -166,17 +163,14 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     """The function that runs when a hook is called.
 
     A program may make small calls by the hundred thousand. They are counted here, by line, because another function
-    call would add a tenth to their time; if they are many, most of them pass ``over`` with their sizes looked at only.
-    That holds in an ``era`` in which every thread and task has the process' settings. ``load`` returns the row; it runs
-    at the first call that needs a decision. ``row`` is its name, which reports show.
+    call would add a tenth to their time. ``load`` returns the row; it runs at the first call that needs a decision.
+    ``row`` is its name, which reports show.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     memory = Memory
     getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
     small, unseen, look, accelerated = 0, UNSEEN, None, None
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
-    forever: Iterator[bool] = itertools.repeat(True)
-    over, era = forever, object()  # yields for each call that counts for the line looked at last, in an era
 
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
@@ -188,35 +182,22 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
 
     @uncounted
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal over, era
-        now = attention.era  # before all that it answers for
+        here = of_context() or process.activation
+        if name not in here.names:
+            return original(*args, **kwargs)
+        frame, ledger = None, report.ledger
         elements = 0
         for a in args:
             if type(a) is ndarray:
                 elements += a.size
             elif a is not None and not isinstance(a, (str, int, float)):
-                brief = few = False
                 break
         else:
             brief = elements <= unseen and len(args) < 5
-            few = brief or (
-                elements <= small and report.ledger is not None and (look is None or look(args, kwargs) is not True)
-            )
-            if few and now is era and next(over, False):
-                return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
-        here = of_context() or process.activation
-        if name not in here.names:
-            if few and now is era:  # a call inside another one counts for no line, and so do those that it stands for
-                over = unlisted()
-            return original(*args, **kwargs)
-        frame, ledger = None, report.ledger
-        if few:
             if ledger is None:
                 if brief and not attention.asked and policies.policy is memory.known.policy:  # ``unattended``
-                    if not (attention.apart or process.divided):
-                        over, era = forever, now
                     return direct(*args, **kwargs) if kwargs else direct(*args)
-            else:
+            elif brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
                 frame = getframe(1)
                 calls = lines.get(id(frame.f_code) + frame.f_lasti)
                 policy = _untraced_policy() if attention.apart else policies.policy
@@ -225,16 +206,12 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
                     or calls.ledger is not ledger.small
                     or calls.activation is not here
                     or calls.policy is not policy
-                    or (now is era and calls.library and ledger.site(frame) is not calls.site)
                 ):
                     limit = row, small or UNSEEN, "elements"
                     calls = recorded().small_calls(limit, ledger, frame, here, policy, lines)
                 if calls is not None:
-                    n = next(calls.count)
-                    if now is era or (n >= HOT and calls.every > 1 and not attention.apart and not process.divided):
-                        over, era = ledger.pass_over(calls), now
-                    elif n % calls.every:
-                        return direct(*args, **kwargs) if kwargs else direct(*args)
+                    if next(calls.count) % calls.every:
+                        return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
                     if calls.library and ledger.site(frame) is not calls.site:
                         lines.pop(id(frame.f_code) + frame.f_lasti, None)  # another line's counter is to follow
                     return ledger.time(calls, direct, args, kwargs)

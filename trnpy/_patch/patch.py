@@ -24,16 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from trnpy._base.locks import Lock
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
-from trnpy._settings.policy import (
-    Attention,
-    Policy,
-    Settings,
-    changed,
-    current_policy,
-    policy,
-    process_policy,
-    set_process_policy,
-)
+from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
@@ -78,11 +69,9 @@ def _select(names: Names) -> list[str]:
         if name not in known:
             import difflib
 
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(
-                f"{name!r} is not an accelerated function: {hint}expected one of {', '.join(sorted(known))}"
-            )
+            hint = "".join(f"did you mean {near}? " for near in difflib.get_close_matches(name, known, 1))
+            listed = ", ".join(sorted(known))
+            raise ValueError(f"{name!r} is not an accelerated function: {hint}expected one of {listed}")
     for namespace in {name.rpartition(".")[0] for name in chosen}:
         importlib.import_module(namespace)
     return chosen
@@ -296,7 +285,6 @@ def _patched(
         def added(outer: Activation) -> Activation:
             return Activation(outer.names | rows.keys(), outer.exclude | exclude)
 
-        _divide()
         with (
             blocks.block(Process.activation, added),
             policy(**changes) if changes else contextlib.nullcontext(),
@@ -304,12 +292,6 @@ def _patched(
             yield
     finally:
         _uninstall(rows)
-
-
-def _divide() -> None:
-    """Say that from now on threads and tasks may have activations of their own."""
-    Process.divided = True
-    Attention.changed()
 
 
 def original() -> Block:
@@ -332,7 +314,6 @@ def original() -> Block:
 
 @contextlib.contextmanager
 def _original() -> Iterator[None]:
-    _divide()
     with blocks.block(Process.activation, lambda outer: NOTHING):
         yield
 
@@ -450,7 +431,6 @@ def _settle(policy_too: bool) -> None:
     names = frozenset[str]().union(*(p.names for p in _here.patches))
     exclude = LIBRARIES.union(*(p.exclude for p in _here.patches))
     Process.activation = Activation(names, exclude) if names else NOTHING
-    Attention.changed()
     if policy_too:
         base = _here.policy or process_policy()
         changing = [p.changes for p in _here.patches if p.changes]

@@ -144,11 +144,6 @@ class Ledger:
             self.small.append(SmallCalls(site, decision, activation, policy, self.small, library))
             return self.small[-1]
 
-    def pass_over(self, small: SmallCalls) -> Iterator[bool]:
-        """True for each call of the function that is to count for the line of ``small`` without being looked at."""
-        with self._lock:
-            return small.pass_over()
-
     @uncounted
     def time(self, small: SmallCalls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the function, add its time to ``small``, and return its result."""
@@ -403,7 +398,6 @@ def profile(title: str = "", *, measure_routes: bool = False) -> Iterator[Ledger
     with Process.lock:
         Process.opened += (ledger,)
         Process.ledger = ledger
-        Attention.changed()
     watch(_samples)
     try:
         yield ledger
@@ -428,7 +422,6 @@ def _close(ledger: Ledger) -> None:
         ledger.absorb(later)
     Process.opened = before + after
     Process.ledger, Process.last = Process.opened[-1] if Process.opened else None, ledger
-    Attention.changed()
 
 
 def report() -> Ledger:

@@ -16,7 +16,7 @@ from trnpy._report.small import Call
 from trnpy._report.style import SCRIPT, STYLE
 from trnpy._report.tally import DEVICE, Tally, detail, merged, ran_on, reason, why, wins
 from trnpy._report.text import advised, device_sentences, doubts, estimates, past_patch, where
-from trnpy._report.units import NONE, Table, counted, duration, modelled, place, quantity, several, span, took
+from trnpy._report.units import NONE, Table, duration, modelled, place, quantity, several, span, took
 from trnpy._report.what_if import Verdict, WhatIf
 from trnpy._settings.host_rates import machine_id
 
@@ -291,7 +291,7 @@ def _line(t: Tally, labels: list[str], longest_s: float, machine: str) -> str:
     above = f"<span>{html.escape(folder)}/</span>" if folder else ""
     name = "<wbr>:".join(html.escape(name).rsplit(":", 1))  # where a long name may break
     figures = (
-        (t.calls, counted(t)),
+        (t.calls, f"{t.calls:,}"),
         (t.seconds, took(t)),
         (t.host_s, duration(t.host_s) if t.modelled else NONE),
         (t.device_s, modelled(t.device_s) if t.modelled else NONE),
@@ -346,7 +346,7 @@ def reasons(ledger: Ledger) -> str:
     rows = "".join(
         f'<tr><td class="where"><b>{html.escape(t.reason)}</b></td><td data-k="means">{MEANING[t.reason]}</td>'
         f'<td data-k="for example">{html.escape(t.detail)}</td>'
-        f'<td class="n" data-k="calls">{counted(t)}</td><td class="n" data-k="measured">{took(t)}</td></tr>'
+        f'<td class="n" data-k="calls">{t.calls:,}</td><td class="n" data-k="measured">{took(t)}</td></tr>'
         for t in merged(ledger.tallies, "reason")
     )
     heads = "".join(f"<th>{h}</th>" for h in ("code", "means", "for example"))

@@ -38,7 +38,6 @@ class Tally:
     calls: int = 0
     seconds: float = 0.0  # measured; estimated for calls that were not timed
     timed: int = 0
-    estimated: int = 0  # calls that were not looked at, which count for the line of the last one that was
     modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled; the seconds of the next seven fields add up to it
@@ -238,5 +237,4 @@ def of_small(small: SmallCalls) -> Tally:
     decision, untimed = small.decision, max(calls - timed, 0)
     where = ran_on(decision), reason(decision), decision.machine, small.site.file, small.site.line
     seconds = small.timed_s + small.sampled_s + untimed * typical_s
-    estimated, why = small.passed, detail(decision)
-    return Tally(decision.op, *where, calls, seconds, timed, estimated, longest_s=typical_s, detail=why)
+    return Tally(decision.op, *where, calls, seconds, timed=timed, longest_s=typical_s, detail=detail(decision))

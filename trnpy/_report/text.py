@@ -15,7 +15,6 @@ from trnpy._report.units import (
     NOTICEABLE,
     Larger,
     Table,
-    counted,
     duration,
     modelled,
     place,
@@ -47,8 +46,8 @@ def estimates(tallies: list[Tally]) -> str:
     """The sentence that explains estimated times."""
     timed, calls = (sum(getattr(t, name) for t in tallies) for name in ("timed", "calls"))
     return (
-        f"figures with ~ are estimated: one of {STRIDE} small calls is timed and, if they are many, "
-        f"counted for its line, and {timed:,} of all {calls:,} calls were"
+        f"times with ~ are estimated: one of {STRIDE} small calls of a line is timed, "
+        f"and {timed:,} of all {calls:,} calls were"
     )
 
 
@@ -187,10 +186,10 @@ def where(t: Tally, machine: str) -> str:
 def figures(t: Tally) -> tuple[str, ...]:
     """Cells for calls, seconds (measured, predicted, modelled), modelled gain, bytes and flops."""
     if not t.modelled:
-        return counted(t), took(t), *(NONE,) * 5
+        return f"{t.calls:,}", took(t), *(NONE,) * 5
     gain = span(t.least_s, t.most_s) if t.won else NONE
     work = quantity(t.moved_bytes, "B"), quantity(t.flops, "flop")
-    return counted(t), took(t), duration(t.host_s), modelled(t.device_s), gain, *work
+    return f"{t.calls:,}", took(t), duration(t.host_s), modelled(t.device_s), gain, *work
 
 
 def tables(ledger: Ledger) -> list[Table]:

@@ -55,11 +55,6 @@ def price(dollars: float) -> str:
     return f"${dollars:,.{decimals}f}"
 
 
-def counted(t: Tally) -> str:
-    """The number of calls, with ~ if some were not looked at."""
-    return f"{'~' * (t.estimated > 0)}{t.calls:,}"
-
-
 def took(t: Tally) -> str:
     """The time of all calls, with ~ if some were not timed."""
     return ("~" if t.timed < t.calls else "") + duration(t.seconds)

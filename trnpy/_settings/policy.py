@@ -205,16 +205,8 @@ class Attention:
     asked = False
     # Whether any thread or task ever had a policy, an engine or a trace of its own. It stays set, too.
     apart = False
-    # Another object whenever a call may have to be carried out or recorded in another way than the one before it.
-    era: object = None
     # Calls a function with Arrays among its arguments; NotImplemented if there are none. None: no Array was ever made.
     arrays: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
-
-    @classmethod
-    def changed(cls, *, apart: bool = False) -> None:
-        """Begin an era. ``apart``: in one thread or task only."""
-        cls.apart = cls.apart or apart
-        cls.era = object()
 
 
 _blocks: Blocks[Policy] = Blocks("trnpy_policy")
@@ -258,7 +250,6 @@ def process_policy() -> Policy:
 def set_process_policy(policy: Policy) -> Policy:
     """Replace the policy of threads and tasks that are in no ``policy`` block; returns the former one."""
     previous, Process.policy = process_policy(), policy
-    Attention.changed()
     return previous
 
 
@@ -300,7 +291,6 @@ def policy(**changes: Unpack[Settings]) -> Iterator[Policy]:
     'trn3'
     """
     changed(current_policy(), changes)  # raises before any state changes
-    Attention.asked = True
-    Attention.changed(apart=True)
+    Attention.asked = Attention.apart = True
     with _blocks.block(process_policy(), lambda outer: changed(outer, changes)) as new:
         yield new
