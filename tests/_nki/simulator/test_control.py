@@ -40,6 +40,21 @@ def test_a_while_loop_ends_when_its_register_is_zero():
         assert result == 1.5 * count
 
 
+def test_memory_that_each_turn_makes_is_stored_to_in_each_turn():
+    def kernel(x):
+        tile = on_chip(x)
+
+        def body(i):
+            scratch = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+            nisa.dma_copy(dst=scratch, src=tile)
+            nisa.dma_copy(dst=tile, src=scratch)
+
+        nl.fori_loop(0, 3, body)
+        return to_hbm(tile)
+
+    np.testing.assert_array_equal(run(kernel, values((4, 8))), values((4, 8)))
+
+
 def nested(x):
     """Two nested device loops that add 1 to the first 2 x 3 elements of a row."""
     total = on_chip(x)

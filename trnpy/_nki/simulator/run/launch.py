@@ -14,7 +14,7 @@ import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.simulator.chip.backend import check_program, check_size, check_stored
-from trnpy._nki.simulator.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run
+from trnpy._nki.simulator.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run, current
 from trnpy._nki.simulator.chip.cores import CoreGroup
 from trnpy._nki.simulator.chip.dialects import DEFAULT, DIALECTS, PARSER, SEVEN, Dialect
 from trnpy._nki.simulator.chip.dtypes import STORAGE, WIDE, Array, dtype_name
@@ -143,7 +143,7 @@ class Launch:
             next(self.idents), shape, dtype, buffer, name=name, shared=shared, data=data,
             written=tracing and buffer == "hbm", location=location, address=address,
         )  # fmt: skip
-        if buffer == "hbm":
+        if buffer == "hbm" and current().recording:
             self.made.append(storage)
         return storage
 
