@@ -95,6 +95,25 @@ OFFSET_IN_A_REGISTER = OFFSET_IN_A_TILE.replace(
     "out = sbuf", "r = nisa.register_alloc()\nnisa.register_load(r, table[0:1, 3:4])\nout = sbuf"
 ).replace("scalar_offset=table[0:1, 3:4]", "scalar_offset=r")
 
+COLUMN_OF_PSUM = """
+left, right = fetch(a), fetch(b)
+out = sbuf((64, 1), nl.float32)
+turns = nisa.register_alloc(2)
+def step(i):
+    bank = psum((64, 64), nl.float32)
+    nisa.nc_matmul(dst=bank, stationary=left, moving=right, accumulate=False)
+    nisa.tensor_copy(dst=out, src=bank[:, nl.ds(i, 1)])
+nl.fori_loop(0, turns, step)
+return put(out)
+"""
+COLUMN_OF_HBM = COLUMN_OF_PSUM.replace(
+    "    nisa.tensor_copy(dst=out, src=bank[:, nl.ds(i, 1)])",
+    "    copied, sums = sbuf((64, 64), nl.float32), nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.private_hbm)\n"
+    "    nisa.tensor_copy(dst=copied, src=bank)\n"
+    "    nisa.dma_copy(dst=sums, src=copied)\n"
+    "    nisa.dma_copy(dst=out, src=sums.ap(pattern=[[64, 64], [1, 1]], scalar_offset=i, indirect_dim=1))",
+)
+
 CHAINS = """
 left, right = fetch(a), fetch(b)
 {banks}
@@ -308,11 +327,45 @@ core = nl.program_id(0)
 nisa.dma_copy(dst=out[:, core * 64 : (core + 1) * 64], src=t)
 return out
 """
+LOOPS = """
+out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+t = fetch(x)
+core = nl.program_id(0)
+turns = nisa.register_alloc({turns})
+def step(i):
+    nisa.tensor_copy(dst=t, src=t)
+{condition}nl.fori_loop(0, turns, step)
+nisa.dma_copy(dst=out[:, core * 64 : (core + 1) * 64], src=t)
+return out
+"""
+ONE_CORE_LOOPS = LOOPS.format(turns=3, condition="if core == 0:\n    ")
+NO_TURN_ON_ONE = LOOPS.format(turns="3 * (1 - core)", condition="")
+UNEQUAL = LOOPS.format(turns="3 + core", condition="")
+EQUAL = LOOPS.format(turns=3, condition="")
+TWO_ROWS = """
+where, out = fetch(i), sbuf((64, 128), nl.float32)
+nisa.dma_copy(dst=out, src=x.ap(pattern=[[64, 64], [1, 128]], vector_offset=where, indirect_dim=0))
+return put(out)
+"""
+ONE_WIDE_ROW = TWO_ROWS.replace("x.ap(pattern=[[64,", "x.reshape((64, 128)).ap(pattern=[[128,")
+EIGHT_BITS = """
+t, narrow, back = fetch(x), sbuf(x.shape, nl.{dtype}), sbuf(x.shape, x.dtype)
+nisa.tensor_copy(dst=narrow, src=t)
+nisa.tensor_copy(dst=back, src=narrow)
+return put(back)
+"""
+LARGEST = """
+t, top, where, rest = fetch(x), sbuf((128, 8), nl.float32), sbuf((128, 8), nl.uint32), sbuf((128, 64), nl.float32)
+nisa.max8(dst=top, src=t)
+{statements}
+return put(where)
+"""
 HALF = (normal(128, 64).astype(ml_dtypes.bfloat16),)
 FIVE = (normal(5, 3).astype(ml_dtypes.bfloat16),)
 X = (normal(128, 64),)
 WIDE = (normal(16, 67),)
 GATHERED = (normal(128, 64), np.arange(128, dtype=np.int32).reshape(128, 1))
+FIRST_ROW = (normal(128, 64), np.zeros((64, 1), np.int32))
 ROWS_OF_X = "x, i"
 
 PAIRS = (
@@ -322,6 +375,8 @@ PAIRS = (
     (41, "W", "trn2", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE),
     (41, "E", "trn1", "register_load", "x, places", REGISTER, REGISTER_OF_A_TILE, TABLE),
     (41, "E", "trn2", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_IN_A_REGISTER, TABLE),
+    (41, "E", "trn1", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE),
+    (41, "W", "trn2", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE),
     (42, "E", "trn1", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE),
     (42, "E", "trn1", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE),
     (43, "E", "trn2", "inferred", "a, b", INFERRED, SAID, THREE),
@@ -338,6 +393,15 @@ PAIRS = (
                     "reduce_res=sums)"),
      SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
                     "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X),
+    (50, "E", "trn1", "sum of squares by activation", "x",
+     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t, reduce_op=nl.add, reduce_res=sums, "
+                    "reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
+     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
+                    "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X),
+    (50, "E", "trn1", "replaced with positions", "x",
+     LARGEST.format(statements="nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0, dst_idx=where)"),
+     LARGEST.format(statements="nisa.nc_find_index8(dst=where, data=t, vals=top)\n"
+                    "nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0)"), X),
     (50, "E", "trn1", "across partitions", "x", ACROSS.format(copy="nisa.tensor_copy"),
      ACROSS.format(copy="nisa.dma_copy"), X),
     (25, "E", "trn1", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"),
@@ -365,6 +429,12 @@ PAIRS = (
      SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),
     (53, "W", "trn2", "part of a tile", ROWS_OF_X, PART.format(tile="(128, 65)"), PART.format(tile="(128, 64)"),
      GATHERED, 2),
+    (54, "E", "trn2", "loop of one core", "x", ONE_CORE_LOOPS, NO_TURN_ON_ONE, X, 2),
+    (54, "E", "trn2", "unequal turns", "x", UNEQUAL, EQUAL, X, 2),
+    (55, "E", "trn1", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW),
+    (55, "W", "trn2", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW),
+    (56, "E", "trn2", "e4m3fn", "x", EIGHT_BITS.format(dtype="float8_e4m3fn"), EIGHT_BITS.format(dtype="float8_e4m3"),
+     X),
 )  # fmt: skip
 
 BACKEND = tuple(

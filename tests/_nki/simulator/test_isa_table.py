@@ -97,7 +97,7 @@ CALLS = {
     "max8": ({"dst": EIGHT}, {"src": TILE}, {}, "vector", "trn1"),
     "nc_find_index8": ({"dst": WORDS}, {"data": TILE, "vals": EIGHT}, {}, "vector", "trn1"),
     "nc_match_replace8": (
-        {"dst": TILE, "dst_idx": WORDS}, {"data": TILE, "vals": EIGHT}, {"imm": 0.0}, "vector", "trn1"
+        {"dst": TILE, "dst_idx": WORDS}, {"data": TILE, "vals": EIGHT}, {"imm": 0.0}, "vector", "trn2"
     ),
     "topk": (
         {"val_dst": ((16, 4), "bfloat16"), "idx_dst": ((16, 4), "uint32")}, {"src": ((16, 3), "bfloat16")}, {"n": 42},

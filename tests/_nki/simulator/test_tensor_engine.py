@@ -281,7 +281,7 @@ BAD_PRODUCTS = {
     "integers": (lambda: nisa.nc_matmul(psum(8, 8), sb(16, 8, dtype="int8"), sb(16, 8, dtype="int8")), 23, "trn2"),
     "e4m3fn": (
         lambda: nisa.nc_matmul(psum(8, 8), sb(16, 8, dtype="float8_e4m3fn"), sb(16, 8, dtype="float8_e4m3fn")),
-        23,
+        56,
         "trn2",
     ),
     "two e4m3": (

@@ -8,6 +8,7 @@ A run may relax them (strictness.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,13 @@ from trnpy._nki.simulator.chip.strictness import doubt, refuse
 from trnpy._nki.simulator.chip.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from trnpy._nki.simulator.chip.context import Run
+    from trnpy._nki.simulator.chip.context import LoopRecord, Run
     from trnpy._nki.simulator.chip.memory import Storage
     from trnpy._nki.simulator.chip.record import Trace
 
 MOST_FUNCTIONS = 8  # of ScalarEngine in one program
 LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
-GEN3 = 3
+GEN3, GEN4 = 3, 4
 Operands = list[tuple[str, NkiTensor]]
 
 
@@ -36,10 +37,12 @@ def check_instruction(
     if "ranks" in options:
         _check_collective(run, opcode, sources, targets)
     for role, tensor in (*sources, *targets):
+        if tensor.dtype == "float8_e4m3fn" and run.hardware.generation < GEN4:
+            refuse(run, 56, f"NCC_EVRF051: {opcode}: {role} is float8_e4m3fn, which is trn3's: use float8_e4m3")
         if tensor.storage.buffer == "psum":
             _check_loop(run, opcode, engine, role, tensor, written=(role, tensor) in targets)
-        elif tensor.storage.buffer == "sbuf" and tensor.index is not None and engine != "dma":
-            _check_register_offset(run, opcode, role, tensor)
+        if tensor.on_chip and tensor.index is not None and engine != "dma":
+            _check_register_offset(run, opcode, engine, role, tensor)
     if engine == "vector":
         in_psum = [role for role, t in sources if t.storage.buffer == "psum"]
         if len(in_psum) > 1:
@@ -53,9 +56,11 @@ def check_instruction(
 
 def _check_encoding(run: Run, opcode: str, sources: Operands, targets: Operands, options: Mapping[str, Any]) -> None:
     """Refuse instructions that trn1's code generator cannot encode."""
-    if opcode == "activation_reduce" and options.get("op") == "square":
-        message = "NCC_IXCG863: activation_reduce: no encoding squares and adds on trn1: square, then reduce"
-        refuse(run, 50, message)
+    if opcode.startswith("activation") and options.get("op") == "square" and "reduce_cmd" in options:
+        refuse(run, 50, f"NCC_IXCG863: {opcode}: no encoding squares and adds on trn1: square, then reduce")
+    if opcode == "nc_match_replace8" and any(role == "dst_idx" for role, _ in targets):
+        message = "unimplemented instruction MaxIndexAndMatchReplace on trn1: leave dst_idx out, use nc_find_index8"
+        refuse(run, 50, f"NCC_INLA001: nc_match_replace8: {message}")
     if opcode == "tensor_copy":
         source, target = sources[0][1], targets[0][1]
         if source.partitions[0] != target.partitions[0]:
@@ -97,6 +102,29 @@ def check_stored(runs: Sequence[Run], made: Iterable[Storage], returned: Iterabl
             refuse(runs[0], 52, message, storage.file, storage.line)
 
 
+def check_cores(runs: Sequence[Run]) -> None:
+    """Check that the programs of a launch's cores have the same device loops, with the same turns."""
+    nested = [{id(child) for loop in run.loops for child in loop.children} for run in runs]
+    outer = [[loop for loop in run.loops if id(loop) not in inner] for run, inner in zip(runs, nested, strict=True)]
+    for other in outer[1:]:
+        _check_same_loops(runs[0], outer[0], other)
+
+
+def _check_same_loops(run: Run, ours: Sequence[LoopRecord], theirs: Sequence[LoopRecord]) -> None:
+    """A core may make no turn where the other makes some; such a loop's body was not seen on it."""
+    for one, two in zip_longest(ours, theirs):
+        if one is None or two is None:
+            only = one or two
+            message = "one core has a device loop that the other lacks: give both the loop, and one of them no turn"
+            refuse(run, 54, f"NCC_IXGM002: basic blocks differ: {message}", only.file, only.line)
+        elif one.executions != 0 and two.executions != 0:
+            if None not in (one.executions, two.executions) and one.executions != two.executions:
+                turns = f"{one.executions} turns on one core and {two.executions} on the other"
+                message = f"a device loop of {turns} hangs: give both the same count, or one no turn"
+                refuse(run, 54, message, one.file, one.line)
+            _check_same_loops(run, one.children, two.children)
+
+
 def check_program(run: Run, trace: Trace) -> None:
     """Check the rules for the whole program of a core."""
     scalar = [i for i in trace.instructions if i.engine == "scalar" and "table" in i.options]
@@ -135,19 +163,20 @@ def _check_loop(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor
     storage.loop = loop
 
 
-def _check_register_offset(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
-    """On trn1 only HBM addresses are dynamic; from trn2 on a register, or in NKI 0.7 a tile, moves an SBUF operand."""
+def _check_register_offset(run: Run, opcode: str, engine: str, role: str, tensor: NkiTensor) -> None:
+    """On trn1 only HBM addresses are dynamic; from trn2 on a register, or in NKI 0.7 a tile, moves an operand."""
     assert tensor.index is not None
     by_tile = isinstance(tensor.index.source, NkiTensor)
+    what = f"{opcode}: {role} is {tensor.storage.buffer.upper()} at"
     if run.hardware.generation < GEN3:
-        code = "NCC_IBIR829" if opcode == "register_load" else "NCC_IBIR040"
+        code = "NCC_IBIR040" if engine == "tensor" else "NCC_IBIR829"
         advice = "copy through HBM, where a DMA takes run-time addresses"
-        refuse(run, 41, f"{code}: {opcode}: {role} is SBUF at a run-time offset, which trn1 does not have: {advice}")
-    elif by_tile and run.nki != SEVEN:
-        message = f"NCC_INLA001: {opcode}: {role} is SBUF at an offset that a tile holds: refused before NKI 0.7"
+        refuse(run, 41, f"{code}: {what} a run-time offset, which trn1 does not have: {advice}")
+    elif by_tile and run.nki != SEVEN and tensor.storage.buffer == "sbuf":
+        message = f"NCC_INLA001: {what} an offset that a tile holds: refused before NKI 0.7"
         refuse(run, 41, f"{message}, load it into a register")
     else:
-        doubt(run, 41, f"{opcode}: {role} is SBUF at a run-time offset: documented from trn2 on, unconfirmed")
+        doubt(run, 41, f"{what} a run-time offset: documented from trn2 on, unconfirmed")
 
 
 def _read(tensor: NkiTensor) -> None:
@@ -180,7 +209,9 @@ def check_product(run: Run, dst: NkiTensor, accumulate: bool | None, added: bool
 
 
 def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:
-    """The rules for a DMA on two cores, and inside a device loop."""
+    """The rules for a gather, for a DMA on two cores, and for one inside a device loop."""
+    for role, tensor in sources:
+        _check_gather(run, opcode, role, tensor)
     if run.launch.cores.size > 1:
         _check_two_cores(run, opcode, sources, targets, skip)
     if not run.loop_stack:
@@ -194,6 +225,21 @@ def check_dma(run: Run, opcode: str, sources: Operands, targets: Operands, skip:
                 f"NCC_ISQI001: {opcode}: {role} is a kernel input at a compile-time address inside a device loop: give "
                 "it a run-time address, or move it before the loop",
             )  # fmt: skip
+
+
+def _check_gather(run: Run, opcode: str, role: str, tensor: NkiTensor) -> None:
+    """A gather reads within one row of its table for each index; measured on trn1, so a doubt elsewhere."""
+    if tensor.index is None or tensor.index.kind != "vector" or not tensor.index.stride:
+        return
+    row = tensor.index.stride
+    stop = tensor.offset % row + sum((n - 1) * s for n, s in zip(tensor.shape[1:], tensor.strides[1:], strict=True)) + 1
+    if stop > row:
+        report = refuse if run.hardware.generation < GEN3 else doubt
+        report(
+            run, 55,
+            f"{opcode}: {role} gathers up to element {stop} of rows of {row}: on trn1 what lies beyond the row that an "
+            "index names is wrong; view the table as wider rows",
+        )  # fmt: skip
 
 
 def _check_two_cores(run: Run, opcode: str, sources: Operands, targets: Operands, skip: bool) -> None:

@@ -21,7 +21,7 @@ OPTIONAL: Mapping[int, str] = {
     24: "a product is added to whatever PSUM holds",
     27: "both operands are read from PSUM",
     37: "cores run one after the other",
-    **dict.fromkeys(range(40, 54), "the program runs as Python reads it"),
+    **dict.fromkeys(range(40, 57), "the program runs as Python reads it"),
 }
 """Rules that can be relaxed, and what a run then does."""
 

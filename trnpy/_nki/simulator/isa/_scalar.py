@@ -105,6 +105,8 @@ def _activation(
         return apply(this, function, x if bias is None else x + scalar(bias), function.compute, warn)
 
     options = {"op": function.name, "table": function.table}
+    if cmd in REDUCING:
+        options["reduce_cmd"] = cmd.name
     return issue_running("scalar", this, dst, data, evaluate, ALU["add"], cmd, reduce_res, reads, options, name)
 
 

@@ -123,8 +123,8 @@ def _check_dtypes(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, doub
             rule=23,
         )
     generation = hardware().generation
-    if "float8_e4m3fn" in pair and (generation < GEN4 or "float8_e4m3" in pair):
-        raise SimulatorError("nc_matmul: float8_e4m3fn exists on trn3 only and does not mix with float8_e4m3", rule=23)
+    if pair == {"float8_e4m3fn", "float8_e4m3"}:
+        raise SimulatorError("nc_matmul: float8_e4m3fn does not mix with float8_e4m3 (EOCP001)", rule=23)
     if double and (generation < GEN3 or not pair <= FP8):
         raise SimulatorError(
             f"nc_matmul: double_row needs trn2 and fp8 operands, got {', '.join(sorted(pair))} on {hardware().name}",

@@ -123,10 +123,13 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(47, "trip count beyond 32 bits", "nki/api/nki/language/__init__.py (fori_loop, 2.33)", "run"),
             _rule(48, "more activation functions than a core holds", f"{KILN} (NCC_INLA001)", "run"),
             _rule(49, "SBUF placed by hand beside SBUF that is not", f"{KILN} (NCC_EGCA111)", "run"),
-            _rule(50, "instruction that trn1 has no encoding for", f"{KILN} (NCC_IXCG863, NCC_IXCG864)", "run"),
+            _rule(50, "instruction that trn1 has no encoding for", f"{KILN} (NCC_IXCG863, NCC_INLA001)", "run"),
             _rule(51, "collective on inputs or outputs of the kernel", f"{KILN} (NCC_IBIR428)", "run"),
             _rule(52, "HBM tensor that nothing is stored to", f"{KILN} (NCC_IGCA090)", "run"),
             _rule(53, "scatter of two cores that hangs, races or writes too much", KILN, "run"),
+            _rule(54, "device loops that differ between cores", "aws-neuron/aws-neuron-sdk#1388 (NCC_IXGM002)", "run"),
+            _rule(55, "gather beyond the row that an index names", KILN, "run"),
+            _rule(56, "float8_e4m3fn before trn3", f"{KILN} (NCC_EVRF051)", "run"),
         )
     }
 )

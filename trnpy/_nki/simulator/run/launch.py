@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._nki.hardware import MACHINES, Hardware
-from trnpy._nki.simulator.chip.backend import check_program, check_size, check_stored
+from trnpy._nki.simulator.chip.backend import check_cores, check_program, check_size, check_stored
 from trnpy._nki.simulator.chip.context import CURRENT, DEFAULT_TARGET, TURNS, Domains, Mode, Run, current
 from trnpy._nki.simulator.chip.cores import CoreGroup
 from trnpy._nki.simulator.chip.dialects import DEFAULT, DIALECTS, PARSER, SEVEN, Dialect
@@ -315,6 +315,7 @@ class Simulation:
         bodies = [partial(_execute, run, kernel, tensors, named) for run in runs]
         returned = [bodies[0]()] if kernel.lnc == 1 else cores.run(bodies)
         traces = tuple(_finished(run) for run in runs)
+        check_cores(runs)
         outputs = launch.output(returned[0])
         check_stored(runs, launch.made, [t.storage for t in _tensors(returned[0])])
         if launch.torch:
