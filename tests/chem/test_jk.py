@@ -13,7 +13,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy.chem import _fitted
 from trnpy.chem._ao2mo import unpacked
-from trnpy.chem._rows import STACK
+from trnpy.chem._rows import STACK, relative
 from trnpy.chem.jk import COPIES, _build_jk_df_naive, build_jk_df
 
 NAO, NAUX = 6, 9
@@ -194,6 +194,31 @@ def test_one_wrong_element_of_j_or_k_is_noticed(device, monkeypatch, name, preci
         result = build_jk_df(LARGE, c @ c.T, orbitals=c)
     assert decisions[0].reason is Reason.ACCURACY and "backward error" in decisions[0].detail
     check(result, _build_jk_df_naive(LARGE, c @ c.T))
+
+
+@pytest.mark.parametrize("scale", [1e-50, 1e-30, 1e38, 1e120])
+def test_float32_by_name_takes_operands_of_any_scale(device, scale):
+    c = np.random.default_rng(0).standard_normal((20, 5))
+    with policy(force=True, fallback="raise", precision="fp32"), trace() as decisions:
+        result = build_jk_df(LARGE * scale, c @ c.T, orbitals=c)
+    assert decisions[0].on_device
+    check([x / scale / scale for x in result], _build_jk_df_naive(LARGE, c @ c.T), 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # the host's own
+def test_integrals_whose_squares_overflow_are_no_fault(device):
+    c = np.random.default_rng(0).standard_normal((20, 5))
+    with policy(force=True), trace() as decisions:
+        build_jk_df(LARGE * 1e160, c @ c.T, orbitals=c)
+    assert decisions[0].reason is Reason.ACCURACY and not device.health.causes
+
+
+def test_a_scale_that_overflows_excuses_no_error():
+    dm = 1e-300 * np.ones((NAO, NAO))
+    problem = build_jk_df.__trnpy_op__.prepare(PACKED * 1e160, dm, with_j=False)
+    right = build_jk_df(PACKED * 1e160, dm, with_j=False)
+    assert problem.error(right) < 1e-13 < 0.1 < problem.error((None, 2 * right[1]))
+    assert relative(1.0, np.inf) == np.inf
 
 
 def test_what_a_device_would_take_is_known_under_a_patch():

@@ -11,6 +11,7 @@ x^T K y is the sum over mn of D[m, n] M[m, n], where M is the sum over L of (B_L
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -36,6 +37,8 @@ WORD_BYTES = 8  # of an integral on the link
 DEVICE_BYTES = 2 * DIGITS + 2, 2 * 2 * DIGITS + 2  # of a square and of a pair: digits in one order or two, magnitudes
 GRAIN = 32  # extents are padded to multiples of it, and densities and orbitals to multiples of half of it
 PROBES = 4  # pairs of weights: kept with the integrals, so a matrix that one of them misses is missed again
+LEAST_EXPONENT = -1000  # of float32 operands: its power of two and the inverse are numbers
+ORDINARY = 24  # exponent of float32 operands up to which products of four of them are far from the ends of its range
 ONE = np.ones((1, 1), np.float32)
 USUAL_LARGEST = 2.0**60  # of the integers of a half transformation, in a dry run
 
@@ -129,7 +132,7 @@ class ByDigits:
 
 
 class Single:
-    """Numbers of float32, in which a policy asks for less than float64."""
+    """Numbers of float32, in which a policy asks for less than float64; large and small operands are scaled."""
 
     bytes_of = 4, 4
 
@@ -137,27 +140,34 @@ class Single:
         self._engine, self._tiles = engine, for_numbers(4)
 
     def put(self, x: np.ndarray, largest: float, *k_first: bool) -> tuple[Operand, ...]:
-        held = self._engine.hold(x.astype(np.float32))
-        return tuple(Operand(held, None, first) for first in k_first)
+        exponent = max(math.frexp(largest)[1], LEAST_EXPONENT)
+        if abs(exponent) <= ORDINARY:  # a pass over all integrals is saved
+            exponent = 0
+        scaled = x * 2.0**-exponent if exponent else x
+        held = self._engine.hold(scaled.astype(np.float32))
+        return tuple(Operand(held, None, first, exponent) for first in k_first)
 
     def product(self, a: Operand, b: Operand) -> Operand:
         rows = {"a_rows": not a.k_first, "b_rows": b.k_first}
-        return Operand(self._engine.kernel("matmul", a.held, b.held, **rows, **self._tiles.of_numbers()), None, False)
+        c = self._engine.kernel("matmul", a.held, b.held, **rows, **self._tiles.of_numbers())
+        return Operand(c, None, False, a.exponent + b.exponent)
 
     def as_rows(self, x: Operand, rows: int) -> Operand:
         height, width = x.held.shape
         return x._replace(held=self._engine.reshaped(x.held, (rows, height * width // rows)))
 
     def added_squares(self, terms: Iterator[Operand]) -> np.ndarray:
-        total = None
+        total, exponent = None, 0
         for h in terms:
+            exponent = 2 * h.exponent  # the same of all
             so_far = () if total is None else (ONE, total, ONE)
             total = self._engine.kernel("syrk", h.held, *so_far, a_rows=True, **self._tiles.of_squares())
         assert total is not None
-        return self._engine.get(total).astype(REAL)
+        return self.values(Operand(total, None, False, exponent))
 
     def values(self, x: Operand) -> np.ndarray:
-        return self._engine.get(x.held).astype(REAL)
+        found: np.ndarray = np.ldexp(self._engine.get(x.held).astype(REAL), x.exponent)
+        return found
 
 
 class Layout(NamedTuple):
@@ -234,7 +244,7 @@ def by_kernels(
     cut = layout(b, widths, form, memory, engine)
     if cut is None:
         return None
-    kept, probes = engine.keep(b, ("fitted", *cut, form.bytes_of), lambda: (_sent(b, form, cut), _probes(b)))
+    probes, kept = engine.keep(b, ("fitted", *cut, form.bytes_of), lambda: (_probes(b), _sent(b, form, cut)))
     assert sets is not None
     k = np.stack([_exchange(form, kept.squares, c, cut) for c in sets])[:, : _nao(b), : _nao(b)]
     j = None
@@ -345,5 +355,5 @@ def _wrong(probes: Probes, densities: np.ndarray, j: np.ndarray | None, k: np.nd
     for results, sums in zip((k, j), probes.sums, strict=True):
         for result, d in zip(() if results is None else results, densities, strict=results is not None):
             wrong = np.vecdot(x @ result, y) - np.tensordot(sums, d)  # (PROBES,)
-            found.append(relative(float(np.abs(wrong).max()), probes.size**2 * float(norms(d))))
+            found.append(relative(float(np.abs(wrong).max()), probes.size * float(norms(d)) * probes.size))
     return float(np.max(found))  # NaN if one of them is

@@ -91,8 +91,8 @@ def norm(x: np.ndarray) -> float:
 
 
 def relative(wrong: float, scale: float) -> float:
-    """``wrong`` over ``scale``, or over the smallest normal number if that is larger."""
-    return wrong / max(scale, float(np.finfo(REAL).tiny))
+    """``wrong`` over ``scale``, or over the smallest normal number if that is larger; inf if ``scale`` overflows."""
+    return wrong / max(scale, float(np.finfo(REAL).tiny)) if scale != math.inf else math.inf
 
 
 def stack_size(nao: int, copies: int, memory: float, most: float = math.inf) -> int:

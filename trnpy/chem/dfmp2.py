@@ -230,7 +230,7 @@ class PairEnergies(Problem):
 
     def run(self, engine: Engine) -> MP2Energy:
         spins, memory, with_t2 = self.spins(), self.memory, self.with_t2
-        guards.finite(*self.arrays)
+        guards.finite(*self.arrays, *(e for spin in self.energies for e in spin))
         form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
         if not with_t2 and (form == "float32" or (form == BY_DIGITS and self.accuracy >= FINEST)):
             digits = 1 if form == "float32" else DIGITS

@@ -129,7 +129,7 @@ class FittedMatrices(Problem):
             seen = stack @ signs  # (L, nao)
             for n, density in enumerate(densities):
                 exact[n] += np.einsum("Lmn,Ln->m", stack, seen @ density.T, optimize=True)
-        return relative(norm(k @ signs - exact), norm(b) * norm(b) * norm(densities))
+        return relative(norm(k @ signs - exact), norm(b) * norm(densities) * norm(b))
 
 
 def _prepare(
