@@ -131,11 +131,12 @@ def test_a_wrong_pseudo_inverse_is_noticed(name):
     problem, x, error = solved(name, low)
     assert problem.error(x) < 5 * N * EPS
     null = np.linalg.svd(low)[0][:, -1]
-    wrong = 1e-6 * np.linalg.norm(x)  # some 400 tolerances; two random probes see a fortieth of them once in thousands
-    assert error(x + wrong * np.outer(null, null)) > 1  # A X A = A still
     u = np.linalg.svd(low)[0][:, 0]
-    assert error(x + wrong * np.outer(u, null)) > 1  # A X is no longer Hermitian
-    assert error(x + wrong * np.outer(null, u)) > 1  # nor X A
+    # A X A = A with the first still. A X is no longer Hermitian with the second, nor X A with the third.
+    for wrong in (np.outer(null, null), np.outer(u, null), np.outer(null, u)):
+        found = [error(x + 1e-7 * np.linalg.norm(x) * wrong) for _ in range(4)]
+        # Some 40 tolerances: the two probes of one call miss the first once in 2,500 calls, four calls once in 4e13.
+        assert max(found) > 1
     assert error(x * (1 + 1e-8)) > 1
 
 
