@@ -13,13 +13,13 @@ from typing import Any
 
 from trnpy._nki.kernels import located, source
 from trnpy._nki.simulator.chip.dialects import DIALECTS, PARSER, TRACER, Dialect
+from trnpy._nki.simulator.chip.strictness import BACKEND
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.lint.rules import Finding
 from trnpy._nki.simulator.run.launch import Specification
 from trnpy._nki.simulator.runtime import kernel
 
 MACHINES = ("trn1", "trn2", "trn3")
-BACKEND = range(40, 51)  # rules whose warnings count as well
 I4, U1, BF16 = "int32", "uint8", "bfloat16"
 SEVEN = (6, 5, 4, 3, 2, 1, 0)
 

@@ -384,7 +384,7 @@ PAIRS = (
     (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
     (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=128), X),
     (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
-    (9, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
+    (57, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
     (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
     (48, "E", "trn2", "functions", "x", FUNCTIONS.format(ninth="nl.erf"), FUNCTIONS.format(ninth="nl.exp"), X),
     (49, "E", "trn2", "addresses", "x", PLACED.format(address=""), PLACED.format(address=", address=(0, 256)"), X),

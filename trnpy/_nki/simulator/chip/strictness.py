@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
 UNINITIALISED = 16
+BACKEND = range(40, 58)  # rules of the compiler's backend, most of them undocumented
 # Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",
@@ -21,7 +22,7 @@ OPTIONAL: Mapping[int, str] = {
     24: "a product is added to whatever PSUM holds",
     27: "both operands are read from PSUM",
     37: "cores run one after the other",
-    **dict.fromkeys(range(40, 57), "the program runs as Python reads it"),
+    **dict.fromkeys(BACKEND, "the program runs as Python reads it"),
 }
 """Rules that can be relaxed, and what a run then does."""
 

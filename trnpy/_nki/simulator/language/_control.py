@@ -61,7 +61,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     run = current()
     values, executions = _trips(run, lower, upper, step, "fori_loop")
     if run.recording and isinstance(lower, int) and isinstance(upper, int):
-        doubt(run, 9, "the compiler may unroll a loop with constant bounds: pass nisa.register_alloc(bound)")
+        doubt(run, 57, "the compiler may unroll a loop with constant bounds: pass nisa.register_alloc(bound)")
     registers = [b for b in (lower, upper) if isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar)]
     scalars = run.nki == SEVEN and not registers
     with _device_loop(run) as record:

@@ -130,6 +130,7 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(54, "device loops that differ between cores", "aws-neuron/aws-neuron-sdk#1388 (NCC_IXGM002)", "run"),
             _rule(55, "gather beyond the row that an index names", KILN, "run"),
             _rule(56, "float8_e4m3fn before trn3", f"{KILN} (NCC_EVRF051)", "run"),
+            _rule(57, "device loop that the compiler may unroll: its bounds are constant", KILN, "run"),
         )
     }
 )
