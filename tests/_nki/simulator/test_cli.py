@@ -2,12 +2,14 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tests._nki.simulator.planted import CLEAN, HEAD
 from trnpy._nki.simulator import table
 from trnpy._nki.simulator.cli import main
+from trnpy._nki.simulator.cli_values import read
 
 SHAPES = ["--shape", "256x128", "--shape", "256,512"]
 
@@ -190,7 +192,19 @@ def test_simulate_takes_arrays_of_files_objects_and_a_reference(tmp_path, capsys
     assert main([*command[:-3], f"{tmp_path}/scaled.py:twin", "--arg", "pair=Pair(Side.left)"]) == 0
     for extra, message in (
         (["--expect", "absent.py:twin"], "no such file"), (["--rule", "12=off"], "cannot be relaxed"),
-        (["--rule", "x"], "NUMBER=MODE"),
+        (["--rule", "x"], "NUMBER=MODE"), (["--mode", "trace"], "--expect needs values, which --mode trace does not"),
+        (["--expect", f"{tmp_path}/scaled.py:Pair"], "TypeError"),
     ):  # fmt: skip
         assert main([*command, "--arg", "pair=Pair(Side.left)", *extra]) in (1, 2)
         assert message in capsys.readouterr().err
+
+
+def test_bfloat16_goes_in_as_numpy_writes_it_and_other_untyped_bytes_are_refused(kernel, tmp_path, capsys):
+    for name, dtype in (("half", "bfloat16"), ("e4m3", "float8_e4m3"), ("e5m2", "float8_e5m2")):
+        np.save(tmp_path / f"{name}.npy", np.ones((256, 128), np.float32).astype(getattr(ml_dtypes, dtype)))
+    given = ["simulate", kernel, "--input", f"{tmp_path}/half.npy", "--input", f"{tmp_path}/half.npy"]
+    assert main(given) == 0
+    assert read(tmp_path / "half.npy").dtype == ml_dtypes.bfloat16
+    for name, words in (("e4m3", "1-byte elements without their type"), ("e5m2", "not a valid dtype descriptor")):
+        assert main([*given, "--input", f"{tmp_path}/{name}.npy"]) == 2
+        assert f"{name}.npy: " in (said := capsys.readouterr().err) and words in said

@@ -124,13 +124,15 @@ def test_names_of_earlier_versions_that_kernels_still_say_are_taken(tmp_path):
         "import inspect\nimport nki\nimport nki.isa as nisa\nimport nki.language as nl\nimport neuron_dtypes as dt\n"
         "import neuronxcc.nki.typing as nt\nfrom nki.isa.constants import oob_mode\nimport nki.dtype\n"
         "@nki.jit(mode='trace', debug_kernel=True)\n"
-        "def kernel(x: nt.mutable_tensor, dtype: nki.dtype = nl.bfloat16, *, scale=2.0):\n    return x\n"
+        "def kernel(x: nt.mutable_tensor, dtype: nki.dtype = nl.bfloat16, *, scale=2.0):\n    'Same x.'\n    return x\n"
         "same = oob_mode is nisa.oob_mode and nki.dtype.float32 == nl.float32 and dt.sizeinbytes(nl.bfloat16) == 2\n"
         "absent = hasattr(nisa, 'no_such_instruction') or hasattr(nl, 'no_such_name')\n",
     )
     module = load(path)
     assert module.same and not module.absent
     assert list(inspect.signature(module.kernel).parameters) == ["x", "dtype", "scale"]
+    assert module.kernel.__doc__ == module.kernel[2].__doc__ == "Same x."
+    assert Kernel.__doc__.startswith("What ``nki.jit`` returns")
     assert inspect.getsource(module.kernel).startswith("@nki.jit(mode='trace'")
     with pytest.raises(SimulatorError, match=r"nisa\.no_such_instruction is not an instruction"):
         _ = module.nisa.no_such_instruction

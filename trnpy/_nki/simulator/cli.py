@@ -206,6 +206,9 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    for option in ("expect", "output", "precision"):
+        if options.mode == "trace" and getattr(options, option):
+            raise ValueError(f"--{option} needs values, which --mode trace does not compute")
     file, name = _split(options.file)
     kernel = _load(file, name, options.lnc)
     arguments = (*map(read, options.input), *_arrays(options))
@@ -222,9 +225,9 @@ def _simulate(options: argparse.Namespace) -> int:
     found = lint_trace(result.traces)
     if options.timeline:
         write_timeline(options.timeline, result.traces)
-    if options.output and options.mode != "trace":
+    if options.output:
         write(options.output, result)
-    compared = [] if wanted is None or options.mode == "trace" else differences(result, wanted, options.rtol)
+    compared = [] if wanted is None else differences(result, wanted, options.rtol)
     if options.json:
         report = _report(result, costs, found, options.mode)
         extra = {"expected": [line for _, line in compared], "precision": [str(a) for a in narrow]}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from trnpy._nki.simulator.chip.dtypes import Array
@@ -17,6 +18,7 @@ from trnpy._nki.simulator.run.loader import load
 BUSY = 0.6  # an engine busy for more of the time bounds the kernel; in measured kernels the busiest is busy 62 to 85 %
 RTOL = 1e-2  # default of --expect for outputs in fewer bits than float32, which is compared to 1e-4
 RTOL_FLOAT32 = 1e-4
+UNTYPED = np.dtype("V2")
 
 
 def value(text: str, names: dict[str, Any]) -> Any:
@@ -53,8 +55,18 @@ def _evaluated(node: ast.expr, names: dict[str, Any], text: str) -> Any:
 
 
 def read(path: Path) -> Array:
-    """The array of an .npy file."""
-    array: Array = np.load(path, allow_pickle=False)
+    """The array of an .npy file; NumPy writes bfloat16 as two bytes without a type."""
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except ValueError as error:  # float8_e5m2 is written as a type that NumPy does not read
+        raise ValueError(f"--input {path}: {error}") from None
+    if array.dtype == UNTYPED:
+        return array.view(ml_dtypes.bfloat16)
+    if array.dtype.kind == "V" and array.dtype.names is None:
+        raise ValueError(
+            f"--input {path}: NumPy wrote {array.dtype.itemsize}-byte elements without their type: save float32, and "
+            "convert in the kernel"
+        )
     return array
 
 
@@ -79,7 +91,10 @@ def reference(place: str, arguments: Sequence[Array], words: dict[str, Any]) -> 
     module = load(file)  # the reference may be in the kernel's own file, which imports nki
     if not callable(getattr(module, name, None)):
         raise ValueError(f"--expect {place!r}: {file} has no function {name}")
-    found = getattr(module, name)(*arguments, **words)
+    try:
+        found = getattr(module, name)(*arguments, **words)
+    except Exception as error:
+        raise ValueError(f"--expect {place!r}: {type(error).__name__}: {error}") from error
     return found if isinstance(found, tuple) else (found,)
 
 

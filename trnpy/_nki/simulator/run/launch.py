@@ -57,10 +57,21 @@ class Result:
         return self.traces[0]
 
 
+class _Docstring:
+    """The kernel function's docstring as that of what ``nki.jit`` returns; a class keeps its own."""
+
+    def __init__(self, own: str | None) -> None:
+        self.own = own
+
+    def __get__(self, kernel: Kernel | None, owner: type) -> str | None:
+        return self.own if kernel is None else kernel.function.__doc__
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """What ``nki.jit`` returns: a kernel function and the number of cores it is launched on."""
 
+    __doc__ = _Docstring(__doc__)
     function: Callable[..., Any]
     lnc: int = 1
     grid: bool = False  # whether it was indexed, as kernel[lnc]
