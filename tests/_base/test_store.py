@@ -26,6 +26,21 @@ def test_what_is_written_is_read_and_nobody_else_may_read_it(path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_interrupt_is_raised_and_leaves_no_other_file(path, replaced, monkeypatch):
+    right = os.replace
+
+    def interrupted(*names):
+        if replaced:
+            right(*names)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(path, 1, KEY)
+    assert list(path.parent.iterdir()) == [path] * replaced
+
+
 def test_no_file_is_no_reason(path):
     assert read(path) == read(path / "below" / "a file") == store.Stored(None)
 

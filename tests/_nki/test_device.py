@@ -125,6 +125,11 @@ def test_errors_have_types(kind):
     )
 
 
+def test_a_driver_that_exits_ends_the_launch_only():
+    with pytest.raises(DeviceError, match="matmul: SystemExit: 70"):
+        runtime(lambda name: sys.exit(70)).launch("matmul", np.ones((2, 2), "f4"))
+
+
 @pytest.mark.parametrize("kind, reason", [(DeviceMemoryError, Reason.OOM), (CompileError, Reason.ERROR)])
 def test_a_failed_launch_gives_the_host_result(kind, reason):
     def fail(name):

@@ -6,6 +6,7 @@ in any way is ignored and never an error; ``Stored.ignored`` tells the doctor wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -64,8 +65,9 @@ def write(path: Path, content: Any, key: str) -> Path:
         with os.fdopen(handle, "w") as file:
             json.dump(framed, file, indent=1)
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
+    except BaseException:  # an interrupt, too, leaves no file behind
+        with contextlib.suppress(FileNotFoundError):  # it is in its place already
+            os.unlink(temporary)
         raise
     return path
 

@@ -39,7 +39,7 @@ def retry(engine: Engine) -> None:
     dtype = np.dtype(np.float32)
     try:
         fit = sound(engine, dtype, eps(dtype, "matched"))
-    except Exception as why:  # a driver may raise anything
+    except Exception as why:  # a driver may raise anything; the report counts it
         engine.health.causes[health.cause(why, large=False)] += 1
         fit = False
     engine.health.tried(fit)

@@ -289,7 +289,7 @@ REFUSED_BY_COMPILER = (
 )
 
 
-def typed(why: Exception, kernel: str) -> DeviceError:
+def typed(why: BaseException, kernel: str) -> DeviceError:
     """The DeviceError for an exception that torch or nki raised in a launch of ``kernel``."""
     text = f"{kernel}: {type(why).__name__}: {why}"
     said = text.lower()
@@ -405,7 +405,7 @@ class NeuronRuntime:
                 result = work()
                 self._neuron.synchronise()
                 outcome.append(result)
-            except Exception as why:  # raised again in the calling thread
+            except BaseException as why:  # raised again in the calling thread; a compiler may even call sys.exit
                 outcome.append(typed(why, what))
 
         thread = threading.Thread(target=body, name=f"trnpy {what}", daemon=True)

@@ -29,7 +29,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
                 os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
             file.write(text)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no file behind
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise

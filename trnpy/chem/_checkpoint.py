@@ -63,7 +63,7 @@ def replace(path: Path, **arrays: np.ndarray) -> None:
             file.flush()
             os.fsync(file.fileno())
             os.replace(part, path)
-        except BaseException:
+        except BaseException:  # an interrupt, too, leaves no file behind
             with contextlib.suppress(OSError):
                 part.unlink()
             raise

@@ -149,7 +149,7 @@ def _load(file: Path, name: str | None, lnc: int) -> Kernel:
         return load_kernel(file, name)[lnc]
     except SimulatorError:
         raise
-    except Exception as error:
+    except Exception as error:  # the file may do anything
         raise ValueError(f"{file} does not load: {type(error).__name__}: {error}") from error
 
 

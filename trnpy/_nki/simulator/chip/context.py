@@ -317,7 +317,7 @@ def _execute(opcode: str, compute: Callable[[], None], location: tuple[str, int]
         if location is not None:
             error.file, error.line = location
         raise
-    except Exception as error:
+    except Exception as error:  # of a kernel's operands NumPy may refuse anything
         file, line = location or source_location()
         raise SimulatorError(f"{opcode}: {type(error).__name__}: {error}", file=file, line=line) from error
 

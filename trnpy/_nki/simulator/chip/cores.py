@@ -53,7 +53,7 @@ class CoreGroup:
                 self._condition.wait_for(lambda: self._turn == rank)
             try:
                 results[rank] = body()
-            except BaseException as error:
+            except BaseException as error:  # raised below, in the thread that waits for all cores
                 errors[rank] = error
             finally:
                 with self._condition:

@@ -434,7 +434,7 @@ def _call(kernel: Kernel, tensors: tuple[Any, ...], named: dict[str, Any]) -> An
         return kernel.function(*tensors, **named)
     except SimulatorError:
         raise
-    except Exception as error:
+    except Exception as error:  # a kernel may raise anything
         own = kernel.function.__code__
         file, line, at = own.co_filename, own.co_firstlineno, error.__traceback__
         while at is not None:
