@@ -1,13 +1,16 @@
-"""Settings that hold inside a ``with`` block, in one thread or task."""
+"""Settings that hold inside a ``with`` block or a decorated function, in one thread or task."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -35,3 +38,42 @@ class Blocks(Generic[T]):
             left = tuple(block for block in self._open.get() if block is not mine)
             self._open.set(left)
             self.value.set(functools.reduce(lambda value, block: block[1](value), left, left[0][0]) if left else None)
+
+
+class Block:
+    """A context manager, and a decorator of functions and coroutine functions."""
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._make = make
+        self._open: contextlib.AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        if self._open is not None:
+            raise RuntimeError("this block is already open: make another one")
+        block = self._make()
+        block.__enter__()
+        self._open = block
+
+    def __exit__(self, *raised: Any) -> None:
+        block, self._open = self._open, None
+        if block is not None:
+            block.__exit__(*raised)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator: open the block inside it instead")
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self._make():
+                    return await function(*args, **kwargs)
+
+            return coroutine  # type: ignore[return-value]  # R is its coroutine
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._make():
+                return function(*args, **kwargs)
+
+        return call

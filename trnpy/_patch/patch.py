@@ -11,7 +11,6 @@ import contextlib
 import copyreg
 import functools
 import importlib
-import inspect
 import pkgutil
 import sys
 import types
@@ -19,8 +18,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from trnpy._base.blocks import Block
 from trnpy._base.locks import Lock
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
@@ -46,8 +46,6 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "scipy.sparse.linalg": ("trnpy.sparse.linalg", "_ROWS", "cg gmres eigsh lobpcg expm_multiply"),
 }  # fmt: skip
 Names = str | Iterable[str] | None
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @functools.cache
@@ -189,45 +187,6 @@ def _escaped(exclude: frozenset[str]) -> list[tuple[types.ModuleType, str, Hook]
         if id(value) in originals
     }
     return list(found.values())
-
-
-class Block:
-    """A context manager, and a decorator of functions and coroutine functions."""
-
-    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._make = make
-        self._open: contextlib.AbstractContextManager[None] | None = None
-
-    def __enter__(self) -> None:
-        if self._open is not None:
-            raise RuntimeError("this block is already open: make another one with patched() or original()")
-        block = self._make()
-        block.__enter__()
-        self._open = block
-
-    def __exit__(self, *raised: Any) -> None:
-        block, self._open = self._open, None
-        if block is not None:
-            block.__exit__(*raised)
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator: open the block inside it instead")
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
-                with self._make():
-                    return await function(*args, **kwargs)
-
-            return coroutine  # type: ignore[return-value]  # R is its coroutine
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._make():
-                return function(*args, **kwargs)
-
-        return call
 
 
 def patched(
