@@ -97,6 +97,12 @@ def test_a_refusal_is_on_the_page_in_the_compilers_words(compiler, tmp_path, cap
     assert "1 of 2 compile" in text and "| transpose | NO |" in text
 
 
+def test_versions_of_two_releases_are_refused_before_anything_is_compiled(compiler, monkeypatch, capsys):
+    monkeypatch.setattr(neuronx, "software", lambda: {"nki": "0.6.0", "neuronx-cc": "2.26.6360.0"})
+    assert conformance(["neuronx", "--kernel", "transpose"]) == 2
+    assert "nki 0.6.0 and neuronx-cc 2.26.6360.0 are of two releases (NCC_INLA001)" in capsys.readouterr().out
+
+
 NRTPY = """
 import types
 import numpy as np

@@ -31,6 +31,7 @@ from conformance.neuronx._compile import FRONT_ENDS
 from conformance.neuronx._run import main as run
 from conformance.nki._ours import MACHINES
 from trnpy._cli.probes import ALL
+from trnpy._nki.device import software, unpaired
 
 HOW = (
     "python3 -m venv neuron && . neuron/bin/activate\n"
@@ -184,6 +185,9 @@ def main(argv: list[str]) -> int:
         for sentence in absent:
             print(f"  {sentence}")
         print(f"It needs no Trainium. To get it, on x86 Linux:\n{HOW}")
+        return 2
+    if problem := unpaired(software()):
+        print(problem)
         return 2
     if not CACHE.parent.is_dir() or not os.access(CACHE.parent, os.W_OK):
         print(f"note: {CACHE.parent} is not writable; the compiler keeps {CACHE.name} there (NCC_EVRF059)")

@@ -402,6 +402,7 @@ def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
 DETECTIONS = [
     ([], {}, "", "no Neuron device"),
     (["/dev/neuron0"], {}, "nki is a placeholder", "placeholder"),
+    (["/dev/neuron0"], {"nki": "0.7.0", "neuronx-cc": "2.27.5334.0"}, "", "of two releases (NCC_INLA001)"),
     (["/dev/neuron0"], {}, "", "torch is not installed"),
     (["/dev/neuron0"], {"torch": "2.9"}, "", "neither torch-neuronx"),
     (["/dev/neuron0"], {"torch": "2.9", "torch-xla": "2.9"}, "", ""),
@@ -416,6 +417,18 @@ def test_detection_names_the_first_thing_that_is_missing(monkeypatch, nodes, ver
     monkeypatch.setattr(device, "_real_nki", lambda: nki)
     found = device.detect()
     assert found.available == (missing == "") and missing in found.missing
+
+
+@pytest.mark.parametrize(
+    ("nki", "compiler", "paired"),
+    [
+        ("0.6.0+31049202112.g85070674", "2.27.5334.0+f702b353", True), ("0.6.0", "2.28.1", False),
+        ("0.7.0", "2.27.5334.0", False), ("0.7.0", "2.28.1", True), ("0.60.0", "2.27.1", False),
+    ],
+)  # fmt: skip
+def test_nki_and_its_compiler_are_of_one_release(nki, compiler, paired):
+    assert (device.unpaired({"nki": nki, "neuronx-cc": compiler}) == "") is paired
+    assert device.unpaired({"nki": nki}) == device.unpaired({"neuronx-cc": compiler}) == ""
 
 
 def test_kernels_are_found_by_name(monkeypatch):

@@ -39,6 +39,7 @@ from trnpy._nki.runtime import (
 )
 
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
+PAIRS = {"0.6": "2.27"}  # nki and neuronx-cc of one release; kernels of other pairs are refused (NCC_INLA001)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,22 @@ def _real_nki() -> str:
     return ""
 
 
+def unpaired(versions: Mapping[str, str]) -> str:
+    """Why nki and neuronx-cc of these versions do not go together; "" if they do, or nothing is known of them."""
+    nki, compiler = versions.get("nki", ""), versions.get("neuronx-cc", "")
+    for own, its in PAIRS.items():
+        if nki and compiler and nki.startswith(f"{own}.") != compiler.startswith(f"{its}."):
+            pair = f"nki {own} and neuronx-cc {its} go together"
+            return f"nki {nki} and neuronx-cc {compiler} are of two releases (NCC_INLA001), {pair}: install one release"
+    return ""
+
+
 def detect() -> Detection:
     """Look for a device, the NKI compiler and torch, in that order."""
     nodes = tuple(sorted(glob.glob("/dev/neuron*")))
     if not nodes:
         missing = "no Neuron device: /dev/neuron0 is missing"
-    elif problem := _real_nki():
+    elif problem := _real_nki() or unpaired(software()):
         missing = problem
     elif "torch" not in (versions := software()):
         missing = "torch is not installed: it moves arrays to the device"
