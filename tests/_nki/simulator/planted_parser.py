@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests._nki.simulator.planted import body
 
 INNER = "NKI does not support inner function definitions"
+SUBSCRIPT = "string subscript not implemented"
 BODY = "inner functions can only be used as fori_loop/while_loop body arguments"
 
 # Name, statements that are refused, words of the refusal, statements that do the same and pass.
@@ -57,6 +58,14 @@ PARSER = (
      ("word = ('a', 'b')", "n = word[0]")),
     ("floor by a negative", ("n = 7 // -2",), "Euclidean", ("n = -7 // 2",)),
     ("remainder by a negative", ("n = 7 % -2",), "Euclidean", ("n = -7 % 2",)),
+    ("floor by a negative name", ("d = -2", "n = 7 // d"), "Euclidean", ("d = 2", "n = -7 // d")),
+    ("floor in place", ("n = 7", "n //= -2"), "Euclidean", ("n = -7", "n //= 2")),
+    ("remainder by a negative default", ("def step(i, d=-2):", "    n = 7 % d", "nl.fori_loop(0, 2, step)"),
+     "Euclidean", ("def step(i, d=2):", "    n = 7 % d", "nl.fori_loop(0, 2, step)")),
+    ("dict() iterated", ("d = dict(a=1)", "for key in d:", "    n = key"), "not an iterable object",
+     ("d = dict(a=1)", "for key in d.keys():", "    n = key")),
+    ("dict() iterated at once", ("for key in dict(a=1):", "    n = key"), "not an iterable object",
+     ("for key in dict(a=1).keys():", "    n = key")),
     ("for else", ("for i in range(2):", "    n = i", "else:", "    n = 3"), "for-orelse is not supported",
      ("for i in range(2):", "    n = i")),
     ("element in a tuple target", ("d = [1, 2]", "d[0], d[1] = d[1], d[0]"), "expecting pattern",
@@ -67,5 +76,8 @@ PARSER = (
 SIGNATURES = (
     ("keyword-only", body().replace("(x)", "(x, *, n=1)"), "keyword-only arguments are not supported"),
     ("star arguments", body().replace("(x)", "(x, *rest)"), "varargs are not supported in NKI"),
+    ("subscript of a default", body("n = word[0]").replace("(x)", "(x, word='ab')"), SUBSCRIPT),
+    ("subscript of a str", body("n = word[0]").replace("(x)", "(x, word: str)"), SUBSCRIPT),
+    ("subscript of a global", "WORD = 'ab'\n" + body("n = WORD[0]"), SUBSCRIPT),
     ("decorator", "@functools.cache\ndef half(n):\n    return n // 2\n" + body("n = half(4)"), "unsupported decorator"),
 )

@@ -7,11 +7,11 @@ KLR/Trace) and from error messages that users of NKI 0.5 and 0.6 published. A tr
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from trnpy._nki.simulator.chip.dialects import PARSER
-from trnpy._nki.simulator.lint.scope import LOOPS, Function, Module, Violation, body_nodes, dotted, is_jit
+from trnpy._nki.simulator.lint.scope import LOOPS, Function, Module, Violation, body_nodes, dotted, is_jit, local_names
 
 SUPPORTED_STATEMENT = "unsupported statement"
 EXPRESSION = "unsupported expression"
@@ -58,12 +58,9 @@ def parser_findings(function: Function, module: Module) -> Iterator[Violation]:
 
 def _refusals(function: Function, module: Module) -> Iterator[tuple[ast.AST, str]]:
     yield from _signature(function.node, module)
-    dictionaries = _bound_to(function.node, ast.Dict)
-    strings = _bound_to(function.node, ast.JoinedStr) | {
-        name
-        for name, value in _assigned(function.node)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
-    }
+    dictionaries = _named(function, module, _is_dictionary)
+    strings = _named(function, module, _is_string) | _said_to_be_strings(function.node)
+    negatives = _named(function, module, _is_negative)
     for node in body_nodes(function.node):
         if type(node) in NODES:
             yield node, NODES[type(node)]
@@ -84,13 +81,16 @@ def _refusals(function: Function, module: Module) -> Iterator[tuple[ast.AST, str
             if any(not (isinstance(k, ast.Constant) and isinstance(k.value, str)) for k in node.keys):
                 yield node, "expecting string: a dictionary's keys are string literals"
         elif isinstance(node, ast.Subscript):
-            literal = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-            if literal or (isinstance(node.value, ast.Name) and node.value.id in strings):
+            if _is_string(node.value) or (isinstance(node.value, ast.Name) and node.value.id in strings):
                 yield node, "string subscript not implemented"
         elif isinstance(node, ast.FormattedValue):
             yield from _format(node)
-        elif isinstance(node, ast.Compare | ast.BinOp):
-            yield from _operator(node, module)
+        elif isinstance(node, ast.Compare):
+            yield from _membership(node, module)
+        elif isinstance(node, ast.BinOp):
+            yield from _operator(node, node.op, node.right, negatives)
+        elif isinstance(node, ast.AugAssign):
+            yield from _operator(node, node.op, node.value, negatives)
         elif isinstance(node, ast.Assign):
             yield from _targets(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, bytes | complex):
@@ -116,7 +116,7 @@ def _loop(node: ast.For | ast.While, dictionaries: set[str]) -> Iterator[tuple[a
     if isinstance(node, ast.For):
         if not isinstance(node.target, ast.Name):
             yield node, "expecting simple variable: unpack in the loop's first statement"
-        if isinstance(node.iter, ast.Dict) or (isinstance(node.iter, ast.Name) and node.iter.id in dictionaries):
+        if _is_dictionary(node.iter) or (isinstance(node.iter, ast.Name) and node.iter.id in dictionaries):
             yield node, "not an iterable object: a dictionary; iterate its keys()"
 
 
@@ -147,23 +147,35 @@ def _format(node: ast.FormattedValue) -> Iterator[tuple[ast.AST, str]]:
         yield node, f"unsupported conversion specifier {node.conversion}"
 
 
-def _operator(node: ast.Compare | ast.BinOp, module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Membership in a frozenset, products of arrays, and division that rounds differently from Python's."""
-    if isinstance(node, ast.Compare):
-        for op, right in zip(node.ops, node.comparators, strict=True):
-            if isinstance(op, ast.In | ast.NotIn) and _is_frozen(right, module):
-                yield node, "the 'in' operator is not supported in NKI for a frozenset"
-        return
-    if isinstance(node.op, ast.MatMult):
+def _membership(node: ast.Compare, module: Module) -> Iterator[tuple[ast.AST, str]]:
+    for op, right in zip(node.ops, node.comparators, strict=True):
+        if isinstance(op, ast.In | ast.NotIn) and _is_frozen(right, module):
+            yield node, "the 'in' operator is not supported in NKI for a frozenset"
+
+
+def _operator(node: ast.AST, op: ast.operator, right: ast.expr, negatives: set[str]) -> Iterator[tuple[ast.AST, str]]:
+    """Products of arrays, and division that rounds differently from Python's."""
+    if isinstance(op, ast.MatMult):
         yield node, "the matmul operator is not supported in NKI"
-    if isinstance(node.op, ast.FloorDiv | ast.Mod) and _negative(node.right):
-        word = "//" if isinstance(node.op, ast.FloorDiv) else "%"
+    if isinstance(op, ast.FloorDiv | ast.Mod) and (
+        _is_negative(right) or (isinstance(right, ast.Name) and right.id in negatives)
+    ):
+        word = "//" if isinstance(op, ast.FloorDiv) else "%"
         yield node, f"{word} by a negative number is Euclidean here, Python rounds down: the two differ"
 
 
-def _negative(node: ast.expr) -> bool:
+def _is_negative(node: ast.expr) -> bool:
     """Whether the source shows a minus sign."""
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _is_string(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_dictionary(node: ast.expr) -> bool:
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict"
+    return called or isinstance(node, ast.Dict)
 
 
 def _is_frozen(node: ast.expr, module: Module) -> bool:
@@ -194,5 +206,23 @@ def _assigned(node: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
                     yield target.id, inner.value
 
 
-def _bound_to(node: ast.FunctionDef, kind: type[ast.expr]) -> set[str]:
-    return {name for name, value in _assigned(node) if isinstance(value, kind)}
+def _defaults(node: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    """Parameters and their defaults, of the function and of its loop bodies."""
+    for inner in (node, *body_nodes(node)):
+        if isinstance(inner, ast.FunctionDef):
+            names = [*inner.args.posonlyargs, *inner.args.args]
+            for parameter, value in zip(names[::-1], inner.args.defaults[::-1], strict=False):
+                yield parameter.arg, value
+
+
+def _said_to_be_strings(node: ast.FunctionDef) -> set[str]:
+    """Parameters with the annotation str."""
+    parameters = (*node.args.posonlyargs, *node.args.args)
+    return {a.arg for a in parameters if isinstance(a.annotation, ast.Name) and a.annotation.id == "str"}
+
+
+def _named(function: Function, module: Module, kind: Callable[[ast.expr], bool]) -> set[str]:
+    """Names with a value of this kind: assigned in the function, the default of a parameter, or a global's."""
+    local = local_names(function.node)
+    known = [(name, value) for name, values in module.assigned.items() if name not in local for value in values]
+    return {name for name, value in (*known, *_defaults(function.node), *_assigned(function.node)) if kind(value)}
