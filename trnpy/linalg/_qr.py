@@ -199,11 +199,15 @@ class NumpyQr(Qr):
     def deliver(self, result: Orthogonal) -> Any:
         if self.mode == "raw":
             assert result.packed is not None
-            packed = np.empty_like(self.arrays[0], result.packed.dtype)  # in the order of the operand, as NumPy's copy
-            packed[...] = result.packed
-            return packed.T, _tau(result)
-        assert self.mode == "r" or result.q is not None
-        return result.r if result.q is None else QrResult(result.q, result.r)
+            return self._laid(result.packed).T, _tau(result)
+        r = np.triu(self._laid(result.r))
+        return r if result.q is None else QrResult(np.ascontiguousarray(result.q), r)
+
+    def _laid(self, x: np.ndarray) -> np.ndarray:
+        """x (..., k, n), the first rows of an array (..., m, n) in the operand's memory order, as NumPy's copy is."""
+        rows = np.empty_like(self.arrays[0], x.dtype)[..., : x.shape[-2], :]
+        rows[...] = x
+        return rows
 
 
 def prepare_qr(
