@@ -107,7 +107,19 @@ def test_an_error_puts_the_criterion_back_and_ends_float32():
     mf.callback = lambda envs: 1 / 0
     with patch_pyscf(), policy(**MIXED), pytest.raises(ZeroDivisionError):
         mf.run()
-    assert mf.check_convergence is None and not pyscf_cycles._early.get()
+    assert "check_convergence" not in vars(mf) and not pyscf_cycles._early.get()
+
+
+def test_a_criterion_set_in_a_matched_cycle_stays():
+    mf = field()
+
+    def done(envs):
+        return True
+
+    mf.callback = lambda envs: pyscf_cycles._early.get() or setattr(mf, "check_convergence", done)
+    with patch_pyscf(), policy(**MIXED):
+        mf.run()
+    assert mf.check_convergence is done
 
 
 @pytest.mark.parametrize("change", ["direct_scf", "one cycle"])

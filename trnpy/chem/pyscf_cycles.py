@@ -28,7 +28,6 @@ def mixed(mf: Any) -> Iterator[None]:
     PySCF asks ``mf.check_convergence`` after each cycle: no early one is taken for converged. It gets its own criterion
     back with the first matched cycle. At least half of ``max_cycle`` are matched.
     """
-    plain = mf.check_convergence
     # With ``direct_scf`` later cycles add to the J and K of early ones; a single cycle has to be matched.
     if current_policy().precision != "mixed" or _early.get() or mf.direct_scf or mf.max_cycle < 2:
         yield
@@ -39,16 +38,20 @@ def mixed(mf: Any) -> Iterator[None]:
             end()
         return False
 
+    own = {name: value for name, value in vars(mf).items() if name == "check_convergence"}  # else it is the class's
+
     def end() -> None:
         _early.set(False)
-        mf.check_convergence = plain
+        vars(mf).pop("check_convergence", None)
+        vars(mf).update(own)
 
     token = _early.set(True)
     mf.check_convergence = check
     try:
         yield
     finally:
-        end()
+        if _early.get():
+            end()
         _early.reset(token)
 
 
