@@ -142,6 +142,15 @@ def test_preconditioners_that_are_functions_are_applied_by_the_host(solver):
     np.testing.assert_allclose(x, expected, rtol=1e-7)
 
 
+@pytest.mark.parametrize("precision", ["matched", "mixed"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_scipys_iteration_is_proved_in_every_precision_of_full_accuracy(solver, precision):
+    a, b = system(solver, False)
+    options = {"callback": lambda state: None} | ({"callback_type": "x"} if solver == "gmres" else {})
+    (x, info), log = forced(lambda: getattr(ours_linalg, solver)(adopted(a), b, **options), precision=precision)
+    assert info == 0 and log[0].on_device and relative_residual(a, x, b) < 1.1e-5
+
+
 CALLS = [("cg", {}), *(("gmres", {"callback_type": kind, "restart": 5}) for kind in ("x", "pr_norm", "legacy"))]
 
 

@@ -85,7 +85,7 @@ def _prove(sums: Sums | None, x: np.ndarray, y: np.ndarray) -> None:
     w, by_columns, sizes = sums
     with np.errstate(all="ignore"):
         difference = np.abs(w.T @ y - by_columns.T @ x)
-        unit = eps(x.dtype, current_policy().precision) * (ALLOWED + OWN * np.sqrt(len(x)))
+        unit = eps(x.dtype, current_policy().products) * (ALLOWED + OWN * np.sqrt(len(x)))
         allowed = unit * (sizes.T @ np.abs(x)) + len(x) * float(np.finfo(x.dtype).smallest_normal)
     if not (difference <= allowed).all():
         raise Wrong(f"a product of a sparse matrix is wrong by {float((difference / allowed).max()):.2g} tolerances")
