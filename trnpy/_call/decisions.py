@@ -309,11 +309,7 @@ def _decided(
     small = work is not None and not policy.force and host_s <= launches(dtype, policy.products) * hardware.launch_s
     if refusal is None and work is not None and not small:
         try:
-            work = work._replace(kept=reuse.kept)
-            price = priced(work, methods, hardware, policy, rates)
-            if reuse.seen and not policy.force and price.seconds * HYSTERESIS > host_s:
-                mean = shared_out(price, reuse, work, methods, hardware, policy, rates)
-                price, again = (mean, AGAIN.format(reuse.uses)) if mean.seconds * HYSTERESIS <= host_s else (price, "")
+            price, again = _price(work, methods, hardware, policy, rates, reuse, host_s)
         except (Unsupported, Refused, Unknown) as why:
             if not policy.force:  # if forced, the run itself raises what the dry run raised
                 refusal = getattr(why, "reason", Reason.LAYOUT), str(why)
@@ -353,6 +349,20 @@ def _decided(
         model_reason=model[0],
         model_detail=model[1],
     )
+
+
+def _price(
+    work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Policy, rates: HostRates, reuse: Reuse,
+    host_s: float,
+) -> tuple[Price, str]:  # fmt: skip
+    """The price of ``work`` and "", or the mean price of as many more calls and the phrase for it if only these pay."""
+    work = work._replace(kept=reuse.kept)
+    price = priced(work, methods, hardware, policy, rates)
+    if reuse.seen and not policy.force and price.seconds * HYSTERESIS > host_s:
+        mean = shared_out(price, reuse, work, methods, hardware, policy, rates)
+        if mean.seconds * HYSTERESIS <= host_s:
+            return mean, AGAIN.format(reuse.uses)
+    return price, ""
 
 
 def _compare(

@@ -167,8 +167,7 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     ``row`` is its name, which reports show.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
-    memory = Memory
-    getframe, ndarray, alone = sys._getframe, np.ndarray, name.startswith("numpy.")
+    memory, getframe, ndarray = Memory, sys._getframe, np.ndarray
     small, unseen, look, accelerated = 0, UNSEEN, None, None
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
 
@@ -178,15 +177,15 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         small, unseen, look = op.small, op.unseen, op.look
         return accelerated
 
-    direct = original if alone else _inside(original)  # NumPy's functions call no others by public names
+    # NumPy's functions call no others by public names.
+    direct = original if name.startswith("numpy.") else _inside(original)
 
     @uncounted
     def call(*args: Any, **kwargs: Any) -> Any:
         here = of_context() or process.activation
         if name not in here.names:
             return original(*args, **kwargs)
-        frame, ledger = None, report.ledger
-        elements = 0
+        frame, ledger, elements = None, report.ledger, 0
         for a in args:
             if type(a) is ndarray:
                 elements += a.size
