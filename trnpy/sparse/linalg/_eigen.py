@@ -52,6 +52,11 @@ def _eigh(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, vectors
 
 
+def wanted(values: np.ndarray, which: str) -> np.ndarray:
+    """The order of ``values`` in which those that ``which`` (LM, LA or SA) asks for come first."""
+    return np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")
+
+
 def block_lanczos(product: Product, start: np.ndarray, k: int, which: str, tol: float) -> tuple[np.ndarray, np.ndarray]:
     """The k eigenvalues ``which`` (LM, LA or SA), ascending, and eigenvectors (n, k), from a start (n, b).
 
@@ -71,7 +76,7 @@ def block_lanczos(product: Product, start: np.ndarray, k: int, which: str, tol: 
             block = _beyond(basis, image)
         h = basis.T @ images
         values, s = _eigh((h + h.T) / 2)
-        order = np.argsort({"LM": -np.abs(values), "LA": -values, "SA": values}[which], kind="stable")[:keep]
+        order = wanted(values, which)[:keep]
         values = values[order]
         basis, images = basis @ s[:, order], images @ s[:, order]
         residual = images - basis * values

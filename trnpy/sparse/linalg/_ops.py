@@ -14,13 +14,13 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, at_rest
 from trnpy._engine.proof.products import DIGITS
-from trnpy._engine.stand_ins import StandIn, priced
+from trnpy._engine.stand_ins import StandIn, priced, usual
 from trnpy._settings.policy import current_policy
 from trnpy.sparse._ops import NO_DEVICE, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _eigen
-from trnpy.sparse.linalg._products import dry_options, product_of, square
+from trnpy.sparse.linalg._products import Product, Raised, delivered, dry_options, iterated, product_of, square
 from trnpy.sparse.linalg._systems import SYSTEM_OPS
 
 BLOCK_PRODUCTS = 40  # assumed products of A with a block, for eigenvalues
@@ -57,11 +57,13 @@ class Lanczos(Problem):
         guards.finite(plain.data)
         if not _is_hermitian(plain):
             raise Unsupported(Reason.VALUE, "not exactly Hermitian")
+        if not usual(plain.data.any(), True):
+            raise Unsupported(Reason.VALUE, "all elements are zero")
         k = self.k
         start = _start(plain, min(max(k, _eigen.COLUMNS), plain.shape[0] // 4))
         product = product_of(self.a, self.dtype, engine, DIGITS)
         values, found = _eigen.block_lanczos(product, start, k, self.which, self.tol)
-        return (values, found) if self.vectors else values
+        return (values, found) if self.vectors else values[_eigen.wanted(values, self.which)[::-1]]
 
     def unique(self, result: Any) -> Any:
         return ()  # within the tolerance of the call
@@ -101,11 +103,18 @@ class Lobpcg(Problem):
             for _ in range(BLOCK_PRODUCTS):
                 product(self.x)
             return None
-        # SciPy orthonormalizes X where it is, and may have to start again.
-        return scipy_linalg.lobpcg(product, self.x.copy(), self.b, *self.options)
+
+        @uncounted
+        def pairs(proved: Product) -> Any:
+            # SciPy orthonormalizes X where it is, and may have to start again.
+            return scipy_linalg.lobpcg(proved, self.x.copy(), self.b, *self.options)
+
+        return iterated(pairs, product)
 
     def error(self, result: Any) -> float:
         """Of the values what they differ from the vectors' Rayleigh quotients, by the norm of A."""
+        if isinstance(result, Raised):
+            return 0.0
         b, values, found = self.b, np.asarray(result[0]), np.asarray(result[1])
         plain = compressed(self.a, self.dtype)
         image = found if b is None else b(found) if callable(b) else b @ found
@@ -113,6 +122,9 @@ class Lobpcg(Problem):
         quotients = np.einsum("ij,ij->j", found.conj(), plain @ found).real / below
         scale = float(np.abs(plain).sum(axis=1).max()) or 1.0
         return float(np.abs(quotients - values).max() / scale)
+
+    def deliver(self, result: Any) -> Any:
+        return delivered(result)
 
 
 def _pairs_priced(a: Any, k: int, columns: int) -> Problem:

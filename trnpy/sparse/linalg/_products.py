@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.conventions import uncounted
 from trnpy._call import guards
 from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused
@@ -68,6 +70,41 @@ def product_of(a: Any, dtype: np.dtype, engine: Engine, digits: int | None = Non
         return found.reshape(x.shape)
 
     return product
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What SciPy, or a function of the caller's, raised in an iteration."""
+
+    why: Exception
+
+
+@uncounted
+def iterated(iteration: Callable[[Product], Any], product: Product) -> Any:
+    """What SciPy's ``iteration`` returns with ``product``, or Raised. What the product raises is raised."""
+    failures = []
+
+    @uncounted
+    def proved(x: np.ndarray) -> np.ndarray:
+        try:
+            return product(x)
+        except Exception as why:
+            failures.append(why)
+            raise
+
+    try:
+        return iteration(proved)
+    except Exception as why:
+        if failures:
+            raise
+        return Raised(why)
+
+
+def delivered(result: Any) -> Any:
+    """``result`` of ``iterated`` for the caller, who gets what was raised as an exception."""
+    if isinstance(result, Raised):
+        raise result.why
+    return result
 
 
 @priced("", lambda plain: (8 * plain.data.nbytes, (None,)))

@@ -21,7 +21,7 @@ from trnpy.sparse._ops import NO_DEVICE, is_sparse, whole_blocks
 from trnpy.sparse._outline import PATTERNED
 from trnpy.sparse._tiles import compressed
 from trnpy.sparse.linalg import _krylov
-from trnpy.sparse.linalg._products import dry_options, product_of, square
+from trnpy.sparse.linalg._products import Product, Raised, delivered, dry_options, iterated, product_of, square
 
 # The number of iterations is not known before a solve, so prices assume these. Laplacians of 40,000 unknowns take
 # 120 to 390 on the host (docs/numerics.md#sparse-solvers).
@@ -64,8 +64,8 @@ class System(Problem):
             return b.copy(), 0
         if not SQUARABLE < float(usual(np.linalg.norm(b), 1.0)) * (self.rtol or 1.0) < math.inf:
             raise Unsupported(Reason.VALUE, "squares of residuals underflow or overflow")
-        if self.steps < 1 or not self._target(b) > 0:
-            raise Unsupported(Reason.PARAM, "no step is allowed, or no residual is small enough")
+        if not self._target(b) > 0:
+            raise Unsupported(Reason.PARAM, "no residual is small enough")
         x = np.zeros_like(b) if self.x0 is None else self.x0.astype(self.dtype, order="C")
         a, parts = self.a, 1
         if self.dtype.kind == "c":
@@ -113,13 +113,6 @@ def real_form(a: Any) -> Any:
     return (sparse.kron(a.real, np.eye(2)) + sparse.kron(a.imag, turn)).tocsr()
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """What a callback, a preconditioner or SciPy raised."""
-
-    why: Exception
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration(Problem):
     """SciPy's own iteration, with its products with A on the engine: for callbacks and any preconditioner."""
@@ -134,7 +127,7 @@ class Iteration(Problem):
 
     @uncounted
     def run(self, engine: Engine) -> Any:
-        product, failures = product_of(self.a, self.dtype, engine), []
+        product = product_of(self.a, self.dtype, engine)
         if isinstance(self.b, StandIn):  # SciPy's iteration does not run dry: products take most of its time
             x = np.zeros_like(self.b, dtype=self.dtype)
             for _ in range(ITERATIONS):
@@ -142,20 +135,11 @@ class Iteration(Problem):
             return x, 0
 
         @uncounted
-        def proved(x: np.ndarray) -> np.ndarray:
-            try:
-                return product(x)
-            except Exception as why:
-                failures.append(why)
-                raise
-
-        a: Any = scipy_linalg.LinearOperator(self.a.shape, dtype=self.a.dtype, matvec=proved)
-        try:
+        def solved(proved: Product) -> Any:
+            a: Any = scipy_linalg.LinearOperator(self.a.shape, dtype=self.a.dtype, matvec=proved)
             return getattr(scipy_linalg, self.solver)(a, self.b, **dict(self.options))
-        except Exception as why:
-            if failures:
-                raise
-            return Raised(why)
+
+        return iterated(solved, product)
 
     def error(self, result: Any) -> float:
         """Of a converged x how far the residual exceeds what SciPy promises, over |A| |x| + |b|."""
@@ -170,9 +154,7 @@ class Iteration(Problem):
         return 0.0 if excess <= 0 else excess / scale
 
     def deliver(self, result: Any) -> Any:
-        if isinstance(result, Raised):
-            raise result.why
-        return result
+        return delivered(result)
 
 
 # --- preparing --------------------------------------------------------------------------------------------------------
@@ -180,6 +162,7 @@ class Iteration(Problem):
 
 def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dict[str, Any], **options: Any) -> Problem:
     """The problem of a system; ``own`` are options that only SciPy's own iteration knows."""
+    most = _count("maxiter", options["maxiter"])
     dtype = square(a)
     for v in (b, x0):
         if v is not None and (type(v) is not np.ndarray or v.shape != (a.shape[0],) or v.dtype.kind not in "iufc"):
@@ -189,7 +172,7 @@ def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dic
         raise Unsupported(Reason.DTYPE, f"dtypes {dtype} and {b.dtype} have no device path")
     if x0 is not None and np.result_type(wide, x0) != wide:
         raise Unsupported(Reason.DTYPE, f"x0 of {x0.dtype} for {wide}")
-    rtol, atol, maxiter = float(options["rtol"]), float(options["atol"]), options["maxiter"]
+    rtol, atol = float(options["rtol"]), float(options["atol"])
     real, n = (4.0 if wide.kind == "c" else 1.0), a.shape[0]
     stored = m.nnz if is_sparse(m) else 0
     cost = Cost("csr", 1, ITERATIONS * real * (2.0 * (a.nnz + stored) + 12.0 * n), a.nnz * 12 + b.nbytes, b.nbytes)
@@ -201,10 +184,19 @@ def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dic
     if own or not known or dtype.char in "fF":
         given = {"x0": x0, "M": m, **options, "rtol": rtol, "atol": atol} | own
         return Iteration.of(base, a=a, b=b, solver=solver, options=tuple(given.items()))
-    steps = (10 * n if maxiter is None else int(maxiter)) * max(cycle, 1)
+    steps = (most or 10 * n) * max(cycle, 1)
     return System.of(
         base, a=a, b=b, x0=x0, m=inverse, rtol=rtol, atol=atol, steps=steps, gmres=bool(cycle), length=cycle
     )
+
+
+def _count(name: str, given: Any) -> int | None:
+    """``given`` if it is None or a positive integer; else Unsupported, and SciPy says what that means."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
+        raise Unsupported(Reason.PARAM, f"{name}={given!r} is no positive integer")
+    return int(given)
 
 
 def _preconditioner(m: Any, n: int, dtype: np.dtype) -> tuple[bool, Any]:
@@ -237,7 +229,7 @@ def prepare_gmres(
     own = {"callback": callback, "callback_type": callback_type}
     if callback is None and callback_type in CALLBACK_TYPES:
         own = {}
-    length = RESTART if restart is None else int(restart)
+    length = _count("restart", restart) or RESTART
     return _prepared(A, b, x0, M, "gmres", length, own, rtol=rtol, atol=atol, maxiter=maxiter, restart=restart)
 
 
