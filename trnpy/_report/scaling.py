@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 INSTANCES_MODELLED = (1, 2, 4, 8, 16)
 USUAL = {"trn1": "trn1.32xlarge", "trn2": "trn2.48xlarge"}  # the instance of a machine where none is named
-# NeuronLink of a chip, all directions (AWS's pages of the architectures: NeuronLink-v2, v3 and v4).
-NEURONLINK_BYTES_PER_S = {"trn1": 384e9, "trn2": 1.28e12, "trn3": 2.56e12}
 NETWORK_S = 15e-6  # a message from instance to instance by EFA (AWS's pages of the Elastic Fabric Adapter)
 # How the bytes that each of p ranks sends change with p: for the same arrays, and for the same share of each rank.
 SENT: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
@@ -77,14 +75,14 @@ def chips(instance: Instance) -> list[int]:
 def moved_s(instance: Instance, ranks: int, sent: float, operations: float) -> float:
     """Seconds in which a rank, a NeuronCore, sends so many bytes in so many operations.
 
-    In one instance by its share of the chip's NeuronLink, beyond it all by its share of the instance's network.
+    In one instance at the rate measured in a collective, beyond it all by its share of the instance's network.
     """
     if ranks == 1:
         return 0.0
     instances, timing = -(-ranks // instance.cores), instance.hardware.timing
     # What a launch with collectives takes on the cores of an instance, and messages between instances as in a tree.
     each = timing.group_barrier_s + timing.group_doubling_s * math.log2(min(ranks, instance.cores) / 2)
-    rate = NEURONLINK_BYTES_PER_S[instance.generation] / instance.hardware.cores_per_chip
+    rate = instance.hardware.peer_bytes_per_s
     if instances > 1:
         each += 2 * NETWORK_S * math.ceil(math.log2(instances))
         rate = (instance.network_gbit_per_s or 0.0) * 1e9 / 8 / instance.cores
