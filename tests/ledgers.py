@@ -100,7 +100,7 @@ def chemistry(device: str = "none", calls: int = 400) -> Ledger:
         engine = "neuron" if wins and device == "neuron" else "host"
         d = decision(op, host_s, device_s, on_device=wins, engine=engine, calibrated=i % 2 == 0)
         if device != "none" and not wins:
-            detail = "0.25 flop/byte, 0.012 s of transfers"
+            detail = "0.25 flop/byte, 0.0083 to 0.017 s of transfers, modelled"
             d = decision(op, host_s, device_s, reason=Reason.MEMORY_BOUND, detail=detail, calibrated=i % 2 == 0)
         ledger.add(d, now, measured, frames[k])
         now += measured * 1.15

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import trnpy
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import FallbackError, NkiFallbackWarning, Problem, Reason, decide
 from trnpy._engine.engines import FAULTS_BEFORE_REST, engine
-from trnpy._nki.hardware import TRN1, TRN2, TRN3
+from trnpy._nki.hardware import ERROR_FACTOR, TRN1, TRN2, TRN3
 from trnpy._settings.host_rates import DEFAULT_CURVES, HostRates
 from trnpy._settings.policy import Policy
 from trnpy.linalg import _triangular
@@ -50,6 +51,14 @@ def decided(problem, machine, policy, **options):
 def test_decide(problem, machine, policy, on_device, reason):
     decision = decided(problem, machine, policy)
     assert (decision.on_device, decision.reason) == (on_device, reason)
+
+
+@pytest.mark.parametrize("problem", [gemm(64), gemm(8192), gemm(4096, "f4", 1)], ids=["small", "faster", "moved"])
+def test_a_modelled_figure_in_a_reason_is_an_interval_and_says_that_it_is_modelled(problem):
+    detail = decided(problem, TRN2, Policy()).detail
+    assert "modelled" in detail
+    (least, most), = re.findall(r"([\d.e-]+) to ([\d.e-]+) (?:s|times)", detail)
+    assert float(most) / float(least) == pytest.approx(ERROR_FACTOR**2, rel=0.1)
 
 
 @pytest.mark.parametrize(

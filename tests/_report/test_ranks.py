@@ -14,6 +14,7 @@ from trnpy._report import scaling
 from trnpy._report.page import page
 from trnpy._report.ranks import Rank, by_line, imbalance, parsed, payload
 from trnpy._report.text import plain
+from trnpy._report.units import modelled
 from trnpy.dist._collectives import report
 
 
@@ -98,6 +99,7 @@ def test_a_run_over_ranks_has_curves_of_more_chips():
     assert at.moved_s == pytest.approx(moved, rel=1e-12) and at.instances == 4
     assert at.seconds <= found.strong[0].seconds and found.weak[0].work_s == found.weak[-1].work_s
     assert "; 16 chips " in plain(ledger) and "256 chips" in plain(ledger) and "(modelled)" in plain(ledger)
+    assert f"; 16 chips {modelled(found.strong[4].seconds)}, " in plain(ledger)  # an interval
     assert 'class="curves"' in page(ledger) and "; 16 chips " in page(ledger)
     assert len(ledger.to_dict()["scaling"]["weak"]) == 9
     assert scaling.picture([found], 16).count("<polyline") == 2

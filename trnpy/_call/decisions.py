@@ -20,7 +20,7 @@ from trnpy._engine.precision import FINGERPRINT_BYTES_PER_S, launches
 from trnpy._engine.residency import Reuse
 from trnpy._engine.stand_ins import Shape, Unknown, shapes_of
 from trnpy._engine.tally import Tally
-from trnpy._nki.hardware import Hardware
+from trnpy._nki.hardware import Hardware, between, interval
 from trnpy._nki.instances import hardware_of
 from trnpy._settings.host_rates import HostRates
 from trnpy._settings.policy import HYSTERESIS, Policy
@@ -375,17 +375,18 @@ def _compare(
     if policy.force:
         return True, Reason.FORCED, "policy force"
     if price is None:
-        return False, Reason.SMALL, f"one launch takes {hardware.launch_s:.2g} s"
+        return False, Reason.SMALL, f"one launch takes {between(hardware.launch_s)}, modelled"
     if cost.flops < policy.min_flops:
         return False, Reason.POLICY, f"{cost.flops:.2g} flops below min_flops {policy.min_flops:.2g}"
     if price.seconds * HYSTERESIS <= host_s:
         if price.seconds + compile_s > host_s:
             return False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s"
-        return True, Reason.FASTER, f"{host_s / price.seconds:.1f} times"
+        least, most = interval(host_s / price.seconds)
+        return True, Reason.FASTER, f"modelled, {least:.2g} to {most:.2g} times"
     launch_s = price.launches * hardware.launch_s
     if launch_s >= host_s:
-        return False, Reason.SMALL, f"{price.launches} launches take {launch_s:.2g} s"
+        return False, Reason.SMALL, f"{price.launches} launches take {between(launch_s)}, modelled"
     if price.moved_s * HYSTERESIS >= host_s or price.moved_s >= price.seconds / 2:
         intensity = cost.flops / max(price.bytes, 1)
-        return False, Reason.MEMORY_BOUND, f"{intensity:.2g} flop/byte, {price.moved_s:.2g} s of transfers"
+        return False, Reason.MEMORY_BOUND, f"{intensity:.2g} flop/byte, {between(price.moved_s)} of transfers, modelled"
     return False, Reason.SLOWER, f"needs to be {HYSTERESIS} times faster"

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.ranks import by_line, imbalance, place_parts
 from trnpy._report.rented import ASSUMED, Estimate, rentals
 from trnpy._report.scaling import curve, instance_of
-from trnpy._report.units import LINES, NONE, NOTICEABLE, Larger, Table, duration, place, price, quantity, several
+from trnpy._report.units import (
+    LINES,
+    NONE,
+    NOTICEABLE,
+    Larger,
+    Table,
+    duration,
+    modelled,
+    place,
+    price,
+    quantity,
+    several,
+)
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
@@ -48,7 +61,7 @@ def more_chips(ledger: Ledger) -> list[str]:
         if point.chips in (1, instance.chips, 4 * instance.chips, found.strong[-1].chips):
             share = point.moved_s / point.seconds if point.seconds else 0.0
             said.append(
-                f"{several(point.chips, 'chip')} {duration(point.seconds)}, {share:.0%} transfers, {weak:.0%} weak"
+                f"{several(point.chips, 'chip')} {modelled(point.seconds)}, {share:.0%} transfers, {weak:.0%} weak"
             )
     return [
         f"with a rank on each NeuronCore of {instance.name}: {'; '.join(said)}: weak is the efficiency if each core "
@@ -127,6 +140,7 @@ def instance_tables(ledger: Ledger) -> list[Table]:
             where = place(t.file, t.line), t.op, f"{t.modelled:,}", f"{line.cores:,}"
             rows.append((*where, *map(duration, seconds), gain))
         order = "at the same time" if e.together else "one after another"
-        title = f"on a {e.instance.name}, calls of a line {order}; launches to host steps are modelled"
+        within = f"launches to host steps are modelled, to a factor of {ERROR_FACTOR:g}"
+        title = f"on a {e.instance.name}, calls of a line {order}; {within}"
         shown += [Table(title, header, rows, 2)] if rows else []
     return shown
