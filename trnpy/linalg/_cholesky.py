@@ -134,8 +134,10 @@ def beside(factor: np.ndarray, a: np.ndarray, lower: bool) -> np.ndarray:
 
 
 def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:
-    clean = not conventions.leaves_triangle(lapack.linalg.cho_factor, bool(overwrite_a))
-    return ChoFactor.of(prepare_cholesky(square(a), lower), clean=clean, given=lower)
+    a = square(a)
+    in_place = bool(overwrite_a) and a.flags.forc  # of any other layout SciPy factors a copy
+    clean = not conventions.leaves_triangle(lapack.linalg.cho_factor, in_place)
+    return ChoFactor.of(prepare_cholesky(a, lower), clean=clean, given=lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
