@@ -14,6 +14,7 @@ import pytest
 from doubles import FaultyEngine, Float32Engine, ReadOnlyEngine, RecordingEngine
 
 import trnpy
+from trnpy._call import dispatch
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import FallbackError, NkiFallbackWarning, Problem, Reason, decide
 from trnpy._engine.engines import FAULTS_BEFORE_REST, engine
@@ -293,6 +294,14 @@ VERIFIED = {
     "lstsq": lambda m, a, p: m.linalg.lstsq(np.vstack([p] * 4), np.ones(4 * len(p))),
     "qr": lambda m, a, p: m.linalg.qr(a, mode="r"),
     "orth": lambda m, a, p: m.linalg.orth(a),
+    "null_space": lambda m, a, p: m.linalg.null_space(np.vstack([a[:90], a[:30] @ p])),
+    "polar": lambda m, a, p: m.linalg.polar(a),
+    "polar of a wide matrix": lambda m, a, p: m.linalg.polar(a[:100], side="left"),
+    "polar of a singular matrix": lambda m, a, p: m.linalg.polar(np.hstack([a[:, :90], a[:, :60]])),
+    "potrf": lambda m, a, p: m.linalg.lapack.dpotrf(p, clean=0),
+    "cho_factor": lambda m, a, p: m.linalg.cho_factor(p),
+    "posv": lambda m, a, p: m.linalg.lapack.dposv(p, a),
+    "gesv": lambda m, a, p: m.linalg.lapack.dgesv(a, p),
     "expm": lambda m, a, p: m.linalg.expm(p / len(p)),
 }
 
@@ -309,6 +318,28 @@ def test_verify_accepts_sound_results_of_ill_conditioned_data(name):
             VERIFIED[name](trnpy, a, p)
         assert log[-1].on_device or log[-1].reason is Reason.VALUE, log[-1]
         np.testing.assert_array_equal((a, p), given)
+
+
+def nudged(x):
+    """1 + 1e-9 times the floating-point members of a result."""
+    if isinstance(x, tuple):
+        return tuple(nudged(part) for part in x)
+    return x * (1 + 1e-9) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+
+SEVERAL = ("null_space", "orth", "polar", "polar of a wide matrix", "polar of a singular matrix", "potrf", "cho_factor",
+           "posv", "gesv")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_verify_sees_a_wrong_result_of_several_members_or_without_a_unique_basis(name, monkeypatch):
+    formed = dispatch._formed
+    monkeypatch.setattr(dispatch, "_formed", lambda form, result: nudged(formed(form, result)))
+    rng = np.random.default_rng(0)
+    a, p = rng.standard_normal((150, 150)), np.eye(150) + 1 / 300
+    with engine(RecordingEngine()), trnpy.policy(force=True, verify=1.0, fallback="log"), trnpy.trace() as log:
+        VERIFIED[name](trnpy, a, p)
+    assert not log[-1].on_device and "differs from the host's result by" in log[-1].detail
 
 
 def test_traces_are_of_their_own_thread():

@@ -113,7 +113,7 @@ class Problem:
         return result
 
     def unique(self, result: Any) -> Any:
-        """What of a delivered result every accurate method gives: an array or a number; () of several members."""
+        """What of a delivered result every accurate method gives: an array, number or tuple; () of several members."""
         return result if isinstance(result, (np.ndarray, np.number, float, complex)) else ()
 
 

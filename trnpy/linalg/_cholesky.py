@@ -103,6 +103,11 @@ class Cholesky(Problem):
         av = below @ v + adjoint(below) @ v + np.diagonal(a, axis1=-2, axis2=-1).real[..., np.newaxis] * v
         return worst(l @ (adjoint(l) @ v) - av, sizes(np.tril(a)), v)
 
+    def unique(self, result: Any) -> np.ndarray:
+        """The factor's triangle, also of a tuple that starts with the factor."""
+        c = result[0] if isinstance(result, tuple) else result
+        return np.tril(c) if self.lower else np.triu(c)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoFactor(Cholesky):
@@ -112,9 +117,6 @@ class ChoFactor(Cholesky):
 
     def deliver(self, result: np.ndarray) -> tuple[np.ndarray, Any]:
         return result, self.given
-
-    def unique(self, result: tuple[np.ndarray, Any]) -> np.ndarray:
-        return np.tril(result[0]) if self.lower else np.triu(result[0])
 
 
 def prepare_cholesky(a: Any, lower: Any = False, overwrite_a: Any = False, check_finite: Any = True) -> Problem:

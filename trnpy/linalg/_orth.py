@@ -16,6 +16,15 @@ from trnpy.linalg import _svd
 from trnpy.linalg._matrices import SMALL, norm, refuse, tolerance
 from trnpy.linalg._svd_rows import decomposed, orthonormal_error, problem, significant
 
+COLUMNS = 2  # by which two bases are compared: two spaces that differ agree in none of them, but for rounding
+
+
+def projected(q: np.ndarray) -> np.ndarray:
+    """Q Q^H W of fixed random columns W: the same for every orthonormal basis Q (m, r) of one space."""
+    w = np.random.default_rng(0).standard_normal((len(q), COLUMNS))
+    projection: np.ndarray = q @ (q.conj().T @ w)
+    return projection
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range(Problem):
@@ -30,7 +39,7 @@ class Range(Problem):
         return u[:, significant(s, a.shape, None, self.rcond)]
 
     def unique(self, result: Any) -> Any:
-        return ()  # a basis may be turned
+        return projected(result)
 
     def error(self, q: np.ndarray) -> float:
         """The loss of orthogonality or, without a tolerance, the part of A outside the span if that is larger."""
@@ -58,7 +67,7 @@ class NullSpace(Problem):
         return _svd.complete(v, len(v), engine)[:, rank:]
 
     def unique(self, result: Any) -> Any:
-        return ()  # a basis may be turned
+        return projected(result)
 
     def error(self, q: np.ndarray) -> float:
         (a,) = self.arrays

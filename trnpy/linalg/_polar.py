@@ -33,6 +33,11 @@ class Polar(Problem):
         residual = norm(a @ v - (u @ (p @ v) if self.right else p @ (u @ v))) / math.sqrt(v.shape[1])
         return max(residual / norm(a) if a.any() else residual, orthonormal_error(u if len(u) >= u.shape[1] else u.T))
 
+    def unique(self, result: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """P, and U on the range of P: elsewhere it may be turned."""
+        u, p = result
+        return u @ p if self.right else p @ u, p
+
 
 def prepare_polar(a: Any, side: Any = "right") -> Problem:
     refuse(not isinstance(side, str) or side not in ("right", "left"), f"side={side!r}")
