@@ -244,8 +244,11 @@ def test_the_bridge_has_gradients_of_blocks_and_of_solutions():
     for columns in ((9,), (9, 2)):
         call = lambda values, x: torch_bridge.matmul(blocks, x, values)  # noqa: E731
         assert torch.autograd.gradcheck(call, (variable(4, 2, 3), variable(*columns)))
-    with pytest.raises(ValueError, match=r"expected .* with elements \(4, 2, 3\)"):
+    with pytest.raises(ValueError, match=r"values \(4,\): expected bsr elements \(4, 2, 3\)"):
         torch_bridge.matmul(blocks, variable(9), variable(4))
+    for form in ("dok", "lil", "dia"):  # whose ``data`` are not their elements
+        with pytest.raises(ValueError, match=rf"values for a {form} matrix: expected csr, csc, bsr or coo"):
+            torch_bridge.matmul(blocks.asformat(form), variable(9), variable(4))
 
     half = scipy.sparse.random_array((8, 8), density=0.3, rng=rng)
     base = (half @ half.T + 4 * scipy.sparse.eye_array(8)).tocsr()

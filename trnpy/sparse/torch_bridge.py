@@ -261,10 +261,11 @@ def _solution(a: Any, b: np.ndarray, rtol: float, m: Any) -> np.ndarray:
 
 
 def _checked(a: Any, values: torch.Tensor | None) -> Any:
-    """``a`` as one of trnpy's classes; ValueError if ``values`` are not as many as its elements."""
-    if values is not None and (a.format not in PATTERNED or tuple(values.shape) != a.data.shape):
-        expected = f"{', '.join(PATTERNED)} with elements {a.data.shape}"
-        raise ValueError(f"{a.format} matrix and values {tuple(values.shape)}: expected {expected}")
+    """``a`` as one of trnpy's classes; ValueError if ``values`` cannot be its elements."""
+    if values is not None and a.format not in PATTERNED:
+        raise ValueError(f"values for a {a.format} matrix: expected {', '.join(PATTERNED[:-1])} or {PATTERNED[-1]}")
+    if values is not None and tuple(values.shape) != a.data.shape:
+        raise ValueError(f"values {tuple(values.shape)}: expected {a.format} elements {a.data.shape}")
     return adopt(a)
 
 
