@@ -97,12 +97,7 @@ def planned(
     flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
 
     def edges_of(label: str) -> tuple[int, ...]:
-        """The ranges of ``label``: of leaves, else those of the first operand that is cut along it, else even ones."""
-        n = sizes[label]
-        if reproducible:
-            return tuple(n * leaf // LEAVES for leaf in even(LEAVES, ranks))
-        given = (q.edges for c, q in zip(cuts, pieces, strict=True) if c == label and q.edges[-1] == n)
-        return next(given, tuple(even(n, ranks)))
+        return _ranges(sizes[label], [q.edges for c, q in zip(cuts, pieces, strict=True) if c == label], ranks, reproducible)
 
     def steps(label: str, p: int) -> tuple[list[Step], int | None]:
         listed: list[Step] = []
@@ -141,6 +136,13 @@ def planned(
     label = min(candidates, key=lambda c: sum(step.seconds for step in steps(c, assumed)[0]))
     others = sorted((plan(c) for c in candidates if c != label), key=lambda p: p.seconds)
     return replace(plan(label), others=tuple(others))
+
+
+def _ranges(n: int, cuts: list[tuple[int, ...]], ranks: int, reproducible: bool) -> tuple[int, ...]:
+    """Ranges of a label of size ``n``: of leaves, else the first of its ``cuts`` in operands, else even ones."""
+    if reproducible:
+        return tuple(n * leaf // LEAVES for leaf in even(LEAVES, ranks))
+    return next((edges for edges in cuts if edges[-1] == n), tuple(even(n, ranks)))
 
 
 def _step(action: str, what: str, sent: float, ranks: int, messages: int = 1) -> Step:
