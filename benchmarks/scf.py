@@ -1,8 +1,8 @@
 """J and K of a density-fitted SCF, cycle by cycle: where each call runs, and what all of them take, modelled.
 
-Every cycle is one call with the same integrals, as PySCF makes them. A device takes the calls from that cycle on from
-which the model says that keeping the integrals there pays, by the uses seen. Times of the host are predicted with this
-machine's rates, those of the device modelled. ``mixed``: the first EARLY cycles in float32.
+Every cycle is one call with the same integrals, as PySCF makes them. A device takes the calls as soon as the model says
+that keeping the integrals there pays; it counts the uses so far. Times of the host are predicted with this machine's
+rates, those of the device modelled. ``mixed``: the first EARLY cycles in float32.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALLOWED_ERROR = 10.0  # times n times eps; the error of a backward stable algorithm is far smaller
-# Of calls by the host that might pay, or without a device would, if operands stayed on the device.
+# Of calls on the host that may pay with operands that stay on a device. FASTER is the model's reason without a device.
 REUSABLE = frozenset({Reason.MEMORY_BOUND, Reason.SLOWER, Reason.FASTER})
 EXCUSE = "the check is to blame"
 SEARCHED = frozenset({"numpy.einsum", "numpy.linalg.multi_dot"})  # rows that search a path by opt_einsum

@@ -185,8 +185,8 @@ class Reuse(NamedTuple):
     """Operands of a call that earlier calls had as well, each by its index, and whether it is trusted."""
 
     kept: tuple[tuple[int, bool], ...] = ()  # that are on the device
-    seen: tuple[tuple[int, bool], ...] = ()  # that have had the most calls which the host computed
-    uses: int = 0  # how many
+    seen: tuple[tuple[int, bool], ...] = ()  # that most calls on the host had
+    uses: int = 0  # how many calls that were
 
 
 NEVER = -1  # uses of an operand whose contents changed on the device: another use says nothing of the next

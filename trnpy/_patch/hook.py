@@ -131,7 +131,7 @@ class Hook:
 
 
 def load_row(load: Callable[[], Op]) -> tuple[Op, Callable[..., Any]]:
-    """The row, and the function that routes its calls. Until a program's first such call it starts without either."""
+    """The row, and the function that routes its calls. They are loaded here, not at the start of a program."""
     from trnpy._call.dispatch import routed
 
     op = load()

@@ -52,9 +52,9 @@ class Channel:
     UHF are antisymmetrised.
     """
 
-    direct: np.ndarray  # (nocc, nocc): sum over ab of (ia|jb)^2 / (e_i + e_j - e_a - e_b)
-    exchange: np.ndarray | None  # the same of (ia|jb) (ib|ja)
-    t2: np.ndarray | None  # (nocc, nocc, nvir, nvir): amplitudes, antisymmetrised for two electrons of one spin (UHF)
+    direct: np.ndarray  # (nocc, nocc)
+    exchange: np.ndarray | None
+    t2: np.ndarray | None  # (nocc, nocc, nvir, nvir) amplitudes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

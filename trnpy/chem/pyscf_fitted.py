@@ -65,6 +65,12 @@ def prepare_mp2(
 ) -> Problem:
     if eris is None:
         raise Unsupported(Reason.PARAM, "a call that transforms the integrals itself")
+    arguments, memory = arguments_of(mp, eris, with_t2)
+    return Correlation.of(pairs._prepare(*arguments, memory=memory, with_t2=bool(with_t2)))
+
+
+def arguments_of(mp: Any, eris: Any, with_t2: bool) -> tuple[tuple[Any, Any, Any], float]:
+    """Integrals and orbital energies as `dfmp2_energy` takes them, and enough workspace; Unsupported if PySCF's own."""
     unrestricted = isinstance(mp, dfump2.DFUMP2)
     integrals = list(eris.ovL) if unrestricted else [eris.ovL]
     if not all(isinstance(b, np.ndarray) for b in integrals):
@@ -75,8 +81,7 @@ def prepare_mp2(
     occ, vir = [e[1] for e in energies], [e[2] for e in energies]
     b = [x.reshape(len(o), len(v), eris.naux) for x, o, v in zip(integrals, occ, vir, strict=True)]
     smallest = (pairs.WORKSPACE + 1) * max(map(len, vir)) ** 2 * REAL.itemsize
-    arguments = (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0])
-    return Correlation.of(pairs._prepare(*arguments, memory=max(MEMORY, smallest), with_t2=bool(with_t2)))
+    return (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0]), max(MEMORY, smallest)
 
 
 def delivered(energy: pairs.MP2Energy, with_t2: bool) -> tuple[Any, Any]:

@@ -13,12 +13,12 @@ from pyscf.data.elements import ELEMENTS
 from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2, mp2
 
-from trnpy._call.dispatch import explain
+from trnpy._call.dispatch import Unsupported, explain
 from trnpy.chem._rows import MEMORY, REAL
-from trnpy.chem.dfmp2 import WORKSPACE, dfmp2_energy
+from trnpy.chem.dfmp2 import dfmp2_energy
 from trnpy.chem.jk import build_jk_df
 from trnpy.chem.pyscf_cycles import early_precision, mixed
-from trnpy.chem.pyscf_fitted import delivered, occupied, short_of_memory
+from trnpy.chem.pyscf_fitted import arguments_of, delivered, occupied
 from trnpy.chem.pyscf_patch import patched_pyscf
 
 
@@ -41,17 +41,11 @@ class AcceleratedDFMP2(_Accelerated):
     def init_amps(self, mo_energy: Any = None, mo_coeff: Any = None, eris: Any = None, with_t2: bool = True) -> Any:
         mp: Any = self
         eris = mp.ao2mo() if eris is None else eris
-        unrestricted = isinstance(mp, dfump2.DFUMP2)
-        integrals = list(eris.ovL) if unrestricted else [eris.ovL]
-        if not all(isinstance(b, np.ndarray) for b in integrals) or short_of_memory(mp, eris, unrestricted, with_t2):
+        try:
+            arguments, memory = arguments_of(mp, eris, with_t2)
+        except Unsupported:
             return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
-        energies = mp.split_mo_energy() if unrestricted else [mp.split_mo_energy()]
-        occ, vir = [e[1] for e in energies], [e[2] for e in energies]
-        b = [x.reshape(len(o), len(v), eris.naux) for x, o, v in zip(integrals, occ, vir, strict=True)]
-        smallest = (WORKSPACE + 1) * max(map(len, vir)) ** 2 * REAL.itemsize
-        arguments = (b, occ, vir) if unrestricted else (b[0], occ[0], vir[0])
-        energy = dfmp2_energy(*arguments, memory=max(MEMORY, smallest), with_t2=with_t2)
-        return delivered(energy, with_t2)
+        return delivered(dfmp2_energy(*arguments, memory=memory, with_t2=with_t2), with_t2)
 
 
 class AcceleratedSCF(_Accelerated):
