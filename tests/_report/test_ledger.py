@@ -1,13 +1,10 @@
 """The ledger: what it adds up, what it says of it, and that it stays small, exact and cheap to keep."""
 
-import importlib.util
 import io
 import itertools
 import json
-import os
 import random
 import re
-import stat
 import subprocess
 import sys
 import textwrap
@@ -27,34 +24,9 @@ from trnpy._base import processors
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.stand_ins import usual
 from trnpy._report import ledger as ledger_module
-from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, print_report, profile, report
+from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, profile, report
 from trnpy._report.page import page
-from trnpy._report.text import plain
-from trnpy._report.units import duration, place, quantity
 from trnpy._settings.policy import HYSTERESIS, policy
-
-GOLDEN = """\
-trnpy: 10.0 s, of which 5.50 s (55%) in 1,503 calls of 3 accelerated functions (measured)
-trnpy: one core of a trn2 would make this run 1.22 to 1.42 times faster: 7.03 s to 8.17 s instead of 10.0 s (modelled; 1 of 1,503 calls)
-
-by function
-                                                          host        trn2         gain
-function           ran on: why      calls  measured  predicted    modelled     modelled    moved       work
-numpy.einsum       host: no_device      2    5.25 s     5.50 s  3.1-6.52 s  1.83-2.97 s  1.10 GB  220 Gflop
-scipy.linalg.eigh  host: param          1    250 ms          -           -            -        -          -
-numpy.matmul       host: small      1,500   3.00 ms          -           -            -        -          -
-
-by line
-                                                                                 host         trn2         gain
-line                   function           ran on: why      calls  measured  predicted     modelled     modelled   moved        work
-/home/ada/small.py:12  numpy.einsum       host: no_device      1    4.00 s     4.50 s  1.03-2.17 s  1.83-2.97 s  900 MB   180 Gflop
-/home/ada/small.py:14  numpy.einsum       host: no_device      1    1.25 s     1.00 s  2.07-4.35 s            -  200 MB  40.0 Gflop
-/home/ada/small.py:31  scipy.linalg.eigh  host: param          1    250 ms          -            -            -       -           -
-/home/ada/small.py:20  numpy.matmul       host: small      1,500   3.00 ms          -            -            -       -           -
-
-no_device, for example numpy.einsum at /home/ada/small.py:12: no device
-param, for example scipy.linalg.eigh at /home/ada/small.py:31: driver='evx' has no device path
-small, for example numpy.matmul at /home/ada/small.py:20: at most 4096 elements"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -88,72 +60,6 @@ def make_op(run=lambda problem, engine: 2 * problem.arrays[0], host_flops=1e9):
         return Doubled((x,), x.dtype, cost, algorithm=run)
 
     return Op("test.doubled", doubled, prepare, small=4)
-
-
-def test_text_of_a_small_run():
-    assert repr(ledgers.small()) == GOLDEN
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def words(text):
-    return sorted(re.sub(r"[^\x20-\x7e\n]", " ", re.sub("\x1b\\[[0-9;]*m", "", text)).split())
-
-
-def test_rich_prints_the_same_words_as_plain_text(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    with_rich, without, file = Terminal(), Terminal(), io.StringIO()
-    print_report(ledgers.chemistry(), with_rich)
-    print_report(ledgers.chemistry(), file)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    print_report(ledgers.chemistry(), without)
-    assert file.getvalue() == without.getvalue() == repr(ledgers.chemistry()) + "\n"
-    assert with_rich.getvalue() != without.getvalue()
-    assert words(with_rich.getvalue()) == words(without.getvalue())
-
-
-@pytest.mark.parametrize("columns", [80, 100, 120, 160])
-def test_a_terminal_gets_what_fits_and_is_told_what_does_not(columns):
-    lines = plain(ledgers.chemistry("neuron"), columns).splitlines()
-    tables = lines[lines.index(next(line for line in lines if line.startswith("by function"))) :]
-    body = tables[: tables.index("", tables.index("") + 1)]
-    assert max(map(len, body)) <= columns
-    text = "\n".join(body)
-    for name in ("host", "moved", "work"):  # a column, or named in the title as left out
-        assert re.search(rf"\b{name}\b", text)
-    assert all(
-        re.search(rf"\b{name}\b", text)
-        for name in ("calls", "measured", "modelled", "memory_bound", "scipy.linalg.eigh")
-    )
-
-
-def test_rich_and_plain_agree_in_a_narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "84")
-    monkeypatch.setenv("TERM", "dumb")
-    with_rich, without = Terminal(), Terminal()
-    print_report(ledgers.chemistry("null"), with_rich)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    print_report(ledgers.chemistry("null"), without)
-    printed = re.sub("\x1b\\[[0-9;]*m", "", with_rich.getvalue())
-    assert words(printed) == words(without.getvalue())
-    assert max(map(len, printed.splitlines())) <= 84
-
-
-def test_report_goes_to_standard_error_by_default(capsys):
-    print_report(ledgers.small())
-    out, err = capsys.readouterr()
-    assert out == "" and "numpy.einsum" in err
-
-
-def test_rich_does_not_read_markup_in_names():
-    ledger = Ledger("", opened=0.0)
-    ledger.add(ledgers.decision("numpy.einsum", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/[bold]x[/nonsense].py", 3))
-    out = Terminal()
-    print_report(ledger, out)
-    assert "/tmp/[bold]x[/nonsense].py:3" in out.getvalue()
 
 
 def test_json_has_every_figure_of_the_ledger(tmp_path):
@@ -550,76 +456,6 @@ def test_a_call_around_thousands_of_others_counts_no_second_twice():
     ledger.closed = 5200.0
     covered = ledger.what_if().accelerated_s
     assert 5000 * 0.5 + 100 <= covered <= 5100.5
-
-
-def test_files_are_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "run.json"
-    path.write_text("old")
-
-    def fail(*args):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as m:
-        m.setattr(os, "replace", fail)
-        with pytest.raises(OSError, match="disk full"):
-            ledgers.small().to_json(path)
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["run.json"]
-    link, new = tmp_path / "link.json", tmp_path / "new.json"
-    link.symlink_to(path)
-    ledgers.small().to_json(link)
-    assert link.is_symlink() and json.loads(path.read_text())["schema"]
-    ledgers.small().to_json(new)
-    assert stat.S_IMODE(new.stat().st_mode) == 0o600
-    new.chmod(0o640)
-    ledgers.small().to_html(new)
-    assert stat.S_IMODE(new.stat().st_mode) == 0o640
-
-
-def test_writing_to_a_device_file_does_not_replace_it():
-    ledgers.small().to_json("/dev/null")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
-def test_names_that_are_no_unicode_do_not_lose_the_report(tmp_path):
-    ledger = Ledger("caf\udce9.py", opened=0.0)
-    ledger.add(ledgers.decision("numpy.dot", 1.0, 2.0), 0.0, 1.0, ledgers.frame("/tmp/caf\udce9.py", 3))
-    ledger.to_html(tmp_path / "run.html")
-    ledger.to_json(tmp_path / "run.json")
-    assert r"caf\udce9.py" in (tmp_path / "run.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (1e-10, "0.10 ns"), (1.234e-6, "1.23 µs"), (0.0123, "12.3 ms"), (0.9996, "1.00 s"), (99.96, "100 s"),
-     (119.0, "119 s"), (205.0, "3 min 25 s"), (3900.0, "1 h 05 min")],
-)  # fmt: skip
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (7, "7 B"), (999.7, "1.00 kB"), (123456, "123 kB"), (4.5e9, "4.50 GB"), (1e19, "10000 PB")],
-)
-def test_quantities(value, text):
-    assert quantity(value, "B") == text
-
-
-def test_places_are_short(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert place(str(tmp_path / "a" / "b.py"), 3) == "a/b.py:3"
-    assert place("/x/lib/python3.11/site-packages/pyscf/df/df_jk.py", 4) == "pyscf/df/df_jk.py:4"
-    assert place("", 0) == "(other places)"
-
-
-def test_everything_said_of_a_device_is_marked():
-    """Each column, sentence and page label that carries device seconds says whether they are modelled."""
-    for device in ("none", "null", "neuron"):
-        ledger = ledgers.chemistry(device)
-        for sentence in repr(ledger).splitlines():
-            if sentence.startswith("trnpy:") and re.search(r"trn2|neuron", sentence):
-                assert re.search(r"modelled|measured", sentence), sentence
-        assert re.search(r"trn2 .*\n.*modelled", repr(ledger))
 
 
 def test_recording_is_off_unless_asked_for():
