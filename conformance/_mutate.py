@@ -9,13 +9,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from conformance._mutants import harmless
+from conformance._mutants import HARMLESS, INWARD, reason
 
 OWN = ("tests/parity", "tests/linalg")
 UPSTREAM = ("scipy.linalg", "numpy.linalg", "numpy.einsum")
+OUTCOMES = ("killed", "in no result", "survived", "not reached")
 SURVIVED = 8  # exit code if a mutation survives all tests that reach it
 
 
@@ -27,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--own", metavar="ARGUMENTS", help="of pytest, in one string: tests of this package")
     p.add_argument("--upstream", metavar="ARGUMENTS", help="in one string: a suite, and arguments of pytest")
+    p.add_argument("--only", metavar="REGEX", default="", help="mutations whose name has a match, as 'potrf|_solved'")
     p.add_argument("--run", choices=("own", "upstream"), help=argparse.SUPPRESS)
     p.add_argument("--to", type=Path, help=argparse.SUPPRESS)
     return p
@@ -35,19 +38,20 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     options, rest = parser().parse_known_args(arguments)
     if options.run:
-        return run(options.run, options.to, rest)
+        return run(options.run, options.to, options.only, rest)
     everything = options.own is None and options.upstream is None
     runs = [("own", " ".join(OWN) if everything else options.own)]
     runs += [("upstream", s) for s in (UPSTREAM if everything else (options.upstream,))]
-    found = [(kind, child(kind, shlex.split(asked))) for kind, asked in runs if asked]
+    found = [(kind, child(kind, options.only, shlex.split(asked))) for kind, asked in runs if asked]
     return table(found)
 
 
-def child(kind: str, arguments: list[str]) -> dict:
+def child(kind: str, only: str, arguments: list[str]) -> dict:
     """What one run of tests killed, in a process of its own: upstream's tests have small tiles, ours the usual ones."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "killed.json"
-        command = [sys.executable, "-m", "conformance", "mutate", "--run", kind, "--to", str(file), *arguments]
+        command = [sys.executable, "-m", "conformance", "mutate", "--run", kind, "--to", str(file)]
+        command += ["--only", only, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "TRNPY_TILE"}
         if kind == "upstream":
             from conformance.__main__ import SMALL
@@ -60,21 +64,22 @@ def child(kind: str, arguments: list[str]) -> dict:
         return json.loads(file.read_text())
 
 
-def run(kind: str, file: Path, arguments: list[str]) -> int:
+def run(kind: str, file: Path, only: str, arguments: list[str]) -> int:
     import pytest
 
-    from conformance._mutants import Mutants
+    from conformance._mutants import VERIFIED, Mutants, State
 
     if kind == "own":
-        return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], [Mutants(file)]))
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], [Mutants(file, only)]))
     from conformance._run import parser as suite_parser
     from conformance._run import run as run_suite
     from conformance._suites import SUITES
     from trnpy._settings.policy import current_policy, set_process_policy
 
     set_process_policy(replace(current_policy(), verify=1.0))  # each result is compared with the reference's
+    State.nudge = VERIFIED
     options, rest = suite_parser().parse_known_args([arguments[0], "--forced"])
-    return run_suite(SUITES[options.suite], options, [*rest, *arguments[1:]], [Mutants(file)])
+    return run_suite(SUITES[options.suite], options, [*rest, *arguments[1:]], [Mutants(file, only)])
 
 
 def table(found: list[tuple[str, dict]]) -> int:
@@ -87,19 +92,32 @@ def table(found: list[tuple[str, dict]]) -> int:
             at[kind] = at.get(kind, 0) + n
         for mutation, test in what["killed"].items():
             killed.setdefault(mutation, {}).setdefault(kind, test)
-    kinds = list(dict.fromkeys(kind for kind, _ in found))
-    survivors = 0
-    for mutation in [m for m in tries if harmless(m) and m not in killed]:  # one that is killed is not
-        print(f"{mutation}: harmless: {harmless(mutation)}")
+    for mutation in [m for m in tries if reason(HARMLESS, m) and m not in killed]:  # one that is killed is not
+        print(f"{mutation}: harmless: {reason(HARMLESS, mutation)}")
         del tries[mutation]
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    counts = {kind: Counter[str]() for kind in kinds}
     for mutation in sorted(tries, key=lambda m: (".py:" in m, m)):
         print(f"{mutation}: {'1.5 times' if '.py:' in mutation else 'a nudge'}")
         for kind in kinds:
-            if kind in tries[mutation]:
-                test = killed.get(mutation, {}).get(kind)
-                survivors += test is None
-                print(f"    {kind}: " + (f"killed by {test}" if test else f"SURVIVED {tries[mutation][kind]} tests"))
-            else:
-                print(f"    {kind}: not reached")
-    print(f"{len(tries)} mutations reached; {survivors} survivals")
+            outcome, line = "survived", f"SURVIVED {tries[mutation].get(kind)} tests"
+            if kind not in tries[mutation]:
+                outcome, line = "not reached", "not reached"
+            elif test := killed.get(mutation, {}).get(kind):
+                outcome, line = "killed", f"killed by {test}"
+            elif kind == "upstream" and (why := reason(INWARD, mutation)):
+                outcome, line = "in no result", f"in no result: {why}"
+            counts[kind][outcome] += 1
+            print(f"    {kind}: {line}")
+    for kind, n in counts.items():
+        print(f"{kind}: " + ", ".join(f"{n[outcome]} {outcome}" for outcome in OUTCOMES))
+    survivors = sum(n["survived"] for n in counts.values())
+    print(f"{len(tries)} mutations reached; {survivors} survivals; commit {commit()}")
     return SURVIVED if survivors else 0
+
+
+def commit() -> str:
+    """The commit of this checkout, with "-dirty" if files differ from it; "unknown" outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    asked = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return asked.stdout.strip() or "unknown"
