@@ -156,8 +156,10 @@ def test_every_bar_says_whether_it_is_measured_predicted_or_modelled(name):
     assert bars
     for look, says in bars:
         assert ("hatched" in look) == bool(re.search("modelled|predicted", says)), says
+        assert "modelled" not in says or re.search(r"\d-\d| to |not modelled", says), says
     for value in re.findall(r'<span class="value">(.*?)</span>', text):
         assert re.search("measured|predicted|modelled|other", value), value
+        assert "</b> modelled" not in value or name == "losing" or re.search(r"\d-\d| to ", value), value
 
 
 def test_every_reason_has_a_meaning():

@@ -120,17 +120,19 @@ def comparison(w: WhatIf) -> str:
     device = Part(
         "device" if w.taken else "device hatched",
         w.device_part_s,
-        f"on the {w.machine}: {duration(w.device_part_s)} ({basis})",
+        f"on the {w.machine}: {duration(w.device_part_s) if w.taken else modelled(w.device_part_s)} ({basis})",
     )
     full_s = max(w.host_s, w.device_s)
+    certain = w.taken or not w.most_s  # measured, or nothing would go to the machine
+    total = duration(w.device_s) if certain else span(w.host_s - w.most_s, w.host_s - w.least_s)
     rows = (
-        ("on the host alone", [rest, alone], w.host_s, w.host_basis),
-        (f"with the {w.machine}" if w.taken else f"with a {w.machine}", [rest, kept, device], w.device_s, basis),
+        ("on the host alone", [rest, alone], duration(w.host_s), w.host_basis),
+        (f"with the {w.machine}" if w.taken else f"with a {w.machine}", [rest, kept, device], total, basis),
     )
     return "".join(
         f'<div class="row"><span class="name">{name}</span>{bar(parts, full_s)}'
-        f'<span class="value"><b>{duration(seconds)}</b> {how}</span></div>'
-        for name, parts, seconds, how in rows
+        f'<span class="value"><b>{time}</b> {how}</span></div>'
+        for name, parts, time, how in rows
     )
 
 
@@ -179,8 +181,9 @@ def functions(ledger: Ledger) -> str:
 
 def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], machine: str, full_s: float) -> str:
     def label(parts: list[Part], words: tuple[str, ...]) -> str:
-        shown = [f"<b>{duration(p.seconds)}</b> {word}" for p, word in zip(parts, words, strict=True) if p.seconds > 0]
-        return " + ".join(shown) or "not modelled"
+        shown = [(p.seconds, word) for p, word in zip(parts, words, strict=True) if p.seconds > 0]
+        times = [f"<b>{(modelled if word == 'modelled' else duration)(s)}</b> {word}" for s, word in shown]
+        return " + ".join(times) or "not modelled"
 
     won, calls = sum(t.won for t in ours), sum(t.calls for t in ours)
     gain = span(sum(t.least_s for t in ours), sum(t.most_s for t in ours))

@@ -65,7 +65,7 @@ def test_a_sum_whose_float32_form_is_refused_says_why():
 
 def test_what_bounds_a_kernel_is_one_line():
     small = price(launch(lambda x: to_hbm(on_chip(x)), (values((4, 4)),)).trace)
-    assert bound(small).startswith("the launch: ")
+    assert bound(small).startswith("the launch: ") and bound(small).count(" to ") == 2
 
 
 @pytest.mark.parametrize(

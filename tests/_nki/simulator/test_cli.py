@@ -26,6 +26,8 @@ def test_simulate_prints_a_modelled_table(kernel, capsys):
     shown = capsys.readouterr().out
     for words in ("modelled", "tensor engine", "HBM traffic", "SBUF at most", "float32[128, 512]"):
         assert words in shown
+    priced = [line for line in shown.splitlines()[1:] if "modelled" in line]
+    assert len(priced) >= 4 and all(" to " in line or line.split()[-2:] == ["0", "s"] for line in priced)
 
 
 @pytest.mark.parametrize("mode", ["run", "trace", "reorder"])
@@ -35,6 +37,9 @@ def test_simulate_as_json_is_the_same_price_in_every_mode(kernel, capsys, mode):
     (cost,) = report["cores"]
     assert report["mode"] == mode
     assert cost["modelled"] is True
+    for name in ("device", "launch", "compile"):
+        low, high = cost[f"{name}_interval_s"]
+        assert low < cost[f"{name}_s"] < high
     assert cost["flops"] == 2 * 256 * 128 * 512
     assert cost["hbm_bytes"] == 4 * (256 * 128 + 256 * 512 + 128 * 512)
     assert report["psum_peak_banks"] == 1

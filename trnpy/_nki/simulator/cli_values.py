@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from trnpy._nki.simulator.chip.dtypes import Array
-from trnpy._nki.simulator.price.cost import Cost, duration
+from trnpy._nki.simulator.price.cost import Cost, spread
 from trnpy._nki.simulator.run.launch import Result
 from trnpy._nki.simulator.run.loader import load
 
@@ -122,7 +122,7 @@ def bound(cost: Cost) -> str:
     """What determines a kernel's time, in one line."""
     engine = max(cost.busy_s, key=lambda e: cost.busy_s[e], default="")
     if not engine or cost.launch_s > cost.device_s:
-        return f"the launch: {duration(cost.launch_s)} against {duration(cost.device_s)} on the device"
+        return f"the launch: {spread(cost.launch_s)} against {spread(cost.device_s)} on the device, modelled"
     share = cost.busy(engine)
     name = "DMA" if engine == "dma" else f"the {engine} engine"
     if share >= BUSY:

@@ -44,7 +44,7 @@ class Cost:
     tensor_utilisation: float  # relative to the peak of the types used, over device_s
     throttled_s: float
     table_loads: int
-    compile_s: float  # right in its order of magnitude
+    compile_s: float
     compile_bytes: float
 
     def busy(self, engine: str) -> float:
@@ -55,7 +55,12 @@ class Cost:
         """The fields as plain numbers, marked as modelled."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
-        return {"modelled": True, "device_interval_s": list(interval(self.device_s)), **plain}
+        intervals = {
+            "device_interval_s": list(interval(self.device_s)),
+            "launch_interval_s": list(interval(self.launch_s)),
+            "compile_interval_s": list(interval(self.compile_s)),
+        }
+        return {"modelled": True, **intervals, **plain}
 
 
 def price(trace: Trace, machine: Hardware | None = None) -> Cost:
@@ -175,9 +180,9 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
     lines += [
         ("HBM traffic", f"{cost.hbm_bytes / 1e6:,.2f} MB in {cost.dma_descriptors:,} descriptors"),
         ("tensor utilisation", f"{100 * cost.tensor_utilisation:.1f} % of peak, {cost.flops / 1e9:,.3f} GFLOP"),
-        ("lost to dI/dt throttle", duration(cost.throttled_s)),
+        ("lost to dI/dt throttle, modelled", spread(cost.throttled_s)),
         ("instructions", f"{cost.instructions:,} executed, {cost.compiled:,} compiled"),
-        ("compile, order of magnitude", f"{duration(cost.compile_s)}, {cost.compile_bytes / 1e9:.1f} GB"),
+        ("compile, modelled", f"{spread(cost.compile_s)}, about {cost.compile_bytes / 1e9:.1f} GB"),
     ]
     return lines
 
@@ -185,7 +190,7 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
 def spread(seconds: float) -> str:
     """The interval of a modelled time in words."""
     low, high = interval(seconds)
-    return f"{duration(low)} to {duration(high)}"
+    return f"{duration(low)} to {duration(high)}" if seconds else "0 s"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trnpy._nki.hardware import MACHINES, Hardware
+from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
 from trnpy._nki.simulator.chip.record import Instruction, Trace
 from trnpy._nki.simulator.price.cost import ENGINES, schedules
 from trnpy._nki.simulator.price.loops import Piece, turn_s
@@ -24,9 +24,8 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
     Of a device loop only the first turn is drawn; the time of the others is a gap after it.
     """
     machine = machine or MACHINES[trace.target]
-    events: list[dict[str, Any]] = [
-        _name("process_name", trace.core, 0, f"{trace.kernel} on {trace.target}, core {trace.core}, modelled")
-    ]
+    title = f"{trace.kernel} on {trace.target}, core {trace.core}, modelled within a factor of {ERROR_FACTOR:g}"
+    events: list[dict[str, Any]] = [_name("process_name", trace.core, 0, title)]
     used: set[int] = set()
     begins = 0.0
     for piece, plan in schedules(trace, machine):
