@@ -58,7 +58,7 @@ def test_decide(problem, machine, policy, on_device, reason):
 def test_a_modelled_figure_in_a_reason_is_an_interval_and_says_that_it_is_modelled(problem):
     detail = decided(problem, TRN2, Policy()).detail
     assert "modelled" in detail
-    (least, most), = re.findall(r"([\d.e-]+) to ([\d.e-]+) (?:s|times)", detail)
+    ((least, most),) = re.findall(r"([\d.e-]+) to ([\d.e-]+) (?:s|times)", detail)
     assert float(most) / float(least) == pytest.approx(ERROR_FACTOR**2, rel=0.1)
 
 
