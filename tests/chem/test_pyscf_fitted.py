@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dry_runs import assert_dry_is_the_run
-from pyscf import df, gto, mp, scf
+from pyscf import df, gto, lib, mp, scf
 from pyscf.mp import dfmp2, dfump2
 from systems import WATER
 
@@ -102,6 +102,26 @@ def test_what_is_not_covered_is_pyscf_s_own():
     np.testing.assert_allclose(only_j[0], expected[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(only_k[1], expected[1], rtol=0, atol=1e-10)
     assert only_k[0] == mf.with_df.get_jk(dm, with_j=False)[0] == 0
+
+
+def test_other_densities_are_pyscf_s_own():
+    """PySCF leaves out negative occupations; of int64 and float32, release 2.14 raises an IndexError."""
+    mf = field("RHF", "sto-3g")
+    dm, single = mf.make_rdm1(), np.eye(mf.mol.nao, dtype="f4")
+    negative = lib.tag_array(np.asarray(dm), mo_coeff=dm.mo_coeff, mo_occ=-dm.mo_occ)
+
+    def outcome(density):
+        try:
+            return mf.with_df.get_jk(density)
+        except IndexError as why:
+            return str(why)
+
+    for density in (negative, single, single.astype(int)):
+        expected = outcome(density)
+        with patch_pyscf(), policy(device="none", force=True), trace() as decisions:
+            found = outcome(density)
+        np.testing.assert_array_equal(found, expected)
+        assert not any(d.on_device for d in decisions if d.op == JK)
 
 
 def test_methods_are_put_in_place_and_taken_out():

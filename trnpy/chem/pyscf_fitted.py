@@ -28,8 +28,8 @@ def prepare_jk(
     b = dfobj._cderi
     if type(dfobj) is not df.DF or not isinstance(b, np.ndarray):
         raise Unsupported(Reason.LAYOUT, f"integrals of {type(dfobj).__name__} are not in memory, or not computed yet")
-    if b.dtype != REAL or np.iscomplexobj(dm) or np.shape(dm)[-1] != dfobj.mol.nao:
-        raise Unsupported(Reason.DTYPE, "a complex density, or one of other functions than the molecule's")
+    if not b.dtype == np.asarray(dm).dtype == REAL or np.shape(dm)[-1] != dfobj.mol.nao:
+        raise Unsupported(Reason.DTYPE, "a density that is not float64, or of other functions than the molecule's")
     memory = max(MEMORY, 4 * np.shape(dm)[-1] ** 2 * REAL.itemsize)
     problem = jk._prepare(
         b, np.asarray(dm), orbitals=occupied(dm), with_j=bool(with_j), with_k=bool(with_k), memory=memory
@@ -47,8 +47,9 @@ def occupied(dm: Any) -> list[np.ndarray] | None:
         c, occupations = np.stack([c, c]), np.stack([occupations > 0, occupations == 2]).astype(float)
     elif c.ndim == 2:
         c, occupations = c[None], occupations[None]
-    if len(c) != (len(dm) if np.ndim(dm) == 3 else 1) or (occupations < 0).any():
+    if len(c) != (len(dm) if np.ndim(dm) == 3 else 1):
         return None
+    # PySCF, too, leaves out negative occupations: its K is then not that of ``dm``, which the check of K refuses.
     return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
 
 
