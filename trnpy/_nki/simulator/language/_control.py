@@ -61,7 +61,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     run = current()
     values, executions = _trips(run, lower, upper, step, "fori_loop")
     if run.recording and isinstance(lower, int) and isinstance(upper, int):
-        doubt(run, 57, "the compiler may unroll a loop with constant bounds: pass nisa.register_alloc(bound)")
+        message = "the compiler may unroll a loop with constant bounds, which is priced as a device loop"
+        doubt(run, 57, f"{message}: pass nisa.register_alloc(bound), or use Python's range")
     registers = [b for b in (lower, upper) if isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar)]
     scalars = run.nki == SEVEN and not registers
     with _device_loop(run) as record:
