@@ -41,7 +41,7 @@ LINES = {  # arguments, and what the first lines match
         ["-c", DECISIONS],
         [
             r"scipy\.linalg\.eigh: host by evd: route \(predicted 1\.\d times faster than the reference; host 0\.0",
-            r"numpy\.matmul: device: faster \(modelled, [\d.]+ to [\d.]+ times; host [\d.]+ s predicted, uncalibrated, trn2",
+            r"numpy\.matmul: device: faster \(modelled, [\d.]+ to [\d.]+ times; host [\d.]+ s predicted, uncalibrated",
         ],
     ),
     "author of kernels": (
