@@ -96,7 +96,7 @@ def test_a_host_slower_than_predicted_is_no_gain_of_a_device_but_said():
     ledger.add(ledgers.decision("numpy.dot", 0.01, 0.1), 0.0, 4.0, ledgers.frame("x.py", 5))
     ledger.closed = 10.0
     (missed,) = ledger.missed()
-    assert "1 in doubt: this host took longer than predicted" in page(ledger)
+    assert "1 in doubt: this host took longer than predicted, or than for the fastest" in page(ledger)
     assert (missed.won, missed.doubted, missed.doubted_s, missed.gain_s) == (0, 1, 4.0, 0.0)
     assert "one core of a trn2 would make no difference to this run" in repr(ledger)
     said = (
@@ -105,6 +105,20 @@ def test_a_host_slower_than_predicted_is_no_gain_of_a_device_but_said():
     )
     assert said in repr(ledger) and said in page(ledger)
     assert "not counted" not in repr(ledgers.small())
+
+
+def test_what_a_call_takes_beyond_the_fastest_of_its_size_is_no_gain_of_a_device():
+    """Without calibration nothing else says that the slow ones were disturbed."""
+    verdicts, dot = [], ledgers.decision("numpy.dot", 9.9, 0.1, calibrated=False)
+    for fastest_s in (4.0, 0.1):
+        ledger = Ledger("", opened=0.0)
+        for i, seconds in enumerate((4.0, 4.0, fastest_s)):
+            ledger.add(dot, 5.0 * i, seconds, ledgers.frame("x.py", 5))
+        ledger.closed = 20.0
+        (missed,) = ledger.missed()
+        assert missed.won + missed.doubted == (3 if fastest_s == 4.0 else 2)
+        verdicts.append(ledger.what_if().verdict)
+    assert verdicts == ["faster", "no difference"]
 
 
 def test_time_without_a_processor_is_no_sign_of_a_slow_host():

@@ -164,6 +164,10 @@ class Ledger:
         """Add pending calls to the tallies, in batches: taking the lock for each call would cost more."""
         with self._lock:
             crowded = bool(self._pending) and self._crowded()
+            batch = list(self._pending)  # which keeps decisions alive, and so their ids apart
+            fastest: dict[int, float] = {}  # seconds, by the id of the decision
+            for decision, _, seconds, _, _, ran_s in batch:
+                fastest[id(decision)] = min(fastest.get(id(decision), math.inf), seconds, ran_s)
             while True:
                 try:
                     decision, started, seconds, site, thread, ran_s = self._pending.popleft()
@@ -176,7 +180,7 @@ class Ledger:
                 if seconds > tally.longest_s:
                     tally.longest_s, tally.detail = seconds, detail(decision)
                 if decision.device_s is not None:
-                    tally.price(decision, seconds, ran_s, crowded)
+                    tally.price(decision, seconds, ran_s, crowded, fastest.get(id(decision), math.inf))
                 if decision.launches:
                     tally.launch(decision.launches)
                 ended = started + seconds
@@ -286,7 +290,7 @@ class Ledger:
         """Lines with calls on the host for which a device would be HYSTERESIS times faster (modelled), by gain.
 
         ``won`` counts calls for which it beats the undisturbed time of the host; ``doubted`` those for which it beats
-        the measured time only: this host, calibrated, took longer than predicted.
+        the measured time only: this host took longer than predicted, or than for the fastest such call.
         """
         lines = (t for t in self.by_line() if t.won or t.doubted)
         return sorted(lines, key=lambda t: t.won_device_s + t.doubted_device_s - t.won_s - t.doubted_s)

@@ -195,7 +195,7 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
     if won:
         note += f" &middot; {won:,} would gain <b>{gain}</b> on a {machine}, modelled"
     if doubted:
-        note += f" &middot; {doubted:,} in doubt: this host took longer than predicted"
+        note += f" &middot; {doubted:,} in doubt: this host took longer than predicted, or than for the fastest"
     if not (won or taken or doubted):
         note += " &middot; all best on the host" + ", modelled" * any(t.modelled for t in ours)
     return (

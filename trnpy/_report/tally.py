@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -97,10 +98,13 @@ class Tally:
         """Seconds of all calls with a device for those it wins: measured if it computed them, else modelled."""
         return self.seconds if self.ran_on == DEVICE else self.without_device_s - self.gain_s
 
-    def price(self, decision: Decision, seconds: float, ran_s: float, crowded: bool = False) -> None:
+    def price(
+        self, decision: Decision, seconds: float, ran_s: float, crowded: bool = False, fastest_s: float = math.inf
+    ) -> None:
         """Add the predicted times of one call, and compare them with its measured time; ``ran_s`` as in Ledger.add.
 
-        ``crowded``: whether threads of this process waited for processors at the time.
+        ``crowded``: whether threads of this process waited for processors at the time. ``fastest_s``: of the calls
+        around it with this decision, and so with these sizes: what the host can do, whatever made the others slower.
         """
         host_s, device_s = decision.host_s or 0.0, decision.device_s or 0.0
         self.modelled += 1
@@ -119,6 +123,7 @@ class Tally:
         # Other work on this machine takes processors away, and makes no host slower.
         own_s = min(seconds, ran_s) if self.on_host else host_s
         sure_s = undisturbed(decision, own_s, waited=crowded or ran_s < STEADY * seconds)
+        sure_s = min(sure_s, fastest_s) if self.on_host else sure_s
         self.sure_s += sure_s
         fast_s, slow_s = interval(device_s)
         if self.ran_on not in (DEVICE, RETRIED):
