@@ -316,6 +316,8 @@ def _decided(
     on_device, reason, detail = _compare(cost, price, refusal, host_s, hardware, policy, compile_s)
     detail += again if reason is Reason.FASTER else ""
     model: tuple[Reason | None, str] = None, ""
+    if refusal is not None and refusal[0] is Reason.NO_DEVICE:
+        model = refusal
     if machine is None and refusal is None and not policy.force:
         if price is not None or small:
             model = reason, detail

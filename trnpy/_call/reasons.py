@@ -152,7 +152,7 @@ class Decision:
     cores : int
         Physical NeuronCores (LNC 1) that `device_s` is modelled on: more than one if the policy allows and it pays.
     model_reason, model_detail : Reason or None, str
-        What would be the reason with a device at hand, if there is none.
+        What would be the reason with a device at hand, if there is none; NO_DEVICE if only an engine models it.
     by_device_path : bool
         Whether the device path computed the result, even if it left all of it to the host.
     gain_s : float

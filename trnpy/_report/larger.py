@@ -97,12 +97,16 @@ def rank_tables(ledger: Ledger) -> list[Table]:
 
 def rented(ledger: Ledger) -> list[str]:
     """What the run would take on the instance asked for, and what it would cost there; empty if none is named."""
-    found = rentals(ledger)
-    return [str(found[0].instance), *map(ordered, found), ASSUMED] if found else []
+    found, run = rentals(ledger), ledger.what_if()
+    whole = run.unmodelled_s <= NOTICEABLE * run.host_s
+    return [str(found[0].instance), *[ordered(e, whole) for e in found], ASSUMED] if found else []
 
 
-def ordered(e: Estimate) -> str:
-    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars a run."""
+def ordered(e: Estimate, whole: bool) -> str:
+    """The sentence of one estimate: its order of calls, this machine, the vCPUs, the NeuronCores, dollars a run.
+
+    ``whole``: whether all that takes a noticeable part of the run is modelled.
+    """
     order = "at the same time" if e.together else "one after another"
     own = "on its vCPUs" if e.instance.vcpus else "on as many vCPUs as here"
     said = (
@@ -111,7 +115,8 @@ def ordered(e: Estimate) -> str:
     )
     fast_s, slow_s = e.cores_s
     if fast_s >= (1 - NOTICEABLE) * e.vcpus_s:
-        return said + "its NeuronCores make no difference to that (modelled)"
+        more = "its NeuronCores make no difference to that (modelled)"
+        return said + (more if whole else "what its NeuronCores save with sparse matrices --device null models")
     least, most = e.speedups
     return (
         f"{said}{duration(fast_s)} to {duration(slow_s)} with its NeuronCores{rent(e, fast_s, slow_s)}: "

@@ -179,6 +179,9 @@ class Ledger:
                 tally.seconds += seconds
                 if seconds > tally.longest_s:
                     tally.longest_s, tally.detail = seconds, detail(decision)
+                if decision.model_reason == "no_device":
+                    tally.unmodelled += 1
+                    tally.unmodelled_s += seconds
                 if decision.device_s is not None:
                     tally.price(decision, seconds, ran_s, crowded, fastest.get(id(decision), math.inf))
                 if decision.launches:

@@ -40,6 +40,8 @@ class Tally:
     seconds: float = 0.0  # measured; estimated for calls that were not timed
     timed: int = 0
     modelled: int = 0  # calls with times for both host and device, over which the next four fields are summed
+    unmodelled: int = 0  # calls whose device path only an engine models, and there is none
+    unmodelled_s: float = 0.0  # measured
     host_s: float = 0.0  # predicted
     device_s: float = 0.0  # modelled; the seconds of the next seven fields add up to it
     launch_s: float = 0.0

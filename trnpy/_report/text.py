@@ -97,6 +97,8 @@ def advised(ledger: Ledger) -> list[str]:
     core, noticeable_s = f"one core of a {what_if.machine}", NOTICEABLE * what_if.elapsed_s
     chosen, best = worth(found, noticeable_s), found[0]
     if not chosen and what_if.most_s <= noticeable_s:
+        if what_if.unmodelled_s > noticeable_s:
+            return []
         if not best.most_s:
             return [f"advice: stay on the CPU: {core} would save nothing, whatever you change (modelled)"]
         most = f"at most {duration(best.most_s)}, if you {best.change}"

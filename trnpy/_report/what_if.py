@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.small import NOTHING_CALLED
 from trnpy._report.tally import DEVICE
-from trnpy._report.units import NOTICEABLE, duration, uncalibrated
+from trnpy._report.units import NOTICEABLE, duration, several, uncalibrated
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
@@ -39,6 +39,8 @@ class WhatIf:
     device_part_s: float  # the part of device_s that the machine computes
     least_s: float  # that the machine would save at the slow end of the model's interval
     most_s: float  # at the fast end
+    unmodelled: int  # calls with sparse matrices: only an engine says what a device would do
+    unmodelled_s: float  # measured
     host_basis: str  # "measured", "predicted" or "predicted, uncalibrated"
 
     @property
@@ -59,7 +61,8 @@ class WhatIf:
         noticeable_s = NOTICEABLE * self.host_s
         if least_s > noticeable_s:
             return Verdict.FASTER
-        return Verdict.SAME if most_s <= noticeable_s else Verdict.UNKNOWN
+        known = most_s <= noticeable_s and (self.taken or self.unmodelled_s <= noticeable_s)
+        return Verdict.SAME if known else Verdict.UNKNOWN
 
     def __str__(self) -> str:
         if not self.calls:
@@ -88,8 +91,12 @@ class WhatIf:
             else:
                 why = f"it would save at most {duration(self.most_s)} of {duration(self.host_s)}"
             return f"{core} would make no difference to this run: {why} (modelled)"
+        unknown = f"not enough data to say whether {core} would make this run faster"
+        if self.most_s <= NOTICEABLE * self.host_s:
+            calls = f"{several(self.unmodelled, 'call')} with sparse matrices took {duration(self.unmodelled_s)}"
+            return f"{unknown}: {calls} (measured), and --device null models them"
         return (
-            f"not enough data to say whether {core} would make this run faster: {least:.3g} to {most:.3g} times "
+            f"{unknown}: {least:.3g} to {most:.3g} times "
             f"(modelled); the model is within a factor of {ERROR_FACTOR:g}, and only a run on the device narrows that"
         )
 
@@ -125,5 +132,7 @@ def of(ledger: Ledger) -> WhatIf:
         device_part_s=covered_s * on_device_s / measured_s,
         least_s=covered_s * sum(t.least_s for t in tallies) / measured_s,
         most_s=covered_s * sum(t.most_s for t in tallies) / measured_s,
+        unmodelled=sum(t.unmodelled for t in tallies),
+        unmodelled_s=covered_s * sum(t.unmodelled_s for t in tallies) / measured_s,
         host_basis="predicted" + uncalibrated(elsewhere) if elsewhere else "measured",
     )

@@ -24,7 +24,8 @@ from trnpy.sparse._tiles import compressed
 BLOCK_LEAST = volume(1_000_000)  # multiply-adds: for products that take SciPy less, 400 us, no route is looked for
 REMEMBERED = 4_000_000  # multiply-adds: routes of longer products of CSR and CSC depend on their columns
 CONVERSION_LEAST = 32 * 32  # elements of a block from which CSR is cut into blocks faster than SciPy does
-NO_DEVICE = (Reason.NO_DEVICE, "no device")
+# Without an engine no price is asked for: counting the blocks of a matrix takes longer than multiplying it by a vector.
+NO_DEVICE = (Reason.NO_DEVICE, 'not modelled: device="null" models calls with sparse matrices')
 FORCED_ONLY = (Reason.SLOWER, "the host finds the pattern of the result, which takes it as long as the product")
 
 
