@@ -1,0 +1,11 @@
+"""What holds for all tests of reports."""
+
+import pytest
+
+from trnpy._report import ledger
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch):
+    """Hand-made runs were those of an idle machine, whatever runs beside these tests."""
+    monkeypatch.setattr(ledger, "waited_s", lambda: 0.0)
