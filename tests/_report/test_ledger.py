@@ -135,6 +135,8 @@ def test_calls_that_only_an_engine_models_leave_the_verdict_open(host_s, verdict
     assert (found.verdict, found.unmodelled) == (verdict, 1)
     said = "1 call with sparse matrices took 600 ms (measured), and --device null models them"
     assert (said in repr(ledger), "stay on the CPU" in repr(ledger)) == (host_s == 0.6, host_s == 0.4)
+    assert "1 with sparse matrices not modelled" in page(ledger)
+    assert "modelled, sparse matrices on the host" in page(ledger)
     ledger.instance = INSTANCES["trn2.48xlarge"]
     saved = "what its NeuronCores save with sparse matrices --device null models"
     assert (saved in repr(ledger), "NeuronCores make no difference" in repr(ledger)) == (host_s == 0.6, host_s == 0.4)

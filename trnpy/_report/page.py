@@ -124,10 +124,11 @@ def comparison(w: WhatIf) -> str:
     )
     full_s = max(w.host_s, w.device_s)
     certain = w.taken or not w.most_s  # measured, or nothing would go to the machine
+    stated = f"{basis}, sparse matrices on the host" if w.unmodelled and not w.taken else basis
     total = duration(w.device_s) if certain else span(w.host_s - w.most_s, w.host_s - w.least_s)
     rows = (
         ("on the host alone", [rest, alone], duration(w.host_s), w.host_basis),
-        (f"with the {w.machine}" if w.taken else f"with a {w.machine}", [rest, kept, device], total, basis),
+        (f"with the {w.machine}" if w.taken else f"with a {w.machine}", [rest, kept, device], total, stated),
     )
     return "".join(
         f'<div class="row"><span class="name">{name}</span>{bar(parts, full_s)}'
@@ -196,7 +197,9 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
         note += f" &middot; {won:,} would gain <b>{gain}</b> on a {machine}, modelled"
     if doubted:
         note += f" &middot; {doubted:,} in doubt: this host took longer than predicted, or than for the fastest"
-    if not (won or taken or doubted):
+    if unmodelled := sum(t.unmodelled for t in ours):
+        note += f" &middot; {unmodelled:,} with sparse matrices not modelled"
+    elif not (won or taken or doubted):
         note += " &middot; all best on the host" + ", modelled" * any(t.modelled for t in ours)
     return (
         f'<div class="function"><h3>{html.escape(op)} <small>{note}</small></h3>'
