@@ -6,6 +6,7 @@ import scipy
 from doubles import RecordingEngine
 
 import trnpy
+from trnpy._engine.proof import least_squares
 
 N = 150
 EPS = np.finfo(float).eps
@@ -152,3 +153,24 @@ def test_a_factor_of_another_structure_is_noticed(lower):
     for wrong in (exchanged, negated):
         np.testing.assert_allclose(wrong @ wrong.T, POSITIVE, rtol=0, atol=1e-12)
         assert error(wrong if lower else wrong.T) > 10
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (40, 12), (12, 40)])
+def test_right_hand_sides_whose_combinations_cancel_are_no_false_alarm(shape, monkeypatch):
+    rng, multiples = np.random.default_rng(0), np.array([1.0, 2.0, -3.0])
+    a, direction = rng.standard_normal(shape), rng.standard_normal(shape[0])
+    b = np.outer(direction, multiples)
+    x = np.linalg.lstsq(a, b, rcond=None)[0]
+    # The proof scales right-hand sides by powers of two before it combines them.
+    scaled = np.ldexp(multiples, -np.frexp(np.linalg.norm(b, axis=0))[1])
+    cancelling = np.vstack([[1.0, 1.2], [-0.6, 0.7]])
+    cancelling = np.vstack([cancelling, -(scaled[:2] @ cancelling) / scaled[2]])
+    monkeypatch.setattr(least_squares, "weights", lambda *_: cancelling)
+    u, s, vh = np.linalg.svd(a, full_matrices=False)
+    errors = [least_squares.error_of_factors(b, x, u, s, vh.T)]
+    if shape[0] >= shape[1]:
+        r = np.linalg.qr(a)[1]
+        errors.append(least_squares.error(a, b, x, lambda y: np.linalg.solve(r.T, y), np.linalg.cond(a)))
+    if shape[0] <= shape[1]:
+        errors.append(least_squares.shortest_error(a, b, x, np.linalg.qr(a.T)[1]))
+    assert max(errors) < 30 * np.finfo("f8").eps

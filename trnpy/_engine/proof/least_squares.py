@@ -25,11 +25,11 @@ def error(
     |x_i|), for each column a_j by itself, so that short columns count. And the part of the residual in the span of A,
     |R^-H A^H r| over sum |a_i| |x_i| + condition |r|, which sees errors that the normal equations square.
     """
-    a, b, x, least = _few(b, x, a)
+    a, b, x, sizes, least = _few(b, x, a)
     left = b - a @ x
     normal = a.conj().T @ left  # (n, k)
     columns = lengths(a.T)
-    residual, terms = lengths(left.T), columns @ (np.abs(x) + least)
+    residual, terms = lengths(left.T), columns @ (sizes + least)
     scale = columns[:, np.newaxis] * (residual + terms)
     span = terms + condition * residual
     return max_nan(_largest(np.abs(normal), scale), _largest(lengths(inside(normal).T), span))
@@ -41,13 +41,13 @@ def shortest_error(a: np.ndarray, b: np.ndarray, x: np.ndarray, r: np.ndarray) -
     The larger of two: |b_i - A_i x| of each row by itself over |A_i| |x| + |b_i|, and what of x is no combination
     A^H y of rows, |x - A^H y| over |x| + sum |A_i| |y_i|, with y = R^-1 R^-H A x.
     """
-    a, b, x, least = _few(b, x, a)
+    a, b, x, sizes, least = _few(b, x, a)
     # y is as small as x over the square of |A|, and must not underflow.
     unit = np.ldexp(1.0, -np.clip(np.frexp(np.abs(x).max(axis=0, initial=0.0))[1], -900, 900))
-    b, x, least = b * unit, x * unit, least * unit
+    b, x, sizes, least = b * unit, x * unit, sizes * unit, least * unit
     r, product, rows = r.astype(np.result_type(r, np.float64), copy=False), a @ x, lengths(a)
     y = np.linalg.solve(r, np.linalg.solve(r.conj().T, product))
-    own = lengths(x.T) + math.sqrt(len(x)) * least
+    own = lengths(sizes.T) + math.sqrt(len(x)) * least
     residual = _largest(np.abs(b - product), rows[:, np.newaxis] * own + np.abs(b))
     return max_nan(residual, _largest(lengths((x - a.conj().T @ y).T), own + rows @ np.abs(y)))
 
@@ -57,27 +57,31 @@ def error_of_factors(b: np.ndarray, x: np.ndarray, u: np.ndarray, s: np.ndarray,
 
     The larger of two: |s_i v_i^H x - u_i^H b| of each value over s_1 |x| + |b|, and |x - V V^H x| over |x|.
     """
-    u, b, x, least = _few(b, x, u)
+    u, b, x, sizes, least = _few(b, x, u)
     s, v = s.astype(np.float64, copy=False), v.astype(u.dtype, copy=False)
     inner, sides = v.conj().T @ x, lengths(b.T)
-    own = lengths(x.T) + math.sqrt(len(x)) * least
+    own = lengths(sizes.T) + math.sqrt(len(x)) * least
     along = _largest(np.abs(s[:, np.newaxis] * inner - u.conj().T @ b), s.max() * own + sides)
     return max_nan(along, _largest(lengths((x - v @ inner).T), own))
 
 
-def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _few(b: np.ndarray, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, ...]:
     """a, b and x in double precision; of many right-hand sides, combinations with random weights.
 
-    The last is how small an element of x, in each column, may be before underflow makes it inexact.
+    Then the sizes of the elements of x, each at least that of its largest term, as terms may cancel and their errors do
+    not; and how small an element, in each column, may be before underflow makes it inexact.
     """
     info = np.finfo(x.dtype)
     least = np.full(x.shape[1], float(info.smallest_subnormal) / float(info.eps))
     a, b, x = (y.astype(np.result_type(y, np.float64), copy=False) for y in (a, b, x))
+    sizes = np.abs(x)
     if b.shape[1] > PROBES:
         exponents = np.frexp(lengths(b.T))[1]
         v = np.ldexp(weights(b.shape[1], PROBES), -np.clip(exponents, -900, 900)[:, np.newaxis])
+        largest = np.stack([(sizes * column).max(axis=1) for column in np.abs(v).T], axis=1)
         b, x, least = b @ v, x @ v, least @ np.abs(v)
-    return a, b, x, least
+        sizes = np.maximum(np.abs(x), largest)
+    return a, b, x, sizes, least
 
 
 def _largest(x: np.ndarray, scale: np.ndarray) -> float:
