@@ -290,6 +290,21 @@ return out
 """
 OF_AN_INPUT = STAGED.replace("all_reduce([source]", "all_reduce([x]")
 INTO_AN_OUTPUT = STAGED.replace("return out", "return total")
+IN_TURNS = STAGED.replace("ncc.all", "turns = nisa.register_alloc(3)\ndef step(i):\n    ncc.all").replace(
+    "nisa.dma_copy(dst=out", "nl.fori_loop(0, turns, step)\nnisa.dma_copy(dst=out"
+)
+
+
+def again(source: str, total: str) -> str:
+    """Two collectives; the second one has these buffers, of which ``fresh`` and ``other`` are its own."""
+    made = "".join(
+        f"{name} = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)\nnisa.dma_copy(dst={name}, src=x)\n"
+        for name in sorted({source, total} & {"fresh", "other"})
+    )
+    second = f"ncc.all_reduce([{source}], [{total}], ncc.ReplicaGroup([[0]]), nl.add)\n"
+    return STAGED.replace("nisa.dma_copy(dst=out", made + second + "nisa.dma_copy(dst=out")
+
+
 IN_SBUF = """
 import nki.collectives as ncc
 t, total = fetch(x), sbuf(x.shape, x.dtype)
@@ -422,6 +437,10 @@ PAIRS = (
     (51, "E", "trn2", "of an input", "x", OF_AN_INPUT, STAGED, X),
     (51, "E", "trn2", "into an output", "x", INTO_AN_OUTPUT, STAGED, X),
     (51, "E", "trn1", "in SBUF", "x", IN_SBUF, STAGED, X),
+    (58, "E", "trn2", "one destination", "x", again("fresh", "total"), again("fresh", "other"), X),
+    (58, "E", "trn2", "source and destination", "x", again("total", "source"), again("total", "other"), X),
+    (58, "W", "trn2", "one source", "x", again("source", "other"), again("fresh", "other"), X),
+    (58, "E", "trn2", "loop of collectives", "x", IN_TURNS, STAGED, X),
     (52, "E", "trn2", "scratch", "x", SCRATCH, USED, X),
     (53, "E", "trn2", "not landed", ROWS_OF_X, SCATTERED.format(between="", mode=""),
      SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),

@@ -20,7 +20,7 @@ from trnpy._nki.simulator.chip.tensor import NkiTensor
 if TYPE_CHECKING:
     from trnpy._nki.simulator.chip.context import LoopRecord, Run
     from trnpy._nki.simulator.chip.memory import Storage
-    from trnpy._nki.simulator.chip.record import Trace
+    from trnpy._nki.simulator.chip.record import Region, Trace
 
 MOST_FUNCTIONS = 8  # of ScalarEngine in one program
 LARGEST_HBM_BYTES = 2**31  # of one tensor: its byte offsets are 32-bit integers (S10: 2^29 float32)
@@ -80,6 +80,35 @@ def _check_collective(run: Run, opcode: str, sources: Operands, targets: Operand
         if storage.buffer == "sbuf" and run.hardware.generation < GEN3:
             refuse(run, 51, f"NCC_IBIR428: {opcode}: {role} is in SBUF, which collectives reach from trn2 on: use HBM")
         storage.collective = storage.collective or opcode
+    _check_staging(run, opcode, sources, targets)
+
+
+def _check_staging(run: Run, opcode: str, sources: Operands, targets: Operands) -> None:
+    """No other collective uses a destination, not even as a source: what a faster rank sends lands in it early.
+
+    A destination may be the source of a later collective, as in a ring. Sources that two share were not measured.
+    """
+    written = [t.region for role, t in targets if role.startswith("dst")]
+    read = [t.region for role, t in sources if role.startswith("src")]
+    if run.loop_stack and written:
+        refuse(
+            run, 58, f"{opcode}: in a device loop every turn is a collective, and all have one destination: unroll it"
+        )
+    advice = "give each collective buffers of its own"
+    for earlier in (i for i in run.instructions if "ranks" in i.options):
+        theirs = [o.region for o in earlier.writes if o.role.startswith("dst")]
+        sent = [o.region for o in earlier.reads if o.role.startswith("src")]
+        what = f"{{}} that {earlier.opcode} of line {earlier.line} uses, too"
+        if _meet(written, (*theirs, *sent)):
+            what = what.format("a destination")
+            refuse(run, 58, f"{opcode}: {what}: a faster rank's data lands in it while another reads it: {advice}")
+        elif _meet(read, sent):
+            doubt(run, 58, f"{opcode}: {what.format('a source')}: exact only with buffers apart (inf2): {advice}")
+
+
+def _meet(ours: Sequence[Region], theirs: Sequence[Region]) -> bool:
+    """Whether two lists of regions have memory in common."""
+    return any(a.storage == b.storage and a.start < b.stop and b.start < a.stop for a in ours for b in theirs)
 
 
 def _io_tensor(opcode: str, what: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Strictness: TypeAlias = Literal["strict", "warn", "off", "propagate"]
 UNINITIALISED = 16
-BACKEND = range(40, 58)  # rules of the compiler's backend, most of them undocumented
+BACKEND = range(40, 59)  # rules of the compiler's backend, most of them undocumented
 # Rules that a run may break and go on: the consequence is known, or the rule concerns the program alone.
 OPTIONAL: Mapping[int, str] = {
     5: "a compiled kernel called from a kernel runs as a function of it",

@@ -131,6 +131,7 @@ RULES: Mapping[int, Rule] = MappingProxyType(
             _rule(55, "gather beyond the row that an index names", KILN, "run"),
             _rule(56, "float8_e4m3fn before trn3", f"{KILN} (NCC_EVRF051)", "run"),
             _rule(57, "device loop that the compiler may unroll: its bounds are constant", KILN, "run"),
+            _rule(58, "buffer that two collectives use", f"{DNS} (rule 2)", "run"),
         )
     }
 )
