@@ -7,6 +7,7 @@ import pytest
 import scipy.fft
 import scipy.fftpack
 import scipy.linalg
+import scipy.sparse
 import scipy.sparse.linalg
 
 import trnpy
@@ -58,11 +59,46 @@ def test_what_has_a_path_or_is_no_linear_algebra_is_not_explained(function):
         trnpy.explain(function)
 
 
-def test_functions_without_a_path_are_scipys_own_also_where_fallbacks_raise():
-    a = np.arange(9.0).reshape(3, 3)
-    assert trnpy.linalg.schur is scipy.linalg.schur
-    with trnpy.policy(fallback="raise", device="null"), trnpy.patched():
-        np.testing.assert_array_equal(scipy.linalg.schur(a)[0], trnpy.linalg.schur(a)[0])
+@pytest.mark.parametrize("name", ["schur", "eig", "cond", "matrix_rank", "rq"])
+def test_functions_without_a_path_raise_by_our_name_where_fallbacks_raise(name):
+    a = np.random.default_rng(0).standard_normal((80, 80))
+    ours, theirs = getattr(trnpy.linalg, name), getattr(scipy.linalg, name, None) or getattr(np.linalg, name)
+    with trnpy.trace() as log, trnpy.policy(fallback="raise", device="null"), trnpy.patched():
+        with pytest.raises(trnpy.FallbackError) as raised:
+            ours(a)
+        theirs(a)  # not patched: reports name it
+        ours(a[:60, :60])  # small
+        with trnpy.policy(force=True), pytest.raises(trnpy.FallbackError):
+            ours(a[:60, :60])
+    assert raised.value.decision in log and log[0].reason is trnpy.Reason.NO_PATH
+    assert str(raised.value.decision) == str(trnpy.explain(theirs, a)) == str(trnpy.explain(ours, a))
+    mine, original = ours(a), theirs(a)
+    assert type(mine) is type(original)
+    for one, other in zip(mine, original, strict=True) if isinstance(mine, tuple) else [(mine, original)]:
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["spsolve", "bicg", "eigs", "inv"])
+def test_sparse_functions_without_a_path_raise_by_our_name(name):
+    a = scipy.sparse.eye_array(5000, format="csc") * 2.0
+    args = (a, np.ones(5000)) if name in ("spsolve", "bicg") else (a,)
+    with trnpy.policy(fallback="raise", device="null"), pytest.raises(trnpy.FallbackError, match="no_path"):
+        getattr(trnpy.sparse.linalg, name)(*args)
+
+
+@pytest.mark.parametrize("call", [trnpy.linalg.norm, lambda a: trnpy.linalg.solve_banded((1, 1), a[:3], a[0])])
+def test_functions_that_memory_bounds_do_not_raise(call):
+    with trnpy.policy(fallback="raise", device="null"):
+        call(np.ones((80, 80)) + np.eye(80))
+
+
+def test_a_warning_of_a_function_without_a_path_names_the_line_that_scipys_names():
+    a, places = scipy.sparse.eye_array(3, format="coo"), []
+    for module in (scipy.sparse.linalg, trnpy.sparse.linalg):
+        with pytest.warns(scipy.sparse.SparseEfficiencyWarning) as caught:
+            module.splu(a)
+        places.append([(w.filename, w.lineno) for w in caught])
+    assert places[0] == places[1] and places[0][0][0] == __file__
 
 
 class Ledger:

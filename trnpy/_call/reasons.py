@@ -37,7 +37,8 @@ class Reason(StrEnum):
     EXCLUDED_CALLER
         Host: NumPy, SciPy or an excluded package made the call.
     NO_PATH
-        Host: the function has no path on a device. Only `explain` says so: such functions are NumPy's and SciPy's own.
+        Host: the function has no path on a device. `explain` says so, and the error of trnpy's own name for it under
+        ``fallback="raise"``; otherwise NumPy's or SciPy's function runs and nothing is recorded.
     NO_DEVICE
         Host: there is no device.
     NO_LAUNCH

@@ -31,6 +31,11 @@ NAMES = {
             solve_banded solveh_banded solve_toeplitz solve_circulant matmul_toeplitz""",
         ),
         (FACTORS, "spsolve spsolve_triangular splu spilu factorized"),
+        (
+            OTHER,
+            """cond matrix_rank tensorinv tensorsolve cossin expm_cond expm_frechet ldl orthogonal_procrustes
+            qr_multiply rq subspace_angles""",
+        ),
         (ITERATION, "bicg bicgstab cgs eigs gcrotmk lgmres lsmr lsqr minres qmr svds tfqmr funm_multiply_krylov"),
     )
     for name in names.split()
@@ -45,6 +50,8 @@ def why(name: str) -> str:
 
 def pathless(function: Any) -> str:
     """The public name of a function of linear algebra that has no path on a device; "" of any other."""
+    if name := getattr(function, "__trnpy_pathless__", ""):  # of trnpy's namespaces
+        return str(name)
     module = getattr(function, "__module__", None)
     if not isinstance(module, str) or not module.startswith(LINEAR_ALGEBRA) or isinstance(function, type):
         return ""

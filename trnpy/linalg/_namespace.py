@@ -9,6 +9,7 @@ import numpy.linalg
 import scipy.linalg
 
 from trnpy._call.names import public, rows
+from trnpy._call.pathless import strict
 from trnpy.linalg._inv_sqrtm import OWN_OPS
 from trnpy.linalg._ops import NUMPY_OPS, OPS
 
@@ -16,7 +17,7 @@ HOME = "trnpy.linalg"
 LAZY = ("interpolative",)  # not loaded here, because it loads half of scipy.sparse
 
 NAMES: dict[str, Any] = public(numpy.linalg) | rows(NUMPY_OPS, HOME) | public(scipy.linalg, LAZY) | rows(OPS, HOME)
-NAMES |= rows(OWN_OPS, HOME)
+NAMES |= rows(OWN_OPS, HOME) | strict(NAMES, HOME)
 for _name in ("blas", "lapack"):  # trnpy.linalg.blas and .lapack
     NAMES[_name] = importlib.import_module(f"{HOME}.{_name}")
     NAMES[f"get_{_name}_funcs"] = getattr(NAMES[_name], f"get_{_name}_funcs")

@@ -6,6 +6,7 @@ from scipy.sparse import linalg as _scipy
 
 from trnpy._call.names import public as _public
 from trnpy._call.names import rows as _rows
+from trnpy._call.pathless import strict as _strict
 from trnpy.sparse._classes import makers as _makers
 from trnpy.sparse.linalg._expm_multiply import EXPONENTIAL_OPS as _EXPONENTIAL_OPS
 from trnpy.sparse.linalg._ops import OPS as _OPS
@@ -17,6 +18,7 @@ __all__ = _scipy.__all__
 
 _ROWS = _OPS + _EXPONENTIAL_OPS
 _names = _public(_scipy) | _makers(_scipy, _PLAIN, __name__) | _rows(_ROWS, __name__)
+_names |= _strict(_names, __name__, ("expm", "inv", "matrix_power"))
 globals().update(_names)
 
 
