@@ -1,15 +1,13 @@
-"""One kernel for each rule of the backend, with one planted bug, and its twin that does the same and passes.
-
-``PAIRS``: rule, severity, target, note, parameters, statements with the bug, statements without, arrays, cores if 2.
-"""
+"""Small kernels with one planted bug that a launch shows, and their twins: rules of the compiler's backend."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 
-from tests._nki.simulator.planted import Planted, normal
-from tests._nki.simulator.planted_runs import kernel
+from tests._nki.simulator.planted import normal
+from tests._nki.simulator.planted_runs import pair
+from trnpy._nki.simulator.chip.dialects import PARSER, TRACER, TRACERS
 
 PRODUCT = (normal(128, 64), normal(128, 512, seed=1))
 THREE = (normal(128, 64), normal(128, 64, seed=1))
@@ -49,7 +47,8 @@ nl.fori_loop(0, turns, second)
 return put(total)
 """
 )
-ONE_LOOP = TWO_LOOPS.replace("nl.fori_loop(0, turns, second)\n", "")
+SECOND = "def second(i):\n    nisa.tensor_tensor(dst=total, data1=total, data2=bank, op=nl.subtract)\n"
+ONE_LOOP = TWO_LOOPS.replace(SECOND, "").replace("nl.fori_loop(0, turns, second)\n", "")
 
 LOOKED_UP = """
 t, table = fetch(x), fetch(places)
@@ -91,9 +90,7 @@ out = sbuf((128, 1), nl.float32)
 nisa.tensor_copy(dst=out, src=t.ap(pattern=[[64, 128], [1, 1]], scalar_offset=table[0:1, 3:4], indirect_dim=1))
 return put(out)
 """
-OFFSET_IN_A_REGISTER = OFFSET_IN_A_TILE.replace(
-    "out = sbuf", "r = nisa.register_alloc()\nnisa.register_load(r, table[0:1, 3:4])\nout = sbuf"
-).replace("scalar_offset=table[0:1, 3:4]", "scalar_offset=r")
+OFFSET_OF_A_DMA = OFFSET_IN_A_TILE.replace("tensor_copy", "dma_copy").replace("src=t.ap", "src=x.ap")
 
 COLUMN_OF_PSUM = """
 left, right = fetch(a), fetch(b)
@@ -200,7 +197,7 @@ def outer(i):
 nl.fori_loop(0, turns, outer)
 return put(u)
 """
-UNROLLED = NESTED.replace(
+UNROLLED = NESTED.replace("def inner(j):\n    nisa.tensor_copy(dst=u, src=t)\n", "").replace(
     "    nl.fori_loop(0, turns, inner)", "    for j in range(2):\n        nisa.tensor_copy(dst=u, src=t)"
 )
 LONG = """
@@ -279,7 +276,6 @@ u = sbuf((32, 64), nl.float32)
 return put(u)
 """
 STAGED = """
-import nki.collectives as ncc
 source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
 total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
 out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -306,7 +302,6 @@ def again(source: str, total: str) -> str:
 
 
 IN_SBUF = """
-import nki.collectives as ncc
 t, total = fetch(x), sbuf(x.shape, x.dtype)
 ncc.all_reduce([t], [total], ncc.ReplicaGroup([[0]]), nl.add)
 return put(total)
@@ -383,84 +378,78 @@ GATHERED = (normal(128, 64), np.arange(128, dtype=np.int32).reshape(128, 1))
 FIRST_ROW = (normal(128, 64), np.zeros((64, 1), np.int32))
 ROWS_OF_X = "x, i"
 
-PAIRS = (
-    (40, "E", "trn2", "psum outside", "a, b", OUTSIDE, INSIDE, PRODUCT),
-    (40, "E", "trn1", "psum of two loops", "a, b", TWO_LOOPS, ONE_LOOP, PRODUCT),
-    (41, "E", "trn1", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE),
-    (41, "W", "trn2", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE),
-    (41, "E", "trn1", "register_load", "x, places", REGISTER, REGISTER_OF_A_TILE, TABLE),
-    (41, "E", "trn2", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_IN_A_REGISTER, TABLE),
-    (41, "E", "trn1", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE),
-    (41, "W", "trn2", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE),
-    (42, "E", "trn1", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE),
-    (42, "E", "trn1", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE),
-    (43, "E", "trn2", "inferred", "a, b", INFERRED, SAID, THREE),
-    (44, "E", "trn2", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
-    (44, "E", "trn2", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
-    (45, "E", "trn2", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=128), X),
-    (46, "W", "trn2", "nested", "x", NESTED, UNROLLED, X),
-    (57, "W", "trn2", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
-    (47, "E", "trn2", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X),
-    (48, "E", "trn2", "functions", "x", FUNCTIONS.format(ninth="nl.erf"), FUNCTIONS.format(ninth="nl.exp"), X),
-    (49, "E", "trn2", "addresses", "x", PLACED.format(address=""), PLACED.format(address=", address=(0, 256)"), X),
-    (50, "E", "trn1", "sum of squares", "x",
-     SQUARES.format(statements="nisa.activation_reduce(dst=squares, op=nl.square, data=t, reduce_op=nl.add, "
-                    "reduce_res=sums)"),
-     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
-                    "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X),
-    (50, "E", "trn1", "sum of squares by activation", "x",
-     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t, reduce_op=nl.add, reduce_res=sums, "
-                    "reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
-     SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
-                    "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X),
-    (50, "E", "trn1", "replaced with positions", "x",
-     LARGEST.format(statements="nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0, dst_idx=where)"),
-     LARGEST.format(statements="nisa.nc_find_index8(dst=where, data=t, vals=top)\n"
-                    "nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0)"), X),
-    (50, "E", "trn1", "across partitions", "x", ACROSS.format(copy="nisa.tensor_copy"),
-     ACROSS.format(copy="nisa.dma_copy"), X),
-    (25, "E", "trn1", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"),
-     TURNED.format(dtype="nl.float32"), HALF),
-    (25, "E", "trn2", "transpose on trn2", "x", TURNED.format(dtype="nl.float32"),
-     TURNED.format(dtype="nl.bfloat16"), HALF),
-    (30, "E", "trn1", "register stored", "x", STORED.format(memory="nl.sbuf"),
-     STORED.format(memory="nl.private_hbm"), X),
-    (11, "E", "trn2", "unaligned slot", "x", SLOTS.format(first=1), SLOTS.format(first=2), FIVE),
-    (18, "E", "trn2", "partitions", "x", MISFIT.format(rows=64, columns=128), MISFIT.format(rows=128, columns=64), X),
-    (30, "E", "trn1", "floats on gpsimd", "x", ON_GPSIMD.format(engine="gpsimd"), ON_GPSIMD.format(engine="vector"), X),
-    (21, "E", "trn2", "row stride", "x", BY_DMA, BY_DMA.replace("src=x[0:16, 0:64]", "src=whole").replace(
-        "nisa.dma_transpose", "whole = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.private_hbm)\n"
-        "nisa.dma_copy(dst=whole, src=x[0:16, 0:64])\nnisa.dma_transpose"), WIDE),
-    (27, "E", "trn2", "two in psum", "a, b", BOTH_IN_PSUM.format(second="banks[1]"),
-     BOTH_IN_PSUM.format(second="out").replace("nisa.scalar", "nisa.tensor_copy(dst=out, src=banks[1])\nnisa.scalar"),
-     THREE),
-    (51, "E", "trn2", "of an input", "x", OF_AN_INPUT, STAGED, X),
-    (51, "E", "trn2", "into an output", "x", INTO_AN_OUTPUT, STAGED, X),
-    (51, "E", "trn1", "in SBUF", "x", IN_SBUF, STAGED, X),
-    (58, "E", "trn2", "one destination", "x", again("fresh", "total"), again("fresh", "other"), X),
-    (58, "E", "trn2", "source and destination", "x", again("total", "source"), again("total", "other"), X),
-    (58, "W", "trn2", "one source", "x", again("source", "other"), again("fresh", "other"), X),
-    (58, "E", "trn2", "loop of collectives", "x", IN_TURNS, STAGED, X),
-    (52, "E", "trn2", "scratch", "x", SCRATCH, USED, X),
-    (53, "E", "trn2", "not landed", ROWS_OF_X, SCATTERED.format(between="", mode=""),
-     SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),
-    (53, "E", "trn2", "skipped", ROWS_OF_X, SCATTERED.format(between=BARRIER, mode=", oob_mode=nisa.oob_mode.skip"),
-     SCATTERED.format(between=BARRIER, mode=""), GATHERED, 2),
-    (53, "W", "trn2", "part of a tile", ROWS_OF_X, PART.format(tile="(128, 65)"), PART.format(tile="(128, 64)"),
-     GATHERED, 2),
-    (54, "E", "trn2", "loop of one core", "x", ONE_CORE_LOOPS, NO_TURN_ON_ONE, X, 2),
-    (54, "E", "trn2", "unequal turns", "x", UNEQUAL, EQUAL, X, 2),
-    (55, "E", "trn1", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW),
-    (55, "W", "trn2", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW),
-    (56, "E", "trn2", "e4m3fn", "x", EIGHT_BITS.format(dtype="float8_e4m3fn"), EIGHT_BITS.format(dtype="float8_e4m3"),
-     X),
+BACKEND = (
+    pair(40, "E", "psum outside", "a, b", OUTSIDE, INSIDE, PRODUCT),
+    pair(40, "E", "psum of two loops", "a, b", TWO_LOOPS, ONE_LOOP, PRODUCT),
+    pair(41, "E", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE, "trn1"),
+    pair(41, "W", "operand", "x, places", LOOKED_UP, THROUGH_HBM, TABLE, "trn2 trn3"),
+    pair(41, "E", "register_load", "x, places", REGISTER, REGISTER_OF_A_TILE, TABLE, "trn1"),
+    pair(41, "E", "offset in a tile", "x, places", OFFSET_IN_A_TILE, OFFSET_OF_A_DMA, TABLE, nki=(PARSER, TRACER)),
+    pair(41, "E", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE, "trn1"),
+    pair(41, "W", "psum operand", "a, b", COLUMN_OF_PSUM, COLUMN_OF_HBM, THREE, "trn2 trn3"),
+    pair(42, "E", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE, "trn1"),
+    pair(42, "E", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE, "trn1"),
+    pair(42, "W", "side by side", "a, b", SIDE_BY_SIDE, ONE_EACH, THREE, "trn2 trn3"),
+    pair(42, "W", "interleaved", "a, b", INTERLEAVED, STARTED_ONLY, THREE, "trn2 trn3"),
+    pair(43, "E", "inferred", "a, b", INFERRED, SAID, THREE),
+    pair(44, "E", "static load", "x", STATIC_LOAD, DYNAMIC_LOAD, X),
+    pair(44, "E", "skip", ROWS_OF_X, SKIPPING, CLAMPED, GATHERED),
+    pair(45, "E", "tensor", "x", BIG.format(rows=65537), BIG.format(rows=128), X),
+    pair(46, "W", "nested", "x", NESTED, UNROLLED, X),
+    pair(57, "W", "constant bound", "a, b", INSIDE.replace("(0, turns,", "(0, 3,"), INSIDE, PRODUCT),
+    pair(47, "E", "bound", "x", LONG.format(first=2**31), LONG.format(first=2**31 - 1), X, nki=TRACERS),
+    pair(48, "E", "functions", "x", FUNCTIONS.format(ninth="nl.erf"), FUNCTIONS.format(ninth="nl.exp"), X),
+    pair(49, "E", "addresses", "x", PLACED.format(address=""), PLACED.format(address=", address=(0, 256)"), X),
+    pair(50, "E", "sum of squares", "x",
+         SQUARES.format(statements="nisa.activation_reduce(dst=squares, op=nl.square, data=t, reduce_op=nl.add, "
+         "reduce_res=sums)"), SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
+         "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X, "trn1"),
+    pair(50, "E", "sum of squares by activation", "x",
+         SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t, reduce_op=nl.add, "
+         "reduce_res=sums, reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
+         SQUARES.format(statements="nisa.activation(dst=squares, op=nl.square, data=t)\n"
+         "nisa.tensor_reduce(dst=sums, op=nl.add, data=squares, axis=1)"), X, "trn1"),
+    pair(50, "E", "replaced with positions", "x",
+         LARGEST.format(statements="nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0, dst_idx=where)"),
+         LARGEST.format(statements="nisa.nc_find_index8(dst=where, data=t, vals=top)\n"
+         "nisa.nc_match_replace8(dst=rest, data=t, vals=top, imm=0.0)"), X, "trn1"),
+    pair(50, "E", "across partitions", "x", ACROSS.format(copy="nisa.tensor_copy"),
+         ACROSS.format(copy="nisa.dma_copy"), X, "trn1"),
+    pair(25, "E", "transpose on trn1", "x", TURNED.format(dtype="nl.bfloat16"), TURNED.format(dtype="nl.float32"),
+         HALF, "trn1"),
+    pair(25, "E", "transpose on trn2", "x", TURNED.format(dtype="nl.float32"), TURNED.format(dtype="nl.bfloat16"),
+         HALF, "trn2 trn3"),
+    pair(30, "E", "register stored", "x", STORED.format(memory="nl.sbuf"), STORED.format(memory="nl.private_hbm"), X,
+         "trn1"),
+    pair(11, "E", "unaligned slot", "x", SLOTS.format(first=1), SLOTS.format(first=2), FIVE, "trn2 trn3"),
+    pair(18, "E", "partitions", "x", MISFIT.format(rows=64, columns=128), MISFIT.format(rows=128, columns=64), X),
+    pair(30, "E", "floats on gpsimd", "x", ON_GPSIMD.format(engine="gpsimd"), ON_GPSIMD.format(engine="vector"), X,
+         "trn1"),
+    pair(21, "E", "row stride", "x", BY_DMA, BY_DMA.replace("src=x[0:16, 0:64]", "src=whole").replace(
+         "nisa.dma_transpose", "whole = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.private_hbm)\n"
+         "nisa.dma_copy(dst=whole, src=x[0:16, 0:64])\nnisa.dma_transpose"), WIDE),
+    pair(27, "E", "two in psum", "a, b", BOTH_IN_PSUM.format(second="banks[1]"),
+         BOTH_IN_PSUM.format(second="out").replace(
+             "nisa.scalar", "nisa.tensor_copy(dst=out, src=banks[1])\nnisa.scalar"),
+         THREE),
+    pair(51, "E", "of an input", "x", OF_AN_INPUT, STAGED, X),
+    pair(51, "E", "into an output", "x", INTO_AN_OUTPUT, STAGED, X),
+    pair(51, "E", "in SBUF", "x", IN_SBUF, STAGED, X, "trn1"),
+    pair(58, "E", "one destination", "x", again("fresh", "total"), again("fresh", "other"), X),
+    pair(58, "E", "source and destination", "x", again("total", "source"), again("total", "other"), X),
+    pair(58, "W", "one source", "x", again("source", "other"), again("fresh", "other"), X),
+    pair(58, "E", "loop of collectives", "x", IN_TURNS, STAGED, X),
+    pair(52, "E", "scratch", "x", SCRATCH, USED, X),
+    pair(53, "E", "not landed", ROWS_OF_X, SCATTERED.format(between="", mode=""),
+         SCATTERED.format(between=BARRIER, mode=""), GATHERED, "trn2 trn3", lnc=2),
+    pair(53, "E", "skipped", ROWS_OF_X, SCATTERED.format(between=BARRIER, mode=", oob_mode=nisa.oob_mode.skip"),
+         SCATTERED.format(between=BARRIER, mode=""), GATHERED, "trn2 trn3", lnc=2),
+    pair(53, "W", "part of a tile", ROWS_OF_X, PART.format(tile="(128, 65)"), PART.format(tile="(128, 64)"), GATHERED,
+         "trn2 trn3", lnc=2),
+    pair(54, "E", "loop of one core", "x", ONE_CORE_LOOPS, NO_TURN_ON_ONE, X, "trn2 trn3", lnc=2),
+    pair(54, "E", "unequal turns", "x", UNEQUAL, EQUAL, X, "trn2 trn3", lnc=2),
+    pair(55, "E", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW, "trn1"),
+    pair(55, "W", "two rows", ROWS_OF_X, TWO_ROWS, ONE_WIDE_ROW, FIRST_ROW, "trn2 trn3"),
+    pair(56, "E", "e4m3fn", "x", EIGHT_BITS.format(dtype="float8_e4m3fn"), EIGHT_BITS.format(dtype="float8_e4m3"), X,
+         "trn1 trn2"),
 )  # fmt: skip
-
-BACKEND = tuple(
-    Planted(rule, severity, kernel(parameters, wrong), arrays, target=target, note=note, lnc=lnc[0] if lnc else 1)
-    for rule, severity, target, note, parameters, wrong, _, arrays, *lnc in PAIRS
-)
-TWINS = tuple(
-    Planted(rule, severity, kernel(parameters, right), arrays, target=target, note=note, lnc=lnc[0] if lnc else 1)
-    for rule, severity, target, note, parameters, _, right, arrays, *lnc in PAIRS
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests._nki.simulator.planted import body
+from tests._nki.simulator.planted import body, given
 
 INNER = "NKI does not support inner function definitions"
 SUBSCRIPT = "string subscript not implemented"
@@ -73,11 +73,16 @@ PARSER = (
     ("matmul operator", ("n = t @ t",), "matmul operator", ("n = 1",)),
 )  # fmt: skip
 
+# Name, kernel that is refused, words of the refusal, kernel that does the same and passes.
 SIGNATURES = (
-    ("keyword-only", body().replace("(x)", "(x, *, n=1)"), "keyword-only arguments are not supported"),
-    ("star arguments", body().replace("(x)", "(x, *rest)"), "varargs are not supported in NKI"),
-    ("subscript of a default", body("n = word[0]").replace("(x)", "(x, word='ab')"), SUBSCRIPT),
-    ("subscript of a str", body("n = word[0]").replace("(x)", "(x, word: str)"), SUBSCRIPT),
-    ("subscript of a global", "WORD = 'ab'\n" + body("n = WORD[0]"), SUBSCRIPT),
-    ("decorator", "@functools.cache\ndef half(n):\n    return n // 2\n" + body("n = half(4)"), "unsupported decorator"),
-)
+    ("keyword-only", given(body(), "x, *, n=1"), "keyword-only arguments are not supported", given(body(), "x, n=1")),
+    ("star arguments", given(body(), "x, *rest"), "varargs are not supported in NKI", given(body(), "x, rest=()")),
+    ("subscript of a default", given(body("n = word[0]"), "x, word='ab'"), SUBSCRIPT,
+     given(body("n = word[0]"), "x, word=('a', 'b')")),
+    ("subscript of a str", given(body("n = word[0]"), "x, word: str"), SUBSCRIPT,
+     given(body("n = word[0]"), "x, word: tuple")),
+    ("subscript of a global", "WORD = 'ab'\n" + body("n = WORD[0]"), SUBSCRIPT,
+     "WORD = ('a', 'b')\n" + body("n = WORD[0]")),
+    ("decorator", "@functools.cache\ndef half(n):\n    return n // 2\n" + body("n = half(4)"), "unsupported decorator",
+     "def half(n):\n    return n // 2\n" + body("n = half(4)")),
+)  # fmt: skip

@@ -29,10 +29,11 @@ def test_the_parser_refuses_in_its_own_words_what_a_tracer_takes(name, wrong, wo
     assert refused(body(*right)) == ()
 
 
-@pytest.mark.parametrize(("name", "text", "words"), SIGNATURES, ids=[r[0] for r in SIGNATURES])
-def test_the_parser_refuses_signatures_and_decorators(name, text, words):
+@pytest.mark.parametrize(("name", "text", "words", "right"), SIGNATURES, ids=[r[0] for r in SIGNATURES])
+def test_the_parser_refuses_signatures_and_decorators(name, text, words, right):
     assert any(words in f.message for f in refused(text, (PARSER,)))
     assert refused(text, TRACERS) == ()
+    assert refused(right) == ()
 
 
 @pytest.fixture
