@@ -193,12 +193,10 @@ CASES: dict[str, Case] = {"DF-MP2": mp2, "J and K": jk, "A B": gemm}
 
 
 def curves() -> list[Curve]:
-    """DF-MP2, J and K, and a product of float64 matrices on the cores of chips and instances, one rank on each core."""
+    """DF-MP2, J and K, and products of float64 matrices on the cores of chips and instances, one rank on each core."""
     instance = INSTANCES[INSTANCE]
-    return [
-        Curve(name, points(instance, strong), points(instance, weak))
-        for name, (strong, weak) in {"DF-MP2": modelled_mp2(), "J and K": modelled_jk(), "A B": modelled_gemm()}.items()
-    ]
+    loads = {"DF-MP2": modelled_mp2(), "J and K": modelled_jk(), "A B": modelled_gemm(), "A B grid": modelled_grid()}
+    return [Curve(name, points(instance, strong), points(instance, weak)) for name, (strong, weak) in loads.items()]
 
 
 def one_core_s(function: Callable[..., object], *arguments: object, **options: object) -> float:
@@ -253,16 +251,50 @@ def modelled_jk() -> tuple[Load, Load]:
 
 def modelled_gemm() -> tuple[Load, Load]:
     """A product whose left operand and result are cut by rows, and whose right one is gathered."""
+    cores, row_s = INSTANCES[INSTANCE].hardware.cores_per_chip, modelled_row_s()
+    sent = lambda ranks: 8.0 * ROWS * ROWS * (ranks - 1) / ranks  # noqa: E731
+    strong = Load(lambda ranks: row_s * ROWS / ranks, sent, lambda ranks: 1)
+    return strong, Load(lambda ranks: row_s * ROWS / cores, sent, lambda ranks: 1)
+
+
+def modelled_grid() -> tuple[Load, Load]:
+    """The same product, cut alike, in which each rank computes a block of the result: the plan of trnpy.dist."""
+    cores, row_s = INSTANCES[INSTANCE].hardware.cores_per_chip, modelled_row_s()
+    strong = Load(lambda ranks: row_s * ROWS / ranks, lambda ranks: grid_bytes(ROWS, ranks), lambda ranks: 3)
+    weak = Load(
+        lambda ranks: row_s * ROWS / cores, lambda ranks: grid_bytes(ROWS * ranks // cores, ranks), lambda ranks: 3
+    )
+    return strong, weak
+
+
+def modelled_row_s() -> float:
+    """Seconds of a row of the product on one core."""
     import numpy as np
 
     import trnpy
 
-    cores = INSTANCES[INSTANCE].hardware.cores_per_chip
-    n = ROWS // cores
-    row_s = one_core_s(trnpy.matmul, np.zeros((n, ROWS)), np.zeros((ROWS, ROWS))) / n
-    sent = lambda ranks: 8.0 * ROWS * ROWS * (ranks - 1) / ranks  # noqa: E731
-    strong = Load(lambda ranks: row_s * ROWS / ranks, sent, lambda ranks: 1)
-    return strong, Load(lambda ranks: row_s * ROWS / cores, sent, lambda ranks: 1)
+    n = ROWS // INSTANCES[INSTANCE].hardware.cores_per_chip
+    return one_core_s(trnpy.matmul, np.zeros((n, ROWS)), np.zeros((ROWS, ROWS))) / n
+
+
+def grid_bytes(rows: int, ranks: int) -> float:
+    """Bytes that a rank sends on the best grid: A (rows, ROWS) by rows, B (ROWS, ROWS) by columns, result by rows."""
+    from trnpy.dist import _blocks
+    from trnpy.dist._collectives import even
+
+    sizes = {"i": rows, "j": ROWS, "k": ROWS}
+    edges = {c: even(n, ranks) for c, n in sizes.items()}
+    has = {
+        "ij": _blocks.pieces((rows, ROWS), 0, edges["i"]), "jk": _blocks.pieces((ROWS, ROWS), 1, edges["k"]),
+        "ik": _blocks.pieces((rows, ROWS), 0, edges["i"]),
+    }  # fmt: skip
+    return 8.0 * min(
+        sum(
+            _blocks.received(pieces, grid.blocks(labels, [sizes[c] for c in labels], sizes))
+            for labels, pieces in has.items()
+        )
+        for grid in _blocks.grids(["ij", "jk"], "ik", edges, ranks)
+    )
 
 
 def modelled() -> None:

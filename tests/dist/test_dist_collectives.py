@@ -128,7 +128,9 @@ def test_ranks_in_different_calls_all_learn_which(victim, other):
             seen.append(str(why))
             raise
 
-    with pytest.raises(dist.MismatchedCalls, match=r"rank \d: allreduce .* at .*test_dist_collectives.py:\d+") as caught:
+    with pytest.raises(
+        dist.MismatchedCalls, match=r"rank \d: allreduce .* at .*test_dist_collectives.py:\d+"
+    ) as caught:
         dist.threads(3, program)
     assert f"rank {victim}: " in str(caught.value)
     assert len(set(seen)) <= 1  # the thread that ends first may break the barrier in which others still are

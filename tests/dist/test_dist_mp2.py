@@ -91,7 +91,11 @@ def test_amplitudes_are_those_of_one_rank(tmp_path, nocc):
 def test_the_bytes_sent_are_those_of_the_model(tmp_path, ranks):
     o = orbitals(12)
     sent = [sent for _, sent in dist.threads(ranks, program, tmp_path, (12,), 10**7)]
-    sums = ranks * 2 * (2 * 12 * 12 * 8) * (ranks - 1) / ranks if 2 * 12 * 12 * 8 >= 2**14 else 2 * 12 * 12 * 8 * ranks * (ranks - 1)
+    sums = (
+        ranks * 2 * (2 * 12 * 12 * 8) * (ranks - 1) / ranks
+        if 2 * 12 * 12 * 8 >= 2**14
+        else 2 * 12 * 12 * 8 * ranks * (ranks - 1)
+    )
     assert sum(sent) - sums == pytest.approx(ranks * over.sent_bytes(o, NAUX, ranks), rel=EPS)
 
 

@@ -218,11 +218,16 @@ c.barrier()
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_full_disk_ends_all_and_what_was_kept_stays(tmp_path, victim):
     ended = mpiexec(tmp_path, FULL.format(folder=str(tmp_path / "kept"), victim=victim))
-    assert f"rank {victim} of 3 ended the run: OSError: [Errno 27] File too large; its last call was barrier at " in ended.stderr
+    assert (
+        f"rank {victim} of 3 ended the run: OSError: [Errno 27] File too large; its last call was barrier at "
+        in ended.stderr
+    )
     assert ended.stderr.count("trnpy.dist: ") == 1
     for rank in range(3):
         pairs = read(tmp_path / "kept" / f"pairs-{rank}.npz", np.array("energies"))["pairs"]
-        assert pairs.shape == (2, 99, 99) and pairs.min() == pairs.max() in ({rank} if rank == victim else {rank, rank + 10})
+        assert pairs.shape == (2, 99, 99) and pairs.min() == pairs.max() in (
+            {rank} if rank == victim else {rank, rank + 10}
+        )
 
 
 @pytest.mark.slow
@@ -281,7 +286,11 @@ def test_ranks_have_one_report(tmp_path):
     assert [r["sent"] for r in ranks] == [4 * 300 * 300 * 8 // 3] * 3
     assert [line["calls"] for r in ranks for line in r["lines"]] == [1] * 3
     assert "<span>rank 2</span>" in (tmp_path / "r.html").read_text()
-    ended = mpiexec(tmp_path, "from mpi4py import MPI\n" + textwrap.dedent(program.replace("dist.comm().allreduce(a)", "")), options=("-m", "trnpy"))
+    ended = mpiexec(
+        tmp_path,
+        "from mpi4py import MPI\n" + textwrap.dedent(program.replace("dist.comm().allreduce(a)", "")),
+        options=("-m", "trnpy"),
+    )
     assert ended.stderr.count("by function") == ended.stderr.count("what they sent was not seen") == 1
 
 

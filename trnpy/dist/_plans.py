@@ -1,14 +1,16 @@
-"""Plans of contractions of sharded arrays: the label of which each rank computes a range, and what moves for that."""
+"""Plans of contractions of sharded arrays: of which labels each rank computes ranges, and what moves for that."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from trnpy._einsum import grammar
 from trnpy._nki.hardware import between
+from trnpy.dist import _blocks
 from trnpy.dist._collectives import even
 
 # The model: seconds of one message to each other rank, bytes per second that a rank sends, and flops of a product.
@@ -27,7 +29,7 @@ Layout = int | None | Literal["kept"]
 class Step:
     """What moves between the ranks, or the products between two moves."""
 
-    action: str  # gather, ring, reshard, product, allreduce, reduce_scatter
+    action: str  # gather, ring, reshard, blocks, product, allreduce, reduce_scatter
     what: str  # labels of the operand or of the result
     bytes: float  # that a rank sends, on average
     seconds: float  # modelled
@@ -35,15 +37,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ShardedPlan:
-    """How the ranks compute a contraction: each one a range of ``label``."""
+    """How the ranks compute a contraction: each one a range of ``label``, or on a grid a range of two labels."""
 
     subscripts: str
-    label: str  # "" if no operand is in pieces
-    edges: tuple[int, ...]  # rank r computes the range from ``edges[r]`` to ``edges[r + 1]``
+    label: str  # "" if no operand is in pieces; both labels of a grid
+    edges: tuple[int, ...]  # rank r computes the range from ``edges[r]`` to ``edges[r + 1]``; on a grid it has it after
     ring: int | None  # the operand whose pieces pass from rank to rank
     axis: int | None  # of the result, cut along it; None if every rank has the whole result
     steps: tuple[Step, ...]
-    others: tuple[ShardedPlan, ...] = ()  # by the other labels, the fastest first
+    others: tuple[ShardedPlan, ...] = ()  # by the other labels, and the best one on a grid; the fastest first
+    grid: _blocks.Grid | None = None
 
     @property
     def bytes(self) -> float:
@@ -53,15 +56,20 @@ class ShardedPlan:
     def seconds(self) -> float:
         return sum(step.seconds for step in self.steps)
 
+    @property
+    def _share(self) -> str:
+        """Of which labels each rank has a range."""
+        return f"{self.label!r}" + (f" on {self.grid.shape[0]} x {self.grid.shape[1]}" if self.grid else "")
+
     def __str__(self) -> str:
         where = "whole on every rank" if self.axis is None else f"cut along axis {self.axis}"
         first = (
-            f"{self.subscripts}: {len(self.edges) - 1} ranks, a range of {self.label!r} each; result {where}; "
+            f"{self.subscripts}: {len(self.edges) - 1} ranks, a range of {self._share} each; result {where}; "
             f"{self.bytes:.3g} bytes sent by a rank, {between(self.seconds, ERROR_FACTOR)} modelled"
         )
         parts = [(f"{s.action:15}{s.what}", s.bytes, s.seconds) for s in self.steps]
-        parts += [(f"not taken: ranges of {p.label!r}", p.bytes, p.seconds) for p in self.others]
-        rows = [f"  {what:27}{sent:10.3g} bytes   {between(s, ERROR_FACTOR)}" for what, sent, s in parts]
+        parts += [(f"not taken: ranges of {p._share}", p.bytes, p.seconds) for p in self.others]
+        rows = [f"  {what:36}{sent:10.3g} bytes   {between(s, ERROR_FACTOR)}" for what, sent, s in parts]
         return "\n".join([first, *rows])
 
     __repr__ = __str__
@@ -97,7 +105,9 @@ def planned(
     flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
 
     def edges_of(label: str) -> tuple[int, ...]:
-        return _ranges(sizes[label], [q.edges for c, q in zip(cuts, pieces, strict=True) if c == label], ranks, reproducible)
+        return _ranges(
+            sizes[label], [q.edges for c, q in zip(cuts, pieces, strict=True) if c == label], ranks, reproducible
+        )
 
     def steps(label: str, p: int) -> tuple[list[Step], int | None]:
         listed: list[Step] = []
@@ -134,8 +144,51 @@ def planned(
         return ShardedPlan(subscripts, label, edges_of(label), ring, axis, tuple(listed))
 
     label = min(candidates, key=lambda c: sum(step.seconds for step in steps(c, assumed)[0]))
-    others = sorted((plan(c) for c in candidates if c != label), key=lambda p: p.seconds)
-    return replace(plan(label), others=tuple(others))
+    found = [plan(label), *sorted((plan(c) for c in candidates if c != label), key=lambda p: p.seconds)]
+    if not reproducible:
+        edges = {c: edges_of(c) for c in output}
+        on_grids = _on_grids(inputs, output, pieces, axis, itemsize, sizes, edges, memory)
+        found += sorted(on_grids, key=lambda p: p.seconds)[:1]
+        found.sort(key=lambda p: p.seconds)
+    return replace(found[0], others=tuple(found[1:]))
+
+
+def _on_grids(
+    inputs: tuple[str, ...], output: str, pieces: tuple[Piece, ...], axis: int | None, itemsize: int,
+    sizes: Mapping[str, int], edges: Mapping[str, tuple[int, ...]], memory: float,
+) -> Iterator[ShardedPlan]:  # fmt: skip
+    """Plans in which each rank computes a block of the result, of blocks of operands that fit ``memory``."""
+    shape, at = tuple(sizes[c] for c in output), axis or 0
+    size = itemsize * math.prod(shape)
+    flops = 2.0 * max(len(inputs) - 1, 1) * math.prod(sizes.values())
+    cut = [(labels, piece) for labels, piece in zip(inputs, pieces, strict=True) if piece.axis is not None]
+    ends = edges[output[at]] if output else ()
+    for grid in _blocks.grids([labels for labels, _ in cut], output, edges, len(ends) - 1):
+        ranks, listed = len(ends) - 1, []
+        for labels, piece in cut:
+            needs = grid.blocks(labels, piece.shape, sizes)
+            if max(map(_blocks.size, needs)) * piece.bytes > memory * math.prod(piece.shape):
+                break
+            listed.append(_blocks_step(labels, piece, needs, ranks))
+        else:
+            longest = grid.longest / max(math.prod(sizes[c] for c in grid.labels), 1)
+            listed.append(Step("product", output, 0.0, flops * longest / FLOPS_PER_S))
+            result = Piece(shape, size, at, ends)
+            listed.append(_blocks_step(output, result, grid.blocks(output, shape, sizes), ranks))
+            if axis is None:
+                listed.append(_step("gather", output, size * (ranks - 1) / ranks, ranks))
+            yield ShardedPlan(
+                f"{','.join(inputs)}->{output}", "".join(grid.labels), ends, None, axis, tuple(listed), grid=grid
+            )
+
+
+def _blocks_step(what: str, piece: Piece, blocks: list[_blocks.Block], ranks: int) -> Step:
+    """An array, from pieces to blocks or back: as many bytes, from and to the ranks whose pieces meet a block."""
+    assert piece.axis is not None
+    has = _blocks.pieces(piece.shape, piece.axis, piece.edges)
+    sent = _blocks.received(has, blocks) * piece.bytes / max(math.prod(piece.shape), 1)
+    messages = sum(_blocks.common(blocks[0], there) > 0 for there in has[1:])
+    return Step("blocks", what, sent, messages * MESSAGE_S + sent / BYTES_PER_S["reshard"])
 
 
 def _ranges(n: int, cuts: list[tuple[int, ...]], ranks: int, reproducible: bool) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from trnpy._call.dispatch import Unsupported
 from trnpy._einsum import grammar
 from trnpy._einsum.rows import einsum as local_einsum
+from trnpy.dist._blocks import Grid, moved, pieces
 from trnpy.dist._collectives import Alone, Communicator, even, fold, maximal
 from trnpy.dist._plans import LEAVES, Layout, Piece, ShardedPlan, planned
 from trnpy.dist._sharded import Sharded, cut, gather
@@ -72,6 +73,8 @@ def einsum(
     p, inputs, output, arrays, comm = _prepared(operands, axis, reproducible, memory)
     if not p.label:
         return _local(inputs, output, arrays)
+    if p.grid is not None:
+        return _on_grid(p, p.grid, inputs, output, arrays, comm)
     return _Run(p, inputs, output, arrays, comm, reproducible).result()
 
 
@@ -163,6 +166,22 @@ def _local(inputs: Sequence[str], output: str, arrays: Sequence[np.ndarray]) -> 
     return np.asarray(local_einsum(f"{','.join(inputs)}->{output}", *arrays, optimize=True))
 
 
+def _on_grid(
+    p: ShardedPlan, grid: Grid, inputs: Sequence[str], output: str, arrays: Sequence[Any], comm: Communicator
+) -> Any:
+    """The contraction of which each rank computes the block of its row and column."""
+    sizes = grammar.label_sizes(inputs, output, tuple(a.shape for a in arrays))
+    local = []
+    for labels, a in zip(inputs, arrays, strict=True):
+        needs = grid.blocks(labels, a.shape, sizes)
+        local.append(a.part(needs) if isinstance(a, Sharded) else a[tuple(slice(*ij) for ij in needs[comm.rank])])
+    shape, axis = tuple(sizes[c] for c in output), p.axis or 0
+    mine = _local(inputs, output, local)
+    mine = moved(mine, grid.blocks(output, shape, sizes), pieces(shape, axis, p.edges), comm)
+    found = Sharded(mine, axis, shape, comm, p.edges)
+    return gather(found) if p.axis is None else found
+
+
 class _Run:
     """One contraction by its plan."""
 
@@ -177,7 +196,8 @@ class _Run:
         self.has = [self._axes(i, p.label, a.shape) for i, a in enumerate(arrays)]
         self.ring: Sharded | None = arrays[p.ring] if p.ring is not None else None
         self.arrays = [
-            a.local if i == p.ring else self._moved(a, has) for i, (a, has) in enumerate(zip(arrays, self.has, strict=True))
+            a.local if i == p.ring else self._moved(a, has)
+            for i, (a, has) in enumerate(zip(arrays, self.has, strict=True))
         ]
 
     def _axes(self, i: int, label: str, shape: Sequence[int]) -> list[int]:
@@ -219,7 +239,9 @@ class _Run:
         """The product over one leaf, of operands whose layout does not depend on the number of ranks."""
         n, start = self.sizes[self.p.label], self.p.edges[self.comm.rank]
         first, last = n * leaf // LEAVES - start, n * (leaf + 1) // LEAVES - start
-        arrays = [np.array(ranged(a, has, first, last), order="C") for a, has in zip(self.arrays, self.has, strict=True)]
+        arrays = [
+            np.array(ranged(a, has, first, last), order="C") for a, has in zip(self.arrays, self.has, strict=True)
+        ]
         return _local(self.inputs, self.output, arrays)
 
     def _product(self) -> np.ndarray:
@@ -376,4 +398,7 @@ def multi_einsum(contractions: Iterable[Sequence[Any]], **options: Any) -> list[
     return [einsum(*call, **options) for call in contractions]
 
 
-FUNCTIONS = {("numpy", "einsum"): einsum, ("numpy", "tensordot"): tensordot}  # what NumPy hands to `Sharded.__array_function__`
+FUNCTIONS = {
+    ("numpy", "einsum"): einsum,
+    ("numpy", "tensordot"): tensordot,
+}  # what NumPy hands to `Sharded.__array_function__`

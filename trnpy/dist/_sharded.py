@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy.dist._blocks import Block, moved, pieces
 from trnpy.dist._collectives import Communicator, even, plain
 from trnpy.dist._start import comm as process_comm
 
@@ -113,19 +114,11 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
         edges = tuple(even(self.shape[axis], self.comm.size) if edges is None else edges)
         if (axis, edges) == (self.axis, self.edges):
             return self
-        here = edges[self.comm.rank], edges[self.comm.rank + 1]
-        whole = np.empty((*self.shape[:axis], here[1] - here[0], *self.shape[axis + 1 :]), self.dtype)
-        first, last = self.range
-        if axis == self.axis:  # of the same axis: what is in both ranges
-            blocks = [cut(self.local, axis, *(min(max(n, first), last) - first for n in ij)) for ij in pairwise(edges)]
-        else:
-            blocks = [cut(self.local, axis, i, j) for i, j in pairwise(edges)]
-        found = self.comm.alltoall(blocks)
-        for block, (i, j) in zip(found, pairwise(self.edges), strict=True):
-            if axis == self.axis:
-                i, j = (min(max(n, here[0]), here[1]) - here[0] for n in (i, j))
-            cut(whole, self.axis, i, j)[...] = block
-        return Sharded(whole, axis, self.shape, self.comm, edges)
+        return Sharded(self.part(pieces(self.shape, axis, edges)), axis, self.shape, self.comm, edges)
+
+    def part(self, needs: Sequence[Block]) -> np.ndarray:
+        """The block of the whole array that this rank needs; each rank sends what others need."""
+        return moved(self.local, pieces(self.shape, self.axis, self.edges), needs, self.comm)
 
 
 def _products() -> Any:
