@@ -6,6 +6,7 @@ import argparse
 import functools
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -24,14 +25,38 @@ from trnpy.chem._transform import FIRST, SECOND
 from trnpy.chem.dfmp2 import DIGITS
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-NOCC, NVIR, NAUX = 64, 448, 1536
-NBASIS, MATRICES = 572, 512  # atomic orbitals, and matrices (L|mn) of one launch
+NOCC = 64  # orbitals of the transformation
+NBASIS, MATRICES = 572, 448  # atomic orbitals, and matrices (L|mn) of one launch: digits of up to 2 GiB
 SCREENED = 4096
+PLACE_BYTES = 128 * 6 * 4  # of the kernel's result, for each entry of its tables
 TESTS = ("mp2_energy", "ao_to_mo", "schwarz_screened_spmm")
 # Measurements of others on trn1 and an A10G (docs/baselines.md#other-packages).
-PEERS_MP2 = "9.91 s trnblas on trn1, 0.266 s an A10G; 206 ms, 403,039 instructions trntensor on trn1 (size not given)"
 PEERS_AO = "none: nbasis above 512 raised until 0.7"
 PEERS_SPMM = "none; drops elements up to 1e-5 at a threshold of 1e-10"
+
+
+class Orbitals(NamedTuple):
+    """The numbers of orbitals of a shape that trnblas publishes, and the times that others have published for it."""
+
+    occupied: int
+    virtual: int
+    auxiliary: int
+    peers: str
+
+    @property
+    def elements(self) -> int:
+        return self.occupied * self.virtual * self.auxiliary
+
+    @property
+    def pairs(self) -> int:
+        return self.occupied * (self.occupied + 1) // 2
+
+
+MEDIUM = Orbitals(
+    64, 448, 1536,
+    "9.91 s trnblas on trn1, 0.266 s an A10G; 206 ms, 403,039 instructions trntensor on trn1 (size not given)",
+)  # fmt: skip
+LARGE = Orbitals(96, 672, 2304, "2.018 s trnblas on an A10G, from AO integrals; not run on trn1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +69,7 @@ class Line:
     busy: str
     instructions: int
     peers: str
+    results: int = 0  # bytes that the host fetches
 
     def row(self) -> tuple[str, ...]:
         return (
@@ -59,26 +85,29 @@ def busy(cost: Cost) -> str:
 
 
 @functools.cache
-def mp2(machine: Hardware, digits: int) -> tuple[Line, Cost]:
-    """All pairs of NOCC orbitals, each block of pairs as it is launched."""
-    cut = _pairs.shape((NVIR, NVIR), NAUX, digits, machine)
-    pairs = NOCC * (NOCC + 1) // 2
+def mp2(machine: Hardware, digits: int, of: Orbitals = MEDIUM) -> tuple[Line, Cost]:
+    """All pairs of occupied orbitals, in launches of as many as one takes."""
+    cut = _pairs.shape((of.virtual, of.virtual), of.auxiliary, digits, machine)
     most = _pairs.most_pairs(cut)
-    launches, count = -(-pairs // most), min(pairs, most)
-    columns = NOCC * cut.left * cut.span
+    launches, count = -(-of.pairs // most), min(of.pairs, most)
+    columns = of.occupied * cut.left * cut.span
+    cells, others = _pairs._cells(cut, [(0, 0)] * count, exchange=True)
     operands = (
-        Specification((digits, -(-NAUX // 128) * 128, columns), BF16 if digits > 1 else np.float32),
+        Specification((digits, -(-of.auxiliary // 128) * 128, columns), BF16 if digits > 1 else np.float32),
         Specification((3, columns)),
         Specification((1, mp2_energy_reference.groups_of(digits))),
-        Specification((2, count), np.int32),
+        Specification(cells.shape, np.int32),
+        None if others is None else Specification(others.shape, np.int32),
     )
     options = {"span": cut.span, "k_tiles": cut.k_tiles}
     trace = run(kernel("mp2_energy"), operands, options, mode="trace", target=machine.name).trace
     cost = price(trace)
     how = f"{digits * (digits + 1) // 2 + (digits % 2 == 0)} passes of bf16" if digits > 1 else "float32"
-    case = f"MP2 energy, {NOCC} occupied, {NVIR} virtual, {NAUX} auxiliary: {how}, {machine.name}"
-    seconds = cost.device_s * pairs / count
-    return Line(case, launches, seconds, busy(cost), len(trace.instructions), PEERS_MP2), cost
+    case = f"MP2 energy, {of.occupied} occupied, {of.virtual} virtual, {of.auxiliary} auxiliary: {how}, {machine.name}"
+    seconds = cost.device_s * of.pairs / count
+    places = cells.shape[1] + (0 if others is None else others.shape[1])
+    results = PLACE_BYTES * places * of.pairs // count
+    return Line(case, launches, seconds, busy(cost), len(trace.instructions), of.peers, results), cost
 
 
 def split(machine: Hardware, rows: int, columns: int, digits: int, width: int, turned: bool) -> float:
@@ -118,30 +147,37 @@ def screened(machine: Hardware) -> Line:
     return Line(case, 1, cost.device_s, busy(cost), len(trace.instructions), PEERS_SPMM)
 
 
+def from_host(machine: Hardware, of: Orbitals, line: Line) -> str:
+    """Modelled seconds of an energy from arrays of the host, and what takes them."""
+    parts = {
+        "digits on the host at NumPy's speed": of.elements * SPLIT_S,
+        "link": 4 * of.elements / machine.link_bytes_per_s,
+        "digits on the device": split(machine, of.occupied * of.virtual, of.auxiliary, DIGITS, 4, True),
+        f"{line.launches + 1} launches": (line.launches + 1) * machine.launch_s,
+        "energies": line.seconds,
+        "back": line.results / machine.unlink_bytes_per_s,
+    }
+    return f"{sum(parts.values()):.2f} s: " + ", ".join(f"{name} {s * 1e3:,.1f} ms" for name, s in parts.items())
+
+
 def main(argv: list[str]) -> int:
     """Print the table; 1 if VectorEngine limits the MP2 energy of digits."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks chem-model", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
     machine = MACHINES[parser.parse_args(argv).machine]
     gate(*(f"tests/_nki/kernels/test_{name}.py" for name in TESTS))
-    line, cost = mp2(machine, DIGITS)
-    lines = [line, mp2(machine, 1)[0], transformation(machine), screened(machine)]
+    energies = {of: mp2(machine, DIGITS, of) for of in (MEDIUM, LARGE)}
+    lines = [line for of, (whole, _) in energies.items() for line in (whole, mp2(machine, 1, of)[0])]
+    lines += [transformation(machine), screened(machine)]
     margin = f"modelled within a factor of {ERROR_FACTOR:g}"
     title = f"{margin}, one core; operands on the device, launch and link aside; nothing here ran on a Trainium of ours"
     heads = ("case", "launches", "modelled", "busy", "instructions", "peers have published")
     print_table(title, heads, [x.row() for x in lines])
-    elements = NOCC * NVIR * NAUX
-    before = split(machine, NOCC * NVIR, NAUX, DIGITS, 4, True)
-    link = 4 * elements / machine.link_bytes_per_s
-    results = (NOCC * (NOCC + 1) // 2) * _pairs.RESULT_BYTES / machine.unlink_bytes_per_s
-    print(
-        f"MP2 from host arrays, modelled: digits on the host {elements * SPLIT_S:.2f} s at NumPy's speed, link "
-        f"{link * 1e3:.0f} ms, digits on the device {before * 1e3:.1f} ms, {line.launches + 1} launches "
-        f"{(line.launches + 1) * machine.launch_s * 1e3:.1f} ms, energies {line.seconds * 1e3:.0f} ms, back "
-        f"{results * 1e3:.1f} ms"
-    )
+    for of, (line, _) in energies.items():
+        print(f"MP2 of {of.occupied} occupied orbitals from host arrays, modelled: {from_host(machine, of, line)}")
     back = MATRICES * NOCC * (NBASIS - NOCC)
     print(f"AO to MO results, modelled: {back * (12 / machine.unlink_bytes_per_s + COMBINE_S) * 1e3:.0f} ms back")
+    cost = energies[MEDIUM][1]
     bound = max(cost.busy_s, key=lambda name: cost.busy_s[name])
     print(f"what bounds the MP2 energy, modelled: {bound}")
     return int(bound == "vector")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from systems import SYSTEMS, reference
 
 import trnpy
+from benchmarks import chem_model
 from trnpy import NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._engine.numbers import CACHE_SHARE
@@ -333,6 +334,14 @@ def test_integrals_of_64_occupied_and_448_virtual_orbitals_are_one_launch_in_the
     cut = shape((448, 448), 1536, DIGITS, TRN2)
     assert _orbitals(spin, cut.left * cut.span, DIGITS, MEMORY, TRN2.hbm_bytes / 4) == 64
     assert most_pairs(cut) >= 64 * 65 // 2
+
+
+@pytest.mark.parametrize("of", [chem_model.MEDIUM, chem_model.LARGE])
+def test_the_benchmark_models_shapes_that_other_packages_publish(of):
+    line = chem_model.mp2(TRN2, DIGITS, of)[0]
+    products = 11 * 2.0 * of.pairs * of.virtual**2 * of.auxiliary
+    assert 0.4 < products / TRN2.flops_per_s["bfloat16"] / line.seconds < 1  # of TensorE's peak
+    assert f"energies {line.seconds * 1e3:,.1f} ms" in chem_model.from_host(TRN2, of, line)
 
 
 def test_many_virtuals_are_taken_in_blocks():
