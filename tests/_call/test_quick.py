@@ -303,3 +303,37 @@ def test_threads_under_unlike_policies_decide_for_themselves():
     for t in threads:
         t.join()
     assert wrong == []
+
+
+# --- Operands by keyword ----------------------------------------------------------------------------------------------
+
+LARGE = np.random.default_rng(0).standard_normal((300, 300))
+POSITIVE = LARGE @ LARGE.T + 300 * np.eye(300)
+KEYWORDS = {
+    "numpy.dot": {"a": LARGE, "b": LARGE},
+    "numpy.tensordot": {"a": LARGE, "b": LARGE, "axes": 1},
+    "numpy.linalg.svd": {"a": LARGE, "compute_uv": False},
+    "numpy.linalg.solve": {"a": LARGE, "b": LARGE},
+    "scipy.linalg.cholesky": {"a": POSITIVE},
+    "scipy.linalg.eigh": {"a": POSITIVE, "b": POSITIVE},
+    "scipy.linalg.solve": {"a": POSITIVE, "b": LARGE, "assume_a": "pos"},
+}
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_operands_by_keyword_are_decided_as_positional_ones(name):
+    namespace, _, attribute = name.rpartition(".")
+    module = {"numpy": np, "numpy.linalg": np.linalg, "scipy.linalg": scipy.linalg}[namespace]
+    arrays = {k: v for k, v in KEYWORDS[name].items() if isinstance(v, np.ndarray)}
+    options = {k: v for k, v in KEYWORDS[name].items() if k not in arrays}
+    with trnpy.policy(device="null"), trnpy.patched(name), trnpy.trace() as traced, trnpy.profile() as ledger:
+        getattr(module, attribute)(*arrays.values(), **options)
+        getattr(module, attribute)(**arrays, **options)
+    positional, keyword = (d for d in traced if d.op == name)
+    assert (keyword.reason, keyword.detail, keyword.device_s) == (
+        positional.reason,
+        positional.detail,
+        positional.device_s,
+    )
+    assert keyword.device_s is not None  # small calls have no modelled time
+    assert [t.calls for t in ledger.by_function() if t.op == name] == [2]

@@ -205,7 +205,7 @@ def routed(op: Op) -> Callable[..., Any]:
             if at_rest(policy):
                 rest(policy)
                 return (found or reference)(*args, **kwargs)
-            if not policy.force and elements(args) <= op.small:
+            if not policy.force and elements(args, kwargs) <= op.small:
                 return (found or reference)(*args, **kwargs)
         verdict = quick(op, found, args, kwargs, policy, recorded)
         if not recorded:

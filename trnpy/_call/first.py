@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trnpy._settings.policy import Policy
 from trnpy._settings.tile import area
 
@@ -32,3 +34,8 @@ class Memory:
     """The current verdicts. They are replaced as a whole, so a thread that holds the old object sees no newer ones."""
 
     known: Known = Known(Policy(), None, {})  # a policy object that no call has
+
+
+def in_keywords(kwargs: dict[str, Any]) -> int:
+    """Elements of the arrays that a call gives by keyword."""
+    return sum(a.size for a in kwargs.values() if isinstance(a, np.ndarray))

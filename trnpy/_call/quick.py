@@ -14,7 +14,7 @@ import numpy as np
 
 from trnpy._base.conventions import uncounted
 from trnpy._call.decisions import Form, Op, Problem, decide, work_of
-from trnpy._call.first import Known, Memory, Verdict
+from trnpy._call.first import Known, Memory, Verdict, in_keywords
 from trnpy._call.reasons import Decision, Reason, Unsupported, small_decision
 from trnpy._engine.engines import at_rest
 from trnpy._settings.host_rates import HostRates, current_rates
@@ -43,7 +43,7 @@ def rest(policy: Policy, rates: HostRates | None = None) -> Known:
 
 def quick(op: Op, found: Any, args: Args, kwargs: Kwargs, policy: Policy, recorded: bool) -> Verdict | None:
     """How to run a call whose look gave ``found``; None if calls of its kind are decided each time."""
-    if found is not True and not policy.force and elements(args) <= op.small:
+    if found is not True and not policy.force and elements(args, kwargs) <= op.small:
         return found or op.reference, small_decision(op.name, op.small)
     if not at_rest(policy) or policy.fallback == "raise":
         return None
@@ -96,7 +96,7 @@ def prepared(op: Op, may_route: bool, args: Args, kwargs: Kwargs) -> tuple[Probl
     return problem, form
 
 
-def elements(args: Args) -> float:
+def elements(args: Args, kwargs: Kwargs) -> float:
     """Elements of the array arguments; infinite if an argument is not a plain array and must be looked at closely."""
     n = 0.0
     for a in args:
@@ -104,4 +104,4 @@ def elements(args: Args) -> float:
             n += a.size
         elif a is not None and not isinstance(a, (str, int, float)):
             return math.inf
-    return n
+    return n + in_keywords(kwargs) if kwargs else n

@@ -15,7 +15,7 @@ import numpy as np
 
 from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
-from trnpy._call.first import UNSEEN, Memory, _trace
+from trnpy._call.first import UNSEEN, Memory, _trace, in_keywords
 from trnpy._report import ledger as _ledger
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
@@ -192,6 +192,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
             elif a is not None and not isinstance(a, (str, int, float)):
                 break
         else:
+            if kwargs:
+                elements += in_keywords(kwargs)
             brief = elements <= unseen and len(args) < 5
             if ledger is None:
                 if brief and not attention.asked and policies.policy is memory.known.policy:  # ``unattended``
