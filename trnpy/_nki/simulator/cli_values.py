@@ -122,7 +122,8 @@ def bound(cost: Cost) -> str:
     """What determines a kernel's time, in one line."""
     engine = max(cost.busy_s, key=lambda e: cost.busy_s[e], default="")
     if not engine or cost.launch_s > cost.device_s:
-        return f"the launch: {spread(cost.launch_s)} against {spread(cost.device_s)} on the device, modelled"
+        launch, device = (spread(*cost.interval(name)) for name in ("launch_s", "device_s"))
+        return f"the launch: {launch} against {device} on the device, modelled"
     share = cost.busy(engine)
     name = "DMA" if engine == "dma" else f"the {engine} engine"
     if share >= BUSY:

@@ -77,10 +77,11 @@ class Life:
     last: int
     loop: LoopRecord | None = None  # the innermost loop in whose body it was allocated
 
-    def allocation(self, ident: int) -> Allocation:
+    def allocation(self, ident: int, places: Mapping[int, int]) -> Allocation:
+        """``places``: of the records of loops among all loops, by identity."""
         return Allocation(
             ident, self.name, self.buffer, self.dtype, self.shape, self.row_bytes, self.file, self.line,
-            self.first, self.last, self.address,
+            self.first, self.last, self.address, places.get(id(self.loop)),
         )  # fmt: skip
 
 
@@ -101,6 +102,7 @@ class LoopRecord:
     executions: int | None
     file: str
     line: int
+    constant: bool = False  # both bounds are
     children: list[LoopRecord] = field(default_factory=list)
     cursor: int = 0  # the next child, in iterations after the first
 
@@ -139,8 +141,12 @@ class Run:
 
     def trace(self) -> Trace:
         """What this run recorded; the peaks of memory are not set."""
-        allocations = tuple(life.allocation(i) for i, life in self.lives.items())
-        loops = tuple(Loop(r.first, r.stop, r.executions, r.file, r.line) for r in self.loops)
+        places = {id(record): place for place, record in enumerate(self.loops)}
+        allocations = tuple(life.allocation(i, places) for i, life in self.lives.items())
+        loops = tuple(
+            Loop(r.first, r.stop, r.executions, r.file, r.line, "constant" if r.constant else "run time")
+            for r in self.loops
+        )
         return Trace(
             self.kernel, self.hardware.name, tuple(self.instructions), allocations, self.core, loops,
             tuple(self.notes), tuple(self.dependencies),

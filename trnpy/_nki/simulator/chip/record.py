@@ -67,6 +67,7 @@ class Allocation:
     first: int  # index of the first instruction that uses it
     last: int  # index of the last one
     address: tuple[int, int] | None = None  # (partition, byte) where the kernel placed it by hand
+    loop: int | None = None  # the place in Trace.loops of the innermost loop in whose body it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Loop:
     Instructions ``first`` to ``stop`` - 1 execute ``executions`` times in all, counting every iteration of
     the loops around this one; None if only the device knows the trip count. An instruction inside several
     loops counts with the innermost. The instruction count of a program is ``len(instructions)``: device
-    loops are not unrolled.
+    loops are not unrolled, but those with constant ``bounds`` may be (price/written_out.py).
     """
 
     first: int
@@ -84,6 +85,7 @@ class Loop:
     executions: int | None
     file: str
     line: int
+    bounds: Literal["run time", "constant", "written out"] = "run time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,12 +60,14 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     """
     run = current()
     values, executions = _trips(run, lower, upper, step, "fori_loop")
-    if run.recording and isinstance(lower, int) and isinstance(upper, int):
-        message = "the compiler may unroll a loop with constant bounds, which is priced as a device loop"
+    constant = isinstance(lower, int) and isinstance(upper, int)
+    if run.recording and constant:
+        message = "the compiler may write out a loop with constant bounds, and both ways are priced"
         doubt(run, 57, f"{message}: pass nisa.register_alloc(bound), or use Python's range")
     registers = [b for b in (lower, upper) if isinstance(b, VirtualRegister) and not isinstance(b, NkiScalar)]
     scalars = run.nki == SEVEN and not registers
     with _device_loop(run) as record:
+        record.constant = constant
         for value in values:
             with _iteration(run, record, executions):
                 returned = body_fun(NkiScalar(value) if scalars else VirtualRegister(value, frozen=True))

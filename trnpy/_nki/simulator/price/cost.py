@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware, interval
@@ -13,6 +13,7 @@ from trnpy._nki.simulator.chip.record import Engine, Instruction, Trace
 from trnpy._nki.simulator.price.durations import product_columns
 from trnpy._nki.simulator.price.loops import Piece, loops_s, pieces
 from trnpy._nki.simulator.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
+from trnpy._nki.simulator.price.written_out import size, written_out
 
 FLOAT32_PASSES = 4  # of the documented peak rate, to which utilisation is relative
 ENGINES: tuple[Engine, ...] = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -46,6 +47,7 @@ class Cost:
     table_loads: int
     compile_s: float
     compile_bytes: float
+    looped: Cost | None = None  # of a program with loops of constant bounds: as device loops; the rest: written out
 
     def busy(self, engine: str) -> float:
         """The fraction of device_s during which an engine is busy."""
@@ -53,19 +55,30 @@ class Cost:
 
     def as_json(self) -> dict[str, Any]:
         """The fields as plain numbers, marked as modelled."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "looped"}
         plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
-        intervals = {
-            "device_interval_s": list(interval(self.device_s)),
-            "launch_interval_s": list(interval(self.launch_s)),
-            "compile_interval_s": list(interval(self.compile_s)),
-        }
+        intervals = {f"{name}_interval_s": list(self.interval(f"{name}_s")) for name in ("device", "launch", "compile")}
         return {"modelled": True, **intervals, **plain}
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """The least and the greatest of a modelled time in seconds, whichever way loops of constant bounds compile."""
+        found = [getattr(way, name) for way in (self, self.looped) if way is not None]
+        return interval(min(found))[0], interval(max(found))[1]
 
 
 def price(trace: Trace, machine: Hardware | None = None) -> Cost:
-    """Cost of one launch of ``trace`` on its own target, or on ``machine``."""
+    """Cost of one launch of ``trace`` on its own target, or on ``machine``.
+
+    A loop of constant bounds is documented as a device loop, and users mark such loops so that NKI's lowering does not
+    write them out (docs/hardware.md#device-loops). No measurement decides: both ways are priced.
+    """
     machine = machine or MACHINES[trace.target]
+    if any(x.bounds == "constant" for x in trace.loops):
+        return replace(_price(written_out(trace), machine), looped=_price(trace, machine))
+    return _price(trace, machine)
+
+
+def _price(trace: Trace, machine: Hardware) -> Cost:
     total = _Total(machine)
     for piece, plan in schedules(trace, machine):
         total.add(piece.trace, plan, piece.executions)
@@ -77,7 +90,7 @@ def price(trace: Trace, machine: Hardware | None = None) -> Cost:
         launch_s=machine.launch_s,
         busy_s={e: total.busy_s[e] for e in ENGINES if e in total.busy_s},
         instructions=sum(total.counts.values()),
-        compiled=len(trace.instructions),
+        compiled=size(trace),
         engine_instructions=total.counts,
         hbm_bytes=total.hbm_bytes,
         dma_descriptors=total.descriptors,
@@ -87,7 +100,7 @@ def price(trace: Trace, machine: Hardware | None = None) -> Cost:
         throttled_s=total.throttled_s,
         table_loads=total.table_loads,
         compile_s=compile_s(trace),
-        compile_bytes=len(trace.instructions) * COMPILE_BYTES_PER_INSTRUCTION,
+        compile_bytes=size(trace) * COMPILE_BYTES_PER_INSTRUCTION,
     )
 
 
@@ -118,8 +131,9 @@ def group_barrier_s(ranks: int, machine: Hardware) -> float:
 
 def compile_s(trace: Trace) -> float:
     """Seconds to compile: they depend on the loops, not only on the instructions."""
-    looped = len({place for x in trace.loops for place in range(x.first, x.stop)})
-    return compiling_s(len(trace.instructions), len(trace.loops), looped)
+    loops = [x for x in trace.loops if x.bounds != "written out"]
+    looped = len({place for x in loops for place in range(x.first, x.stop)})
+    return compiling_s(size(trace), len(loops), looped)
 
 
 def compiling_s(instructions: int, regions: int, looped: int) -> float:
@@ -169,8 +183,8 @@ class _Total:
 def rows(cost: Cost) -> list[tuple[str, str]]:
     """The table for a user: labels and values."""
     lines = [
-        ("device time, modelled", spread(cost.device_s)),
-        ("host launch, modelled", spread(cost.launch_s)),
+        ("device time, modelled", spread(*cost.interval("device_s"))),
+        ("host launch, modelled", spread(*cost.interval("launch_s"))),
     ]
     for engine in ENGINES:
         if engine in cost.busy_s:
@@ -180,17 +194,19 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
     lines += [
         ("HBM traffic", f"{cost.hbm_bytes / 1e6:,.2f} MB in {cost.dma_descriptors:,} descriptors"),
         ("tensor utilisation", f"{100 * cost.tensor_utilisation:.1f} % of peak, {cost.flops / 1e9:,.3f} GFLOP"),
-        ("lost to dI/dt throttle, modelled", spread(cost.throttled_s)),
+        ("lost to dI/dt throttle, modelled", spread(*cost.interval("throttled_s"))),
         ("instructions", f"{cost.instructions:,} executed, {cost.compiled:,} compiled"),
-        ("compile, modelled", f"{spread(cost.compile_s)}, about {cost.compile_bytes / 1e9:.1f} GB"),
+        ("compile, modelled", f"{spread(*cost.interval('compile_s'))}, about {cost.compile_bytes / 1e9:.1f} GB"),
     ]
+    if cost.looped is not None:
+        ways = f"{duration(cost.device_s)} written out, {duration(cost.looped.device_s)} as device loops"
+        lines.insert(1, ("with loops of constant bounds", ways))
     return lines
 
 
-def spread(seconds: float) -> str:
-    """The interval of a modelled time in words."""
-    low, high = interval(seconds)
-    return f"{duration(low)} to {duration(high)}" if seconds else "0 s"
+def spread(low: float, high: float) -> str:
+    """An interval of seconds in words."""
+    return f"{duration(low)} to {duration(high)}" if high else "0 s"
 
 
 def duration(seconds: float) -> str:

@@ -51,6 +51,8 @@ def entries(loop: Loop, loops: tuple[Loop, ...]) -> int:
 
 def turn_s(loop: Loop, trace: Trace, machine: Hardware) -> float:
     """Seconds of a turn of this loop in addition to its body: barrier, drain, and refetch of its instructions."""
+    if loop.bounds == "written out":
+        return 0.0
     timing = machine.timing
     inside = trace.instructions[loop.first : loop.stop]
     if not any(x.engine == "dma" for x in inside):
@@ -62,7 +64,9 @@ def loops_s(trace: Trace, machine: Hardware) -> float:
     """Seconds that the loops of a program take in addition to their bodies."""
     region_s = machine.timing.region_s
     return sum(
-        turns(x, trace.loops) * turn_s(x, trace, machine) + entries(x, trace.loops) * region_s for x in trace.loops
+        turns(x, trace.loops) * turn_s(x, trace, machine) + entries(x, trace.loops) * region_s
+        for x in trace.loops
+        if x.bounds != "written out"
     )
 
 
