@@ -106,6 +106,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "digits_split": (
         _case(((600, 4800), U1), width=8, places=SEVEN), _case(((600, 4800), U1), width=8, places=SEVEN, turned=True),
     ),
+    "exchange": (_case(_integers(1, 1000), group=(0,)),),
     "float64_digits": (
         _case(_integers(300, 1400), by_rows=True), _case(_integers(300, 1400), by_rows=False),
         _case(_integers(130, 512), by_rows=False, digits=12),

@@ -9,6 +9,7 @@ from typing import Any
 _LAZY = {
     **dict.fromkeys(("Communicator", "MismatchedCalls"), "_collectives"),
     **dict.fromkeys(("comm", "threads"), "_start"),
+    "cores": "_cores",
     **dict.fromkeys(("Sharded", "gather", "scatter"), "_sharded"),
     **dict.fromkeys(("SparseRows", "scatter_rows"), "_sparse"),
     "load": "_files",

@@ -52,6 +52,10 @@ class Transport(Protocol):
     rank: int
     size: int
     world: bool  # whether the ranks are all processes of an MPI program
+    modelled_s: float  # what its transfers take where they are simulated; 0.0 where bytes really move
+
+    def words(self, block: Bytes) -> list[Bytes]:
+        """The blocks of all ranks, of equal size: headers and sizes, which pass between hosts."""
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
         """The blocks of all ranks, which have ``sizes`` bytes."""
@@ -69,7 +73,10 @@ class Transport(Protocol):
 class Alone:
     """The transport of a single process."""
 
-    rank, size, world = 0, 1, False
+    rank, size, world, modelled_s = 0, 1, False, 0.0
+
+    def words(self, block: Bytes) -> list[Bytes]:
+        return [block.copy()]
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
         return [block.copy()]
@@ -125,6 +132,11 @@ class Communicator:
 
     def __repr__(self) -> str:
         return f"Communicator(rank {self.rank} of {self.size})"
+
+    @property
+    def modelled_s(self) -> float:
+        """Seconds that the transfers of simulated NeuronCores take by the model (`trnpy.dist.cores`); 0.0 of others."""
+        return self._transport.modelled_s
 
     @property
     def sent(self) -> int:
@@ -200,7 +212,7 @@ class Communicator:
         dtype, ndim = arrays[0].dtype, arrays[0].ndim
         self.meet(f"alltoall of {dtype.str}, {ndim} dimensions")
         shapes = np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)
-        told = self._transport.allgather(to_bytes(shapes), [shapes.nbytes] * self.size)
+        told = self._transport.words(to_bytes(shapes))
         mine = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]
         sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape in mine]
         found = self._alltoall([to_bytes(a) for a in arrays], sizes)
@@ -259,7 +271,7 @@ class Communicator:
         text = f"{call[: HEADER - LINE - 128]}\n{said}\n{line[-LINE:]}".encode()[:HEADER]
         self._waits((call, line))
         started = time.perf_counter()
-        found = self._transport.allgather(np.frombuffer(text.ljust(HEADER), np.uint8), [HEADER] * self.size)
+        found = self._transport.words(np.frombuffer(text.ljust(HEADER), np.uint8))
         self.traffic.met(call.split()[0], line, started, time.perf_counter() - started)
         self._waits(None)
         if all(np.array_equal(block, found[0]) for block in found):

@@ -129,12 +129,20 @@ def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float 
     >>> dist.threads(3, lambda: dist.comm().rank)
     [0, 1, 2]
     """
-    room = _Room(ranks, timeout)
+    room = Room(ranks, timeout)
+    return together(room, [Communicator(Thread(room, rank)) for rank in range(ranks)], program, args)
+
+
+def together(
+    room: Room, communicators: Sequence[Communicator], program: Callable[..., Any], args: Sequence[Any]
+) -> list[Any]:
+    """Run ``program`` in a thread for each communicator, all of which meet in ``room``."""
+    ranks = len(communicators)
     results: list[Any] = [None] * ranks
     failures: dict[int, BaseException] = {}
 
     def run(rank: int) -> None:
-        _own.communicator = Communicator(_Thread(room, rank))
+        _own.communicator = communicators[rank]
         try:
             results[rank] = program(*args)
             _own.communicator.meet(END)
@@ -151,7 +159,7 @@ def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float 
         # Who waits for a rank that failed finds a broken barrier.
         causes = [rank for rank, why in sorted(failures.items()) if not isinstance(why, threading.BrokenBarrierError)]
         if not causes:
-            raise TimeoutError(f"rank {min(failures)} of {ranks} waited {timeout} s for another")
+            raise TimeoutError(f"rank {min(failures)} of {ranks} waited {room.timeout} s for another")
         why = failures[causes[0]]
         if not isinstance(why, MismatchedCalls):
             why.add_note(f"on rank {causes[0]} of {ranks}")
@@ -159,18 +167,20 @@ def threads(ranks: int, program: Callable[..., Any], *args: Any, timeout: float 
     return results
 
 
-class _Room:
+class Room:
     """Where threads leave what others take."""
 
     def __init__(self, size: int, timeout: float | None) -> None:
-        self.barrier = threading.Barrier(size, timeout=timeout)
+        self.barrier, self.timeout = threading.Barrier(size, timeout=timeout), timeout
         self.left: list[Any] = [None] * size
 
 
-class _Thread:
+class Thread:
     """The transport of one of several threads."""
 
-    def __init__(self, room: _Room, rank: int) -> None:
+    modelled_s = 0.0
+
+    def __init__(self, room: Room, rank: int) -> None:
         self.rank, self.size, self.world, self._room = rank, room.barrier.parties, False, room
 
     def _taken(self, mine: Any, take: Callable[[Any], Bytes]) -> list[Bytes]:
@@ -180,8 +190,11 @@ class _Thread:
         self._room.barrier.wait()
         return found
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+    def words(self, block: Bytes) -> list[Bytes]:
         return self._taken(block, np.ndarray.copy)
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        return self.words(block)
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         return self._taken(blocks, lambda left: left[self.rank].copy())

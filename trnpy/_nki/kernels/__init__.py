@@ -15,6 +15,7 @@ FAMILIES = {
     "solves": "cg_iterations gmres_steps trsm",
     "sparse": "bsr_spmm bsr_transpose_spmm csr_spmm sampled_matmul",
     "chem": "ao_to_mo mp2_energy schwarz_screened_spmm",
+    "ranks": "exchange",
 }
 _FAMILY = {file: family for family, files in FAMILIES.items() for file in files.split()}
 

@@ -1,0 +1,1 @@
+"""Kernels in which the NeuronCores of an instance exchange data."""

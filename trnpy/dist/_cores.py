@@ -1,0 +1,121 @@
+"""NeuronCores of one instance as ranks: their bytes pass in a kernel's collective, here on the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trnpy._nki.hardware import MACHINES
+from trnpy._nki.kernels.ranks.exchange_reference import check
+from trnpy._nki.simulator.chip.replicas import run_ranks
+from trnpy._nki.simulator.price.cost import price
+from trnpy._nki.simulator.runtime import kernel
+from trnpy.dist._collectives import Bytes, Communicator
+from trnpy.dist._start import Room, Thread, together
+
+ROW = 2**16  # bytes from a core to another in a launch: all launches have one shape, so that there is one program
+WORD = np.dtype(np.int32)
+
+
+class OfCores:
+    """The transport of one core. Headers and sizes pass between hosts, here threads; all else in the kernel `exchange`.
+
+    Every operation is a number of launches of one program: what ranks have for each other, ``row`` bytes at a time.
+    Launches, the host's links, barriers of the ranks and links between them are priced by the model.
+    """
+
+    world = False
+
+    def __init__(self, room: Room, rank: int, machine: str, row: int, seed: int | None) -> None:
+        self.rank, self.size = rank, room.barrier.parties
+        self._room, self._host, self._machine, self._row, self._seed = room, Thread(room, rank), machine, row, seed
+        self.modelled_s = 0.0
+        check(np.empty((self.size, row // WORD.itemsize), WORD), self.size, machine)
+        self.words, self.sleep, self.wake = self._host.words, self._host.sleep, self._host.wake
+
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+        return self.alltoall([block] * self.size, sizes)
+
+    def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
+        longest = np.array([max(map(len, blocks))]).view(np.uint8)
+        turns = -(-max(int(word.view(np.int64)[0]) for word in self.words(longest)) // self._row)
+        found = [np.empty(size, np.uint8) for size in sizes]
+        for turn in range(turns):
+            part = slice(turn * self._row, (turn + 1) * self._row)
+            rows = np.zeros((self.size, self._row), np.uint8)
+            for row, block in zip(rows, blocks, strict=True):
+                row[: len(block[part])] = block[part]
+            for block, row in zip(found, self._exchanged(rows.view(WORD)).view(np.uint8), strict=True):
+                block[part] = row[: len(block[part])]
+        return found
+
+    def _exchanged(self, rows: np.ndarray) -> np.ndarray:
+        """The rows that all ranks have for this one: one launch on every core, which the first rank's thread starts."""
+        room = self._room
+        room.left[self.rank] = rows
+        room.barrier.wait()
+        if self.rank == 0:
+            group = tuple(range(self.size))
+            results = run_ranks(
+                kernel("exchange"), [(left, group) for left in room.left], target=self._machine,
+                mode="run" if self._seed is None else "reorder", seed=self._seed or 0,
+            )  # fmt: skip
+            machine, cost = MACHINES[self._machine], price(results[0].trace)
+            links_s = rows.nbytes / machine.link_bytes_per_s + rows.nbytes / machine.unlink_bytes_per_s
+            room.left = [(result.outputs, cost.device_s + cost.launch_s + links_s) for result in results]
+        room.barrier.wait()
+        found, seconds = room.left[self.rank]
+        room.barrier.wait()
+        self.modelled_s += seconds
+        return np.asarray(found)
+
+
+def cores(
+    number: int, program: Callable[..., Any], *args: Any, machine: str = "trn2", row: int = ROW, seed: int | None = None
+) -> list[Any]:
+    """Run ``program`` on ranks that stand for NeuronCores of one instance, whose collectives run on the simulator.
+
+    What `comm` sends in the program passes between the cores in `nki.collectives`, by one kernel with one collective;
+    its seconds, modelled, are ``comm().modelled_s``. All else is computed on the host. Sums have the bits of `threads`.
+
+    Parameters
+    ----------
+    number : int
+        Of cores, one rank on each: a number for which groups of ranks ran on such machines.
+    program : callable
+        Called with ``args`` on each rank, where `comm` returns a communicator of its own.
+    *args
+        Arguments of ``program``, the same objects on every rank.
+    machine : str
+        ``trn1`` or ``trn2``.
+    row : int
+        Bytes, a multiple of 4, that a launch moves from each core to each other one.
+    seed : int, optional
+        With a seed, instructions and cores run in a random order that the documented rules allow.
+
+    Returns
+    -------
+    list
+        What each rank returned.
+
+    Raises
+    ------
+    ValueError
+        If groups of so many cores are not known to run on the machine.
+    MismatchedCalls
+        If ranks met in different collective operations, or one returned while others wait for it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trnpy import dist
+    >>> def program():
+    ...     return dist.comm().allreduce(np.arange(3.0))
+    >>> dist.cores(4, program)[0]
+    array([0., 4., 8.])
+    """
+    room = Room(number, None)
+    transports = [OfCores(room, rank, machine, row, seed) for rank in range(number)]
+    return together(room, [Communicator(transport) for transport in transports], program, args)
