@@ -4,6 +4,7 @@ follows from a fault."""
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,14 +24,23 @@ LARGE = 16  # times the bytes of a call's operands: what its digits and results 
 
 def sound(engine: Engine, dtype: np.dtype, unit: float) -> bool:
     """Whether ``engine`` computes a known product correctly; True if it refuses it, unless for accuracy."""
-    a = np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
+    a, known = _operand(dtype), _square(dtype)
     try:
         found = engine.matmul(a, a)
     except Refused as why:
         return not why.accuracy
-    wide = np.complex128 if dtype.kind == "c" else np.float64
-    known = np.matmul(a, a).astype(wide)
-    return bool(np.abs(found.astype(wide) - known).max() <= ALLOWED * KNOWN * unit * np.abs(known).max())
+    return bool(np.abs(found.astype(known.dtype) - known).max() <= ALLOWED * KNOWN * unit * np.abs(known).max())
+
+
+def _operand(dtype: np.dtype) -> np.ndarray:
+    return np.random.default_rng(0).uniform(0.0, 3.0, (KNOWN, KNOWN)).astype(dtype)
+
+
+@functools.cache
+def _square(dtype: np.dtype) -> np.ndarray:
+    """The known product, in double precision. NumPy takes 7 ms for it in float16."""
+    a = _operand(dtype)
+    return np.asarray(np.matmul(a, a).astype(np.complex128 if dtype.kind == "c" else np.float64))
 
 
 @uncounted
