@@ -253,6 +253,16 @@ def test_the_uncertainty_is_no_less_than_the_error(seed):
     assert 0 < abs(energy.total - dfmp2_energy(*arguments).total) < energy.uncertainty < 1e-8
 
 
+@pytest.mark.parametrize("precision, most", [("fp32", 1e-6), ("bf16", 1e-2)])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_named_precision_has_an_uncertainty_too(seed, precision, most):
+    rng = np.random.default_rng(seed)
+    arguments = molecular(int(rng.integers(3, 9)), int(rng.integers(8, 24)), int(rng.integers(30, 70)), seed)
+    with policy(precision=precision):
+        energy, _ = simulated(arguments)
+    assert 0 < abs(energy.total - dfmp2_energy(*arguments).total) < energy.uncertainty < most
+
+
 def test_the_uncertainty_holds_whichever_pairs_are_drawn():
     """Of a system whose largest errors are in few pairs."""
     rng = np.random.default_rng(5)

@@ -16,6 +16,7 @@ from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupport
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
 from trnpy._engine.stand_ins import priced, usual
+from trnpy._settings.policy import current_policy
 from trnpy.chem import _pairs
 from trnpy.chem._progress import track
 from trnpy.chem._rows import (
@@ -229,6 +230,12 @@ class PairEnergies(Problem):
         return tuple(Spin(b, *energies) for b, energies in zip(self.arrays, self.energies, strict=True))
 
     def run(self, engine: Engine) -> MP2Energy:
+        result = self._run(engine)
+        if current_policy().products == "matched":
+            return result
+        return replace(result, uncertainty=_uncertainty(self.arrays[0], self.spins(), result))
+
+    def _run(self, engine: Engine) -> MP2Energy:
         spins, memory, with_t2 = self.spins(), self.memory, self.with_t2
         guards.finite(*self.arrays, *(e for spin in self.energies for e in spin))
         form = engine.format(REAL)  # the kernel multiplies float32 numbers or digits, no other format
@@ -248,12 +255,12 @@ class PairEnergies(Problem):
     def error(self, result: MP2Energy) -> float:
         """The error of a result, on the scale of the backward error that dispatch compares with its limit.
 
-        With an ``uncertainty`` it is that over ``accuracy``; otherwise the largest error of the sampled pairs over the
-        energy.
+        Of a kernel of few digits it is the ``uncertainty`` over ``accuracy``; otherwise the largest error of the
+        sampled pairs over the energy.
         """
         if not np.isfinite(result.total):
             return float("inf")
-        if result.uncertainty:
+        if result.uncertainty and current_policy().products == "matched":
             return float(ALLOWED_ERROR * eps(REAL, "matched") * result.uncertainty / self.accuracy)
         scale = max((abs(float(c.direct.sum())) for c in result.channels), default=0.0)
         worst = max(float(np.abs(errors).max()) for errors, _ in _sampled(self.spins(), result))
