@@ -19,7 +19,7 @@ from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.policy import current_policy
 
 TILE = 128
-MEMO_BYTES = 2**28  # of outputs of launches of healthy calls
+MEMO_BYTES = 2**28  # of outputs of launches that are remembered
 
 Damage = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
 
@@ -86,7 +86,8 @@ KINDS = (*ERRORS, *DAMAGES)
 
 
 class Planted(SimulatorRuntime):
-    """The simulator with at most one ``fault`` in a call. Outputs of healthy launches are remembered by operands.
+    """The simulator with at most one ``fault`` in a call. Outputs of launches are remembered by operands: only what
+    a fault changes is simulated again.
 
     ``intermittent`` damages every second launch from its first on, ``memory`` an operand after it was sent.
     """
@@ -136,16 +137,16 @@ class Planted(SimulatorRuntime):
 
     def _remembered(self, name: str, buffers: list[Buffer | None], parameters: Mapping[str, Any]) -> list[np.ndarray]:
         key = (name, tuple(sorted(parameters.items())), tuple(b and _digest(b) for b in buffers))
-        if key not in self._memo:
+        if (outputs := self._memo.pop(key, None)) is not None:
+            self.counters.count(name, buffers, parameters)
+        else:
             found = super().run(name, *buffers, **parameters)
             outputs = [b.value for b in (found if isinstance(found, tuple) else (found,))]
-            self._memo_bytes += sum(x.nbytes for x in outputs)
-            if self.fault is not None or self._memo_bytes > MEMO_BYTES:
-                return outputs
-            self._memo[key] = outputs
-        else:
-            self.counters.count(name, buffers, parameters)
-        return self._memo[key]
+            self._memo_bytes += _bytes(outputs)
+        self._memo[key] = outputs  # the last one: the first has not been needed for longest
+        while self._memo_bytes > MEMO_BYTES and len(self._memo) > 1:
+            self._memo_bytes -= _bytes(self._memo.pop(next(iter(self._memo))))
+        return outputs
 
     def _damaged(self, outputs: list[np.ndarray], at: int, fault: Fault) -> list[np.ndarray]:
         rng = np.random.default_rng(fault.seed)
@@ -160,7 +161,11 @@ class Planted(SimulatorRuntime):
 
 def _digest(buffer: Buffer) -> tuple[Any, ...]:
     x = np.ascontiguousarray(buffer.value)
-    return x.shape, x.dtype.name, hashlib.blake2b(x.tobytes(), digest_size=16).digest()
+    return x.shape, x.dtype.name, hashlib.blake2b(x.reshape(-1).view(np.uint8).data, digest_size=16).digest()
+
+
+def _bytes(arrays: list[np.ndarray]) -> int:
+    return sum(x.nbytes for x in arrays)
 
 
 class Device(DeviceEngine):
