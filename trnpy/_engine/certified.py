@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._engine import digits as _digits
+from trnpy._engine.cuts import of_digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import few_terms, priced, usual
@@ -87,7 +88,8 @@ def _sum(terms: Iterable[np.ndarray]) -> np.ndarray:
 def _block(device: Device, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product of one block, in one launch or in several of fixed shapes; each part of an operand is sent once."""
     extents = (a.shape[0], a.shape[1], b.shape[1])
-    row_cuts, inner_cuts, column_cuts = device.buckets.cut("digits_matmul", extents, extents)
+    price = of_digits(device.runtime.hardware, a.dtype)
+    row_cuts, inner_cuts, column_cuts, _ = device.buckets.cut("digits_matmul", extents, extents, price)
     if len(row_cuts) == len(inner_cuts) == len(column_cuts) == 1:
         fit = row_cuts[0][1], inner_cuts[0][1], column_cuts[0][1]
         return matmul_kept(device, kept(device, a), kept(device, b), fit=fit).values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
+from trnpy._engine.cuts import Cut, of_numbers
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
-from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, pieces, rung
+from trnpy._engine.tuning import BLOCK, FINE, Buckets, block, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
@@ -220,16 +222,22 @@ class Kernels:
         if sizes is None:
             raise Refused(f"no block of {a.shape} by {b.shape} fits device_memory of {self.memory:.3g} bytes")
         c = np.empty_like(a, order="C", shape=(m, n))
-        row_cuts, inner_cuts, column_cuts = self.buckets.cut(f"matmul {form}", (m, k, n), sizes)
+        price = of_numbers(self.runtime.hardware, a.dtype, form)
+        cuts = self.buckets.cut(f"matmul {form}", (m, k, n), sizes, price)
         left, right = self._sent(a, form), self._sent(b, form)
-        for rows in row_cuts:
-            for columns in column_cuts:
-                total: Numbers | None = None
-                for inner in inner_cuts:
+        for rows in cuts.rows:
+            for columns in cuts.columns:
+                total = self._zeros((rows[1], columns[1]), a.dtype) if cuts.fixed else None
+                for inner in cuts.inner:
                     total = self._launch(left(rows, inner), right(inner, columns), total, a.dtype)
                 assert total is not None
                 c[rows[0], columns[0]] = self.get(total)
         return c
+
+    def _zeros(self, shape: tuple[int, int], dtype: np.dtype) -> Numbers:
+        """The sum before the first slice of K. So all slices have one program, which adds to an earlier sum."""
+        (zeros,) = self.padded(_no_sum(shape), "float32", shape).parts
+        return Numbers(shape, dtype, (zeros,) * (2 if dtype.kind == "c" else 1))
 
     def _sent(self, x: np.ndarray, form: str) -> Callable[[Cut, Cut], Numbers]:
         """Blocks of ``x`` on the device; each is sent once, unless there are too many to keep during the product."""
@@ -274,6 +282,14 @@ class Kernels:
             with np.errstate(over="ignore"):  # as in get
                 c[some] = self.runtime.launch("batched_matmul", left, right)[:count, :m, :n]
         return c
+
+
+@functools.cache
+def _no_sum(shape: tuple[int, int]) -> np.ndarray:
+    """Zeros that stay on the device: they are read-only, and pages that are never written take no memory."""
+    zeros = np.zeros(shape, np.float32)
+    zeros.flags.writeable = False
+    return zeros
 
 
 def device_bytes(form: Any) -> int:

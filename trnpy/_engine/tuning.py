@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import store
+from trnpy._engine import cuts
+from trnpy._engine.cuts import Cut, Cuts, Price
 from trnpy._nki import kernels
 from trnpy._nki.device import compile_cache, identity
 from trnpy._nki.kernels.shared.parameters import TILINGS, Parameters, Tiles
@@ -33,13 +35,9 @@ LADDER = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6
 FINE = (*(r for r in LADDER if r < BLOCK), BLOCK)
 COARSE = (*(r for r in (32, 128, 512, 2048) if r < BLOCK), BLOCK)
 VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
-OWN = 12  # shapes of products of arrays with kernels of their own; all further products are cut into FIXED ones
-FIXED = (tile.length(256, least=16), tile.length(1024, least=32), tile.length(4096))
-# Operations as long as a launch in a queue of them, 94 us: 1.9e9 in float32, 2.6e8 by seven digits (both modelled).
-LAUNCH_FLOPS = 1e9
+OWN = 10  # shapes of products of arrays with kernels of their own; all further products are cut into fixed ones
 
 Extents = tuple[int, int, int]  # m, k, n
-Cut = tuple[slice, int]  # a slice of an extent, and what it is padded to
 TileKey = tuple[str, str, Extents]  # a kernel, the form of its operands, and the octaves of their extents
 
 ALIKE: Mapping[str, str] = MappingProxyType({"float16": "bfloat16"})  # forms of one size and rate share their tiles
@@ -61,6 +59,7 @@ class Buckets:
 
     def __init__(self, tiles: Mapping[TileKey, Tiles] = MappingProxyType({})) -> None:
         self._known: dict[str, set[Extents]] = {}
+        self._cut: dict[str, set[tuple[int, int, int, int]]] = {}
         self._tiles = tiles
 
     def tiles(self, kernel: str, form: str, extents: Extents, default: Parameters) -> Parameters:
@@ -77,22 +76,22 @@ class Buckets:
             return fine
         return rung(extents[0], COARSE), rung(extents[1], COARSE), rung(extents[2], COARSE)
 
-    def cut(self, kernel: str, extents: Extents, sizes: Extents) -> tuple[list[Cut], list[Cut], list[Cut]]:
-        """How launches share a product of arrays whose blocks are at most ``sizes``: slices of m, k and n.
+    def cut(self, kernel: str, extents: Extents, sizes: Extents, price: Price) -> Cuts:
+        """How launches share a product of arrays whose blocks are at most ``sizes``.
 
         The first shapes are cut as little as possible and padded to the fine ladder; they may use OWN variants. All
-        further shapes are cut into FIXED extents, so that a kernel has at most OWN + 27 variants for any program.
+        further shapes are cut into fixed lengths, so that a kernel has at most OWN + 27 variants for any program.
         """
-        known = self._known.setdefault(f"{kernel}, cut", set())
+        known = self._cut.setdefault(kernel, set())
         limits = list(zip(extents, sizes, strict=True))
         least: list[list[Cut]] = [[(s, rung(s.stop - s.start)) for s in pieces(e, size)] for e, size in limits]
-        fine: set[Extents] = {(m[1], k[1], n[1]) for m, k, n in itertools.product(*least)}
-        if len(known | fine) <= OWN or any(size < min(e, FIXED[0]) for e, size in limits):  # or memory is short
+        variants = range(2 if price.adds(len(least[1])) else 1)  # without and with an earlier sum
+        fine = {(m[1], k[1], n[1], v) for m, k, n in itertools.product(*least) for v in variants}
+        if len(known | fine) <= OWN or any(size < min(e, cuts.ALONG[0]) for e, size in limits):  # or memory is short
             known |= fine
-            return least[0], least[1], least[2]
-        choices = itertools.product(*(_fixed_cuts(e, size) for e, size in limits))
-        m, k, n = min(choices, key=_flops)
-        return m, k, n
+            return Cuts(least[0], least[1], least[2], fixed=False)
+        m, k, n = (rung(size) for size in sizes)
+        return cuts.cheapest(extents, (m, k, n), price)
 
 
 def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
@@ -109,28 +108,6 @@ def block(extents: Extents, itemsize: int, budget: float) -> Extents | None:
         if sizes[longest] <= SHORT[0]:
             return None
         sizes[longest] = max(math.ceil(sizes[longest] / 2), SHORT[0])
-
-
-def _fixed_cuts(extent: int, size: int) -> list[list[Cut]]:
-    """The cuts of an extent into slices of FIXED lengths that fit, longest first; the last slice is padded."""
-    lengths = [x for x in FIXED if x <= rung(size)] or [FIXED[0]]
-    found = []
-    for most in range(len(lengths)):
-        for least in range(most + 1):
-            start = 0
-            cuts: list[Cut] = []
-            for length in reversed(lengths[least : most + 1]):
-                count = (extent - start) // length if length > lengths[least] else math.ceil((extent - start) / length)
-                stop = min(start + count * length, extent)
-                cuts += [(slice(at, min(at + length, stop)), length) for at in range(start, stop, length)]
-                start = stop
-            found.append(cuts)
-    return found
-
-
-def _flops(cuts: tuple[list[Cut], ...]) -> float:
-    """Operations of the launches, padding included, and those that launching takes as long as."""
-    return 2.0 * math.prod(sum(length for _, length in c) for c in cuts) + LAUNCH_FLOPS * math.prod(map(len, cuts))
 
 
 def pieces(extent: int, size: int) -> list[slice]:
