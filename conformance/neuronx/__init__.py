@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.neuronx._compile import FRONT_ENDS
 from conformance.neuronx._run import main as run
 from conformance.nki._ours import MACHINES
 from trnpy._cli.probes import ALL
 from trnpy._nki.device import software, unpaired
+from trnpy._nki.neff import FRONT_ENDS
 
 HOW = (
     "python3 -m venv neuron && . neuron/bin/activate\n"

@@ -1,14 +1,13 @@
 """One kernel through AWS's compiler: ``python -m conformance.neuronx._compile FOLDER``, in a process of its own.
 
 request.json in the folder has the number of the check in ``doctor --probe``, the target and the front end. The last
-line printed is the answer as JSON. The entry points are those of NKI 0.6 and 0.7 that users have documented
-(aws-samples/sample-spectral-dns-on-aws-neuron: export; vLLM-Neuron: BIRSim).
+line printed is the answer as JSON. The entry points of BIRSim are those that users of NKI 0.6 have documented
+(vLLM-Neuron).
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import sys
 import time
@@ -19,11 +18,9 @@ import numpy as np
 
 from trnpy._cli.probes import ALL, Check, answer, difference
 from trnpy._engine.engines import HOST
-from trnpy._nki.kernels import located
+from trnpy._nki.neff import frontend, names, nki_kernel, write
 
-FRONT_ENDS = {"parser": "ParserFrontend", "tracer": "TracerFrontend"}
 STANDALONE = ("nki.framework.standalone", "nki.framework", "nki.compiler", "nki")  # where StandaloneKernel is or was
-NEFF = "kernel.neff"
 
 
 def compiled(folder: Path) -> dict[str, Any]:
@@ -32,37 +29,20 @@ def compiled(folder: Path) -> dict[str, Any]:
     check = ALL[request["check"]]
     found: dict[str, Any] = {"ok": False, "step": "import", "error": ""}
     try:
-        module, function = located(check.kernel)
-        kernel = getattr(importlib.import_module(module), function)
+        kernel = nki_kernel(check.kernel)
         operands = check.operands()
-        front_end = getattr(importlib.import_module("nki.compiler.frontend"), FRONT_ENDS[request["front_end"]])
+        front_end = frontend(request["front_end"])
         found["step"] = "compile"
         began = time.perf_counter()
-        found["neff_bytes"] = _neff(kernel, check, operands, front_end, request["target"], folder)
+        (folder / "operands.json").write_text(json.dumps(names(kernel, operands, check.parameters)))
+        neff = write(kernel, operands, check.parameters, front_end, request["target"], folder)
+        found["neff_bytes"] = neff.stat().st_size
         found["seconds"] = round(time.perf_counter() - began, 1)
         found["step"] = "BIRSim"
         found["birsim"] = _birsim(kernel, check, operands, front_end)
     except Exception as error:  # any exception of the compiler is part of the answer
         return {**found, "error": f"{type(error).__name__}: {error}"}
     return {**found, "ok": True}
-
-
-def _neff(kernel: Any, check: Check, operands: tuple[Any, ...], front_end: Any, target: str, folder: Path) -> int:
-    """Compile to a NEFF file without a device, and list the operands' names beside it. Returns its size."""
-    context = importlib.import_module("nki._backends.context").nki_ir_context
-    driver = importlib.import_module("nki.compiler.ncc_driver")
-    artifacts, neff = folder / "artifacts", folder / NEFF
-    artifacts.mkdir()
-    function = getattr(kernel, "func", getattr(kernel, "__wrapped__", kernel))
-    bound = inspect.signature(function).bind(*operands, **check.parameters)
-    (folder / "operands.json").write_text(json.dumps(list(bound.arguments)[: len(operands)]))
-    bound.apply_defaults()
-    where = {"target": target, "lnc": 1, "artifacts_dir": str(artifacts)}
-    with context() as ir:
-        traced = front_end(enable_backend_opt=False).compile(ir, kernel, inputs=bound.arguments, **where)
-        options = driver.CompileOptions(output_path=str(neff), **where).disable_backend_optimizations()
-        driver.CompiledKernel.from_frontend(traced, options)
-    return neff.stat().st_size
 
 
 def _birsim(kernel: Any, check: Check, operands: tuple[Any, ...], front_end: Any) -> str:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.neuronx._compile import NEFF, verdict
+from conformance.neuronx._compile import verdict
 from trnpy._cli.probes import ALL, answer, difference
 from trnpy._engine.engines import HOST
+from trnpy._nki.neff import NEFF
 from trnpy._nki.simulator.run.launch import simulate
 from trnpy._nki.simulator.runtime import kernel as simulated
 

@@ -25,8 +25,8 @@ from trnpy._nki.device import (
     own_core,
     pinned_flags,
     torch_devices,
-    typed,
 )
+from trnpy._nki.guarded import typed
 from trnpy._nki.hardware import MACHINES, TRN1, TRN2
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
 from trnpy._nki.simulator.run.launch import Simulation
@@ -158,7 +158,7 @@ def test_a_launch_that_hangs_is_a_timeout_and_what_follows_does_not_wait_for_it(
         r.launch("matmul", a, a)
     assert launched == ["matmul"]
     over.set()
-    r._hung.join(60)
+    r._guarded.hung.join(60)
     np.testing.assert_array_equal(r.launch("matmul", a, a), a @ a)
 
 
@@ -367,7 +367,7 @@ def found(monkeypatch):
 
 
 def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
-    monkeypatch.setattr(engines, "torch_devices", lambda: (CPU,))
+    monkeypatch.setattr(device, "torch_devices", lambda: (CPU,))
     assert trnpy.available() == (True, "")
     monkeypatch.setattr(engines.os, "getpid", lambda: 0)  # as after a fork
     available, why = trnpy.available()
@@ -377,7 +377,7 @@ def test_a_forked_child_leaves_the_device_to_its_parent(found, monkeypatch):
 
 
 def test_a_device_is_used_where_it_is_found(found, monkeypatch):
-    monkeypatch.setattr(engines, "torch_devices", lambda: (CPU,))
+    monkeypatch.setattr(device, "torch_devices", lambda: (CPU,))
     monkeypatch.setattr(NeuronRuntime.__init__, "__defaults__", (simulated,))
     a = np.random.default_rng(0).standard_normal((80, 90)).astype("f4")
     assert trnpy.available() == (True, "")
@@ -391,7 +391,7 @@ def test_a_driver_that_does_not_load_costs_no_result(found, monkeypatch):
     def broken():
         raise ImportError("libnrt.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(engines, "torch_devices", broken)
+    monkeypatch.setattr(device, "torch_devices", broken)
     a = np.ones((300, 300))
     np.testing.assert_array_equal(trnpy.matmul(a, a), a @ a)
     assert not trnpy.available()[0] and "libnrt" in trnpy.available()[1]
@@ -465,7 +465,7 @@ def test_the_compile_cache_is_the_users_or_ours(chosen, monkeypatch, tmp_path):
     monkeypatch.setattr(torch, "neuron", stand_in, raising=False)
     monkeypatch.setattr(torch, "device", lambda name: name)
     assert torch_devices()[0].device == "neuron"
-    expected = chosen or str(tmp_path / "trnpy" / f"neuron-compile-cache-{device._sources(device.FOLDER)}")
+    expected = chosen or str(tmp_path / "trnpy" / f"neuron-compile-cache-{device.sources(device.FOLDER)}")
     assert os.environ["NEURON_COMPILE_CACHE_URL"] == expected == device.compile_cache()
 
 

@@ -29,6 +29,8 @@ from trnpy._nki.device import (
     detect,
     front_end,
     pinned_flags,
+    route,
+    software,
 )
 from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._nki.instances import hardware_of
@@ -212,6 +214,8 @@ def _kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
     source = f"from {COMPILE_CACHE}" if environ.get(COMPILE_CACHE) else "trnpy's own"
     yield Finding("kernels", f"compiled ones are kept in {compile_cache(environ)} ({source})")
     yield Finding("kernels", f"compiled by nki's {front_end(environ)}, for LNC {LNC}: a NeuronCore is a physical core")
+    if through := route(software()):
+        yield Finding("kernels", f"launched through {through}")
     flags = environ.get(COMPILER_FLAGS, "")
     if dropped := [flag.strip() for flag in CASTS.findall(flags) if flag.strip() != AUTO_CAST]:
         yield Finding("environment", f"{COMPILER_FLAGS} has {' '.join(dropped)}: trnpy compiles with {AUTO_CAST}")

@@ -18,7 +18,7 @@ from trnpy._engine.handles import BY_DIGITS, Handle, Held, HostHandle, Operand, 
 from trnpy._engine.health import FAULTS_BEFORE_REST, Health
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import Compiles
-from trnpy._nki.device import NeuronRuntime, detect, instance_machine, torch_devices
+from trnpy._nki.device import detect, instance_machine, runtimes
 from trnpy._nki.hardware import Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import located
@@ -317,7 +317,7 @@ def _opened() -> tuple[Engine | None, str, int]:
     """The engine or the reason, and the id of the process that opened it. A failure is kept: drivers do not recover."""
     try:
         hardware = instance_machine(process_policy().machine)
-        device = _joined([NeuronRuntime(hardware, d, lambda: current_policy().time_limit) for d in torch_devices()])
+        device = _joined(runtimes(hardware, lambda: current_policy().time_limit))
     except Exception as why:  # torch's packages may raise anything on import: under auto the host computes
         return None, f"{type(why).__name__}: {why}", os.getpid()
     return device, "", os.getpid()

@@ -1,4 +1,7 @@
-"""Finds a Neuron device and the software for it, and launches kernels on it (`NeuronRuntime`) by the real nki."""
+"""Finds a Neuron device and the software for it, and launches kernels on it by the real nki and torch.
+
+`NeuronRuntime` works on tensors of torch. Where torch has no Neuron device, `nrt.NrtRuntime` needs none.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,7 @@ import importlib
 import importlib.util
 import os
 import re
-import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +22,15 @@ import numpy as np
 
 from trnpy._base.distribution import install
 from trnpy._base.store import folder
+from trnpy._nki import nrt
+from trnpy._nki.guarded import Guard
 from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.instances import hardware_of
-from trnpy._nki.kernels import FOLDER, located
-from trnpy._nki.runtime import (
-    Buffer,
-    CompileError,
-    Counters,
-    DeviceError,
-    DeviceMemoryError,
-    DeviceTimeout,
-    DeviceUnavailable,
-    Memory,
-    Operand,
-    fetched,
-    wait,
-)
+from trnpy._nki.kernels import FOLDER
+from trnpy._nki.neff import nki_kernel, sources
+from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, Runtime, fetched
 
+TORCHES = ("torch-neuronx", "libtorch-neuronx-lite", "torch-xla")  # they give torch a Neuron device
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 PAIRS = {"0.6": "2.27"}  # nki and neuronx-cc of one release; kernels of other pairs are refused (NCC_INLA001)
 
@@ -96,23 +89,40 @@ def unpaired(versions: Mapping[str, str]) -> str:
     return ""
 
 
+def route(versions: Mapping[str, str]) -> str:
+    """What carries arrays to a device: a package that gives torch one, else libnrt's place; "" if there is neither."""
+    torches = [package for package in TORCHES if package in versions and "torch" in versions]
+    return torches[0] if torches else nrt.library()
+
+
 def detect() -> Detection:
-    """Look for a device, the NKI compiler and torch, in that order."""
+    """Look for a device, the NKI compiler, and torch or libnrt, in that order."""
     nodes = tuple(sorted(glob.glob("/dev/neuron*")))
     if not nodes:
         missing = "no Neuron device: /dev/neuron0 is missing"
     elif problem := _real_nki() or unpaired(software()):
         missing = problem
-    elif "torch" not in (versions := software()):
-        missing = "torch is not installed: it moves arrays to the device"
-    elif not {"torch-neuronx", "libtorch-neuronx-lite", "torch-xla"} & versions.keys():
+    elif route(versions := software()):
+        missing = ""
+    elif "torch" not in versions:
+        missing = f"torch is not installed, and there is no {nrt.NAME}: one of them moves arrays to the device"
+    else:
         missing = (
             "neither torch-neuronx nor libtorch-neuronx-lite nor torch-xla is installed: torch has no Neuron device "
-            "without them"
+            f"without them, and there is no {nrt.NAME}"
         )
-    else:
-        missing = ""
     return Detection(nodes, missing)
+
+
+def runtimes(hardware: Hardware, time_limit_s: Callable[[], float]) -> list[Runtime]:
+    """A runtime for each core of this process: by torch, or where torch shows no device by Neuron's own library."""
+    try:
+        return [NeuronRuntime(hardware, d, time_limit_s) for d in torch_devices()]
+    except (DeviceUnavailable, ImportError):
+        if not nrt.library():
+            raise
+        prepare()
+        return list(nrt.runtimes(hardware, time_limit_s, front_end()))
 
 
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")  # the instance type: trn1.32xlarge
@@ -179,16 +189,7 @@ def compile_cache(environ: Mapping[str, str] = os.environ) -> str:
     Caches of Neuron know kernels by their names and the shapes of operands (measured, kiln), so that a newer source
     would run as the older one: the folder is named after the sources.
     """
-    return environ.get(COMPILE_CACHE) or str(folder() / f"neuron-compile-cache-{_sources(FOLDER)}")
-
-
-@functools.cache
-def _sources(kernels: Path) -> str:
-    """A checksum of all kernels' sources."""
-    found = 0
-    for file in sorted(kernels.rglob("*.py")):
-        found = zlib.crc32(file.read_bytes(), found)
-    return f"{found:08x}"
+    return environ.get(COMPILE_CACHE) or str(folder() / f"neuron-compile-cache-{sources(FOLDER)}")
 
 
 def _unwrapped(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,11 +243,11 @@ def _wrapping() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return lambda kernel: wrap_nki(kernel)[int(LNC)]
 
 
-def torch_devices() -> tuple[TorchDevice, ...]:
-    """The cores that torch's own ``neuron`` device shows, or else torch-xla's one; DeviceUnavailable if none.
+def prepare() -> None:
+    """Set what Neuron's compiler and runtime read from the environment, before the first of them is loaded.
 
-    torch-xla has one process for each core. A logical core is one physical core: DeviceUnavailable if the environment
-    wants two, because launches must agree with it (documented).
+    A logical core is one physical core: DeviceUnavailable if the environment wants two, because launches must agree
+    with it (documented).
     """
     if (lnc := os.environ.get(LOGICAL_CORES, LNC)) != LNC:
         raise DeviceUnavailable(f"{LOGICAL_CORES}={lnc}: trnpy's kernels take one physical core each: set it to {LNC}")
@@ -257,6 +258,14 @@ def torch_devices() -> tuple[TorchDevice, ...]:
     if software().get("nki", "").startswith(PARSING_NKI):
         os.environ[FRONT_END] = front_end()
     os.environ[COMPILE_CACHE] = compile_cache()
+
+
+def torch_devices() -> tuple[TorchDevice, ...]:
+    """The cores that torch's own ``neuron`` device shows, or else torch-xla's one; DeviceUnavailable if none.
+
+    torch-xla has one process for each core.
+    """
+    prepare()
     torch = importlib.import_module("torch")
     for package in ("torch_neuronx", LITE):
         if importlib.util.find_spec(package) is not None:
@@ -281,39 +290,6 @@ def torch_devices() -> tuple[TorchDevice, ...]:
     return (TorchDevice(xla.device(), lambda: xla.sync(wait=True)),)
 
 
-def nki_kernel(name: str) -> Callable[..., Any]:
-    """The kernel ``name``, or ``file.name``, of trnpy/_nki/kernels; the real nki compiles it at its first launch."""
-    module, function = located(name)
-    kernel: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return kernel
-
-
-# Parts of the error messages of the runtime and the compiler, in lower case.
-OUT_OF_MEMORY = ("out of memory", "resource_exhausted", "nrt_resource", "failed to allocate")
-REFUSED_BY_COMPILER = (
-    "neuronx-cc",
-    "compilation fail",
-    "compilationerror",
-    "failed to compile",
-    "ncc_",
-    "nki.compiler",
-)
-
-
-def typed(why: BaseException, kernel: str) -> DeviceError:
-    """The DeviceError for an exception that torch or nki raised in a launch of ``kernel``."""
-    text = f"{kernel}: {type(why).__name__}: {why}"
-    said = text.lower()
-    if isinstance(why, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
-        return DeviceMemoryError(text)
-    if isinstance(why, SyntaxError) or any(words in said for words in REFUSED_BY_COMPILER):
-        return CompileError(text)
-    return DeviceError(text)
-
-
-LOOK_S = 0.01  # interval between checks of the time limit; a launch that ends earlier is noticed at once
-
-
 class NeuronRuntime:
     """Launches kernels on one NeuronCore, on torch tensors that live in its memory."""
 
@@ -334,9 +310,8 @@ class NeuronRuntime:
         self.memory = Memory(hardware.hbm_bytes)
         self._torch = importlib.import_module("torch")
         self._neuron = torch_device
-        self._time_limit_s = time_limit_s
         self._kernel = kernel
-        self._hung: threading.Thread | None = None  # the thread of a launch that has exceeded its time limit
+        self._guarded = Guard(time_limit_s, torch_device.select, torch_device.synchronise)
 
     def put(self, array: np.ndarray) -> Buffer:
         """A copy of ``array`` on the device; DeviceMemoryError if it does not fit."""
@@ -399,38 +374,3 @@ class NeuronRuntime:
     def _output(self, tensor: Any, what: str) -> Buffer:
         name = str(tensor.dtype).removeprefix("torch.")
         return self.memory.hold(Buffer(tensor, tuple(tensor.shape), np.dtype(name)), what)
-
-    def _guarded(self, work: Callable[[], Any], what: str) -> Any:
-        """Run ``work()`` and wait for what it starts on the device, within the time limit; errors become DeviceErrors.
-
-        Calls of the driver block, so they run in another thread. If the device hangs, that thread never ends, and later
-        work would wait behind its launch: until the thread has ended, further work is refused at once.
-        """
-        if self._hung is not None and self._hung.is_alive():
-            raise DeviceTimeout(f"{what} was not started: {self._hung.name} still hangs")
-        outcome: list[Any] = []
-
-        def body() -> None:
-            try:
-                self._neuron.select()
-                result = work()
-                self._neuron.synchronise()
-                outcome.append(result)
-            except BaseException as why:  # raised again in the calling thread; a compiler may even call sys.exit
-                outcome.append(typed(why, what))
-
-        thread = threading.Thread(target=body, name=f"trnpy {what}", daemon=True)
-        thread.start()
-
-        def finished() -> bool:
-            thread.join(LOOK_S)
-            return not thread.is_alive()
-
-        try:
-            wait(finished, self._time_limit_s(), what)
-        except DeviceTimeout:
-            self._hung = thread
-            raise
-        if isinstance(outcome[0], DeviceError):
-            raise outcome[0]
-        return outcome[0]

@@ -47,10 +47,11 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Outputs of a launch (None in trace-only mode) and one trace per core."""
+    """Outputs of a launch (None in trace-only mode), one trace per core, and shapes and dtypes of the outputs."""
 
     outputs: Any
     traces: tuple[Trace, ...]
+    returned: tuple[Specification, ...] = ()
 
     @property
     def trace(self) -> Trace:
@@ -334,7 +335,8 @@ class Simulation:
         for original, flat in launch.copies:
             if original.flags.writeable:
                 original[...] = flat
-        return Result(outputs, traces), launch
+        shapes = tuple(Specification(t.shape, STORAGE[t.dtype]) for t in _tensors(returned[0]))
+        return Result(outputs, traces, shapes), launch
 
     def _core(self, kernel: Kernel, launch: Launch, rank: int) -> Run:
         rng = np.random.default_rng([self.seed, rank])

@@ -1,0 +1,297 @@
+"""Launches kernels by Neuron's own library libnrt, from NEFF files that nki compiles here: without torch.
+
+The functions are those of nrt.h (Neuron 2.29: neuron-runtime/api/nrt.rst). ``NrtRuntime`` compiles a kernel for new
+shapes once, keeps its NEFF file for later processes, and keeps operands in HBM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trnpy._base.store import folder
+from trnpy._nki import neff
+from trnpy._nki.guarded import Guard
+from trnpy._nki.hardware import Hardware
+from trnpy._nki.kernels import FOLDER, located, source
+from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, fetched
+
+NAME = "libnrt.so.1"
+INSTALLED = Path("/opt/aws/neuron/lib")  # of the package aws-neuronx-runtime-lib
+SUCCESS, NO_FRAMEWORK, ON_DEVICE, ALL_OF_IT = 0, 1, 0, -1  # of nrt.h; vnc_count is always -1 there
+NAN = 1003  # NRT_EXEC_COMPLETED_WITH_NUM_ERR: it ran, and a NaN was seen, which NumPy's callers may want
+HANDLE, OUT = c_void_p, POINTER(c_void_p)
+FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
+    "nrt_init": (c_int, c_char_p, c_char_p),
+    "nrt_get_visible_vnc_count": (POINTER(c_uint32),),
+    "nrt_load": (c_char_p, c_size_t, c_int32, c_int32, OUT),
+    "nrt_tensor_allocate": (c_int, c_int, c_size_t, c_char_p, OUT),
+    "nrt_tensor_write": (HANDLE, c_void_p, c_size_t, c_size_t),
+    "nrt_tensor_read": (HANDLE, c_void_p, c_size_t, c_size_t),
+    "nrt_tensor_copy": (HANDLE, c_size_t, HANDLE, c_size_t, c_size_t),
+    "nrt_tensor_memset": (HANDLE, c_uint64, c_int, c_size_t),
+    "nrt_allocate_tensor_set": (OUT,),
+    "nrt_add_tensor_to_tensor_set": (HANDLE, c_char_p, HANDLE),
+    "nrt_execute": (HANDLE, HANDLE, HANDLE),
+}
+WITHOUT_STATUS: Mapping[str, tuple[Any, ...]] = {"nrt_tensor_free": (OUT,), "nrt_destroy_tensor_set": (OUT,)}
+
+
+class NrtError(RuntimeError):
+    """A function of libnrt returned a status other than success; the message has its name for it."""
+
+
+def library() -> str:
+    """Where libnrt is: a path, or a name that the loader finds; "" if it is nowhere."""
+    if (INSTALLED / NAME).exists():
+        return str(INSTALLED / NAME)
+    places = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return next((str(Path(p) / NAME) for p in places if p and (Path(p) / NAME).exists()), "")
+
+
+class Library:
+    """The functions of libnrt that a runtime calls; a status that is no success becomes an NrtError."""
+
+    def __init__(self, loaded: Any) -> None:
+        self._status = loaded.nrt_get_status_as_str
+        self._status.argtypes, self._status.restype = (c_int,), c_char_p
+        self._functions = {name: getattr(loaded, name) for name in (*FUNCTIONS, *WITHOUT_STATUS)}
+        for name, function in self._functions.items():
+            function.argtypes = FUNCTIONS.get(name) or WITHOUT_STATUS[name]
+            function.restype = c_int if name in FUNCTIONS else None
+
+    def __call__(self, name: str, *arguments: Any, but: tuple[int, ...] = ()) -> None:
+        status = self._functions[name](*arguments)
+        if name in FUNCTIONS and status not in (SUCCESS, *but):
+            raise NrtError(f"{name}: {(self._status(status) or b'unknown').decode()} ({status})")
+
+    def made(self, name: str, *arguments: Any) -> c_void_p:
+        """The handle that a function of this name stores in its last argument."""
+        handle = c_void_p()
+        self(name, *arguments, byref(handle))
+        return handle
+
+
+def runtimes(
+    hardware: Hardware, time_limit_s: Callable[[], float], front_end: str, loaded: Any = None
+) -> tuple[NrtRuntime, ...]:
+    """One runtime for each NeuronCore that this process sees; DeviceUnavailable if it sees none."""
+    nrt, count = Library(ctypes.CDLL(library()) if loaded is None else loaded), c_uint32()
+    nrt("nrt_get_visible_vnc_count", byref(count))
+    if not count.value:
+        raise DeviceUnavailable(f"{NAME} shows no NeuronCore to this process")
+    nrt("nrt_init", NO_FRAMEWORK, b"", b"")
+    return tuple(NrtRuntime(hardware, nrt, core, time_limit_s, front_end) for core in range(count.value))
+
+
+class Tensor:
+    """Bytes in the memory of one core; they are freed with the object."""
+
+    def __init__(self, nrt: Library, core: int, nbytes: int) -> None:
+        self.nrt, self.nbytes = nrt, nbytes
+        self.handle = nrt.made("nrt_tensor_allocate", ON_DEVICE, core, nbytes, None)
+        weakref.finalize(self, nrt, "nrt_tensor_free", byref(self.handle)).atexit = False
+
+    def write(self, array: np.ndarray, offset: int = 0) -> None:
+        self.nrt("nrt_tensor_write", self.handle, array.ctypes.data, offset, array.nbytes)
+
+    def read(self, into: np.ndarray) -> None:
+        self.nrt("nrt_tensor_read", self.handle, into.ctypes.data, 0, into.nbytes)
+
+    def copied(self, to: Tensor, start: int, target: int, nbytes: int) -> None:
+        self.nrt("nrt_tensor_copy", self.handle, start, to.handle, target, nbytes)
+
+    def cleared(self) -> None:
+        self.nrt("nrt_tensor_memset", self.handle, 0, 0, self.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A loaded NEFF file, the names of its operands, and its outputs: several, or one alone."""
+
+    model: c_void_p
+    names: tuple[str, ...]
+    outputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    alone: bool
+
+
+class NrtRuntime:
+    """Launches kernels on one NeuronCore, on tensors of libnrt in its memory."""
+
+    name = "neuron"
+    executes = True
+    compiles = True
+    parallel = True
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        nrt: Library,
+        core: int,
+        time_limit_s: Callable[[], float],
+        front_end: str,
+        kernel: Callable[[str], Any] = neff.nki_kernel,
+    ) -> None:
+        self.hardware = hardware
+        self.counters = Counters()
+        self.memory = Memory(hardware.hbm_bytes)
+        self._nrt = nrt
+        self._core = core
+        self._front_end = front_end
+        self._kernel = kernel
+        self._guarded = Guard(time_limit_s)
+        self._programs: dict[str, Program] = {}
+
+    def put(self, array: np.ndarray) -> Buffer:
+        """A copy of ``array`` on the device; DeviceMemoryError if it does not fit."""
+        copy = np.array(array, order="C")
+
+        def moved() -> Tensor:
+            tensor = self._tensor(copy.nbytes)
+            tensor.write(copy)
+            return tensor
+
+        buffer = self._held(self._guarded(moved, "put"), copy.shape, copy.dtype, "put")
+        self.counters.bytes_in += copy.nbytes
+        return buffer
+
+    def get(self, buffer: Buffer) -> np.ndarray:
+        """A copy of ``buffer`` on the host."""
+        array = np.empty(buffer.shape, buffer.dtype)
+        self._guarded(lambda: buffer.value.read(array), "get")
+        self.counters.bytes_out += array.nbytes
+        return array
+
+    def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
+        """A block of a matrix, padded with zeros to ``shape``, and with ones on the padding's diagonal if ``unit``."""
+        first, last, _ = rows.indices(buffer.shape[0])
+        left, right, _ = columns.indices(buffer.shape[1])
+        each, pitch = buffer.dtype.itemsize, buffer.shape[1] * buffer.dtype.itemsize
+        height, width, wide = last - first, (right - left) * each, shape[1] * each
+
+        def copy() -> Tensor:
+            padded = self._tensor(shape[0] * wide)
+            if (height, right - left) != shape:
+                padded.cleared()
+            if width == pitch == wide:
+                buffer.value.copied(padded, first * pitch, 0, height * pitch)
+            else:
+                for row in range(height):
+                    buffer.value.copied(padded, (first + row) * pitch + left * each, row * wide, width)
+            for place in range(height, min(shape) if unit else 0):
+                padded.write(np.ones(1, buffer.dtype), place * (wide + each))
+            return padded
+
+        return self._held(self._guarded(copy, "part"), shape, buffer.dtype, "part")
+
+    def reshaped(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """The elements of ``buffer`` in the same order, in another shape; both share their memory."""
+        return self._held(buffer.value, shape, buffer.dtype, "reshaped")
+
+    def run(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch, a Buffer or a tuple of them, after the device has answered.
+
+        Raises CompileError, DeviceMemoryError, DeviceError, or DeviceTimeout after the policy's time_limit.
+        """
+        buffers = [self.put(x) if isinstance(x, np.ndarray) else x for x in operands]
+        started = time.perf_counter()
+
+        def launch() -> tuple[Program, list[Tensor]]:
+            program = self._program(kernel, buffers, parameters)
+            tensors = [b.value for b in buffers if b is not None]
+            return program, self._executed(program, tensors)
+
+        program, outputs = self._guarded(launch, kernel)
+        elapsed_s = time.perf_counter() - started
+        if self.counters.count(kernel, buffers, parameters):
+            self.counters.compile_s[kernel] = elapsed_s
+        self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
+        like = zip(outputs, program.outputs, strict=True)
+        held = tuple(self._held(tensor, shape, dtype, kernel) for tensor, (shape, dtype) in like)
+        return held[0] if program.alone else held
+
+    def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
+        """Outputs of one launch as arrays: one, or a tuple."""
+        return fetched(self, self.run(kernel, *operands, **parameters))
+
+    def _tensor(self, nbytes: int) -> Tensor:
+        return Tensor(self._nrt, self._core, nbytes)
+
+    def _held(self, tensor: Tensor, shape: tuple[int, ...], dtype: np.dtype, what: str) -> Buffer:
+        return self.memory.hold(Buffer(tensor, shape, dtype), what)
+
+    def _executed(self, program: Program, operands: Sequence[Tensor]) -> list[Tensor]:
+        nrt = self._nrt
+        outputs = [self._tensor(int(np.prod(shape)) * dtype.itemsize) for shape, dtype in program.outputs]
+        named = [f"output_{n}" for n in range(len(outputs))]
+        with _tensor_set(nrt, program.names, operands) as taken, _tensor_set(nrt, named, outputs) as given:
+            nrt("nrt_execute", program.model, taken, given, but=(NAN,))
+        return outputs
+
+    def _program(self, kernel: str, buffers: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> Program:
+        """The program for operands like ``buffers``: loaded, read from the file that was kept, or compiled."""
+        like = [None if b is None else (b.shape, b.dtype.name) for b in buffers]
+        key = json.dumps([kernel, like, sorted(parameters.items()), self.hardware.name, self._front_end], default=str)
+        if key not in self._programs:
+            empty = [None if b is None else np.empty(b.shape, b.dtype) for b in buffers]
+            function = self._kernel(kernel)
+            names = tuple(neff.names(function, empty, parameters))
+            file = self._file(kernel, key)
+            if not file.exists():
+                self._compile(function, empty, parameters, file)
+            content = file.read_bytes()
+            model = self._nrt.made("nrt_load", content, len(content), self._core, ALL_OF_IT)
+            self._programs[key] = Program(model, names, *_outputs(kernel, like, parameters, self.hardware.name))
+        return self._programs[key]
+
+    def _file(self, kernel: str, key: str) -> Path:
+        """Where the program is kept; the folder is named after the sources of all kernels."""
+        return (
+            folder()
+            / f"neffs-{neff.sources(FOLDER)}"
+            / f"{kernel}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.neff"
+        )
+
+    def _compile(self, function: Any, operands: Sequence[Any], parameters: Mapping[str, Any], file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+            chosen, target = neff.frontend(self._front_end), self.hardware.name
+            os.replace(neff.write(function, operands, parameters, chosen, target, Path(scratch)), file)
+
+
+@contextlib.contextmanager
+def _tensor_set(nrt: Library, names: Sequence[str], tensors: Sequence[Tensor]) -> Any:
+    held = nrt.made("nrt_allocate_tensor_set")
+    try:
+        for name, tensor in zip(names, tensors, strict=True):
+            nrt("nrt_add_tensor_to_tensor_set", held, name.encode(), tensor.handle)
+        yield held
+    finally:
+        nrt("nrt_destroy_tensor_set", byref(held))
+
+
+def _outputs(
+    kernel: str, like: Sequence[tuple[tuple[int, ...], str] | None], parameters: Mapping[str, Any], target: str
+) -> tuple[tuple[tuple[tuple[int, ...], np.dtype], ...], bool]:
+    """Shapes and dtypes of what a kernel returns, from a trace on the simulator, and whether it is one array alone."""
+    from trnpy._nki.simulator.run.launch import Specification, run
+    from trnpy._nki.simulator.run.loader import load_kernel
+
+    operands = tuple(None if x is None else Specification(*x) for x in like)
+    traced = run(
+        load_kernel(source(kernel), located(kernel)[1]), operands, dict(parameters), target=target, mode="trace"
+    )
+    return tuple((s.shape, np.dtype(s.dtype)) for s in traced.returned), not isinstance(traced.outputs, tuple)
