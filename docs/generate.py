@@ -315,17 +315,18 @@ def timeline_picture(folder: Path) -> str:
     events = json.loads(place.read_text())["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     bars = [e for e in events if e["ph"] == "X"]
-    lanes, end = sorted(names), max(e["ts"] + e["dur"] for e in bars)
-    parts, left, scale = [], 110, 680 / end
-    for i, lane in enumerate(lanes):
-        y = 30 + 34 * i
-        parts.append(written(left - 10, y + 16, names[lane], "t", "end"))
-        colour = BARS["DMA" if "DMA" in names[lane] else names[lane]]
+    end = max(e["ts"] + e["dur"] for e in bars)
+    parts, left, scale, y = [], 110, 680 / end, 30
+    for lane in sorted(names):
+        queue = "DMA" in names[lane]
+        high, colour = (9, BARS["DMA"]) if queue else (24, BARS[names[lane]])
+        parts.append(written(left - 10, y + (9 if queue else 16), names[lane], "t", "end"))
         for e in (e for e in bars if e["tid"] == lane):
             x, width = left + scale * e["ts"], max(scale * e["dur"], 0.4)
-            parts.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="24" fill="{colour}"/>')
+            parts.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{high}" fill="{colour}"/>')
+        y += 13 if queue else 34
     parts.append(written(left, 18, f"{end:.0f} us of instructions on one core of a trn2, modelled", "t", "start"))
-    return drawing(820, 50 + 34 * len(lanes), parts)
+    return drawing(820, y + 20, parts)
 
 
 def example_report(page: Path) -> None:

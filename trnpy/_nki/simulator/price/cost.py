@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trnpy._nki.hardware import MACHINES, PARTITIONS, Hardware, interval
 from trnpy._nki.simulator.chip.record import Engine, Instruction, Trace
-from trnpy._nki.simulator.price.durations import product_columns
+from trnpy._nki.simulator.price.durations import DMA_ENGINES, product_columns
 from trnpy._nki.simulator.price.loops import Piece, loops_s, pieces
 from trnpy._nki.simulator.price.schedule import Schedule, covered, crowded, schedule, written_by_transfers
 from trnpy._nki.simulator.price.written_out import size, written_out
@@ -41,6 +43,7 @@ class Cost:
     hbm_bytes: int
     dma_descriptors: int
     dma_queue_s: float  # total of the 16 queues
+    queues: tuple[tuple[float, int], ...]  # of each queue: seconds for which it moves bytes, and transfers
     flops: float
     tensor_utilisation: float  # relative to the peak of the types used, over device_s
     throttled_s: float
@@ -56,6 +59,7 @@ class Cost:
     def as_json(self) -> dict[str, Any]:
         """The fields as plain numbers, marked as modelled."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "looped"}
+        plain |= {"queues": [list(queue) for queue in self.queues]}
         plain |= {"busy_s": dict(self.busy_s), "engine_instructions": dict(self.engine_instructions)}
         intervals = {f"{name}_interval_s": list(self.interval(f"{name}_s")) for name in ("device", "launch", "compile")}
         return {"modelled": True, **intervals, **plain}
@@ -95,6 +99,7 @@ def _price(trace: Trace, machine: Hardware) -> Cost:
         hbm_bytes=total.hbm_bytes,
         dma_descriptors=total.descriptors,
         dma_queue_s=total.queue_s,
+        queues=tuple((s, n) for s, n in total.queues),
         flops=total.flops,
         tensor_utilisation=total.ideal_s / device_s,
         throttled_s=total.throttled_s,
@@ -104,8 +109,8 @@ def _price(trace: Trace, machine: Hardware) -> Cost:
     )
 
 
-def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule]]:
-    """The pieces of a program between the edges of loops, in order, each with the schedule of one execution."""
+def schedules(trace: Trace, machine: Hardware, queues: bool = False) -> Iterator[tuple[Piece, Schedule]]:
+    """The pieces of a program between the edges of loops, in order, each with the ``schedule`` of one execution."""
     written = written_by_transfers(trace)
     table: str | None = None
     for piece in pieces(trace):
@@ -113,7 +118,7 @@ def schedules(trace: Trace, machine: Hardware) -> Iterator[tuple[Piece, Schedule
         if piece.loop is not None:  # later turns begin with the table with which the body ends
             tables = [x.options.get("table") for x in piece.trace.instructions if x.engine == "scalar"]
             table = next((t for t in reversed(tables) if t is not None), table)
-        plan = schedule(piece.trace, machine, table, full)
+        plan = schedule(piece.trace, machine, table, full, queues)
         table = plan.table
         yield piece, plan
 
@@ -151,6 +156,7 @@ class _Total:
         self.busy_s: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.hbm_bytes = self.descriptors = self.table_loads = 0
+        self.queues = [(0.0, 0)] * DMA_ENGINES
 
     def add(self, trace: Trace, plan: Schedule, times: int) -> None:
         """Add ``times`` executions of one piece."""
@@ -170,6 +176,10 @@ class _Total:
         self.table_loads += plan.table_loads * times
         self.hbm_bytes += sum(t.hbm_bytes for t in moved) * times
         self.descriptors += sum(t.descriptors for t in moved) * times
+        for (engines, each_s), count in Counter((t.engines, t.engine_s) for t in moved).items():
+            for queue in engines:
+                busy_s, transfers = self.queues[queue]
+                self.queues[queue] = busy_s + each_s * count * times, transfers + count * times
 
     def _multiplied(self, instruction: Instruction, times: int) -> None:
         rows, depth, columns, _ = product_columns(instruction, self.machine)
@@ -191,6 +201,7 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
             label = "DMA queues" if engine == "dma" else f"{engine} engine"
             count = cost.engine_instructions[engine]
             lines.append((label, f"{100 * cost.busy(engine):5.1f} % busy, {count:,} instructions"))
+    lines += queue_rows(cost)
     lines += [
         ("HBM traffic", f"{cost.hbm_bytes / 1e6:,.2f} MB in {cost.dma_descriptors:,} descriptors"),
         ("tensor utilisation", f"{100 * cost.tensor_utilisation:.1f} % of peak, {cost.flops / 1e9:,.3f} GFLOP"),
@@ -201,6 +212,17 @@ def rows(cost: Cost) -> list[tuple[str, str]]:
     if cost.looped is not None:
         ways = f"{duration(cost.device_s)} written out, {duration(cost.looped.device_s)} as device loops"
         lines.insert(1, ("with loops of constant bounds", ways))
+    return lines
+
+
+def queue_rows(cost: Cost) -> list[tuple[str, str]]:
+    """A line for each queue of DMA that moved bytes; neighbours that did alike share one."""
+    said = [f"{100 * busy_s / cost.device_s:5.1f} % busy, {n:,} transfers" if n else "" for busy_s, n in cost.queues]
+    lines = []
+    for text, group in itertools.groupby(range(len(said)), key=said.__getitem__):
+        first, *rest = group
+        if text:
+            lines.append((f"  queues {first} to {rest[-1]}, each" if rest else f"  queue {first}", text))
     return lines
 
 

@@ -37,23 +37,26 @@ class Schedule:
     throttled_s: float  # TensorEngine time lost to the dI/dt limit
     table_loads: int
     table: str | None  # ScalarEngine's function table at the end
+    begins: tuple[tuple[float, ...], ...] = ()  # of each transfer on each of its queues, if they were asked for
 
     @property
     def total_s(self) -> float:
         return max(self.end, default=0.0)
 
 
-def schedule(trace: Trace, machine: Hardware, table: str | None = None, crowded: bool = False) -> Schedule:
+def schedule(
+    trace: Trace, machine: Hardware, table: str | None = None, crowded: bool = False, queues: bool = False
+) -> Schedule:
     """Run the trace on the model of one NeuronCore; this takes time proportional to its length.
 
     ``table`` is ScalarEngine's function table at the start. ``crowded``: transfers have filled the part of SBUF that
-    they write at full speed.
+    they write at full speed. ``queues``: say also when each transfer begins on each of its queues.
 
     Vector, Scalar and GpSimd engines execute in program order. The compiler spreads transfers over rings and
     interleaves matrix products over banks (in published profiles TensorEngine is busy while one bank waits for its
     operands). Of each, the earliest in the program whose operands are ready starts first.
     """
-    return _Run(trace, machine, table, crowded).run()
+    return _Run(trace, machine, table, crowded, queues).run()
 
 
 class _Throttle:
@@ -90,13 +93,14 @@ class _Throttle:
 class _Run:
     """State of one scheduling pass: when each unit is free, and which instructions wait for which."""
 
-    def __init__(self, trace: Trace, machine: Hardware, table: str | None, crowded: bool) -> None:
+    def __init__(self, trace: Trace, machine: Hardware, table: str | None, crowded: bool, queues: bool) -> None:
         self.instructions = trace.instructions
         self.machine = machine
         count = len(self.instructions)
         self.start = [0.0] * count
         self.end = [0.0] * count
         self.transfers: list[Transfer | None] = [None] * count
+        self.begins: list[tuple[float, ...]] = [()] * count if queues else []
         self.ready = [0.0] * count
         self.after: list[list[int]] = [[] for _ in range(count)]
         self.waiting = [0] * count
@@ -142,6 +146,7 @@ class _Run:
             self.throttle.lost,
             self.table_loads,
             self.table,
+            tuple(self.begins),
         )
 
     def _opens(self, lane: str) -> float:
@@ -222,6 +227,9 @@ class _Run:
         self.free[generator] = trigger + generation
         opens = trigger + timing.dma_start_s + (generation if pool else 0.0)
         queues, first, last = self.queues, float("inf"), 0.0
+        if self.begins:
+            places = enumerate(moved.engines)
+            self.begins[index] = tuple(max(queues[e], opens + place * timing.dma_stagger_s) for place, e in places)
         for place, engine in enumerate(moved.engines):
             begins = opens + place * timing.dma_stagger_s
             if queues[engine] > begins:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,12 +13,13 @@ from trnpy._nki.simulator.price.cost import ENGINES, schedules
 from trnpy._nki.simulator.price.loops import Piece, turn_s
 from trnpy._nki.simulator.price.schedule import Schedule
 
-FIRST_DMA_LANE = len(ENGINES)
-DMA_QUEUES = 16  # per core; a transfer is drawn on the queue that is free first
+FIRST_QUEUE = len(ENGINES)  # the thread of the first of the 16 queues of DMA
 
 
 def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
-    """The trace-event object: one process per core, one thread per engine, times in microseconds.
+    """The trace-event object: one process per core, one thread per engine and queue of DMA, times in microseconds.
+
+    A transfer is an event in each queue that moves a part of it; the first of them has the operands.
 
     Of a device loop only the first turn is drawn; the time of the others is a gap after it.
     """
@@ -28,7 +28,7 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
     events: list[dict[str, Any]] = [_name("process_name", trace.core, 0, title)]
     used: set[int] = set()
     begins = 0.0
-    for piece, plan in schedules(trace, machine):
+    for piece, plan in schedules(trace, machine, queues=True):
         for event in _events(piece, plan, begins):
             if event["tid"] not in used:
                 used.add(event["tid"])
@@ -41,34 +41,23 @@ def timeline(trace: Trace, machine: Hardware | None = None) -> dict[str, Any]:
 
 def _events(piece: Piece, plan: Schedule, begins: float) -> Iterator[dict[str, Any]]:
     """The instructions of one execution, in order of their start."""
-    lanes: list[tuple[float, int]] = []  # when each DMA lane becomes free
-    instructions = piece.trace.instructions
+    instructions, core = piece.trace.instructions, piece.trace.core
     for index in sorted(range(len(instructions)), key=lambda i: plan.start[i]):
-        instruction = instructions[index]
-        moves = instruction.engine == "dma"
-        yield {
-            "name": instruction.opcode,
-            "cat": instruction.engine,
-            "ph": "X",
-            "pid": piece.trace.core,
-            "tid": _lane(lanes, plan.start[index], plan.end[index]) if moves else ENGINES.index(instruction.engine),
-            "ts": (begins + plan.start[index]) * 1e6,
-            "dur": (plan.end[index] - plan.start[index]) * 1e6,
-            "args": _arguments(instruction, piece.first + index),
-        }
+        instruction, number, moved = instructions[index], piece.first + index, plan.transfers[index]
+        spans = [(ENGINES.index(instruction.engine), plan.start[index], plan.end[index] - plan.start[index])]
+        if moved is not None:
+            queues = zip(moved.engines, plan.begins[index], strict=True)
+            spans = [(FIRST_QUEUE + queue, at, moved.engine_s) for queue, at in queues]
+        for place, (thread, at, seconds) in enumerate(spans):
+            yield {
+                "name": instruction.opcode, "cat": instruction.engine, "ph": "X", "pid": core, "tid": thread,
+                "ts": (begins + at) * 1e6, "dur": seconds * 1e6,
+                "args": {"index": number} if place else _arguments(instruction, number),
+            }  # fmt: skip
 
 
 def _title(thread: int) -> str:
-    return f"DMA queue {thread - FIRST_DMA_LANE}" if thread >= FIRST_DMA_LANE else ENGINES[thread]
-
-
-def _lane(lanes: list[tuple[float, int]], start: float, end: float) -> int:
-    if lanes and (lanes[0][0] <= start or len(lanes) == DMA_QUEUES):
-        _, lane = heapq.heappop(lanes)
-    else:
-        lane = FIRST_DMA_LANE + len(lanes)
-    heapq.heappush(lanes, (end, lane))
-    return lane
+    return f"DMA queue {thread - FIRST_QUEUE}" if thread >= FIRST_QUEUE else ENGINES[thread]
 
 
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
