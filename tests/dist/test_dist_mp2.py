@@ -124,8 +124,14 @@ def test_a_run_that_ended_early_goes_on_with_the_same_bits(tmp_path, ranks, then
     with pytest.raises(KeyboardInterrupt):
         dist.threads(ranks, program, tmp_path, (9,), 16_000, False, lambda: Killed(folder, "a", 2))
     (folder / "pairs-9.npz").write_bytes(b"PK\3\4 half")
-    formed, form = [], over._Pairs.form
-    monkeypatch.setattr(over._Pairs, "form", lambda self, x, y, *b: (formed.append((x, y)), form(self, x, y, *b)))
+    formed, form = [], over._Pairs._form
+
+    def watched(self, *blocks, **options):
+        before = np.isnan(self.energies[0])
+        form(self, *blocks, **options)
+        formed.extend(map(tuple, np.argwhere(before & ~np.isnan(self.energies[0]))))
+
+    monkeypatch.setattr(over._Pairs, "_form", watched)
     (found, _), *_ = dist.threads(then, program, tmp_path, (9,), 16_000, False, lambda: Checkpoint(folder, "a", 0.0))
     assert 0 < len(formed) < 45 and len({*formed}) == len(formed)
     assert found.total == dist.threads(1, program, tmp_path, (9,), 10**7)[0][0].total

@@ -1,24 +1,25 @@
 """DF-MP2 over ranks: each transforms a range of the auxiliary functions, then has the pairs of a few orbitals.
 
-The integrals (ia|L) go once to the rank that has orbital i, and from there to half of the others, which form the pairs.
-The energy of a pair is computed by one product of the two orbitals' matrices, whatever rank does it and whatever the
-memory: the bits of the result depend on neither.
+The integrals (ia|L) go once to the rank that has orbital i, and from there to half of the others, which form the pairs,
+on the rank's NeuronCore where that pays. The host computes the energy of a pair by one product of the two orbitals'
+matrices, whatever rank does it and whatever the memory: the bits of the result depend on neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
+from trnpy.chem._block_pairs import dfmp2_pairs, wanted
 from trnpy.chem._checkpoint import Checkpoint
 from trnpy.chem._progress import track
-from trnpy.chem._rows import REAL, host_product
+from trnpy.chem._rows import REAL
 from trnpy.chem._share import Share
-from trnpy.chem.dfmp2 import WORKSPACE, Channel, MP2Energy, _sum_pairs, _total
+from trnpy.chem.dfmp2 import ACCURACY, WORKSPACE, Channel, MP2Energy, _extrapolated, _total
 from trnpy.dist._collectives import Communicator, even
 
 SHARES = 2  # a share that fits this part of a rank's memory stays there; a larger one goes to a file
@@ -170,23 +171,37 @@ def energy(
     known = np.full((2, n, n), np.nan)  # direct and exchange energies of the pairs x >= y
     if checkpoint is not None:
         known = checkpoint.read(comm, known)
-    pairs = _Pairs(orbitals, known.copy(), with_t2)
     edges = even(n, comm.size)
+    for exact in (False, True):
+        if exact:
+            known = np.full_like(known, np.nan)
+        pairs = _Pairs(orbitals, known.copy(), with_t2, room / BLOCKS, exact)
+        _form_all(pairs, share, comm, edges, size, known, checkpoint)
+        found = pairs.total(comm, known)
+        if found.uncertainty <= ACCURACY:
+            break
+    return found
+
+
+def _form_all(
+    pairs: _Pairs, share: Share, comm: Communicator, edges: Sequence[int], size: int, known: np.ndarray,
+    checkpoint: Checkpoint | None,
+) -> None:  # fmt: skip
+    """Form the pairs of this rank that are not known, of its own blocks of ``size`` orbitals and of visitors."""
     own = range(edges[comm.rank], edges[comm.rank + 1], size)
     for turn, k in track(_visits(known, edges, size), "DF-MP2 pairs"):
         first, last = _block(edges, (comm.rank + turn) % comm.size, k, size)
         visitors = share.read(first, last) if turn == 0 else _exchanged(share, comm, edges, turn, k, size)
+        other = (comm.rank + turn) % comm.size
+        # Half-way round, two ranks visit each other: each forms the pairs with an even or an odd sum.
+        parity = int(comm.rank > other) if turn and 2 * turn == comm.size else None
         for start in own:
-            mine = share.read(start, min(start + size, own.stop))
-            for i, j in _formed(range(start, min(start + size, own.stop)), range(first, last), turn, comm):
-                ours = mine[i - start]
-                # One array twice: then the product is BLAS's syrk wherever the share is, with other bits than gemm.
-                theirs = ours if i == j else visitors[j - first]
-                if np.isnan(known[0, max(i, j), min(i, j)]):
-                    pairs.form(*((i, j, ours, theirs) if i >= j else (j, i, theirs, ours)))
+            if start == first:
+                pairs.within(start, share.read(start, min(start + size, own.stop)))
+            elif turn or start > first:
+                pairs.between((start, share.read(start, min(start + size, own.stop))), (first, visitors), parity)
         if checkpoint is not None:
             checkpoint.write(comm, pairs.energies)
-    return pairs.total(comm, known)
 
 
 def _block(edges: Sequence[int], rank: int, k: int, size: int) -> tuple[int, int]:
@@ -219,24 +234,15 @@ def _exchanged(share: Share, comm: Communicator, edges: Sequence[int], turn: int
     return comm.alltoall(blocks)[(comm.rank + turn) % comm.size]
 
 
-def _formed(own: range, visitors: range, turn: int, comm: Communicator) -> Iterator[tuple[int, int]]:
-    """The pairs that this rank forms of its orbitals and those of a visitor: of two ranks only one forms a pair."""
-    other = (comm.rank + turn) % comm.size
-    for i in own:
-        for j in visitors:
-            # Half-way round, two ranks visit each other.
-            if j <= i if turn == 0 else 2 * turn != comm.size or ((i + j) % 2 == 0) == (comm.rank < other):
-                yield i, j
-
-
 class _Pairs:
     """Energies and amplitudes of the pairs x >= y of occupied orbitals, those of the second spin after the first's."""
 
-    def __init__(self, orbitals: Orbitals, energies: np.ndarray, with_t2: bool) -> None:
-        self.energies, self._spin, self._vir = energies, orbitals.spin, orbitals.vir_energy
-        self._occ = np.concatenate(orbitals.occ_energy)
-        self._nocc = [len(e) for e in orbitals.occ_energy]
-        self._work: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
+    def __init__(
+        self, orbitals: Orbitals, energies: np.ndarray, with_t2: bool, memory: float, exact: bool
+    ) -> None:  # fmt: skip
+        self.energies, self._vir, self._memory, self._exact = energies, orbitals.vir_energy, memory, exact
+        self._errors = np.zeros(3)  # of pairs that a device formed and the host recomputed: number, sum, squares
+        self._occ, self._nocc = orbitals.occ_energy, [len(e) for e in orbitals.occ_energy]
         nvir, spins = [len(e) for e in self._vir], len(self._vir)
         self._channels = [(left, right) for left in range(spins) for right in range(left, spins)]
         self.t2 = {
@@ -244,25 +250,64 @@ class _Pairs:
             for left, right in self._channels if with_t2
         }  # fmt: skip
 
-    def form(self, x: int, y: int, bx: np.ndarray, by: np.ndarray) -> None:
-        """Compute pair x >= y of matrices (nvir, naux)."""
-        left, right = self._spin[x], self._spin[y]
-        if (left, right) not in self._work:
-            e, f = self._vir[left], self._vir[right]
-            sums = np.zeros((2 if left == right else 1, 1, len(e)))
-            self._work[left, right] = e[:, None] + f, np.empty((len(e), len(f))), np.empty((len(e), len(f))), sums
-        vv, integrals, t, sums = self._work[left, right]
-        host_product(bx[: len(vv)], by[: vv.shape[1]].T, integrals)
-        (amplitudes,) = _sum_pairs(integrals[None], self._occ[[x]] + self._occ[y], vv, t, sums)
-        self.energies[0, x, y] = sums[0, 0].sum()
-        self.energies[1, x, y] = sums[1, 0].sum() if left == right else 0.0
-        if self.t2:
-            i, j = x - left * self._nocc[0], y - right * self._nocc[0]
+    def within(self, first: int, b: np.ndarray) -> None:
+        """Form the pairs of orbitals from ``first`` on, with matrices b (n, nvir, naux), among themselves."""
+        parts = self._parts(first, b)
+        for part in parts:
+            self._form(part)
+        if len(parts) > 1:
+            self._form(parts[1], parts[0])
+
+    def between(self, one: tuple[int, np.ndarray], two: tuple[int, np.ndarray], parity: int | None) -> None:
+        """Form the pairs of two blocks, each its first orbital and matrices; of these, those of one parity of x + y."""
+        for left in self._parts(*max(one, two, key=lambda block: block[0])):
+            for right in self._parts(*min(one, two, key=lambda block: block[0])):
+                self._form(left, right, parity=parity)
+
+    def _parts(self, first: int, b: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+        """The orbitals of a block by spin: the spin, the first one, and their matrices."""
+        n = min(max(self._nocc[0] - first, 0), len(b))
+        parts = [(0, first, b[:n, : len(self._vir[0])]), (1, first + n, b[n:, : len(self._vir[-1])])]
+        return [part for part in parts if len(part[2])]
+
+    def _form(self, *blocks: tuple[int, int, np.ndarray], parity: int | None = None) -> None:
+        """The pairs x >= y of one block or of two, each of one spin."""
+        spins = [spin for spin, _, _ in blocks]
+        starts = [first - spin * self._nocc[0] for spin, first, _ in blocks]
+        energies = tuple(
+            (self._occ[spin][start : start + len(b)], self._vir[spin])
+            for start, (spin, _, b) in zip(starts, blocks, strict=True)
+        )
+        places = [slice(first, first + len(b)) for _, first, b in blocks]
+        here = self.energies[:, places[0], places[-1]]
+        same = spins[0] == spins[-1]
+        weights = ((2.0, -1.0) if len(self._vir) == 1 else (0.5, -0.5)) if same else (1.0, 0.0)
+        odd = None if parity is None else (parity + blocks[0][1] + blocks[-1][1]) % 2
+        n, missing = sum(self._nocc), np.isnan(here[0]) & wanted(here.shape[1], here.shape[2], len(blocks), odd)
+        if not missing.any():
+            return
+        found = dfmp2_pairs(
+            tuple(b for _, _, b in blocks), energies, weights, parity=odd, missing=missing, memory=self._memory,
+            accuracy=ACCURACY, total=n * (n + 1) // 2, amplitudes=self._keeper(spins, starts) if self.t2 else None,
+            exact=self._exact,
+        )  # fmt: skip
+        here[...] = np.where(missing, found.energies, here)
+        if found.errors is not None:
+            self._errors += len(found.errors), found.errors.sum(), found.errors @ found.errors
+
+    def _keeper(self, spins: Sequence[int], starts: Sequence[int]) -> Callable[[int, int, np.ndarray], None]:
+        """What stores the amplitudes of a pair of one block or of two."""
+        left, right = spins[0], spins[-1]
+
+        def keep(x: int, y: int, amplitudes: np.ndarray) -> None:
+            i, j = starts[0] + x, starts[-1] + y
             if left == right and len(self._nocc) > 1:
                 amplitudes = amplitudes - amplitudes.T
             if left == right:
                 self.t2[left, right][i, j] = amplitudes
             self.t2[right, left][j, i] = amplitudes.T
+
+        return keep
 
     def total(self, comm: Communicator, known: np.ndarray) -> MP2Energy:
         """The sums of what all ranks have, each pair of one rank or of the checkpoint."""
@@ -279,4 +324,7 @@ class _Pairs:
             for amplitudes in self.t2.get((left, right), ()):
                 amplitudes[...] = comm.allreduce(amplitudes)
             found.append(Channel(energies[0], energies[1] if left == right else None, self.t2.get((left, right))))
-        return _total(tuple(found))
+        said = comm.meet("errors of DF-MP2 pairs", " ".join(map(repr, self._errors.tolist())))
+        samples, errors, squares = np.sum([[float(x) for x in text.split()] for text in said], axis=0).tolist()
+        wrong = _extrapolated(int(samples), errors, squares, sum(self._nocc) ** 2) if samples else 0.0
+        return replace(_total(tuple(found)), uncertainty=wrong)

@@ -116,13 +116,15 @@ Columns = tuple[Sequence[Held], np.ndarray, float]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The pairs of two spins in blocks of occupied orbitals; within one spin only those with i >= j."""
+    """The pairs of two spins, or of two parts of one, in blocks of occupied orbitals; of a part itself only i >= j."""
 
     left: Orbitals
     right: Orbitals
     cut: Shape
     sizes: tuple[int, int]  # orbitals of a block of either spin
     blocks: tuple[tuple[int, int], ...]  # the first orbitals of two blocks
+    exchange: bool  # whether both are of one spin
+    parity: int | None = None  # of i + j, if only such pairs are wanted
 
     @property
     def same(self) -> bool:
@@ -132,15 +134,18 @@ class Plan:
     def flops(self) -> float:
         """Operations of the kernel."""
         n, m = len(self.left.occ), len(self.right.occ)
-        cells = (n * (n + 1) // 2 if self.same else n * m) * self.cut.left * self.cut.right
-        return operations(self.cut.digits, padded(self.left), self.cut.span, cells)
+        pairs = n * (n + 1) // 2 if self.same else -(-n * m // (1 if self.parity is None else 2))
+        return operations(self.cut.digits, padded(self.left), self.cut.span, pairs * self.cut.left * self.cut.right)
 
 
-def planned(engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float) -> Plan:
+def planned(
+    engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory: float, exchange: bool | None = None,
+    parity: int | None = None,
+) -> Plan:  # fmt: skip
     """How the pairs of two spins are computed by ``engine`` and at most ``memory`` bytes of workspace of the host.
 
-    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. Raises Unfit if one orbital is too
-    large.
+    ``digits`` is the number of digits of an integral, or 1 for float32 numbers. With ``exchange``, the two are parts of
+    one spin. Raises Unfit if one orbital is too large.
     """
     cut = shape((len(left.vir), len(right.vir)), left.b.shape[2], digits, engine.machine)
     of_left, of_right = (
@@ -151,7 +156,7 @@ def planned(engine: Engine, left: Orbitals, right: Orbitals, digits: int, memory
         for i in range(0, len(left.occ), of_left)
         for j in range(0, (i + 1) if left is right else len(right.occ), of_right)
     )
-    return Plan(left, right, cut, (of_left, of_right), blocks)
+    return Plan(left, right, cut, (of_left, of_right), blocks, left is right if exchange is None else exchange, parity)
 
 
 @dataclass(slots=True)
@@ -192,7 +197,7 @@ def padded(spin: Orbitals) -> int:
 
 
 def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
-    """Direct and, within one spin, exchange energies (nocc, nocc) of all pairs, in Hartree.
+    """Direct and, within one spin, exchange energies (nocc, nocc) of the pairs, in Hartree; 0 where none is wanted.
 
     Raises Unfit if energies of occupied and virtual orbitals overlap.
     """
@@ -204,7 +209,7 @@ def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
     octave = -math.frexp(gap)[1]  # scales the smallest gap to between one half and one
     grid = 2.0 ** (math.frexp(widest * 2.0**octave)[1] - GRID_BITS)
     direct = np.zeros((len(left.occ), len(right.occ)), like=left.b)
-    crossed = np.zeros_like(direct) if same else None
+    crossed = np.zeros_like(direct) if plan.exchange else None
     put = functools.partial(_put, cores, cut, octave=octave, grid=grid)
     kept: dict[int, Scaled] = {}
     for i, j in track(plan.blocks, "DF-MP2 blocks of pairs"):
@@ -212,7 +217,13 @@ def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
             kept = {i: put(left, i, sizes[0], cut.left)}
         rows = kept[i]
         columns = rows if same and i == j else put(right, j, sizes[1], cut.right)
-        found = _launches(cores.engines, cut, rows, columns, same)
+        pairs = [
+            (x, y)
+            for x in range(len(rows.shift))
+            for y in range(x + 1 if rows is columns else len(columns.shift))
+            if plan.parity in (None, (i + x + j + y) % 2)
+        ]
+        found = _launches(cores.engines, cut, rows, columns, pairs, plan.exchange)
         scale = 2.0**octave * np.ldexp(1.0, -2 * (rows.shift[:, None] + columns.shift))
         shape_of = np.s_[i : i + len(rows.shift), j : j + len(columns.shift)]
         direct[shape_of] = found[0] * scale
@@ -220,8 +231,8 @@ def energies(cores: Cores, plan: Plan) -> tuple[np.ndarray, np.ndarray | None]:
             crossed[shape_of] = found[1] * scale
     if same:
         for e in (direct, crossed):
-            assert e is not None
-            e += np.tril(e, -1).T
+            if e is not None:
+                e += np.tril(e, -1).T
     zero = np.zeros(direct.shape)  # of a dry run
     return usual(direct, zero), None if crossed is None else usual(crossed, zero)
 
@@ -336,9 +347,9 @@ def _digits(b: np.ndarray, factors: np.ndarray, digits: int, wide: int, deep: in
 
 
 def _launches(
-    cores: Sequence[Engine], cut: Shape, rows: Scaled, columns: Scaled, exchange: bool
+    cores: Sequence[Engine], cut: Shape, rows: Scaled, columns: Scaled, pairs: list[tuple[int, int]], exchange: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Direct and exchange energies of all pairs of two blocks; of a block with itself only i >= j.
+    """Direct and exchange energies of ``pairs`` of orbitals of two blocks; 0 of others.
 
     Each core has as many pairs as the others, or one more. The energy of a pair has the same bits on any of them.
     """
@@ -348,7 +359,6 @@ def _launches(
         raise Unfit(f"sums of digits reach {bound:.3g}, more than float32 holds exactly")
     p = math.frexp(bound)[1] - LARGEST_H
     units = np.ldexp(1.0, -p - 8 * np.arange(groups_of(cut.digits)))[None].astype(np.float32)
-    pairs = [(i, j) for i in range(nocc[0]) for j in range(i + 1 if rows is columns else nocc[1])]
     direct, crossed = np.zeros((2, *nocc), like=rows.shift)
     most = most_pairs(cut)
 

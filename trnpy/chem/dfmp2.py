@@ -302,18 +302,24 @@ def _fused(engine: Engine, spins: tuple[Spin, ...], memory: float, digits: int) 
 
 def _sampled(spins: tuple[Spin, ...], result: MP2Energy) -> Iterator[tuple[np.ndarray, Channel]]:
     """Recompute a few random pairs of each channel: errors (pairs, 2) of direct and exchange energies."""
-    generator = np.random.default_rng()
     for (left, right), channel in zip(_pairings(spins), result.channels, strict=True):
         pairs = np.argwhere(np.tri(*channel.direct.shape) if left is right else np.ones(channel.direct.shape))
-        chosen = generator.permutation(pairs)[:SAMPLES]
-        errors = np.zeros((len(chosen), 2))
-        for error, (i, j) in zip(errors, chosen, strict=True):
-            iajb = host_product(left.b[i], right.b[j].T)
-            t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
-            error[0] = channel.direct[i, j] - np.vdot(iajb, t)
-            if channel.exchange is not None:
-                error[1] = channel.exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)
-        yield errors, channel
+        yield _errors(left, right, channel.direct, channel.exchange, pairs), channel
+
+
+def _errors(
+    left: Spin, right: Spin, direct: np.ndarray, exchange: np.ndarray | None, pairs: np.ndarray, samples: int = SAMPLES
+) -> np.ndarray:
+    """Recompute a few random ones of ``pairs`` (n, 2): errors (samples, 2) of direct and exchange energies."""
+    chosen = np.random.default_rng().permutation(pairs)[:samples]
+    errors = np.zeros((len(chosen), 2))
+    for error, (i, j) in zip(errors, chosen, strict=True):
+        iajb = host_product(left.b[i], right.b[j].T)
+        t = iajb / (left.occ[i] + right.occ[j] - left.vir[:, None] - right.vir)
+        error[0] = direct[i, j] - np.vdot(iajb, t)
+        if exchange is not None:
+            error[1] = exchange[i, j] - np.vdot(np.ascontiguousarray(iajb.T), t)
+    return errors
 
 
 @priced(
@@ -324,19 +330,20 @@ def _uncertainty(b: np.ndarray, spins: tuple[Spin, ...], result: MP2Energy) -> f
     found = 0.0
     for errors, channel in _sampled(spins, result):  # weights as in ``_total``
         weights = (2.0, -1.0) if len(spins) == 1 else (1.0, 0.0) if channel.exchange is None else (0.5, -0.5)
-        found += _extrapolated(errors @ weights, channel.direct.size)
+        weighted = errors @ weights
+        found += _extrapolated(len(weighted), float(weighted.sum()), float(weighted @ weighted), channel.direct.size)
     return found
 
 
-def _extrapolated(errors: np.ndarray, pairs: int) -> float:
-    """What the error of a sum over all ``pairs`` is at most, by those of a sample.
+def _extrapolated(samples: int, total: float, squares: float, pairs: int) -> float:
+    """What the error of a sum over all ``pairs`` is at most, by those of a sample: their ``total`` and ``squares``.
 
     The mean of the sample, as far as it is significant, counts for each pair; its size as of independent errors, of
     which those of ij and ji are one.
     """
-    mean, spread = abs(float(errors.mean())), float(errors.std())
-    common = max(mean - 3 * spread / len(errors) ** 0.5, 0.0) if len(errors) > 1 else mean
-    size = float(np.sqrt((errors**2).mean()))
+    mean, size = abs(float(total)) / samples, float(squares / samples) ** 0.5
+    spread = max(size**2 - mean**2, 0.0) ** 0.5
+    common = max(mean - 3 * spread / samples**0.5, 0.0) if samples > 1 else mean
     return float(common * pairs + DEVIATIONS * size * (2 * pairs) ** 0.5)
 
 
