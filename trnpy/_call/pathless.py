@@ -39,7 +39,7 @@ def _strict(function: Callable[..., Any], home: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current_policy()
-        if policy.fallback == "raise" and (policy.force or elements((*args, *kwargs.values())) > SMALL):
+        if policy.fallback == "raise" and (policy.force or elements(args, kwargs) > SMALL):
             decision = Decision(name, False, Reason.NO_PATH, why(name))
             _record(decision, time.perf_counter(), _ledger.Process.ledger, _trace.get())
             raise FallbackError(decision)
