@@ -1,5 +1,7 @@
 """DF-MP2 over ranks, each with a NeuronCore: energies of the host's, the same bits twice, decisions, faults."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ class Doubled(SimulatorRuntime):
         return 2 * a if a.shape[-1] == 6 else a
 
 
-def program(folder, nocc, memory=10**7, chip=SimulatorRuntime, with_t2=False, kept=None):
+def program(folder, nocc, memory=10**7, chip=SimulatorRuntime, with_t2=False, kept=None, **settings):
     """The energy, the launches of the kernel of pairs, and the decisions."""
     o, comm = orbitals(*nocc), dist.comm()
     core = DeviceEngine(chip(TRN2)) if chip else None
@@ -42,7 +44,7 @@ def program(folder, nocc, memory=10**7, chip=SimulatorRuntime, with_t2=False, ke
         if core is None:
             found = over.energy(share, o, comm, memory, checkpoint, with_t2)
         else:
-            with engine(core), policy(force=True):
+            with engine(core), policy(force=True, **settings):
                 found = over.energy(share, o, comm, memory, checkpoint, with_t2)
     return found, core.counters.launches["mp2_energy"] if core else 0, decisions
 
@@ -85,6 +87,14 @@ def test_an_energy_that_errs_although_no_pair_does_is_the_host_s(tmp_path, monke
         assert launches and [d.on_device for d in decisions] == [True] * half + [False] * half
         assert {d.reason for d in decisions[half:]} == {Reason.ACCURACY}
         assert bits(found) == bits(host) and found.uncertainty == 0.0
+
+
+def test_pairs_in_float32_say_how_much_the_energy_errs(tmp_path):
+    host, *_ = dist.threads(1, program, tmp_path, (6,), 10**7, None)[0]
+    low = functools.partial(program, precision="fp32")
+    for found, launches, decisions in dist.threads(2, low, tmp_path, (6,)):
+        assert launches and all(d.on_device for d in decisions)
+        assert 0 < abs(found.total - host.total) < found.uncertainty < 1e-6
 
 
 def test_amplitudes_are_the_host_s(tmp_path):

@@ -13,6 +13,7 @@ from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupport
 from trnpy._engine.engines import BY_DIGITS, Engine
 from trnpy._engine.precision import eps
 from trnpy._engine.stand_ins import priced
+from trnpy._settings.policy import current_policy
 from trnpy.chem import _pairs
 from trnpy.chem._rows import MEMORY, REAL, Product, checked_product, cube, host_product, relative, row
 from trnpy.chem.dfmp2 import (
@@ -35,7 +36,7 @@ class Formed:
     """Energies of pairs (2, left, right), direct and exchange; NaN where none was formed."""
 
     energies: np.ndarray
-    errors: np.ndarray | None = None  # of the weighted energies of a few random ones; None: all is in one precision
+    errors: np.ndarray | None = None  # of the weighted energies of a few random ones; None: all is in float64
 
 
 def wanted(left: int, right: int, blocks: int, parity: int | None) -> np.ndarray:
@@ -79,8 +80,6 @@ class BlockEnergies(Problem):
             raise Unsupported(Reason.VALUE, str(why)) from None
         found = np.stack([direct, np.zeros_like(direct) if crossed is None else crossed])
         found[:, ~wanted(direct.shape[0], direct.shape[1], len(blocks), self.parity)] = np.nan
-        if digits == 1:
-            return Formed(found)
         return Formed(found, _sampled(self.arrays[0], blocks, found, self.weights, self.samples))
 
     @property
@@ -91,12 +90,14 @@ class BlockEnergies(Problem):
 
     def error(self, result: Formed) -> float:
         """As `PairEnergies.error`. A pair may err by the DEVIATIONS for which the energy has its accuracy."""
-        if result.errors is not None:
+        errors = result.errors
+        if errors is not None and current_policy().products == "matched":
             allowed = self.accuracy / (4 * self.total) ** 0.5
-            return float(ALLOWED_ERROR * eps(REAL, "matched") * np.abs(result.errors).max(initial=0.0) / allowed)
+            return float(ALLOWED_ERROR * eps(REAL, "matched") * np.abs(errors).max(initial=0.0) / allowed)
         if not np.isfinite(scale := abs(float(np.nansum(result.energies[0])))):
             return float("inf")
-        errors = _sampled(self.arrays[0], self.blocks(), result.energies, self.weights, self.samples)
+        if errors is None:
+            errors = _sampled(self.arrays[0], self.blocks(), result.energies, self.weights, self.samples)
         return relative(float(np.abs(errors).max(initial=0.0)), scale)
 
 
