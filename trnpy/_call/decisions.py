@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from trnpy._call.first import UNSEEN
 from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._call.reasons import Decision, Reason, Unsupported
@@ -151,7 +150,8 @@ class Op:
 
     @property
     def unseen(self) -> int:
-        return UNSEEN if self.host is None else self.host.unseen
+        """Calls with at most so many elements in all run the reference, whatever their arguments are."""
+        return self.small if self.host is None else self.host.unseen
 
     def problem(self, routed: bool, *args: Any, **kwargs: Any) -> Problem:
         """The problem of a call, with the host's route if ``routed``; raises Unsupported."""

@@ -35,6 +35,7 @@ from trnpy._nki.device import (
 from trnpy._nki.hardware import ERROR_FACTOR, GIB, MACHINES
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.runtime import DeviceUnavailable
+from trnpy._patch import hook
 from trnpy._patch.patch import patch_status, patched
 from trnpy._settings import calibration, host_rates
 from trnpy._settings.policy import REQUIRE, Policy, from_environment
@@ -124,6 +125,11 @@ def _versions() -> Iterator[Finding]:
     yield Finding("trnpy", f"{distribution.version()} ({distribution.NAME}), {distribution.FOLDER}")
     if conflict := distribution.conflict():
         yield Finding("trnpy", conflict, True)
+    if hook.Gate is None:
+        without = (
+            "without a C compiler: each small call of a patched function costs a microsecond, not a quarter of one"
+        )
+        yield Finding("trnpy", f"installed {without}")
     yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
     missing = []
     for package in PACKAGES:

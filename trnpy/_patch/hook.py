@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import pkgutil
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,11 @@ from trnpy._call.first import UNSEEN, Memory, _trace, in_keywords
 from trnpy._report import ledger as _ledger
 from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
+
+try:
+    from trnpy._patch._gate import Gate as Gate
+except ImportError:  # installed where there is no C compiler: every call runs the hook's Python code
+    Gate = None  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
@@ -163,8 +169,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     """The function that runs when a hook is called.
 
     A program may make small calls by the hundred thousand. They are counted here, by line, because another function
-    call would add a tenth to their time. ``load`` returns the row; it runs at the first call that needs a decision.
-    ``row`` is its name, which reports show.
+    call would add a tenth to their time; where trnpy is compiled, most of them pass a gate before this function.
+    ``load`` returns the row; it runs at the first call that needs a decision. ``row`` is its name, which reports show.
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     memory, getframe, ndarray = Memory, sys._getframe, np.ndarray
@@ -175,7 +181,14 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         nonlocal small, unseen, look, accelerated
         op, accelerated = load_row(load)
         small, unseen, look = op.small, op.unseen, op.look
+        if gate is not None:
+            gate.most = unseen
         return accelerated
+
+    def let_pass(frame: Any, policy: Any, ledger: Any, count: Iterator[object], left: int) -> None:
+        """Let the next small calls from this place pass while all settings that decide about them stay."""
+        if gate is not None and not attention.apart:
+            gate.let_pass(frame, of_context(), (process.activation, policy, ledger, False), count, left)
 
     # NumPy's functions call no others by public names.
     direct = original if name.startswith("numpy.") else _inside(original)
@@ -197,6 +210,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
             brief = elements <= unseen and len(args) < 5
             if ledger is None:
                 if brief and not attention.asked and policies.policy is memory.known.policy:  # ``unattended``
+                    if gate is not None:
+                        let_pass(getframe(1), policies.policy, None, itertools.repeat(None), sys.maxsize)
                     return direct(*args, **kwargs) if kwargs else direct(*args)
             elif brief or (elements <= small and (look is None or look(args, kwargs) is not True)):
                 frame = getframe(1)
@@ -215,6 +230,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
                         return direct(*args, **kwargs) if kwargs else direct(*args)  # **{} takes 60 ns
                     if calls.library and ledger.site(frame) is not calls.site:
                         lines.pop(id(frame.f_code) + frame.f_lasti, None)  # another line's counter is to follow
+                    elif brief and calls.every > 1:
+                        let_pass(frame, policy, ledger, calls.count, calls.every - 1)
                     return ledger.time(calls, direct, args, kwargs)
         caller = (frame or getframe(1)).f_globals.get("__name__", "")
         excluded = here.verdicts.get(caller)
@@ -227,7 +244,9 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         finally:
             own.reset(token)
 
-    return call
+    settings = (process, "activation"), (policies, "policy"), (report, "ledger"), (attention, "apart")
+    gate = Gate(call, direct, ndarray, own, settings, unseen) if Gate is not None else None
+    return gate or call
 
 
 def _untraced_policy() -> _policy.Policy | None:

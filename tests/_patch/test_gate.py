@@ -1,0 +1,274 @@
+"""Small calls of patched functions: counted by line, and decided anew after each change, compiled or not."""
+
+import gc
+import itertools
+import sys
+import threading
+import weakref
+from contextvars import ContextVar
+
+import numpy as np
+import pytest
+from patching import LARGE, A, pristine  # noqa: F401
+
+import trnpy
+from trnpy._cli import doctor
+from trnpy._patch import hook, patch
+from trnpy._report.small import EXACT, STRIDE
+from trnpy._settings import policy as policies
+from trnpy._settings.policy import Attention
+
+compiled = pytest.mark.skipif(hook.Gate is None, reason="trnpy was installed without a C compiler")
+
+
+# --- The gate by itself -----------------------------------------------------------------------------------------------
+
+
+class Settings:
+    first, second, third, fourth = (object() for _ in range(4))
+
+
+class Stand:
+    """A gate for calls of up to ten elements, and what passed it."""
+
+    def __init__(self):
+        self.context = ContextVar("context", default=None)
+        self.count = iter(range(1000))
+        self.decided, self.passed = [], []
+        settings = tuple((Settings, name) for name in ("first", "second", "third", "fourth"))
+        self.gate = hook.Gate(self.decides, self.direct, np.ndarray, self.context, settings, 10)
+        self.left = 5
+
+    def decides(self, *args, **kwargs):
+        self.decided.append((args, kwargs))
+        now = Settings.first, Settings.second, Settings.third, Settings.fourth
+        if self.left:
+            self.gate.let_pass(sys._getframe(1), self.context.get(), now, self.count, self.left)
+        return "decided"
+
+    def direct(self, *args, **kwargs):
+        self.passed.append((args, kwargs))
+        return "passed"
+
+
+@compiled
+def test_as_many_calls_pass_as_were_let_and_each_takes_one_from_the_count():
+    stand = Stand()
+    said = [stand.gate(A, order=None) for _ in range(13)]
+    assert said == [*["decided", *5 * ["passed"]] * 2, "decided"]
+    assert next(stand.count) == 10
+    assert [args for args, _ in stand.passed] == 10 * [(A,)] and stand.passed[0][1] == {"order": None}
+
+
+@compiled
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        ((np.ones(11),), {}),
+        ((np.ones(6), np.ones(5)), {}),
+        ((np.ones(6),), {"out": np.ones(5)}),
+        (([1.0],), {}),
+        ((np.float64(1.0).reshape(1).view(np.matrix),), {}),
+        ((A,), {"axes": (0, 1)}),
+        ((A, 1, 2, 3, 4), {}),
+    ],
+    ids=["size", "sizes", "keyword", "list", "subclass", "option", "many"],
+)
+def test_calls_that_are_not_small_or_not_plain_do_not_pass(args, kwargs):
+    stand = Stand()
+    said = [stand.gate(*a, **k) for a, k in [((A,), {}), (args, kwargs), (args, kwargs)]]
+    assert said == 3 * ["decided"]
+
+
+@compiled
+def test_options_and_numbers_pass():
+    stand = Stand()
+    said = [stand.gate(A, np.ones(6), 2, key) for key in (None, "C", True, 1.5, np.float64(1))]
+    assert said == ["decided", *4 * ["passed"]]
+
+
+@compiled
+def test_calls_from_another_place_do_not_pass():
+    stand = Stand()
+    lines = [lambda: stand.gate(A), lambda: stand.gate(A)]
+    assert [lines[0](), lines[0](), lines[1](), lines[0](), lines[1]()] == [
+        "decided",
+        "passed",
+        "decided",
+        *2 * ["passed"],
+    ]
+
+
+@compiled
+@pytest.mark.parametrize("name", ["first", "second", "third", "fourth"])
+def test_no_call_passes_after_a_setting_has_changed(name, monkeypatch):
+    stand = Stand()
+    said = []
+    for turn in range(4):
+        if turn == 2:
+            monkeypatch.setattr(Settings, name, object())
+        said.append(stand.gate(A))
+    assert said == ["decided", "passed", "decided", "passed"]
+
+
+@compiled
+def test_no_call_passes_in_another_context():
+    stand = Stand()
+    said = []
+    for turn in range(4):
+        if turn == 2:
+            stand.context.set("block")
+        said.append(stand.gate(A))
+    assert said == ["decided", "passed", "decided", "passed"]
+
+
+@compiled
+def test_what_is_wrong_inside_is_raised(monkeypatch):
+    stand = Stand()
+    stand.count = iter([])
+    assert [stand.gate(A) for _ in range(2)] == 2 * ["decided"]  # nothing is left to count with
+    stand.count = (1 / 0 for _ in range(1))
+    with pytest.raises(ZeroDivisionError):
+        [stand.gate(A) for _ in range(2)]
+    with pytest.raises(TypeError, match="4 settings"):
+        stand.gate.let_pass(sys._getframe(), None, (1,), iter([]), 1)
+    with pytest.raises(TypeError, match="4 settings"):
+        hook.Gate(stand.decides, stand.direct, np.ndarray, stand.context, (), 1)
+    stand = Stand()
+    said = [stand.gate(A)]
+    monkeypatch.delattr(Settings, "third")
+    with pytest.raises(AttributeError, match="third"):
+        for _ in range(1):
+            said += [stand.gate(A) for _ in range(2)]
+
+
+@compiled
+def test_a_gate_keeps_nothing_alive_after_its_end():
+    stand = Stand()
+    for _ in range(3):
+        stand.gate(A)
+    count = itertools.count()
+    before = sys.getrefcount(count)
+    stand.gate.let_pass(sys._getframe(), None, (1, 2, 3, 4), count, 1)
+    assert sys.getrefcount(count) == before + 1
+    gone = weakref.ref(stand)
+    del stand
+    gc.collect()
+    assert gone() is None and sys.getrefcount(count) == before
+
+
+# --- Hooks, with and without it ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[pytest.param("compiled", marks=compiled), "python"])
+def recorded(request, monkeypatch):
+    """A ledger of a process in which no thread has settings of its own."""
+    if request.param == "python":
+        monkeypatch.setattr(hook, "Gate", None)
+    monkeypatch.setattr(patch._here, "hooks", {})  # new ones are made
+    monkeypatch.setattr(Attention, "apart", False)
+    standing = trnpy.patch(["numpy.dot", "numpy.inner", "numpy.linalg.inv"])
+    with trnpy.profile() as ledger:
+        yield ledger
+    standing.undo()
+
+
+def counts(ledger, name="numpy.dot"):
+    return sorted((t.calls for t in ledger.by_line() if t.op == name), reverse=True)
+
+
+def test_lines_are_counted_exactly(recorded):
+    n = 1000
+    for i in range(n):
+        np.dot(A, A)
+        np.inner(A, A)
+        if i % 3 == 0:
+            np.dot(A, A)
+    assert counts(recorded) == [n, 334] and counts(recorded, "numpy.inner") == [n]
+    timed = {t.calls: t.timed for t in recorded.by_line() if t.op == "numpy.dot"}
+    assert all(EXACT + calls // STRIDE - 2 <= timed[calls] <= EXACT + calls // STRIDE + 2 for calls in timed)
+
+
+def test_calls_of_threads_are_counted_exactly(recorded):
+    def work():
+        for _ in range(2000):
+            np.dot(A, A)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts(recorded) == [8000]
+
+
+def test_a_large_call_among_small_ones_is_decided_each_time(recorded):
+    for i in range(2000):
+        np.dot(LARGE if i % 100 == 99 else A, LARGE if i % 100 == 99 else A)
+    modelled = {bool(t.machine): t.calls for t in recorded.by_line()}  # which small calls are not
+    assert modelled == {True: 20, False: 1980}
+
+
+def test_a_large_operand_by_keyword_is_decided(recorded):
+    for i in range(200):
+        np.linalg.inv(a=LARGE if i == 150 else A)
+    assert sorted(counts(recorded, "numpy.linalg.inv")) == [1, 199]
+
+
+@pytest.mark.parametrize("change", ["policy", "process policy", "trace", "original", "patched", "profile", "unpatched"])
+def test_the_first_call_after_a_change_is_decided(recorded, change):
+    n = 300
+
+    def dots(times):
+        return [np.dot(A, A) for _ in range(times)]
+
+    dots(n)
+    if change == "policy":
+        with trnpy.trace() as decisions, trnpy.policy(device="simulator", force=True):
+            dots(1)
+        assert [d.on_device for d in decisions] == [True]
+    elif change == "process policy":
+        former = policies.set_process_policy(policies.Policy(device="simulator", force=True))
+        dots(1)
+        policies.set_process_policy(former)
+        assert {t.ran_on for t in recorded.by_line()} == {"host", "simulator engine"}
+    elif change == "trace":
+        with trnpy.trace() as decisions:
+            dots(1)
+        assert [str(d.reason) for d in decisions] == ["small"]
+    elif change == "original":
+        with trnpy.original():
+            dots(100)
+        assert counts(recorded) == [n]
+    elif change == "patched":
+        with trnpy.patched():
+            dots(100)
+        assert sum(counts(recorded)) == n + 100
+    elif change == "profile":
+        with trnpy.profile() as inner:
+            dots(100)
+        assert counts(inner) == [100] and sum(counts(recorded)) == n + 100
+    else:
+        trnpy.patch("numpy.dot").undo()  # the activation of the process is another one
+        dots(100)
+        assert sum(counts(recorded)) == n + 100
+
+
+def test_calls_that_nobody_records_run_the_original(recorded, monkeypatch):
+    ledger = hook._ledger.Process.ledger
+    monkeypatch.setattr(hook._ledger.Process, "ledger", None)
+    monkeypatch.setattr(Attention, "asked", False)
+    np.dot(LARGE, LARGE)  # decided: from now on the policy is known
+    for _ in range(100):
+        assert np.array_equal(np.dot(A, A), A @ A)
+    monkeypatch.setattr(hook._ledger.Process, "ledger", ledger)
+    np.dot(A, A)
+    assert counts(recorded) == [1]
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_the_doctor_says_where_small_calls_are_not_compiled(without, monkeypatch, capsys):
+    if without:
+        monkeypatch.setattr(hook, "Gate", None)
+    doctor.doctor([])
+    assert ("installed without a C compiler" in capsys.readouterr().out) == (hook.Gate is None)
