@@ -29,7 +29,10 @@ def four():
                 [{"file": "/x/a.py", "line": 3, "op": "numpy.matmul", "calls": 2, "seconds": works}],
                 [{"operation": "allreduce", "where": "/x/a.py:4", "calls": 1, "sent": 1000, "waited_s": 2 - works,
                   "moved_s": 0.25}],
-                [(100.0, works, "host", "numpy.matmul at /x/a.py:3"), (102.0, 0.25, "moves", "allreduce at /x/a.py:4")],
+                [
+                    (100.0, works, "host", "numpy.matmul at /x/a.py:3", -1),
+                    (102.0, 0.25, "moves", "allreduce at /x/a.py:4", -1),
+                ],
             )
         )  # fmt: skip
     return ranks
@@ -103,3 +106,35 @@ def test_a_run_over_ranks_has_curves_of_more_chips():
     assert 'class="curves"' in page(ledger) and "; 16 chips " in page(ledger)
     assert len(ledger.to_dict()["scaling"]["weak"]) == 9
     assert scaling.picture([found], 16).count("<polyline") == 2
+
+
+def run_on(*calls):
+    """A ledger of calls: seconds on two NeuronCores where ``engine`` is neuron, on the host else."""
+    ledger = ledgers.Ledger("cores.py", opened=ledgers.OPENED)
+    at = ledgers.frame("/x/a.py", 3)
+    for engine, cores in calls:
+        d = ledgers.decision("numpy.matmul", 4.5, 1.5, on_device=engine == "neuron", engine=engine, cores=cores)
+        ledger.add(d, ledgers.OPENED + 1, 4.0, at)
+    ledger.closed = ledgers.OPENED + 10
+    return ledger
+
+
+def test_a_rank_has_a_row_for_each_of_its_cores():
+    measured, unused = run_on(("neuron", 2), ("host", 1)), run_on(("host", 2), ("host", 1))
+    ranks = parsed([payload(measured), payload(unused)])
+    kinds = [sorted((kind, core) for _, _, kind, _, core in r.events) for r in ranks]
+    assert kinds[0] == [("device", 0), ("device", 1), ("host", -1)]
+    assert kinds[1] == [("host", -1), ("host", -1), ("modelled", 0), ("modelled", 0), ("modelled", 1)]
+    assert {e[1] for e in ranks[1].events if e[2] == "modelled"} == {1.5}
+    measured.ranks = ranks
+    text = page(measured)
+    rows = [f"<span>rank {r}{where}</span>" for r in (0, 1) for where in ("", ", core 0", ", core 1")]
+    assert "".join(rows) in text and 'style="height:132px"' in text
+    assert text.count("<title>rank 0, core 1: ") == 1 and text.count("<title>rank 1, core 1: ") == 1
+    assert "on a NeuronCore, if it had one (modelled)" in text and "waiting for other ranks" not in text
+
+
+def test_one_process_has_a_lane_for_each_core():
+    text = page(run_on(("neuron", 2), ("host", 1)))
+    assert "<span>host</span><span>trn2, core 0, measured</span><span>trn2, core 1, measured</span>" in text
+    assert "<span>trn2, measured</span>" in page(run_on(("neuron", 1)))

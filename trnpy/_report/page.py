@@ -211,9 +211,9 @@ def _function(op: str, host: list[Part], device: list[Part], ours: list[Tally], 
 
 
 def timeline(ledger: Ledger) -> str:
-    """Calls over time: a lane for the host time of each thread, and one for the device.
+    """Calls over time: a lane for the host time of each thread, and one for each core of the device.
 
-    The lane of the device shows the calls that a device computed or, if there are none, those for which it would be
+    The lanes of the device show the calls that a device computed or, if there are none, those for which it would be
     faster, at the time when they began.
     """
     calls, elapsed_s, machine = ledger.calls, ledger.elapsed_s, ledger.machine
@@ -231,10 +231,16 @@ def timeline(ledger: Ledger) -> str:
         on_device = [(c, c.seconds, "device") for c in calls if ran_on(c.decision) == DEVICE]
     else:
         on_device = [(c, c.decision.device_s or 0.0, "modelled") for c in calls if wins(c)]
-    device = "".join(_rect(c, start, elapsed_s, count, seconds, look) for c, seconds, look in on_device)
+    cores = max((c.decision.cores for c, *_ in on_device), default=1)
+    device = "".join(
+        _rect(c, start, elapsed_s, count + core, seconds, look)
+        for c, seconds, look in on_device
+        for core in range(c.decision.cores)
+    )
     names = [f"host{f', thread {i + 1}' if count > 1 else ''}" for i in range(count)]
-    names.append(f"{machine}, {'measured' if taken else 'modelled'}")
-    height = LANE * (count + 1)
+    how = "measured" if taken else "modelled"
+    names += [f"{machine}{f', core {i}' if cores > 1 else ''}, {how}" for i in range(cores)]
+    height = LANE * len(names)
     empty = "" if "<rect" in device else f'<span class="empty">no call would be faster on a {machine} (modelled)</span>'
     return (
         f'<div class="timeline"><div class="lanes">{"".join(f"<span>{n}</span>" for n in names)}</div>'

@@ -7,11 +7,13 @@ import platform
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trnpy._report.tally import merged
+from trnpy._report.tally import DEVICE, merged, ran_on, wins
 
 if TYPE_CHECKING:
     from trnpy._report.ledger import Ledger
 
+HOST = -1  # in the place of a NeuronCore's number
+Event = tuple[float, float, str, str, int]  # start, seconds, kind, what, number of the NeuronCore
 EVENTS = 300  # calls of a rank that its row of the timeline shows
 LINES = 1000  # of the program, of each rank
 
@@ -26,7 +28,7 @@ class Rank:
     accelerated_s: float
     lines: list[dict[str, Any]]  # file, line, op, calls, seconds: accelerated calls
     collectives: list[dict[str, Any]]  # operation, where, calls, sent, waited_s, moved_s
-    events: list[tuple[float, float, str, str]]  # start as ``began``, seconds, "host", "waits" or "moves", what
+    events: list[Event]  # start as ``began``; of the kinds "host", "device", "modelled", "waits" and "moves"
 
     @property
     def sent(self) -> int:
@@ -68,9 +70,7 @@ def payload(ledger: Ledger, traffic: Any = None) -> bytes:
     """What a rank sends: its part of the report. ``traffic`` is that of its communicator, if it has one."""
     offset = ledger.began - ledger.opened
     lines = merged(ledger.tallies, "op", "file", "line")[:LINES]
-    longest = sorted(ledger.calls, key=lambda c: -c.seconds)[:EVENTS]
-    calls = [(c.started + offset, c.seconds, "host", f"{c.decision.op} at {c.file}:{c.line}") for c in longest]
-    moves = [(e[0] + offset, e[1], e[2], f"{e[3]} at {e[4]}") for e in (traffic.longest() if traffic else ())]
+    moves = [(e[0] + offset, e[1], e[2], f"{e[3]} at {e[4]}", HOST) for e in (traffic.longest() if traffic else ())]
     rank = Rank(
         platform.node(),
         ledger.began,
@@ -78,9 +78,27 @@ def payload(ledger: Ledger, traffic: Any = None) -> bytes:
         ledger.what_if().accelerated_s,
         [{name: getattr(t, name) for name in ("file", "line", "op", "calls", "seconds")} for t in lines],
         [asdict(line) for line in traffic.lines.values()] if traffic else [],
-        calls + moves,
+        _calls(ledger, offset) + moves,
     )
     return json.dumps(asdict(rank)).encode()
+
+
+def _calls(ledger: Ledger, offset: float) -> list[Event]:
+    """The longest calls, those on a device once for each of its cores, which number from 0 in each rank.
+
+    If a device computed none, also those for which it would be faster, for as long as the model says.
+    """
+    taken = any(ran_on(c.decision) == DEVICE for c in ledger.calls)
+    found: list[Event] = []
+    for c in sorted(ledger.calls, key=lambda c: -c.seconds)[:EVENTS]:
+        start, what, cores = c.started + offset, f"{c.decision.op} at {c.file}:{c.line}", range(c.decision.cores)
+        if ran_on(c.decision) == DEVICE:
+            found += [(start, c.seconds, "device", what, core) for core in cores]
+            continue
+        found.append((start, c.seconds, "host", what, HOST))
+        if not taken and wins(c):
+            found += [(start, c.decision.device_s or 0.0, "modelled", what, core) for core in cores]
+    return found
 
 
 def parsed(payloads: list[bytes]) -> list[Rank]:
