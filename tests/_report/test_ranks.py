@@ -83,7 +83,7 @@ def test_transfers_cost_more_between_instances_and_nothing_alone():
     instance = INSTANCES["trn2.48xlarge"]
     assert scaling.moved_s(instance, 1, 1e9, 5) == 0
     inside, outside = (scaling.moved_s(instance, ranks, 1e9, 1) for ranks in (128, 256))
-    assert inside == pytest.approx(0.15e-3 + 6 * 0.6e-3 + 1e9 / 26.6e9, rel=1e-12)  # as on trn1 (docs/hardware.md)
+    assert inside == pytest.approx(0.15e-3 + 6 * 0.6e-3 + 1e9 / 22.2e9, rel=1e-12)  # docs/hardware.md#generations
     assert outside == pytest.approx(0.15e-3 + 6 * 0.6e-3 + 2 * 15e-6 + 1e9 / (3.2e12 / 8 / 128), rel=1e-12)
     assert scaling.chips(instance) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
