@@ -337,6 +337,26 @@ def test_collectives_refuse(call, match):
         outputs(lambda x: call(x) and None, ranks(1))
 
 
+def test_groups_that_the_runtime_of_trn1_does_not_build_are_refused():
+    def kernel(x, groups):
+        sent, found = (nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(2))
+        nisa.dma_copy(dst=sent, src=x)
+        nccl.all_to_all([sent], [found], nccl.ReplicaGroup(groups), 0)
+        out = hbm(x.shape, x.dtype)
+        nisa.dma_copy(dst=out, src=found)
+        return out
+
+    def run(n, groups, target="trn1"):
+        x = np.arange(48, dtype=np.float32).reshape(48, 1)
+        run_strictly(Kernel(kernel), [(x, groups)] * n, target=target)
+
+    for n, groups in ((4, ((0, 2), (1, 3))), (12, (tuple(range(12)),)), (16, (tuple(range(16)),))):
+        with pytest.raises(SimulatorError, match=r"all_to_all: group \(0, .* on trn1: the runtime builds 2"):
+            run(n, groups)
+        run(n, groups, "trn2")
+    run(4, ((1, 0), (2, 3)))
+
+
 def test_pieces_must_divide():
     group = nccl.ReplicaGroup([[0, 1, 2]])
     for call in (

@@ -34,6 +34,8 @@ REDUCTIONS = ("add", "maximum", "minimum")
 PRIORITIES = (0, 3)
 MAX_CHANNELS = 4  # for groups of all devices of a node; 2 for other groups
 CHIP_RANKS = 4  # ranks of all_gather_v: one chip under LNC 2
+# Groups of all_to_all that no inf2 built (aws-samples/sample-spectral-dns-on-aws-neuron: docs/neuron-rules.md, rule 4).
+NEVER_BUILT = (12, 16)
 Tensors = Sequence[NkiTensor]
 
 
@@ -148,9 +150,14 @@ def all_to_all(
     priority: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """dst of the i-th rank = the i-th pieces along dimension 0 of all srcs of the group, in order; HBM only."""
+    """dst of the i-th rank = the i-th pieces along dimension 0 of all srcs of the group, in order; HBM only.
+
+    On trn1 and inf2 the runtime refuses some groups when it loads the program; nobody published those of trn2 and trn3.
+    """
     this = "all_to_all"
     members, buffer = _check(this, srcs, dsts, replica_group, priority)
+    if hardware().generation < 3 and (max(members) - min(members) >= len(members) or len(members) in NEVER_BUILT):
+        check.refuse(this, f"group {members} on trn1: the runtime builds 2, 4, 8 or 32 ranks that follow each other")
     _hbm_only(this, buffer)
     check.whole_number(this, "collective_dim", collective_dim, 0, 0)
     place = members.index(world().rank)
