@@ -208,6 +208,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             _backward(lambda o, x: (o[0] @ x, o[1])),
             target=1.01 * TOLERANCE,
         ),
+        "expm_multiply": Row(lambda a, b: sparse.linalg.expm_multiply(a / SMALL, b), _well(SMALL, 3), _relative),
         "dfmp2_energy": Row(
             lambda b, o, v: dfmp2_energy(b, o, v).total,
             _pairs,

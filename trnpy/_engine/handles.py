@@ -144,6 +144,7 @@ class Store:
         self._keep = keep
         self.stays = stays  # products of it stay on the device (_engine/staying)
         self.integers = integers  # what the device has of a product that stays
+        self.proofs: dict[bool, Any] = {}  # what proofs of products with few columns keep, also of the transpose
         self.needed = 0  # digits, by the certificate of the last such product that it is of, or in
 
     @property

@@ -134,12 +134,17 @@ def _in_tolerances(
     return float(np.max(np.abs(residual) / tolerance))
 
 
+def cut_unit(terms: int, digits: int) -> float:
+    """What a sum of so many products of operands cut to ``digits`` may err by, relative to the largest of them."""
+    return 2 * DEVIATIONS * float(np.finfo(DOUBLE).eps) / 2 * math.sqrt(terms) * 256.0 ** (DIGITS - digits)
+
+
 def _cut(a: np.ndarray, b: np.ndarray, right: np.ndarray, left: np.ndarray, digits: int) -> tuple[Any, Any]:
     """What sums of rows and of columns may err by because operands are cut to ``digits``.
 
     An element errs by sqrt(K) 256^(7-s) u of the largest terms at most, as measured for the certificate; twice that.
     """
-    unit = 2 * DEVIATIONS * float(np.finfo(DOUBLE).eps) / 2 * math.sqrt(a.shape[-1]) * 256.0 ** (DIGITS - digits)
+    unit = cut_unit(a.shape[-1], digits)
     rows, columns = np.abs(a).max(axis=-1), np.abs(b).max(axis=-2)
     return tuple(
         unit * x * np.sqrt(np.square(w * y).sum(axis=-1, keepdims=True))
