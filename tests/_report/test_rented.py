@@ -64,12 +64,16 @@ def test_one_product_is_split_by_rows_where_that_is_faster_and_nothing_else_is()
     assert split(PARTS, "scipy.linalg.eigh", TRN2) == (1, PARTS)
 
 
-def test_small_calls_keep_few_cores_busy_and_lapack_fewer():
-    def cores(op, flops):
-        return busy_cores(96, 1, Tally(op, modelled=1, flops=flops))
+def test_small_calls_keep_few_cores_busy_lapack_fewer_and_eigenvalues_fewest():
+    def cores(op, flops, calls=1, count=96):
+        return busy_cores(count, calls, Tally(op, modelled=1, flops=flops))
 
     assert [cores("numpy.matmul", f) for f in (1e6, 1e9, 1e12)] == [1, 10, 96]
-    assert [cores("scipy.linalg.eigh", f) for f in (1e9, 1e10, 1e12)] == [1, 10, 96]
+    assert [cores("scipy.linalg.cholesky", f) for f in (1e9, 1e10, 1e12)] == [1, 10, 96]
+    for op in ("scipy.linalg.eigh", "numpy.linalg.svd", "pyscf.scf.hf.eig"):
+        assert [cores(op, f) for f in (1e9, 2e9, 1e12)] == [1, 2, 4]
+    assert [cores("scipy.linalg.eigh", 1e12, calls) for calls in (10, 100)] == [40, 96]
+    assert cores("scipy.linalg.eigh", 1e12, count=2) == 2
 
 
 def test_an_estimate_compares_neuroncores_with_the_vcpus_of_the_instance():

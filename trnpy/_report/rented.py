@@ -26,13 +26,23 @@ if TYPE_CHECKING:
 # processor: larger means fewer useful vCPUs.
 FLOPS_PER_CORE = 1e8
 LAPACK_FLOPS_PER_CORE = 1e9
+# Functions that reduce a matrix to a narrow form, half of it in products of the matrix and one vector after another:
+# memory bounds them, and all threads meet at each vector. DSYEVD of OpenBLAS, which NumPy and SciPy bring, was measured
+# 2.2 times as fast on 4 of 76 cores, its best, as on one (n = 4096); SVD of MKL 1.4 times as fast on 44 cores as on 4
+# (n = 2048; docs/hardware.md#instances). 4 favours the processor.
+REDUCED_CORES = 4
+REDUCTIONS = (
+    "eigh", "eigvalsh", "eig", "svd", "svdvals", "pinv", "pinvh", "polar", "orth", "null_space", "lstsq", "sqrtm",
+    "logm", "fractional_matrix_power",
+)  # fmt: skip
 # By rows of the left operand, or by pairs of orbitals.
 SPLIT = (
     "numpy.matmul", "numpy.dot", "numpy.einsum", "numpy.tensordot", "numpy.inner", "trnpy.chem.dfmp2_energy",
 )  # fmt: skip
 ASSUMED = (
     "assumed: two vCPUs are one core, and each core is as fast as one of this machine; a product or DF-MP2 of n "
-    f"operations uses at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}; small "
+    f"operations uses at most n / {FLOPS_PER_CORE:.0e} cores, any other call n / {LAPACK_FLOPS_PER_CORE:.0e}, but "
+    f"eigenvalues, singular values and what needs them at most {REDUCED_CORES}; small "
     "calls, and what is outside accelerated functions, take as long as here; each chip has a link of its own, and "
     "hands a matrix to all of its cores at once, where trnpy sends each core its own copy so far"
 )
@@ -93,7 +103,8 @@ class Estimate:
 def busy_cores(count: int, calls: int, t: Tally) -> float:
     """Cores of a processor, of ``count``, that ``calls`` calls like those of ``t`` at a time keep busy."""
     each = FLOPS_PER_CORE if t.op in SPLIT else LAPACK_FLOPS_PER_CORE
-    return max(1.0, min(float(count), max(t.flops / t.modelled / each, 1.0) * calls))
+    most = REDUCED_CORES if t.op.rpartition(".")[2] in REDUCTIONS else count
+    return max(1.0, min(float(count), min(max(t.flops / t.modelled / each, 1.0), most) * calls))
 
 
 def spread(parts: Parts, calls: int, instance: Instance, host_cores: int) -> tuple[int, Parts]:
