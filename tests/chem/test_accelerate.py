@@ -66,6 +66,40 @@ def test_dfmp2_without_amplitudes_and_with_frozen_orbitals():
     assert t2 is None and abs(energy - expected) < HARTREE and len(decisions) == 1
 
 
+def amplitudes(dfmp2):
+    return dfmp2.t2 if isinstance(dfmp2.t2, tuple) else (dfmp2.t2,)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_device_makes_the_energies_of_a_run_and_amplitudes_are_computed_when_they_are_read(name):
+    plain = method(name).run()
+    with policy(device="simulator", force=True), trace() as decisions:
+        ours = accelerate(method(name)).run()
+        assert len(decisions) == 1 and dict(decisions[0].launches)["mp2_energy"] > 0
+        assert abs(ours.e_corr - plain.e_corr) < HARTREE
+        read = ours.t2
+    assert len(decisions) == 2 and ours.t2 is read and type(read) is type(plain.t2)
+    for t2, expected in zip(amplitudes(ours), amplitudes(plain), strict=True):
+        assert type(t2) is np.ndarray
+        np.testing.assert_allclose(t2, expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(ours.make_rdm1(), plain.make_rdm1(), rtol=0, atol=1e-12)
+
+
+def test_what_kernel_returns_and_an_object_that_is_undone_have_amplitudes():
+    expected = method("H2O").run().t2
+    with policy(device="simulator", force=True):
+        ours = accelerate(method("H2O"))
+        t2 = ours.kernel()[1]
+        assert t2 is ours.t2
+        other = accelerate(method("H2O")).run()
+        copied, undone = other.copy(), other.undo_trnpy()
+    assert type(undone).__mro__ == type(method("H2O")).__mro__
+    for found in (t2, copied.t2, undone.t2):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+    ours.t2 = None
+    assert ours.t2 is None
+
+
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("name", MEAN_FIELDS)
 def test_density_fitted_fields_have_pyscf_s_energies(name, where):

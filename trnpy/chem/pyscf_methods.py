@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,47 @@ class _Accelerated:
         return self
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unread:
+    """Amplitudes that have not been computed: what `dfmp2_energy` needs for them."""
+
+    arguments: tuple[Any, Any, Any]
+    memory: float
+
+    def computed(self) -> Any:
+        return delivered(dfmp2_energy(*self.arguments, memory=self.memory, with_t2=True), True)[1]
+
+
 class AcceleratedDFMP2(_Accelerated):
-    """PySCF's DF-MP2 with energy and amplitudes from `dfmp2_energy`."""
+    """PySCF's DF-MP2 with energy and amplitudes from `dfmp2_energy`.
+
+    ``run()`` returns no amplitudes. Where a device computes the energy, they are computed when ``t2`` is read.
+    """
+
+    _trnpy_run = False  # whether ``run`` calls ``kernel``
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self._trnpy_run = True
+        try:
+            return super().run(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            vars(self).pop("_trnpy_run", None)
+
+    @property
+    def t2(self) -> Any:
+        """Amplitudes, as PySCF has them."""
+        found = vars(self).get("t2")
+        if isinstance(found, _Unread) and not self._trnpy_run:  # ``kernel`` returns it to ``run``, which drops it
+            found = vars(self)["t2"] = found.computed()
+        return found
+
+    @t2.setter
+    def t2(self, amplitudes: Any) -> None:
+        vars(self)["t2"] = amplitudes
+
+    def undo_trnpy(self) -> Any:
+        _ = self.t2  # without this class nothing computes them
+        return super().undo_trnpy()
 
     def init_amps(self, mo_energy: Any = None, mo_coeff: Any = None, eris: Any = None, with_t2: bool = True) -> Any:
         mp: Any = self
@@ -45,6 +85,10 @@ class AcceleratedDFMP2(_Accelerated):
             arguments, memory = arguments_of(mp, eris, with_t2)
         except Unsupported:
             return super().init_amps(mo_energy, mo_coeff, eris, with_t2)  # type: ignore[misc]
+        # PySCF's iterations of orbitals that are not converged read the amplitudes at once.
+        later = with_t2 and self._trnpy_run and mp._scf.converged
+        if later and explain(dfmp2_energy, *arguments, memory=memory).on_device:
+            return delivered(dfmp2_energy(*arguments, memory=memory), False)[0], _Unread(arguments, memory)
         return delivered(dfmp2_energy(*arguments, memory=memory, with_t2=with_t2), with_t2)
 
 
@@ -174,6 +218,7 @@ def accelerate(method: Any) -> Any:
     These parts of a calculation run on trnpy; calls appear in `trnpy.trace` and `trnpy.report`:
 
     - energy and amplitudes of DF-MP2 (``pyscf.mp.dfmp2.DFMP2``, ``pyscf.mp.dfump2.DFUMP2``): `dfmp2_energy`;
+      after ``run()`` on a device the amplitudes are computed when ``t2`` is read;
     - J and K of a density-fitted mean field (``scf.RHF(mol).density_fit()``): `build_jk_df`;
     - eigenproblems of any mean field;
     - contractions of MP2 and coupled cluster.
