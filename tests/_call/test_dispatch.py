@@ -44,7 +44,7 @@ def decided(problem, machine, policy, **options):
         (gemm(8192), None, Policy(), False, Reason.NO_DEVICE),
         (gemm(4), TRN2, Policy(force=True), True, Reason.FORCED),
         (gemm(8192), TRN2, Policy(min_flops=1e15), False, Reason.POLICY),
-        (gemm(512), TRN2, Policy(), False, Reason.SLOWER),
+        (gemm(576), TRN2, Policy(), False, Reason.SLOWER),
         (gemm(4096, "f4", 1), TRN2, Policy(), False, Reason.MEMORY_BOUND),
         (gemm(8192, "f4"), TRN1, Policy(), True, Reason.FASTER),
     ],

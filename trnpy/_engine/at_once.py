@@ -28,3 +28,28 @@ def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
         calls = [(contextvars.copy_context(), core, n) for n, core in enumerate(cores)]
         futures = [pool.submit(context.run, work, core, n) for context, core, n in calls]
     return [future.result() for future in futures]
+
+
+def beside(work: Callable[[], T]) -> Callable[[], T]:
+    """Start ``work`` in a thread of its own. The returned function waits for its result, or raises its error."""
+    import threading  # imported late, as above
+
+    outcome: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as why:  # raised in the thread that asks for the result
+            failed.append(why)
+
+    thread = threading.Thread(target=run, name="trnpy beside", daemon=True)
+    thread.start()
+
+    def result() -> T:
+        thread.join()
+        if failed:
+            raise failed[0]
+        return outcome[0]
+
+    return result

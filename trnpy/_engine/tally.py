@@ -20,12 +20,13 @@ from trnpy._settings.host_rates import HostRates
 CONVERSION_S: Mapping[str, float] = MappingProxyType(
     {
         "split": SPLIT_S - MAGNITUDES_S, "magnitudes": MAGNITUDES_S, "combine": COMBINE_S,
-        "proof": 1.2e-9, "integer proof": 3e-9,
+        "proof": 1.2e-9, "proof beside": 1.2e-9, "integer proof": 3e-9,
         "fingerprint": 1 / FINGERPRINT_BYTES_PER_S, "random": 8.5e-9, "sorted": 0.25e-6, "grouped": 0.04e-6,
     }
 )  # fmt: skip
 
 
+BESIDE = "proof beside"  # what the host sums of operands while they are sent, and while the device computes
 INCOMING = ("split", "magnitudes")  # conversions of operands, which an operand that stays on the device has behind it
 
 
@@ -56,20 +57,22 @@ class Tally:
 
     def parts(self, hardware: Hardware, rates: HostRates) -> Parts:
         """Modelled seconds of the device path, by what takes them."""
-        incoming = outgoing = 0.0
+        incoming = outgoing = beside = 0.0
         steps = self.host_bytes / rates.copy_bytes_per_s
         for (kind, size, char), amount in self.host:
             if kind in INCOMING:
                 incoming += CONVERSION_S[kind] * amount
+            elif kind == BESIDE:
+                beside += CONVERSION_S[kind] * amount
             elif kind in CONVERSION_S:
                 outgoing += CONVERSION_S[kind] * amount
             else:
                 steps += rates.seconds(kind, size, amount, np.dtype(char))
         fetch_s = self.bytes_out / hardware.unlink_bytes_per_s
         send_s = self.bytes_in / hardware.link_bytes_per_s
-        return Parts(
-            self.launched * hardware.launch_s, send_s, fetch_s, incoming, outgoing, self.engine_s(hardware), steps
-        )
+        launch_s, engine_s = self.launched * hardware.launch_s, self.engine_s(hardware)
+        outgoing += max(beside - launch_s - send_s - engine_s, 0.0)
+        return Parts(launch_s, send_s, fetch_s, incoming, outgoing, engine_s, steps)
 
     def seconds(self, hardware: Hardware, rates: HostRates) -> float:
         """Modelled seconds of the device path."""

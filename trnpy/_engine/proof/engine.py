@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from trnpy._engine.at_once import beside
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import combined
 from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import StandIn
 from trnpy._settings.policy import current_policy
+
+BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
 
 
 class Proving:
@@ -32,22 +36,35 @@ class Proving:
         if not (_is_array(a) and _is_array(b)):
             options = {} if digits is None else {"digits": digits}
             return self._engine.matmul(a, b, alpha=alpha, beta=beta, c=c, **options)
-        product = self._engine.matmul(a, b)
-        self._prove(a, b, product)
-        return combined(alpha, product, beta, c)
+        return combined(alpha, self._proved(a, b, lambda: self._engine.matmul(a, b)), beta, c)
 
     def gram(self, a: Any, *, digits: int | None = None) -> Any:
         if not _is_array(a):
             return self._engine.gram(a, **({} if digits is None else {"digits": digits}))
-        product = self._engine.gram(a)
-        self._prove(a, a.conj().swapaxes(-1, -2), product)
-        return product
+        return self._proved(a, a.conj().swapaxes(-1, -2), lambda: self._engine.gram(a))
 
-    def _prove(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-        if c.dtype.kind in "iu":
-            integers.prove(a, b, c)
-        if c.dtype.kind in "fc":
-            products.prove(a, b, c, self._engine.format(c.dtype), current_policy().products != "matched")
+    def _proved(self, a: np.ndarray, b: np.ndarray, multiplied: Callable[[], np.ndarray]) -> np.ndarray:
+        """The product of a and b, as ``multiplied`` makes it. What its proof needs of them is made meanwhile."""
+        dtype = np.result_type(a.dtype, b.dtype)
+        if dtype.kind not in "fc":
+            c = multiplied()
+            if c.dtype.kind in "iu":
+                integers.prove(a, b, c)
+            return c
+        options = dtype, self._engine.format(dtype), current_policy().products != "matched"
+        large = a.size + b.size >= BESIDE
+        if isinstance(a, StandIn) or isinstance(b, StandIn):
+            of = (products.sums_beside if large else products.sums)(a, b, *options)
+            c = multiplied()
+        elif large and self._engine.parallel:
+            expected = beside(lambda: products.sums(a, b, *options))
+            c = multiplied()
+            of = expected()
+        else:
+            c = multiplied()
+            of = products.sums(a, b, *options)
+        products.accept(of, a, b, c)
+        return c
 
 
 def _is_array(x: Any) -> bool:

@@ -6,6 +6,7 @@ Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for ea
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,13 @@ class Wrong(ArithmeticError):
 def prove(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
 ) -> None:
-    """Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``excess``."""
-    error = excess(a, b, c, form, single, digits)
+    """Wrong unless c = a b to its tolerance; Refused if it may have overflowed. Options as for ``sums``."""
+    accept(sums(a, b, c.dtype, form, single, digits), a, b, c)
+
+
+def accept(of: Sums | None, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """``prove``, with what is known of a b."""
+    error = error_of(of, c)
     if error <= 1:
         return
     shape = f"{c.dtype} product {' x '.join(map(str, c.shape))}"
@@ -47,46 +53,87 @@ def prove(
     raise Wrong(f"the {shape} is wrong by {error:.2g} tolerances")
 
 
-def _price(a: np.ndarray, b: np.ndarray, c: np.ndarray, *_: Any, **__: Any) -> tuple[float, tuple[Any, ...]]:
-    return (2.0 if c.dtype.kind == "c" else 1.0) * (a.size + b.size + c.size), (0.0,)
-
-
-@priced("proof", _price)
 def excess(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, form: str = "", single: bool = False, digits: int | None = None
 ) -> float:
     """The largest error of c (..., m, n) = a b in tolerances: up to 1 it is accepted. NaN if a sum of c is not finite.
 
+    Options as for ``sums``.
+    """
+    return error_of(sums(a, b, c.dtype, form, single, digits), c)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What a proof needs of the operands of a product: its weights, and the sums of a b with them."""
+
+    a: np.ndarray  # wide, as the engine rounds it
+    b: np.ndarray
+    rows: np.ndarray  # lengths of the rows of a
+    columns: np.ndarray  # and of the columns of b
+    right: np.ndarray  # weights
+    left: np.ndarray
+    cut: tuple[Any, Any]
+    single: bool
+    made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the terms that one call of BLAS sums
+
+    def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
+        """a b times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
+        if terms not in self.made:
+            by_rows, inner = _both(self.a, _times(self.b, self.right, terms), self.left, terms)
+            self.made[terms] = by_rows, _times(self.b.swapaxes(-1, -2), inner, terms)
+        return self.made[terms]
+
+
+def _price(a: np.ndarray, b: np.ndarray, dtype: np.dtype, *_: Any, **__: Any) -> tuple[float, tuple[Any, ...]]:
+    return (2.0 if dtype.kind == "c" else 1.0) * (a.size + b.size), (None,)
+
+
+def _sums(
+    a: np.ndarray, b: np.ndarray, dtype: np.dtype, form: str = "", single: bool = False, digits: int | None = None
+) -> Sums | None:
+    """What a proof needs of the operands of a product of ``dtype``; None if that has no elements.
+
     ``form`` is the format to which the engine rounds operands; ``single``: its sums are float32's; ``digits``: real
     operands have so many digits of eight bits (docs/numerics.md#certificate).
     """
-    if not c.size:
-        return 0.0
-    single = single or form in ROUNDED or c.real.dtype.itemsize < DOUBLE.itemsize
-    half = c.dtype == HALF
+    if 0 in (*a.shape[:-1], b.shape[-1]):
+        return None
+    single = single or form in ROUNDED or np.empty(0, dtype).real.itemsize < DOUBLE.itemsize
     with np.errstate(all="ignore"):
-        a, b, c = _wide(_rounded(a, form)), _wide(_rounded(b, form)), _wide(c)
+        a, b = _wide(_rounded(a, form)), _wide(_rounded(b, form))
         rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
         right, left = _weights(rows, columns, single), _weights(columns, rows, single)
         cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
+        found = Sums(a, b, rows, columns, right, left, cut, single, {})
+        found.of(TERMS[0])
+    return found
+
+
+sums = priced("proof", _price)(_sums)
+sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
+
+
+@priced("proof", lambda of, c: ((2.0 if c.dtype.kind == "c" else 1.0) * c.size, (0.0,)))
+def error_of(of: Sums | None, c: np.ndarray) -> float:
+    """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``."""
+    if not c.size:
+        return 0.0
+    assert of is not None
+    half, k = c.dtype == HALF, of.a.shape[-1]
+    with np.errstate(all="ignore"):
+        c = _wide(c)
         for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
-            by_rows, by_columns = _residuals(a, b, c, right, left, terms)
+            expected, found = of.of(terms), _both(c, of.right, of.left, terms)
+            across, down = (x - y for x, y in zip(found, expected, strict=True))
+            turned = c.swapaxes(-1, -2)
             error = max_nan(
-                _in_tolerances(by_rows, right, rows, columns, c, cut[0], a.shape[-1], single, half),
-                _in_tolerances(by_columns, left, columns, rows, c.swapaxes(-1, -2), cut[1], a.shape[-1], single, half),
+                _in_tolerances(across, of.right, of.rows, of.columns, c, of.cut[0], k, of.single, half),
+                _in_tolerances(down, of.left, of.columns, of.rows, turned, of.cut[1], k, of.single, half),
             )
             if error <= 1:
                 break
     return error
-
-
-def _residuals(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray, right: np.ndarray, left: np.ndarray, terms: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(c - a b) times right, and its transpose times left, by calls of BLAS that sum at most ``terms`` terms."""
-    by_rows, by_columns = _both(c, right, left, terms)
-    expected, inner = _both(a, _times(b, right, terms), left, terms)
-    return by_rows - expected, by_columns - _times(b.swapaxes(-1, -2), inner, terms)
 
 
 def may_overflow(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> bool:

@@ -1,0 +1,119 @@
+"""What a proof needs of the operands is summed while the device computes, in a thread, and dry runs price it so."""
+
+import threading
+
+import numpy as np
+import pytest
+from doubles import RecordingEngine
+
+from trnpy._engine import at_once
+from trnpy._engine.device import DeviceEngine
+from trnpy._engine.dry import DryRuntime, tally
+from trnpy._engine.precision import Facts
+from trnpy._engine.proof import products
+from trnpy._engine.proof.engine import BESIDE, Proving
+from trnpy._engine.stand_ins import new
+from trnpy._engine.tally import CONVERSION_S
+from trnpy._engine.tuning import Tuning
+from trnpy._nki.hardware import TRN2
+from trnpy._settings.host_rates import current_rates
+
+N = 300
+
+
+class Beside(RecordingEngine):
+    """An engine that waits in its products until the operands have been summed, in another thread."""
+
+    parallel = True
+    wrong = 0.0
+
+    def matmul(self, a, b, **options):
+        assert summed.wait(10)
+        c = a @ b
+        c[3, 5] += self.wrong
+        return c
+
+    gram = None
+
+
+summed = threading.Event()
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """The names of the threads that sum operands."""
+    names, sums = [], products.sums
+
+    def recorded(*args):
+        names.append(threading.current_thread().name)
+        found = sums(*args)
+        summed.set()
+        return found
+
+    summed.clear()
+    monkeypatch.setattr(products, "sums", recorded)
+    return names
+
+
+def operands(n=N, dtype="f8"):
+    rng = np.random.default_rng(n)
+    return [rng.standard_normal((n, n)).astype(dtype) for _ in range(2)]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "f4"])
+def test_operands_are_summed_while_a_device_computes_and_its_product_is_proved(threads, dtype):
+    a, b = operands(dtype=dtype)
+    np.testing.assert_array_equal(Proving(Beside()).matmul(a, b), a @ b)
+    assert threads == ["trnpy beside"]
+
+
+def test_a_wrong_product_is_noticed(threads):
+    engine = Beside()
+    engine.wrong = 1e-2
+    with pytest.raises(products.Wrong):
+        Proving(engine).matmul(*operands())
+
+
+def test_small_operands_and_other_engines_take_no_thread(threads):
+    small = int((BESIDE / 2) ** 0.5) - 1
+    summed.set()
+    Proving(Beside()).matmul(*operands(small))
+    Proving(RecordingEngine()).matmul(*operands())
+    assert set(threads) == {threading.current_thread().name}
+
+
+def test_errors_of_the_other_thread_are_raised_in_this_one():
+    def fails():
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        at_once.beside(fails)()
+    assert at_once.beside(lambda: 3)() == 3
+
+
+def modelled(n):
+    runtime = DryRuntime(TRN2)
+    engine = Proving(DeviceEngine(runtime, Tuning(), Facts()))
+    engine.matmul(*(new((n, n), np.dtype(float), runtime.count) for _ in range(2)))
+    return tally([runtime])
+
+
+def test_a_dry_run_counts_of_a_proof_what_the_device_does_not_hide():
+    n = 4096
+    counted, rates = modelled(n), current_rates()
+    host = {kind: elements for (kind, *_), elements in counted.host}
+    assert host == {"proof beside": 2 * n * n, "proof": n * n}
+    assert counted.parts(TRN2, rates).from_digits_s == CONVERSION_S["proof"] * n * n
+    assert (("proof", 128, "d"), 3.0 * 128 * 128) in modelled(128).host  # small: no thread
+
+
+def test_sums_that_take_longer_than_the_device_count_with_the_rest():
+    counted = modelled(1024)
+    amount = 1e9
+    host = tuple(((kind, *key), amount if kind == "proof beside" else 0.0) for (kind, *key), _ in counted.host)
+    longer = type(counted)(
+        counted.launches, counted.products, counted.bytes_in, counted.bytes_out, host, counted.host_bytes
+    )
+    parts = longer.parts(TRN2, current_rates())
+    hidden = parts.launch_s + parts.send_s + parts.engine_s
+    assert parts.from_digits_s == pytest.approx(CONVERSION_S["proof beside"] * amount - hidden, rel=1e-12)
