@@ -10,6 +10,7 @@ from doubles import Float32Engine, RecordingEngine
 import trnpy.sparse.linalg
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import HOST, engine
+from trnpy.sparse.linalg._expm_multiply import LARGEST, PER_NORM
 
 
 def operands(n, k, dtype):
@@ -70,3 +71,27 @@ def test_decaying_exponentials_are_no_faults(n):
             x = trnpy.sparse.linalg.expm_multiply(a, b)
     assert all(d.on_device for d in log)
     np.testing.assert_allclose(x, scipy.linalg.expm(a) @ b, rtol=0, atol=1e-12 * np.abs(x).max())
+
+
+@pytest.mark.parametrize(("norm", "widths"), [(5.0, {40, 80}), (100.0, {2, 40})])
+def test_norms_of_powers_are_estimated_only_where_that_saves_products(norm, widths):
+    """SciPy estimates them for a block of 40 columns; a device has the time of a product, not that of its columns."""
+    a, b = operands(60, 40, "f8")
+    a *= norm / np.linalg.norm(a, 1)
+    recording = RecordingEngine()
+    with engine(recording), trnpy.policy(force=True), trnpy.trace() as log:
+        x = trnpy.sparse.linalg.expm_multiply(a, b)
+    assert log[0].on_device
+    np.testing.assert_allclose(x, scipy.linalg.expm(a) @ b, rtol=0, atol=1e-13 * np.abs(x).max())
+    assert {shape[-1] for shape in recording.shapes} == widths
+    assert len(recording.shapes) <= 4 + norm * PER_NORM or norm > LARGEST
+
+
+def test_columns_of_unlike_size_are_each_as_accurate_as_scipys():
+    a, b = operands(60, 20, "f8")
+    a, b = a / 3, b * np.geomspace(1, 1e-12, 20)
+    exact = scipy.linalg.expm(a) @ b
+    with engine(HOST), trnpy.policy(force=True), trnpy.trace() as log:
+        x = trnpy.sparse.linalg.expm_multiply(a, b)
+    ours, theirs = (np.linalg.norm(y - exact, axis=0) for y in (x, scipy.sparse.linalg.expm_multiply(a, b)))
+    assert log[0].on_device and (ours <= 2 * theirs + 1e-15 * np.linalg.norm(exact, axis=0)).all()
