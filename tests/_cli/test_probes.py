@@ -41,7 +41,8 @@ def test_all_is_as_expected_on_the_simulator(capsys):
 def test_there_are_seven_probes_and_every_kernel_is_checked():
     assert len({c.kernel for c in probes.PROBES}) == 7
     twins = {p.name.removesuffix("_reference.py") for p in FOLDER.rglob("*_reference.py")} - {"probes"}
-    assert twins == {c.kernel for c in probes.KERNELS}
+    between_cores = {"exchange"}  # of which a probe has one
+    assert twins - between_cores == {c.kernel for c in probes.KERNELS}
 
 
 @pytest.mark.parametrize("check", probes.PROBES, ids=lambda c: c.kernel)
