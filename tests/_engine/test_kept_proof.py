@@ -13,6 +13,7 @@ from trnpy._engine.proof import kept, products
 from trnpy._engine.proof.engine import Proving
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
+from trnpy.sparse.linalg._expm_multiply import usual_products
 
 N = 150
 
@@ -139,4 +140,5 @@ def test_a_dry_run_counts_the_matrix_once_for_all_its_products():
     tally = tallied(problem)
     proved = sum(elements for (kind, *_), elements in tally.host if kind == "proof")
     assert dict(tally.launches)["digits_matmul"] == 34
-    assert a.size < proved < 3 * a.size  # of A and of its transpose, for estimates of norms
+    columns = sum(width for width, _ in usual_products(8))  # of each operand and result, with two columns of weights
+    assert proved == 2 * a.size + 2 * 2 * columns * len(a)  # A, and its transpose for estimates of norms
