@@ -46,7 +46,7 @@ def test_each_damage_changes_an_array(kind):
 @pytest.mark.parametrize("name", [name for name in HEALTHY if name not in PRODUCTS])
 def test_no_check_fails_a_sound_result_of_hostile_data(name):
     rng, (sound, _) = np.random.default_rng(0), sound_engines()
-    others = HOSTILE if name in ("solve", "lstsq") else ["normal"]
+    others = HOSTILE if "solve" in name or name == "lstsq" else ["normal"]
     for n, left, right in itertools.product((3, 33), HOSTILE, others):
         operands = [hostile(family, n, "f8", rng) for family in (left, right)]
         assert not refused(sound, HEALTHY[name], operands), (n, left, right)

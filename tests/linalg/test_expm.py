@@ -148,3 +148,30 @@ def test_any_layout(n, dtype, layout, seed):
         x = trnpy.linalg.expm(a)
     assert log[0].on_device, log
     np.testing.assert_allclose(x, scipy.linalg.expm(kept), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_large_norms_are_scipys_whose_check_would_not_end(far):
+    """A check of a norm of 1e40 took 1e20 steps; so did one of a matrix of small eigenvalues and large entries."""
+    a = gaussian((6, 6), "f8") * 1e40
+    if far:
+        a = 1e-40 * np.ones((6, 6))
+        a[0, 3:] = 4e5
+    with engine(RecordingEngine()) as e, trnpy.policy(force=True), trnpy.trace() as log, np.errstate(all="ignore"):
+        x = trnpy.linalg.expm(a)
+    np.testing.assert_array_equal(x, scipy.linalg.expm(a))
+    assert "the check takes longer than SciPy" in log[0].detail and not e.health.faults
+
+
+@pytest.mark.parametrize("n", [2, 5, 40])
+@pytest.mark.parametrize("size", [30.0, 1e3, 3e4, 9e5])
+def test_the_check_allows_for_the_condition_that_every_norm_has(size, n):
+    """Of sound results the error grew with the root of the norm: from 3e4 on it was over the limit of 10 n eps."""
+    for seed in range(5):
+        g = np.random.default_rng(seed).standard_normal((n, n))
+        g = g - g.T if seed % 2 else -g @ g.T  # of which the exponential may vanish
+        problem = _expm.prepare_expm(g / np.abs(g).sum(axis=0).max() * size)
+        result = problem.run(HOST)
+        assert problem.error(result) < 2 * n * eps("f8")
+        wrong = _expm.RootedExponential(result.value * (1 + 1e-9) + 1e-280, result.root, result.squarings)
+        assert problem.error(wrong) > 10 * n * eps("f8")

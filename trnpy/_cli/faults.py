@@ -329,12 +329,17 @@ HEALTHY: Mapping[str, Callable[[np.ndarray, np.ndarray], Any]] = MappingProxyTyp
         "lu": lambda a, b: linalg.lu(a),
         "qr": lambda a, b: linalg.qr(a),
         "solve": linalg.solve,
+        "solve_triangular": linalg.solve_triangular,
+        "lu_solve": lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b),
+        "cho_solve": lambda a, b: linalg.cho_solve(linalg.cho_factor(a.conj().T @ a), b),
         "inv": lambda a, b: linalg.inv(a),
         "det": lambda a, b: linalg.det(a),
         "lstsq": linalg.lstsq,
         "pinv": lambda a, b: linalg.pinv(a),
         "eigh": lambda a, b: linalg.eigh(a),
         "svd": lambda a, b: linalg.svd(a),
+        "expm": lambda a, b: linalg.expm(a),
+        "matrix_power": lambda a, b: linalg.matrix_power(a, 5),
     }
 )
 PRODUCTS = ("matmul", "einsum", "tensordot")

@@ -16,7 +16,7 @@ from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _triangular
-from trnpy.linalg._matrices import SMALL, hermitian, norm, real
+from trnpy.linalg._matrices import SMALL, hermitian, norm, real, system_error
 from trnpy.linalg._panels import adjoint
 
 TYPES = {"s": np.dtype("f4"), "d": np.dtype("f8"), "c": np.dtype("c8"), "z": np.dtype("c16")}
@@ -286,8 +286,8 @@ class TriangularSystem(Blas):
     def error(self, x: np.ndarray) -> float:
         (a, b), call = self.arrays, self.call
         t = triangle(a, call)
-        residual = (t @ x if call.side == "left" else x @ t) - call.alpha * b
-        return norm(residual) / (norm(t) * norm(x) + abs(call.alpha) * norm(b) or 1.0)
+        sides = call.alpha * b
+        return system_error((t @ x if call.side == "left" else x @ t) - sides, norm(t), x, sides)
 
 
 # --- The table --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,7 +160,9 @@ class ChoSolve(Problem):
         c, b = self.arrays
         u = adjoint(np.tril(c)) if self.lower else np.triu(c)
         size = norm(u)  # not zero; its square may overflow
-        return norm(adjoint(u) @ (u @ x) - b) / size / (size * norm(x) + norm(b) / size or 1.0)
+        # Elements of x, and of U x, below the smallest normal number have an absolute error, or are zero.
+        least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
+        return norm(adjoint(u) @ (u @ x) - b) / size / (size * (norm(x) + least) + least + norm(b) / size or 1.0)
 
 
 def prepare_cho_solve(c_and_lower: Any, b: Any, overwrite_b: Any = False, check_finite: Any = True) -> Problem:

@@ -37,6 +37,9 @@ class Polynomial(NamedTuple):
 # One of degree 14 in float32 reaches 1.96 with one product more: as many as the squarings it saves.
 POLYNOMIALS = {np.float64: Polynomial(17, 0.93, 1e100), np.float32: Polynomial(11, 1.22, 1e12)}
 ACTION_DEGREE, ACTION_REACH = 30, 3.54  # from the same table, for e^A V by products of A with V
+# Beyond these the check, whose steps grow with the norm, takes longer than SciPy's function: up to 1e6 of matrices that
+# are not far from normal its root needs 2^11 powers and 140 steps.
+LARGEST_NORM, MOST_STEPS = 1e6, 4096
 USUAL_SQUARINGS = 3  # for a norm of 5
 
 
@@ -59,11 +62,16 @@ class Exponential(Problem):
         largest = polynomial(self.dtype).largest
         if usual(np.abs(a).max() > largest, False):
             raise Unsupported(Reason.VALUE, f"an entry above {largest:.0e}")
+        sizes = one_norm(a)
+        if usual(sizes.max() > LARGEST_NORM, False):
+            raise Unsupported(Reason.VALUE, f"a norm above {LARGEST_NORM:.0e}: the check takes longer than SciPy")
         if _triangular(a):
             raise Unsupported(Reason.LAYOUT, "triangular: SciPy computes two of its diagonals without products")
         with np.errstate(all="ignore"):  # an overflow shows in the result
             result = expm(a.astype(self.dtype, copy=False), engine)
         guards.finite(result.value, result.root)
+        if usual((np.ldexp(sizes, -result.squarings) > MOST_STEPS * ACTION_REACH).any(), False):
+            raise Unsupported(Reason.VALUE, "far from normal: the check takes longer than SciPy")
         return result
 
     def error(self, result: Any) -> float:
@@ -73,13 +81,19 @@ class Exponential(Problem):
             result = RootedExponential(result, result, np.zeros(a.shape[:-2], int))
         v = probe(a.shape[-1], a.dtype)
         width, worst = math.sqrt(v.shape[1]), 0.0
+        info = np.finfo(self.dtype)
+        least = len(v) * float(info.tiny) / float(info.eps)  # smaller exponentials underflow, or are inexact
         for i in np.ndindex(a.shape[:-2]):
             x, root, squarings = result.value[i], result.root[i], int(result.squarings[i])
-            once = expm_action(np.ldexp(1.0, -squarings) * a[i], v)
-            powers = v
+            b = np.ldexp(1.0, -squarings) * a[i]
+            once, powers = expm_action(b, v), v
             for _ in range(2**squarings):
                 powers = root @ powers
-            worst = max(worst, norm(root @ v - once) / (norm(root) * width), norm(x @ v - powers) / (norm(x) * width))
+            # The condition of e^B is at least |B| (Higham, Functions of Matrices, SIAM 2008, sec. 10.2), and that of a
+            # power its exponent.
+            condition, times = max(norm(b), 1.0), 2.0**squarings
+            worst = max(worst, norm(root @ v - once) / (condition * (norm(root) + least) * width))
+            worst = max(worst, norm(x @ v - powers) / (times * (norm(x) + least) * width))
         return worst
 
     def deliver(self, result: RootedExponential) -> np.ndarray:

@@ -15,7 +15,7 @@ from trnpy._engine.engines import Engine
 from trnpy.linalg import _cholesky, _eigh, _lu
 from trnpy.linalg._blas_rows import TYPES, flag, operand, placed
 from trnpy.linalg._lu import Factored
-from trnpy.linalg._matrices import SMALL, nonzero, norm, right_hand_sides, useful
+from trnpy.linalg._matrices import SMALL, nonzero, norm, right_hand_sides, system_error, useful
 from trnpy.linalg._panels import adjoint
 
 
@@ -95,7 +95,7 @@ class Posv(Problem):
         a, b = self.arrays
         half = np.tril(a, -1) if self.lower else np.triu(a, 1)
         whole = half + adjoint(half) + np.diag(a.diagonal().real)
-        return system_error(whole, result[1], b)
+        return system_error(whole @ result[1] - b, norm(whole), result[1], b)
 
     def deliver(self, result: tuple[np.ndarray, np.ndarray]) -> tuple[Any, ...]:
         (a, b), (c, x) = self.arrays, result
@@ -152,7 +152,8 @@ class Gesv(Problem):
 
     def error(self, result: Any) -> float:
         a, b = self.arrays
-        return system_error(a, result[1] if len(result) == 2 else result[2], b)
+        x = result[1] if len(result) == 2 else result[2]
+        return system_error(a @ x - b, norm(a), x, b)
 
     def deliver(self, result: tuple[Factored, np.ndarray]) -> tuple[Any, ...]:
         (a, b), (factored, x) = self.arrays, result
@@ -175,10 +176,6 @@ def prepare_gesv(dtype: np.dtype, a: Any, b: Any, overwrite_a: Any = 0, overwrit
     cost = useful("solve", n, 2 / 3 * n**3 + 2.0 * n * b.size, (a, b), dtype, a.size + b.size)
     in_a, in_b = bool(flag("overwrite_a", overwrite_a)), bool(flag("overwrite_b", overwrite_b))
     return Gesv((a, b), dtype, cost, overwrite_a=in_a, overwrite_b=in_b)
-
-
-def system_error(a: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
-    return norm(a @ x - b) / (norm(a) * norm(x) + norm(b) or 1.0)
 
 
 def _rows(kind: str, prefixes: str, prepare: Callable[..., Problem]) -> tuple[Op, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -200,7 +201,9 @@ class LuSolve(Problem):
         else:
             turned = (lambda m: m.T) if self.trans == "T" else adjoint
             residual = turned(u) @ (turned(l) @ x[p]) - b
-        return norm(residual) / (norm(l) * norm(u) * norm(x) + norm(b) or 1.0)
+        # Elements of x, and of U x, below the smallest normal number have an absolute error, or are zero.
+        least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
+        return norm(residual) / (norm(l) * (norm(u) * (norm(x) + least) + least) + norm(b) or 1.0)
 
 
 def prepare_lu_solve(

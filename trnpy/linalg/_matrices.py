@@ -86,6 +86,15 @@ def norm(a: np.ndarray) -> float:
     return float(usual(norms(a), 1.0))
 
 
+def system_error(residual: np.ndarray, size: float, x: np.ndarray, b: np.ndarray) -> float:
+    """|B - A X| over |A| |X| + |B|, for A of norm ``size``.
+
+    Elements of X below the smallest normal number have an absolute error, or are zero.
+    """
+    least = math.sqrt(x.size) * float(np.finfo(x.dtype).tiny)
+    return norm(residual) / (size * (norm(x) + least) + norm(b) or 1.0)
+
+
 def real(dtype: np.dtype) -> float:
     """Real operations behind one operation of ``dtype``."""
     return 4.0 if dtype.kind == "c" else 1.0

@@ -13,7 +13,7 @@ from trnpy._engine import lapack, triangular
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import usual
 from trnpy.linalg import _panels
-from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, square, useful
+from trnpy.linalg._matrices import SMALL, norm, right_hand_sides, square, system_error, useful
 from trnpy.linalg._panels import BLOCK, adjoint, in_one_launch
 
 
@@ -57,7 +57,7 @@ class TriangularSystem(Problem):
         a, b = self.arrays
         t = triangular.triangle(a, self.lower, self.unit)
         t = {"N": t, "T": t.T, "C": adjoint(t)}[self.trans]
-        return norm(t @ x - b) / (norm(t) * norm(x) + norm(b) or 1.0)
+        return system_error(t @ x - b, norm(t), x, b)
 
 
 def prepare_solve_triangular(
