@@ -28,7 +28,7 @@ def test_no_planted_fault_leaves_an_error_above_its_target(row):
 
 
 def test_without_proofs_the_campaign_finds_silent_errors(monkeypatch):
-    monkeypatch.setattr(products, "prove", lambda *_, **__: None)
+    monkeypatch.setattr(products, "accept", lambda *_, **__: None)
     silent = {f.kind for f, e in outcomes("matmul float32") if e is not None and not e <= 1}
     assert {"zeros", "stale", "tiles swapped"} <= silent
 
@@ -63,7 +63,7 @@ def test_the_command_prints_a_table_and_fails_if_an_error_is_silent(capsys, monk
     said = capsys.readouterr().out
     assert "matmul float32" in said and f"{len(KINDS)} faults" in said and ": 0 silent (seed 0)" in said
     with monkeypatch.context() as without:
-        without.setattr(products, "prove", lambda *_, **__: None)
+        without.setattr(products, "accept", lambda *_, **__: None)
         assert main(["--rows", "matmul float32", "--faults", "12"]) == 1
     assert main(["--healthy", "20"]) == 0 and "20 healthy calls" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
