@@ -65,6 +65,7 @@ class Timing(NamedTuple):
     hop_s: float = 1.5e-6  # one ring step of a collective: 1-2 us
     group_barrier_s: float = 0.15e-3  # once per launch, for a program with collectives of two ranks (kiln)
     group_doubling_s: float = 0.6e-3  # in addition for each doubling of the ranks (kiln)
+    one_at_a_time: bool = False  # of Vector and Scalar engine on PSUM, of Vector and GpSimd engine on SBUF (arch)
     kernel_floor_s: float = 16e-6  # on the device before and after the first and last instruction (deltanet)
 
 
@@ -128,6 +129,7 @@ TIMING_GEN2 = Timing(
     vector_issue_cycles=30,  # 25 to 50 ns from one instruction to the next (kiln)
     scalar_issue_cycles=22,
     pool_trigger_s=46e-9,  # no hardware generator: GpSimd issues every DMA (kiln, spectral); 64 cycles, a guess
+    one_at_a_time=True,  # (arch); lifted on trn2
     power_of_two_factor=1.5,  # streams of 3.18 us a tile, steps of 5.2 ms at 64^3 and 20.4 ms at 128^3 (spectral)
     dma_written_bytes=96 * 1024,  # (spectral)
     dma_written_factor=4.0,  # (spectral)

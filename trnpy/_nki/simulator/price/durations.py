@@ -150,8 +150,6 @@ def _per_element(instruction: Instruction, machine: Hardware) -> float:
     tiles = [o for o in (*instruction.reads, *instruction.writes) if free_size(o) > 1]
     narrow = bool(tiles) and all(o.dtype in NARROW for o in tiles)
     on_psum = any(o.region.buffer == "psum" for o in tiles)
-    if opcode == "scalar_tensor_tensor" and on_psum:
-        return 1.5  # 687 ns for 512 columns; 1004 ns if each instruction waits for the one before (kiln)
     if opcode in TWO_INPUTS:
         if on_psum or (narrow and machine.generation >= 3):
             return 1.0

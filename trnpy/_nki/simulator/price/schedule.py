@@ -24,6 +24,7 @@ from trnpy._nki.simulator.price.durations import (
 
 RINGS = frozenset({"sync ring", "scalar ring", "software ring"})
 REORDERED = RINGS | {"tensor"}  # the compiler may change their order
+SHARED = {"psum": ("vector", "scalar"), "sbuf": ("vector", "gpsimd")}  # by these engines in turn, on trn1 (arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ class _Run:
             for earlier in before:
                 self.after[earlier].append(index)
         self.free: dict[str, float] = {}
+        self.shared = [_shared(x, machine) for x in trace.instructions]
+        self.memories: dict[str, tuple[str, float]] = {}  # the engine that used it last, and until when
         self.lanes = _lanes(trace, machine)
         lanes = set(self.lanes)
         self.queued: dict[str, deque[int]] = {lane: deque() for lane in lanes - REORDERED}
@@ -154,12 +157,23 @@ class _Run:
         free = self.free.get(lane, 0.0)
         if lane in self.queued:
             queue = self.queued[lane]
-            return max(free, self.ready[queue[0]]) if queue and not self.waiting[queue[0]] else math.inf
+            if not queue or self.waiting[queue[0]]:
+                return math.inf
+            return max(free, self.ready[queue[0]], self._admitted(queue[0]))
         if lane in RINGS:
             free = max(free, min(self.queues) - self.machine.timing.dma_start_s)
         if self.startable[lane]:
             return free
         return max(free, self.coming[lane][0][0]) if self.coming[lane] else math.inf
+
+    def _admitted(self, index: int) -> float:
+        """When the memories that the instruction uses are free of other engines."""
+        engine, at = self.instructions[index].engine, 0.0
+        for memory in self.shared[index]:
+            last, until = self.memories.get(memory, (engine, 0.0))
+            if last != engine:
+                at = max(at, until + self.machine.timing.semaphore_s)
+        return at
 
     def _take(self, lane: str, now: float) -> int:
         if lane in self.queued:
@@ -196,7 +210,7 @@ class _Run:
         duration = self.durations.get(key)
         if duration is None:
             duration = self.durations[key] = _duration(instruction, self.machine)
-        start = max(self.free.get(engine, 0.0), self.ready[index])
+        start = max(self.free.get(engine, 0.0), self.ready[index], self._admitted(index))
         busy = duration.busy_s
         if engine == "tensor":
             busy = self.throttle.stretch(start, busy)
@@ -208,6 +222,8 @@ class _Run:
                 start += self.machine.timing.table_load_s
         self.start[index] = start
         self.free[engine] = start + busy
+        for memory in self.shared[index]:
+            self.memories[memory] = engine, start + busy
         self.end[index] = start + busy + duration.latency_s
 
     def _move(self, index: int) -> None:
@@ -269,6 +285,14 @@ def _lanes(trace: Trace, machine: Hardware) -> list[str]:
             lane = "scalar ring" if engine == "scalar" or (engine is None and stores) else "sync ring"
         lanes.append(lane)
     return lanes
+
+
+def _shared(instruction: Instruction, machine: Hardware) -> tuple[str, ...]:
+    """The memories of an instruction that its engine and another one can use one at a time only."""
+    if not machine.timing.one_at_a_time:
+        return ()
+    used = {o.region.buffer for o in (*instruction.reads, *instruction.writes)}
+    return tuple(m for m, engines in SHARED.items() if m in used and instruction.engine in engines)
 
 
 def _generation_s(instruction: Instruction, moved: Transfer, machine: Hardware) -> float:
