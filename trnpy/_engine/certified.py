@@ -23,7 +23,6 @@ from trnpy._engine import digits as _digits
 from trnpy._engine.cuts import of_digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.proof import integers, products
-from trnpy._engine.proof.kept import prove_kept
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
 from trnpy._nki.kernels.products import float64_digits_reference as of_words
@@ -216,7 +215,7 @@ def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
             found = device.runtime.get(words)[:, : shape[0], : shape[1]]
             c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
         if device.proved:
-            prove_kept(a, b, c, asked)
+            products.prove_kept(a, b, c, asked)
         return c
 
     return Source(Store(shape, a.dtype, fetch))

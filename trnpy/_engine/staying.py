@@ -18,7 +18,7 @@ from trnpy._engine import certified as _certified
 from trnpy._engine import digits as _digits
 from trnpy._engine.certified import ZERO, Device, Uncertified, check_finite, extended
 from trnpy._engine.handles import Digits, Source, Store
-from trnpy._engine.proof.kept import prove_kept
+from trnpy._engine.proof import products
 from trnpy._engine.stand_ins import few_terms, priced, usual
 from trnpy._engine.tuning import rung
 from trnpy._nki.kernels.products import float64_digits_reference as of_words
@@ -161,7 +161,7 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
     def fetch() -> np.ndarray:
         c = _values(device, kept, shape)
         if device.proved and a.store.read and b.store.read:
-            prove_kept(a, b, c)
+            products.prove_kept(a, b, c)
         return c
 
     c = Store(shape, a.dtype, fetch, stays=True, integers=kept)
