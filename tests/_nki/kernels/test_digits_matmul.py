@@ -6,7 +6,7 @@ import pytest
 
 from tests._nki.kernels.budget import kept
 from trnpy._engine.tuning import FINE
-from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, TRN2
+from trnpy._nki.hardware import FLOAT64_PASSES, MACHINES, TRN1, TRN2
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import digits_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import (
@@ -195,6 +195,16 @@ def test_every_bucket_fits_and_compiles_to_few_instructions(machine, s):
             settings = {**keywords, "halved": halved}
             trace = run(KERNEL, operands, settings, mode="trace", target=machine).trace
             assert kept(trace)
+
+
+@pytest.mark.parametrize("s", [*range(1, 13), 15])
+def test_transfers_write_64_kib_of_a_partition_at_most_on_trn1(s):
+    """From 96 KiB on they take four times as long (docs/hardware.md#memory)."""
+    a, keywords = Specification((s, 640, 640), BF16), for_digits(s, TRN1).of_digits()
+    trace = run(KERNEL, (a, a), keywords, mode="trace", target="trn1").trace
+    written = {w.region.storage for x in trace.instructions if x.engine == "dma" for w in x.writes}
+    found = [x.bytes_per_partition for x in trace.allocations if x.buffer == "sbuf" and x.storage in written]
+    assert sum(found) <= 64 * 1024
 
 
 def modelled(kernel, operands, keywords):

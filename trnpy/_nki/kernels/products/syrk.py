@@ -2,7 +2,8 @@
 
 Blocks up to the diagonal are computed row by row; the upper triangle is their transpose through TensorE, bit for bit,
 or that of C0. If K runs along the rows of A, each row of blocks transposes its part of A once and leaves it in HBM for
-later rows. Rows are of unequal length, so there is no device loop: 8192^3 has 70,000 instructions.
+later rows. Rows are of unequal length, so there is no device loop: 8192^3 has 70,000 instructions. Rows are as high as
+fits on the chip with all of K: fewer rows read less again, and on trn1 transfers take nearly as long as products.
 
 A Hermitian product of complex matrices X + iY is composed by its caller: X X^T + Y Y^T is two calls with
 beta = 1, and Y X^T - X Y^T = Z - Z^T is one matmul Z = Y X^T.
@@ -15,7 +16,7 @@ import nki.language as nl
 from ..shared import blocks
 
 COLUMNS = 1024  # of a block
-ROW_ELEMENTS = 16 * 1024  # of a partition, for all of K of a row of blocks: 512 rows at K = 4096
+CHUNK_BYTES = 1024  # of a row of A: chunks are short, because the mirror takes the room of longer ones on trn1
 PADDING = 64  # of a row in HBM: rows a power of two of bytes apart move at half the rate on trn1
 
 
@@ -29,13 +30,14 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
     n, k = a.shape if a_rows else (a.shape[1], a.shape[0])
     assert mirrored or c0 != None  # noqa: E711 - NKI has no `is`
     c = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.shared_hbm)
-    depth = (k + blocks.TILE - 1) // blocks.TILE
-    size = blocks.even(extent=n, most=max(1, min(tiles, ROW_ELEMENTS // (depth * blocks.TILE))))
-    columns = min(COLUMNS, n)
+    depth, item = (k + blocks.TILE - 1) // blocks.TILE, 4 if a.dtype == nl.float32 else 2
+    size = blocks.even(extent=n, most=max(1, min(tiles, blocks.HELD_BYTES // (depth * blocks.TILE * item))))
+    chunk = CHUNK_BYTES // (blocks.TILE * item)
+    width = min(COLUMNS, n)
     mirror, b, kept = [], a, None
-    for _ in range(0, columns, blocks.TILE):
-        mirror.append(nl.ndarray((blocks.TILE, max(size, columns)), dtype=nl.float32, buffer=nl.sbuf))
-    if a_rows:
+    for _ in range(0, width, blocks.TILE):
+        mirror.append(nl.ndarray((blocks.TILE, max(size, width)), dtype=nl.float32, buffer=nl.sbuf))
+    if a_rows and size < n:
         kept = nl.ndarray((k, n + PADDING), dtype=a.dtype, buffer=nl.private_hbm)
         b = kept
     job = {
@@ -43,24 +45,28 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
         "scales": (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta)),
     }  # fmt: skip
     work = blocks.row_work(
-        job=job, a=a, b=b, m_block=size, n_block=columns, k=k, k_tiles=k_tiles, a_rows=a_rows, b_rows=True, held=True,
-        finish=_finish,
+        job=job, a=a, b=b, m_block=size, n_block=width, k=k, k_tiles=min(k_tiles or chunk, chunk), a_rows=a_rows,
+        b_rows=True, held=True, finish=_finish,
     )  # fmt: skip
     work["kept"] = kept
     blocks.start_row(job=work)
     step = a.shape[1] if a_rows else 1
+    rows = []
     for first in range(0, n, size):
-        work["m_size"] = min(size, n - first)
-        work["columns"] = blocks.columns_of(work=work, n=first)
-        work["columns"].append((first, 0, work["m_size"], True))
-        job["first"] = first
-        blocks.row(job=work, at=((None, first * step), (None, 0), (None, first * n), (None, first)))
+        height = min(size, n - first)
+        columns = blocks.columns_of(work=work, n=first)
+        columns.append((first, 0, height, True))
+        at, last = ((None, first * step), (None, 0), (None, first * n), (None, first)), first + size >= n
+        rows.append((at, height, columns, a_rows and not last))
+        if last or depth <= work["k_tiles"]:  # rows of one chunk cannot follow each other
+            blocks.rows(job=work, following=rows)
+            rows = []
     return c
 
 
 def _finish(job, sums, at, n0):
     """Scale and store one block, and what lies across the diagonal from it."""
-    if n0 < job["first"]:
+    if n0 < at[3][1]:
         _off_diagonal(job=job, sums=sums, at=at, n0=n0)
     elif job["mirrored"]:
         _mirrored(job=job, sums=sums, at=at, n0=n0)
@@ -85,7 +91,7 @@ def _off_diagonal(job, sums, at, n0):
     c, c0, mirror, pools, banks = job["c"], job["c0"], job["mirror"], job["pools"], job["banks"]
     n, columns = c.shape[1], sums[0].shape[1]
     rows = (len(sums) - 1) * blocks.TILE + sums[len(sums) - 1].shape[0]
-    across = (None, n0 * n + job["first"])
+    across = (None, n0 * n + at[3][1])
     for i in range(len(sums)):
         height, offset = sums[i].shape[0], i * blocks.TILE * n + n0
         out = pools["outs"][i % blocks.OUTS][0:height, 0:columns]

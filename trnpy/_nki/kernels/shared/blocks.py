@@ -380,54 +380,72 @@ def start_row(job):
 
 
 def row(job, at):
-    """One row of blocks of A B: the panels of a chunk are loaded while the chunk before is multiplied."""
-    chunks = []
-    for part in job["columns"]:
-        for k0 in range(0, job["k"], job["k_tiles"] * TILE):
-            chunks.append((part, k0))
-    finish, lefts, following = job["finish"], [], None
-    for i in range(len(chunks) + 1):
-        current = following
+    """One row of blocks of A B."""
+    rows(job=job, following=[(at, job["m_size"], job["columns"], False)])
+
+
+def rows(job, following):
+    """Rows of blocks one after another: each (where it begins, its height, its ``columns_of``, whether it is kept).
+
+    The panels of a chunk are loaded while the chunk before is multiplied, and a finished block is stored behind the
+    loads of one more chunk, for which TensorE would wait. The left panels of two rows are in the same memory, so that
+    rows of one chunk cannot follow each other here.
+    """
+    chunks, finish, loaded, current = [], job["finish"], None, None
+    for r in range(len(following)):
+        lefts = []
+        for part in following[r][2]:
+            for k0 in range(0, job["k"], job["k_tiles"] * TILE):
+                chunks.append((following[r], part, k0, lefts))
+    for i in range(len(chunks) + 2):
+        current, loaded = loaded, None
         if i < len(chunks):
-            following = _panels(job=job, at=at, part=chunks[i][0], k0=chunks[i][1], turn=i, lefts=lefts)
-        if i > 0:
-            part, k0 = chunks[i - 1]
-            n0, _, n_size, lower = part
-            sums = []
-            for i0 in range(0, job["m_size"], TILE):
-                sums.append(job["pools"]["sums"][i0 // TILE][0 : min(TILE, job["m_size"] - i0), 0:n_size])
-            add_tiles(
-                lefts=current[0], rights=current[1], sums=sums, m_size=job["m_size"], n_size=n_size,
-                banks=job["banks"], begun=k0 > 0, lower=lower,
-            )  # fmt: skip
+            loaded = _panels(job=job, chunk=chunks[i], slot=i % HALVES)
+        if i > 1:
+            this, part, k0, _ = chunks[i - 2]
             if k0 + job["k_tiles"] * TILE >= job["k"]:
-                finish(job=job["job"], sums=sums, at=at, n0=n0)
+                finish(job=job["job"], sums=_sums(job=job, m_size=this[1], part=part), at=this[0], n0=part[0])
+        if i > 0 and i <= len(chunks):
+            this, part, k0, _ = chunks[i - 1]
+            add_tiles(
+                lefts=current[0], rights=current[1], sums=_sums(job=job, m_size=this[1], part=part), m_size=this[1],
+                n_size=part[2], banks=job["banks"], begun=k0 > 0, lower=part[3],
+            )  # fmt: skip
 
 
-def _panels(job, at, part, k0, turn, lefts):
-    """Both operands of chunk ``turn`` of a row; ``lefts``: what the row holds of the left one."""
+def _sums(job, m_size, part):
+    """The sums of one block."""
+    sums = []
+    for i0 in range(0, m_size, TILE):
+        sums.append(job["pools"]["sums"][i0 // TILE][0 : min(TILE, m_size - i0), 0 : part[2]])
+    return sums
+
+
+def _panels(job, chunk, slot):
+    """Both operands of a chunk of a row, the right one in half ``slot``; ``lefts``: what the row holds of the left."""
+    this, part, k0, lefts = chunk
+    at, m_size, _, kept = this
     _, base, n_size, lower = part
-    pools, k_tiles, m_size = job["pools"], job["k_tiles"], job["m_size"]
-    depth, slot = min(k_tiles * TILE, job["k"] - k0), turn % HALVES * k_tiles
-    each = (job["k"] + k_tiles * TILE - 1) // (k_tiles * TILE)  # chunks
-    if turn < each or not job["held"]:
+    pools, k_tiles = job["pools"], job["k_tiles"]
+    depth, half, index = min(k_tiles * TILE, job["k"] - k0), slot * k_tiles, k0 // (k_tiles * TILE)
+    if len(lefts) <= index or not job["held"]:
         left = panel(
             x=job["a"], at=at[0], k0=k0, depth=depth, size=m_size, k_inside=job["a_rows"], banks=job["turns"],
-            memory=pools["lefts"][k0 // TILE if job["held"] else slot :], strips_of=pools["strips"],
+            memory=pools["lefts"][k0 // TILE if job["held"] else half :], strips_of=pools["strips"],
         )  # fmt: skip
         lefts.append(left)
-        if job["kept"] != None:  # noqa: E711 - NKI has no `is`
+        if kept:
             for q in range(len(left)):
                 offset = (k0 + q * TILE) * job["kept"].shape[1]
                 target = place(x=job["kept"], at=at[3], offset=offset, rows=left[q].shape[0], columns=m_size)
                 nisa.dma_copy(dst=target, src=left[q])
     else:
-        left = lefts[turn % each]
+        left = lefts[index]
     if lower:
         return (left, left)
     right = panel(
         x=job["b"], at=at[1], k0=k0, depth=depth, size=n_size, k_inside=not job["b_rows"],
-        memory=pools["rights"][slot:], strips_of=pools["strips"], banks=job["turns"], base=base,
+        memory=pools["rights"][half:], strips_of=pools["strips"], banks=job["turns"], base=base,
     )  # fmt: skip
     return (left, right)
 

@@ -10,8 +10,9 @@ TILE, TILE_N = 128, 512  # rows of a tile and columns of one PSUM bank
 BITS = 8  # of one digit: bfloat16's significand
 SPARE_BYTES = 12 * 1024  # of a partition of SBUF: offset tables, and what the compiler keeps
 SPARE_NUMBER_BYTES = 4 * 1024  # the same for matmul, whose tables are short
-DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (3, 2), (2, 2), (1, 1))  # (m, k), the best on trn2 by the model first
-FLAT_DIGIT_TILES = ((1, 4), (2, 4), (1, 2), (4, 1))  # better where one extent is short
+WRITTEN_BYTES = 64 * 1024  # of a partition, that transfers may write where they slow down at 96 KiB of it, on trn1
+DIGIT_TILES = ((4, 4), (3, 4), (4, 2), (2, 2), (3, 2), (1, 2), (1, 1))  # (m, k), the best on trn2 by the model first
+FLAT_DIGIT_TILES = ((1, 4), (2, 4), (4, 1))  # better where one extent is short
 NUMBER_TILES = ((8, 2), (4, 2), (8, 1), (4, 1), (2, 1), (2, 4), (4, 4), (8, 4))  # (m, n)
 STRIPS, OUTS, OLDS, HALVES, HELD_BYTES = 8, 3, 2, 2, 64 * 1024  # of blocks.py
 DEPTH = 64  # tiles of the longest K of one launch
@@ -43,10 +44,14 @@ class Parameters:
         return -(-self.bits * self.digits // 32) if self.wrap else words_for(self.digits, self.bits)
 
     @property
+    def written_bytes(self) -> int:
+        """Bytes of one partition into which digits_matmul loads digits."""
+        return 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
+
+    @property
     def sbuf_bytes(self) -> int:
         """Bytes of one partition that digits_matmul takes: slots of digits, sums, and tiles on their way."""
-        slots = 2 * self.k_tiles * (self.m_tiles * TILE + TILE_N) * self.digits * 2
-        return slots + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
+        return self.written_bytes + (self.m_tiles * self.digits + 4 + self.words + 2) * TILE_N * 4
 
     def number_bytes(self, itemsize: int) -> int:
         """Bytes of one partition that matmul takes: strips to turn, panels, sums, finished tiles, and tiles of C0."""
@@ -85,6 +90,8 @@ def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int 
     """Every choice of tiles for products of ``digits`` digits that fits a machine."""
     tried = [Parameters(m, 1, k, digits, bits, wrap) for m, k in (*DIGIT_TILES, *FLAT_DIGIT_TILES)]
     fitting = [p for p in tried if p.sbuf_bytes + SPARE_BYTES <= machine.sbuf_bytes_per_partition]
+    if machine.timing.dma_written_bytes:
+        fitting = [p for p in fitting if p.written_bytes <= WRITTEN_BYTES]
     return tuple((p.m_tiles, p.n_tiles, p.k_tiles) for p in fitting)
 
 
