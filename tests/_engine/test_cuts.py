@@ -89,4 +89,4 @@ def test_slices_of_k_cost_digits_their_results():
     for price, more in ((of_numbers(TRN2, np.dtype("f4"), "float32"), 0), (of_digits(TRN2, np.dtype("f8")), 1)):
         launch_s = price.launch_s * cuts.LAUNCH_SHARE
         extra_s = price.seconds(halves) - price.seconds(whole) - launch_s
-        assert extra_s == pytest.approx(more * price.fetch_s * 640**2, abs=1e-12)
+        assert extra_s == pytest.approx(more * price.fetch_s * 640**2, rel=1e-9, abs=1e-12)

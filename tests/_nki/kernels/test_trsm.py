@@ -106,11 +106,11 @@ def test_lint_finds_no_error(target, settings):
     )
 
 
-@pytest.mark.parametrize("n, r", [(1024, 1024), (3000, 3000), (8192, 1)])
+@pytest.mark.parametrize("n, r, target", [(1024, 1024, "trn2"), (3000, 3000, "trn1"), (8192, 1, "trn2")])
 @pytest.mark.parametrize("settings", [{}, {"lower": False}, {"transposed": True}, {"right": True}], ids=str)
-def test_the_program_grows_with_the_panels_only(n, r, settings):
+def test_the_program_grows_with_the_panels_only(n, r, target, settings):
     a, b = Specification((n, n)), Specification((r, n) if "right" in settings else (n, r))
-    trace = run(KERNEL, (a, b, Specification((1, 1))), settings, mode="trace").trace
+    trace = run(KERNEL, (a, b, Specification((1, 1))), settings, mode="trace", target=target).trace
     assert kept(trace)
 
 

@@ -5,7 +5,8 @@ digits of its row, its column or the whole matrix, rounded to the nearest intege
 its sign. Half a digit at every place makes bytes of it that digits_split takes apart. The certificate's magnitudes
 leave with the digits, and the exponents of the scales, in which the host sees infinities and NaN.
 
-Bound by VectorE: some fifty passes over each operand.
+Bound by VectorE: some fifty passes over each operand. Of 8192 x 8192 the 56,000 to 107,000 instructions are too many
+for a program without device loops (shared/blocks.walk).
 """
 
 import nki

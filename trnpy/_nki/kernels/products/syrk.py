@@ -16,7 +16,7 @@ import nki.language as nl
 from ..shared import blocks
 
 COLUMNS = 1024  # of a block
-CHUNK_BYTES = 1024  # of a row of A: chunks are short, because the mirror takes the room of longer ones on trn1
+SBUF_BYTES = 172 * 1024  # of a partition, for all tiles on any machine: trn1 has 4 KiB more
 PADDING = 64  # of a row in HBM: rows a power of two of bytes apart move at half the rate on trn1
 
 
@@ -32,8 +32,8 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
     c = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.shared_hbm)
     depth, item = (k + blocks.TILE - 1) // blocks.TILE, 4 if a.dtype == nl.float32 else 2
     size = blocks.even(extent=n, most=max(1, min(tiles, blocks.HELD_BYTES // (depth * blocks.TILE * item))))
-    chunk = CHUNK_BYTES // (blocks.TILE * item)
     width = min(COLUMNS, n)
+    k_tiles = _chunk(depth=depth, size=size, width=width, item=item, most=k_tiles or blocks.chunk_tiles(dtype=a.dtype))
     mirror, b, kept = [], a, None
     for _ in range(0, width, blocks.TILE):
         mirror.append(nl.ndarray((blocks.TILE, max(size, width)), dtype=nl.float32, buffer=nl.sbuf))
@@ -45,8 +45,8 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
         "scales": (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta)),
     }  # fmt: skip
     work = blocks.row_work(
-        job=job, a=a, b=b, m_block=size, n_block=width, k=k, k_tiles=min(k_tiles or chunk, chunk), a_rows=a_rows,
-        b_rows=True, held=True, finish=_finish,
+        job=job, a=a, b=b, m_block=size, n_block=width, k=k, k_tiles=k_tiles, a_rows=a_rows, b_rows=True, held=True,
+        finish=_finish,
     )  # fmt: skip
     work["kept"] = kept
     blocks.start_row(job=work)
@@ -62,6 +62,14 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
             blocks.rows(job=work, following=rows)
             rows = []
     return c
+
+
+def _chunk(depth, size, width, item, most):
+    """How many tiles of K a chunk may have: as many as fit beside a row of A, its sums, their mirror and results."""
+    rows = (size + blocks.TILE - 1) // blocks.TILE + blocks.OUTS + blocks.OLDS
+    mirror = (width + blocks.TILE - 1) // blocks.TILE * max(size, width)
+    taken = depth * size * item + 4 * rows * width + 4 * mirror
+    return max(1, min(most, (SBUF_BYTES - taken) // (item * (blocks.STRIPS * blocks.TILE + blocks.HALVES * width))))
 
 
 def _finish(job, sums, at, n0):

@@ -2,8 +2,10 @@
 
 A turn of a device loop starts only after the one before has ended, and a loop takes 10 s to compile. So blocks follow
 each other without a loop while the program stays short; in longer programs they are turns of one loop, several blocks
-in each (``walk``). All of K is written out. PSUM is made in the body of each loop, because the compiler refuses what
-TensorE writes there otherwise. Tables that a loop reads lie in HBM, because on trn1 only HBM has run-time addresses.
+in each (``walk``). Launches of parts without a loop would take as long, by the model
+(docs/hardware.md#programs-of-trnpys-kernels). All of K is written out. PSUM is made in the body of each loop, because
+the compiler refuses what TensorE writes there otherwise. Tables that a loop reads lie in HBM, because on trn1 only HBM
+has run-time addresses.
 """
 
 import nki.isa as nisa

@@ -60,8 +60,10 @@ def _left(a, b, x, alpha, lower, transposed, unit, tiles):
         "a": a, "b": b, "x": x, "a_rows": not transposed, "forward": forward, "inverses": inverses,
         "diagonal": diagonal, "solutions": solutions, "alpha": blocks.broadcast(scalar=alpha),
     }  # fmt: skip
+    # What memory trn1 has less goes to shorter chunks of K, though longer ones have fewer instructions.
+    k_tiles = 3 if nisa.get_nc_version() < nisa.nc_version.gen3 else blocks.chunk_tiles(dtype=a.dtype)
     work = blocks.row_work(
-        job=job, a=a, b=x, m_block=size, n_block=width, k=n, k_tiles=None, a_rows=not transposed, b_rows=True,
+        job=job, a=a, b=x, m_block=size, n_block=width, k=n, k_tiles=k_tiles, a_rows=not transposed, b_rows=True,
         held=False, finish=None,
     )  # fmt: skip
     job["k_tiles"] = work["k_tiles"]
