@@ -6,13 +6,22 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from trnpy._engine import cuts, tuning
-from trnpy._engine.cuts import ALONG, ALONG_DIGITS, of_digits, of_numbers, ways
+from trnpy._engine import tuning
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
 from trnpy._engine.precision import Facts
 from trnpy._engine.stand_ins import new
-from trnpy._engine.tuning import BLOCK, OWN, Buckets, Tuning
+from trnpy._engine.tuning import (
+    ALONG,
+    ALONG_DIGITS,
+    BLOCK,
+    OWN,
+    Buckets,
+    Tuning,
+    of_digits,
+    of_numbers,
+    ways,
+)
 from trnpy._nki.hardware import TRN2
 
 COUNT = 400
@@ -87,6 +96,6 @@ def test_fixed_slices_are_the_cheapest_and_lie_beside_each_other():
 def test_slices_of_k_cost_digits_their_results():
     whole, halves = ((640,), (2048,), (640,)), ((640,), (1024, 1024), (640,))
     for price, more in ((of_numbers(TRN2, np.dtype("f4"), "float32"), 0), (of_digits(TRN2, np.dtype("f8")), 1)):
-        launch_s = price.launch_s * cuts.LAUNCH_SHARE
+        launch_s = price.launch_s * tuning.LAUNCH_SHARE
         extra_s = price.seconds(halves) - price.seconds(whole) - launch_s
         assert extra_s == pytest.approx(more * price.fetch_s * 640**2, rel=1e-9, abs=1e-12)

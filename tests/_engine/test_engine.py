@@ -8,7 +8,7 @@ from doubles import RoundingEngine
 
 import trnpy
 from trnpy._call.dispatch import Reason
-from trnpy._engine import cuts, tuning
+from trnpy._engine import tuning
 from trnpy._engine.engines import HOST, DeviceEngine, Refused, engine
 from trnpy._engine.tuning import BLOCK, COARSE, FINE, VARIANTS, Buckets, block, pieces, rung
 from trnpy._nki.hardware import TRN2
@@ -359,9 +359,9 @@ def test_buckets_turn_coarse_when_there_are_too_many():
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "c8", "c16"])
 def test_a_product_that_is_cut_is_right(device, dtype, monkeypatch):
     monkeypatch.setattr(tuning, "OWN", 0)
-    monkeypatch.setattr(cuts, "ALONG", (64, 128))
-    monkeypatch.setattr(cuts, "ALONG_DIGITS", (64, 128))
-    monkeypatch.setattr(cuts, "LAUNCH_SHARE", 0.0)
+    monkeypatch.setattr(tuning, "ALONG", (64, 128))
+    monkeypatch.setattr(tuning, "ALONG_DIGITS", (64, 128))
+    monkeypatch.setattr(tuning, "LAUNCH_SHARE", 0.0)
     a, b = (matrix(shape) for shape in ((150, 200), (200, 70)))
     if dtype == "i8":
         a, b = (1e18 * a).astype(dtype), (1e18 * b).astype(dtype)

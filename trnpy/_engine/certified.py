@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._engine import digits as _digits
-from trnpy._engine.cuts import of_digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import few_terms, priced, usual
-from trnpy._engine.tuning import BLOCK, Buckets, Extents, pieces
+from trnpy._engine.tuning import BLOCK, Buckets, Extents, of_digits, pieces
 from trnpy._nki.kernels.products import float64_digits_reference as of_words
 from trnpy._nki.kernels.products import float64_round_reference as to_float64
 from trnpy._nki.kernels.shared.parameters import TILE, for_bounds, for_digits, for_numbers, lower_blocks

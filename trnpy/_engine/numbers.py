@@ -11,10 +11,9 @@ from typing import Any
 import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
-from trnpy._engine.cuts import Cut, of_numbers
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
-from trnpy._engine.tuning import BLOCK, FINE, Buckets, block, pieces, rung
+from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, of_numbers, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
