@@ -125,11 +125,6 @@ def _versions() -> Iterator[Finding]:
     yield Finding("trnpy", f"{distribution.version()} ({distribution.NAME}), {distribution.FOLDER}")
     if conflict := distribution.conflict():
         yield Finding("trnpy", conflict, True)
-    if hook.Gate is None:
-        without = (
-            "without a C compiler: each small call of a patched function costs a microsecond, not a quarter of one"
-        )
-        yield Finding("trnpy", f"installed {without}")
     yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
     missing = []
     for package in PACKAGES:
@@ -146,6 +141,9 @@ def _versions() -> Iterator[Finding]:
     variable, unset = "OPENBLAS_THREAD_TIMEOUT", "28, OpenBLAS's own"
     cycles = os.environ.get(variable, unset)
     yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
+    if hook.Gate is None:
+        without = "without a C compiler: each of a patched function costs a microsecond, not a quarter of one"
+        yield Finding("small calls", f"installed {without}")
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
