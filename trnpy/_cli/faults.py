@@ -422,7 +422,7 @@ def main(argv: list[str]) -> int:
     )
     add = parser.add_argument
     add("--faults", type=int, default=SAMPLE, help=f"how many, for all rows together ({SAMPLE:,})")
-    add("--full", action="store_true", help=f"{WHOLE:,} faults: hours")
+    add("--full", action="store_true", help=f"{WHOLE:,} faults: an hour of one core")
     add("--rows", help=f"only these, with commas between: {', '.join(ROWS)}")
     add("--healthy", type=int, default=0, metavar="N", help="count false alarms in N healthy calls")
     add("--seed", type=int, default=0, help="of the random numbers; runs of other seeds add up")
