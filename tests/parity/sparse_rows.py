@@ -101,6 +101,9 @@ def of_solver(call, result, theirs):
 
 
 def make_eigsh(case):
+    # ARPACK takes Ritz values below eps^(2/3) for converged: they differ from call to call.
+    if case.scale() < np.finfo(case.dtype).eps ** (2 / 3):
+        case = case.changed(scales=(0, 0))
     n = max(case.sizes[0], 20)
     a = laplacian(case, n)
     d = scipy.sparse.diags_array(np.linspace(1, 30, n) ** 2 * case.scale())
