@@ -21,6 +21,7 @@ from trnpy._nki.hardware import TRN2
 from trnpy._settings.host_rates import current_rates
 from trnpy._settings.policy import Policy
 from trnpy.chem import ao2mo, build_jk_df, dfmp2_energy, screened_spmm
+from trnpy.chem._block_pairs import dfmp2_pairs
 from trnpy.linalg import _lapack_rows
 from trnpy.linalg._blas_rows import BLAS_OPS
 from trnpy.linalg._inv_sqrtm import OWN_OPS
@@ -54,6 +55,11 @@ def symmetric(count, n):
 def orbitals(occupied, virtual, auxiliary):
     b = RNG.standard_normal((occupied, virtual, auxiliary))
     return b / 10, -RNG.uniform(1, 2, occupied), RNG.uniform(0, 3, virtual)
+
+
+def blocks(left, right, options):
+    """Arguments of dfmp2_pairs for two blocks of orbitals."""
+    return (left[0], right[0]), (left[1:], right[1:]), (2.0, -1.0), {"total": 66, **options}
 
 
 def stack(*shape):
@@ -148,6 +154,10 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
         lambda d: (*orbitals(6, 40, 50), {"with_t2": True}),
         lambda d: (*zip(orbitals(6, 20, 50), orbitals(5, 200, 50), strict=True), {"accuracy": 1.0}),
     ],
+    "dfmp2_pairs": [
+        lambda d: ((b := orbitals(6, 40, 50))[:1], (b[1:],), (2.0, -1.0), {"total": 21}),
+        lambda d: blocks(orbitals(6, 40, 50), orbitals(5, 40, 50), {"parity": 1, "accuracy": 1.0}),
+    ],
     "symm": [lambda d: (2.0, general(d), general(d))],
     "hemm": [lambda d: (2.0, general(d), general(d), 1.0, general(d), 1)],
     "syrk": [lambda d: (2.0, general(d), 1.0, general(d, N, N))],
@@ -159,7 +169,9 @@ CALLS = {  # by the last part of a row's name: functions of a dtype that make th
 }
 SECOND_ARGUMENT = {"scipy.linalg": {"reduced": {"mode": "economic"}}, "numpy.linalg": {"reduced": {"mode": "reduced"}}}
 ROWS = (*OPS, *NUMPY_OPS, *OWN_OPS, *_lapack_rows.LAPACK_OPS, *BLAS_OPS, *rows.OPS)
-ROWS += tuple(f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, screened_spmm))
+ROWS += tuple(
+    f.__trnpy_op__ for f in (trnpy.multi_einsum, build_jk_df, ao2mo, dfmp2_energy, dfmp2_pairs, screened_spmm)
+)
 
 BESIDE = {  # rows whose dry runs are held in tests/sparse/test_sparse_dry.py
     "scipy.sparse.matmul", *(f"scipy.sparse.linalg.{name}" for name in ("cg", "gmres", "eigsh", "lobpcg")),

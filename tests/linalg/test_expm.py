@@ -173,5 +173,7 @@ def test_the_check_allows_for_the_condition_that_every_norm_has(size, n):
         problem = _expm.prepare_expm(g / np.abs(g).sum(axis=0).max() * size)
         result = problem.run(HOST)
         assert problem.error(result) < 2 * n * eps("f8")
-        wrong = _expm.RootedExponential(result.value * (1 + 1e-9) + 1e-280, result.root, result.squarings)
+        # Of an exponential that is nearly of rank one, random probes may see a small part of the error only.
+        off = 1e4 * 10 * n * eps("f8") * 2.0**result.squarings
+        wrong = _expm.RootedExponential(result.value * (1 + off) + 1e-280, result.root, result.squarings)
         assert problem.error(wrong) > 10 * n * eps("f8")

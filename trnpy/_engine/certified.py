@@ -247,7 +247,9 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     m, k, _ = device.buckets.fit("digits_matmul", (order, a.shape[1], order))
     if digits is None:
         magnitudes = _put_magnitudes(device, a, 1, (m, k))
-        least = smallest(device, magnitudes, magnitudes, not a.turned, a.turned, few_terms(a.values))
+        least = smallest(
+            device, magnitudes, magnitudes, not a.turned, a.turned, usual_least(a.shape[1], few_terms(a.values))
+        )
         digits = _digits.digits_for(least, a.shape[1])
         if digits is None:
             return _syrk_in_parts(device, a)
@@ -454,17 +456,12 @@ def usual_least(k: int, few: bool) -> float:
     return math.sqrt(k) * (_digits.BASE**-1.5 if few else 1.0)
 
 
-def smallest(
-    device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, few: bool, largest: float = 1.0
-) -> float:
-    """The smallest positive element of a product of magnitudes, whose largest terms are ``largest``.
-
-    ``few``: dry runs assume sums of few terms.
-    """
+def smallest(device: Device, left: Buffer, right: Buffer, a_rows: bool, b_rows: bool, typical: float) -> float:
+    """The smallest positive element of a product of magnitudes; in dry runs the ``typical`` one."""
     (m, k), n = left.shape if a_rows else left.shape[::-1], right.shape[1 if b_rows else 0]
     tiles = device.buckets.tiles("abs_bound", "bfloat16", (m, k, n), for_bounds()).of_numbers()
     bounds = device.runtime.launch("abs_bound", left, right, a_rows=a_rows, b_rows=b_rows, **tiles)
-    return smallest_of(bounds, largest * usual_least(k, few), "abs_bound")
+    return smallest_of(bounds, typical, "abs_bound")
 
 
 def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:
@@ -484,7 +481,8 @@ def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int,
 
     def digits_of(x: Source, y: Source) -> int | None:
         left, right = _put_magnitudes(device, x, 1, (fit[0], fit[1])), _put_magnitudes(device, y, 0, (fit[1], fit[2]))
-        least = smallest(device, left, right, not x.turned, not y.turned, few_terms(a.values, b.values))
+        typical = usual_least(x.shape[1], few_terms(a.values, b.values))
+        least = smallest(device, left, right, not x.turned, not y.turned, typical)
         return _digits.digits_for(least, a.shape[1])
 
     digits = digits_of(a, b)

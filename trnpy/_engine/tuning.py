@@ -35,7 +35,7 @@ LADDER = (*SHORT, *(128 * (STEPS + i) * 2**octave // STEPS for octave in range(6
 FINE = (*(r for r in LADDER if r < BLOCK), BLOCK)
 COARSE = (*(r for r in (32, 128, 512, 2048) if r < BLOCK), BLOCK)
 VARIANTS = 64  # shapes of one kernel on the fine ladder; all further shapes are padded to the coarse ladder
-OWN = 10  # shapes of products of arrays with kernels of their own; all further products are cut into fixed ones
+OWN = 11  # shapes of products of arrays with kernels of their own; all further products are cut into fixed ones
 
 Lengths = tuple[int, ...]  # of slices, the shortest first
 Cut = tuple[slice, int]  # a slice of an extent, and what it is padded to
