@@ -94,6 +94,29 @@ def test_mismatched_calls_over_mpi_are_told_to_every_rank():
 
 
 @mpi
+def test_large_blocks_are_gathered_by_one_message_from_each_rank(monkeypatch):
+    """MPICH's Allgatherv took 4 s for 34 MB on 4 ranks of 2 busy processors: 32 KiB at a time round a ring."""
+    from trnpy.dist import _mpi
+
+    c, calls = dist.comm(), []
+    if c.size == 1:
+        return
+
+    class Watched:
+        def __getattr__(self, name):
+            calls.append(name)
+            return getattr(c._transport.comm, name)
+
+    watched = _mpi.Mpi(c._transport._mpi, c._transport.comm)
+    watched.comm = Watched()
+    for size in (8, _mpi.DIRECT):
+        calls.clear()
+        found = watched.allgather(np.full(size, c.rank, np.uint8), [size] * c.size)
+        np.testing.assert_array_equal(found, np.repeat(np.arange(c.size), size))
+        assert calls == (["Allgatherv"] if size == 8 else ["Irecv", "Isend"] * (c.size - 1))
+
+
+@mpi
 def test_ranks_sleep_while_the_first_one_works(monkeypatch):
     c, done, naps = dist.comm(), [], []
     nap = time.sleep

@@ -150,7 +150,6 @@ def test_kept_indices_need_no_communication_and_summed_ones_one_sum():
     def program():
         c = dist.comm()
         over = dist.scatter(b, 0)
-        dist.einsum("Pij,ij->P", over, b[0])  # agrees on the memory
         before = c.sent
         dist.einsum("Pij,jk->Pik", over, b[0])
         assert c.sent == before
@@ -162,6 +161,15 @@ def test_kept_indices_need_no_communication_and_summed_ones_one_sum():
         return str(plan)
 
     assert "a range of 'P' each; result cut along axis 0" in dist.threads(4, program)[0]
+
+
+def test_one_rank_may_ask_for_a_plan_alone():
+    def program():
+        s = dist.scatter(np.ones((6, 4)))
+        plan = dist.einsum_plan("ij,ik->jk", s, s).label if dist.comm().rank == 0 else "i"
+        return plan, float(dist.comm().allreduce(1.0))
+
+    assert dist.threads(3, program) == [("i", 3.0)] * 3
 
 
 def test_a_plan_shows_intervals_and_what_the_other_plans_cost():

@@ -57,8 +57,8 @@ class Transport(Protocol):
     def words(self, block: Bytes) -> list[Bytes]:
         """The blocks of all ranks, of equal size: headers and sizes, which pass between hosts."""
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        """The blocks of all ranks, which have ``sizes`` bytes."""
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        """The blocks of all ranks, which have ``sizes`` bytes, one after the other in a new array."""
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         """The blocks that the ranks have for this one, of ``sizes`` bytes."""
@@ -78,8 +78,8 @@ class Alone:
     def words(self, block: Bytes) -> list[Bytes]:
         return [block.copy()]
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        return [block.copy()]
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        return block.copy()
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         return [blocks[0].copy()]
@@ -101,6 +101,9 @@ class Communicator:
         What carries bytes between the ranks.
     waits : callable, optional
         Is told the call and the line before a rank waits for the others, and ``None`` afterwards.
+    gathers : float, optional
+        Bytes of the largest operand of a product that a rank gathers unasked, the same on all ranks. Without it all
+        ranks share this host's memory.
 
     Attributes
     ----------
@@ -124,10 +127,12 @@ class Communicator:
     (0, 1, array([0, 1, 2]))
     """
 
-    def __init__(self, transport: Transport, waits: Callable[[Any], None] = lambda told: None) -> None:
+    def __init__(
+        self, transport: Transport, waits: Callable[[Any], None] = lambda told: None, gathers: float | None = None
+    ) -> None:
         self.rank, self.size, self.traffic = transport.rank, transport.size, Traffic()
         self.world = transport.world
-        self.gathers: float | None = None  # bytes of the largest operand that is gathered unasked, once agreed
+        self.gathers = gather_limit(self.size) if gathers is None else gathers
         self._transport, self._waits = transport, waits
 
     def __repr__(self) -> str:
@@ -178,13 +183,13 @@ class Communicator:
         whole = to_bytes(a) if self.rank == root else np.empty(0, np.uint8)
         if size < SMALL:
             sizes = [size if rank == root else 0 for rank in range(self.size)]
-            (found,) = self._allgather(whole, sizes)[root : root + 1]
+            found = self._allgather(whole, sizes)
         else:  # each rank receives a segment and passes it on to all
             edges = even(size, self.size)
             mine = edges[self.rank + 1] - edges[self.rank]
             sizes = [mine if rank == root else 0 for rank in range(self.size)]
             segment = self._alltoall([whole[i:j] for i, j in pairwise(edges)], sizes)[root]
-            found = np.concatenate(self._allgather(segment, [j - i for i, j in pairwise(edges)]))
+            found = self._allgather(segment, [j - i for i, j in pairwise(edges)])
         return found.view(dtype).reshape(shape)
 
     def allgather(self, x: Any, axis: int = 0) -> np.ndarray:
@@ -196,13 +201,8 @@ class Communicator:
         lengths = [int(n) for n in said]
         row = a.dtype.itemsize * int(np.prod(rest, dtype=np.int64))
         found = self._allgather(to_bytes(np.moveaxis(a, axis, 0)), [n * row for n in lengths])
-        shape = (*a.shape[:axis], sum(lengths), *a.shape[axis + 1 :])
-        whole = np.empty(shape, a.dtype)
-        rows = np.moveaxis(whole, axis, 0)
-        edges = np.cumsum([0, *lengths]).tolist()
-        for block, (i, j) in zip(found, pairwise(edges), strict=True):
-            rows[i:j] = block.view(a.dtype).reshape(j - i, *rest)
-        return whole
+        rows = found.view(a.dtype).reshape(sum(lengths), *rest)
+        return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
 
     def alltoall(self, blocks: Sequence[Any]) -> list[np.ndarray]:
         """What every rank has for this one, given one array for each rank: of one dtype, with as many dimensions."""
@@ -247,8 +247,9 @@ class Communicator:
         mine = [parts[interval] for interval in owned[self.rank]]
         if axis is None and dtype.itemsize * int(np.prod(shape, dtype=np.int64)) < SMALL:
             block = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-            found = self._allgather(joined(mine), [block * len(intervals) for intervals in owned])
-            return _folded(found, owned, shape, dtype, leaves[-1], op)
+            sizes = [block * len(intervals) for intervals in owned]
+            nodes = np.split(self._allgather(joined(mine), sizes), np.cumsum(sizes)[:-1])
+            return _folded(nodes, owned, shape, dtype, leaves[-1], op)
         rows = [np.moveaxis(a, axis, 0) if axis is not None else a.reshape(-1) for a in mine]
         rest = () if axis is None else tuple(n for i, n in enumerate(shape) if i != axis % len(shape))
         if axis is None:
@@ -261,7 +262,7 @@ class Communicator:
         if axis is not None:
             return np.ascontiguousarray(np.moveaxis(total, 0, axis))
         whole = self._allgather(to_bytes(total), [dtype.itemsize * (j - i) for i, j in pairwise(edges)])
-        return np.concatenate(whole).view(dtype).reshape(shape)
+        return whole.view(dtype).reshape(shape)
 
     def meet(self, call: str, said: str = "") -> list[str]:
         """What every rank said; raises MismatchedCalls on all ranks if their calls differ."""
@@ -285,7 +286,7 @@ class Communicator:
             raise MismatchedCalls("\n".join(["Ranks are in different calls:", *lines]))
         return [header[1] for header in headers]
 
-    def _allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+    def _allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         started = time.perf_counter()
         found = self._transport.allgather(block, sizes)
         self.traffic.moved((self.size - 1) * block.size, started, time.perf_counter() - started)
@@ -317,6 +318,11 @@ def report(comm: Communicator, ledger: Ledger) -> None:
     ends = np.cumsum(comm.allgather(mine.size))
     whole = comm.allgather(mine)
     ledger.ranks = parsed([part.tobytes() for part in np.split(whole, ends[:-1])]) if comm.rank == 0 else []
+
+
+def gather_limit(ranks: int) -> float:
+    """Bytes of the largest operand that a rank gathers unasked, if so many ranks share this host's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 8 / ranks
 
 
 def even(n: int, parts: int) -> list[int]:

@@ -35,8 +35,8 @@ class OfCores:
         check(np.empty((self.size, row // WORD.itemsize), WORD), self.size, machine)
         self.words, self.sleep, self.wake = self._host.words, self._host.sleep, self._host.wake
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        return self.alltoall([block] * self.size, sizes)
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        return np.concatenate(self.alltoall([block] * self.size, sizes))
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         longest = np.array([max(map(len, blocks))]).view(np.uint8)

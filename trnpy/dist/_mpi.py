@@ -12,10 +12,13 @@ from typing import Any
 import mpi4py
 import numpy as np
 
-from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls
+from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, gather_limit
 from trnpy.dist._watched import Watched
 
 LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit integers
+# Bytes of all blocks from which ranks send each other their blocks directly. MPICH's Allgatherv passes larger ones round
+# a ring in pieces of 32 KiB: where ranks outnumber processors, each piece waits for a turn of its rank (measured).
+DIRECT = 2**15
 WAKE = 1  # the tag of messages that end a sleep; all others have 0
 NAP_S = 0.01  # of a rank that sleeps, between two questions
 SILENT_S = 5.0  # after so long a rank that has nothing to add ends the run, should the one that speaks not do so
@@ -31,21 +34,25 @@ class Mpi:
         self.rank, self.size, self._mpi, self.comm = comm.rank, comm.size, mpi, comm
 
     def words(self, block: Bytes) -> list[Bytes]:
-        return self.allgather(block, [block.size] * self.size)
+        return np.split(self.allgather(block, [block.size] * self.size), self.size)
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        edges = np.cumsum([0, *sizes])
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        edges = np.cumsum([0, *sizes]).tolist()
         whole = np.empty(edges[-1], np.uint8)
-        byte = self._mpi.BYTE
-        if edges[-1] <= LIMIT:
-            self.comm.Allgatherv([block, byte], [whole, list(sizes), edges[:-1].tolist(), byte])
+        if edges[-1] < DIRECT:
+            byte = self._mpi.BYTE
+            self.comm.Allgatherv([block, byte], [whole, list(sizes), edges[:-1], byte])
         else:
-            blocks = self.alltoall([block] * self.size, sizes)
-            np.concatenate(blocks, out=whole)
-        return [whole[i:j] for i, j in pairwise(edges)]
+            self._exchange([block] * self.size, [whole[i:j] for i, j in pairwise(edges)])
+        return whole
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         found = [np.empty(size, np.uint8) for size in sizes]
+        self._exchange(blocks, found)
+        return found
+
+    def _exchange(self, blocks: Sequence[Bytes], found: Sequence[Bytes]) -> None:
+        """Send each rank its block, and receive in ``found`` what each has for this one; all at once."""
         found[self.rank][...] = blocks[self.rank]
         requests = []
         for turn in range(1, self.size):
@@ -53,7 +60,6 @@ class Mpi:
             requests += [self.comm.Irecv([x, self._mpi.BYTE], source) for x in _cut(found[source])]
             requests += [self.comm.Isend([x, self._mpi.BYTE], to) for x in _cut(blocks[to])]
         self._mpi.Request.Waitall(requests)
-        return found
 
     def sleep(self) -> None:
         while not self.comm.Iprobe(0, WAKE):  # which asks once; all that waits in MPI turns
@@ -96,7 +102,7 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     world.Barrier()
     watched.begin(timeout)
     world.Barrier()  # from here on all ranks are watched
-    found = Communicator(Mpi(MPI, world), watched.tell)
+    found = Communicator(Mpi(MPI, world), watched.tell, world.allreduce(gather_limit(world.size), MPI.MIN))
     usual = sys.excepthook
 
     def fail(kind: type[BaseException], why: BaseException, trace: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -81,7 +80,7 @@ def einsum(
 def einsum_plan(
     *operands: Any, axis: Layout = "kept", reproducible: bool = False, memory: float | None = None
 ) -> ShardedPlan:
-    """The plan of `einsum`: what the ranks send each other, and how long that takes by the model.
+    """The plan of `einsum`: what the ranks send each other, and how long that takes by the model. A rank may ask alone.
 
     Parameters
     ----------
@@ -137,8 +136,7 @@ def _prepared(operands: Sequence[Any], axis: Layout, reproducible: bool, memory:
         for a in arrays
     )  # fmt: skip
     dtype = np.result_type(*[a.dtype for a in arrays]).newbyteorder("=")
-    if memory is None:
-        memory = gather_limit(comm)
+    memory = comm.gathers if memory is None else memory
     p = planned(inputs, output, pieces, axis, dtype.itemsize, comm.size, memory, reproducible)
     return p, inputs, output, [a if a.dtype == dtype else _cast(a, dtype) for a in arrays], comm
 
@@ -152,14 +150,6 @@ def _cast(a: Any, dtype: np.dtype) -> Any:
     if isinstance(a, Sharded):
         return Sharded(a.local.astype(dtype), a.axis, a.shape, a.comm, a.edges)
     return a.astype(dtype)
-
-
-def gather_limit(comm: Communicator) -> float:
-    """Bytes of the largest operand that a rank gathers unasked: the same on all ranks, and asked for once."""
-    if comm.gathers is None:
-        here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 8 / comm.size
-        comm.gathers = float(comm.allreduce(here, "min"))
-    return comm.gathers
 
 
 def _local(inputs: Sequence[str], output: str, arrays: Sequence[np.ndarray]) -> np.ndarray:

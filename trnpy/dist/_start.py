@@ -193,8 +193,8 @@ class Thread:
     def words(self, block: Bytes) -> list[Bytes]:
         return self._taken(block, np.ndarray.copy)
 
-    def allgather(self, block: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-        return self.words(block)
+    def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
+        return np.concatenate(self.words(block))
 
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         return self._taken(blocks, lambda left: left[self.rank].copy())

@@ -13,7 +13,7 @@ import numpy as np
 
 from trnpy._einsum.rows import matmul as local_matmul
 from trnpy.dist._panels import definite_factor, definite_solution, general_solution, shared
-from trnpy.dist._products import gather_limit, matmul
+from trnpy.dist._products import matmul
 from trnpy.dist._scalapack import eigenvectors
 from trnpy.dist._sharded import Sharded, gather
 from trnpy.dist._spectral import NotSplit, adjoint, blocks, hermitian, refined, scaled
@@ -346,7 +346,7 @@ def eigh(a: Sharded, b: Any = None, root: int = 0, memory: float | None = None) 
     """
     a = _matrix(a, "eigh", square=True)
     b = None if b is None else _matrix(b, "eigh", square=True)
-    most = int(math.sqrt((gather_limit(a.comm) if memory is None else memory) / (MATRICES * a.dtype.itemsize)))
+    most = int(math.sqrt((a.comm.gathers if memory is None else memory) / (MATRICES * a.dtype.itemsize)))
     if a.comm.size == 1 or a.shape[0] <= most:
         return _on_one(a, b, root)
     try:
