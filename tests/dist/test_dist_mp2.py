@@ -67,6 +67,14 @@ def expected(*nocc):
     return dfmp2_energy(*arguments, with_t2=True)
 
 
+@pytest.mark.parametrize("nocc", [(NAO,), (0,), (NAO, 3), (0, 0)], ids=str)
+def test_molecules_without_virtual_or_occupied_orbitals_have_no_pairs_of_energy(tmp_path, nocc):
+    for found, _ in dist.threads(2, program, tmp_path, nocc, 10**7):
+        if nocc != (NAO, 3):
+            assert found.total == 0.0
+        assert np.isfinite(found.total) and found.channels[0].direct.shape == (nocc[0], nocc[0])
+
+
 @pytest.mark.parametrize("nocc", [(5,), (5, 3), (1,), (1, 4)])
 def test_any_number_of_ranks_and_any_memory_give_the_same_bits(tmp_path, nocc):
     reference, bits = expected(*nocc), set()

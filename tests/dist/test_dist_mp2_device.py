@@ -1,6 +1,8 @@
 """DF-MP2 over ranks, each with a NeuronCore: energies of the host's, the same bits twice, decisions, faults."""
 
 import functools
+import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import trnpy
 from tests.dist.test_dist_mp2 import NAO, NAUX, Held, Killed, orbitals
 from trnpy import NkiFallbackWarning, Reason, dist, policy
+from trnpy._engine import residency
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.simulator.runtime import SimulatorRuntime
@@ -69,6 +72,33 @@ def test_pairs_on_the_cores_of_ranks_have_the_energies_of_the_host_and_the_same_
             np.testing.assert_allclose(channel.direct, other.direct, rtol=0, atol=ACCURACY)
     assert sum(launches > 0 for _, launches, _ in ours) >= min(ranks, sum(nocc))
     assert {bits(found) for found, *_ in dist.threads(ranks, program, tmp_path, nocc, memory)} == {bits(ours[0][0])}
+
+
+def test_the_digits_of_a_rank_s_own_orbitals_stay_on_its_core(tmp_path, monkeypatch):
+    """Of four ranks each has 2 orbitals, which meet themselves and those of two visitors: three blocks are sent."""
+    monkeypatch.setattr(residency, "SMALLEST", 0)
+    sent = Counter()
+
+    class Counted(SimulatorRuntime):
+        def run(self, name, *operands, **parameters):
+            sent[threading.current_thread().name] += name == "digits_split"
+            return super().run(name, *operands, **parameters)
+
+    ours = dist.threads(4, program, tmp_path, (8,), 10**7, Counted)
+    host, *_ = dist.threads(1, program, tmp_path, (8,), 10**7, None)[0]
+    assert sorted(sent.values()) == [3] * 4
+    assert abs(ours[0][0].total - host.total) <= ours[0][0].uncertainty
+
+
+def test_orbitals_that_a_core_has_make_a_visit_faster():
+    with policy(device="null", machine="trn2"):
+        b = tuple(np.zeros((20, 500, 1500)) for _ in range(2))
+        energies = tuple((np.full(20, -1.0), np.ones(500)) for _ in b)
+        first = trnpy.explain(dfmp2_pairs, b, energies, (2.0, -1.0), total=16290).device_s
+        b[0].flags.writeable = False
+        with trnpy.resident(b[0]):
+            later = trnpy.explain(dfmp2_pairs, b, energies, (2.0, -1.0), total=16290).device_s
+        assert later < 0.7 * first
 
 
 def test_a_core_that_errs_is_found_and_the_host_forms_its_pairs(tmp_path):

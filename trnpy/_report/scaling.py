@@ -21,6 +21,9 @@ SENT: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
     "alltoall": (lambda p: (p - 1) / p**2, lambda p: (p - 1) / p),
     "allgather": (lambda p: (p - 1) / p, lambda p: p - 1.0),
     "ring": (lambda p: (p - 1) / p, lambda p: p - 1.0),
+    # A and the result cut by rows, B by columns: blocks of a square grid (docs/scaling.md#the-model).
+    "grid": (lambda p: (p - 1) / p**1.5, lambda p: (p - 1) / p**0.5),
+    "visit": (lambda p: p // 2 / p, lambda p: p // 2),  # a rank's orbitals go to half of the others
     "": (lambda p: (p - 1) / p, lambda p: (p - 1) / p),  # all others
 }
 

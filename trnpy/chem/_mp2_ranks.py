@@ -165,7 +165,7 @@ def energy(
     held = share_bytes(orbitals, share.naux, comm.size)
     beside = WORKSPACE * share.nvir**2 * REAL.itemsize + 4 * 8 * n * n
     room = memory - beside - (held if held <= memory / SHARES else 0)
-    size = min(int(room // (BLOCKS * matrix)), n)
+    size = min(int(room // (BLOCKS * max(matrix, 1))), max(n, 1))
     if size < 1:
         least = (BLOCKS + SHARES) * matrix + beside
         raise TooLittleMemory(f"memory={memory:.0f} bytes: pairs of one orbital with another take {least}")
@@ -177,7 +177,8 @@ def energy(
         if exact:
             known = np.full_like(known, np.nan)
         pairs = _Pairs(orbitals, known.copy(), with_t2, room / BLOCKS, exact)
-        _form_all(pairs, share, comm, edges, size, known, checkpoint)
+        with share.resident():
+            _form_all(pairs, share, comm, edges, size, known, checkpoint)
         found = pairs.total(comm, known)
         if found.uncertainty <= ACCURACY or current_policy().products != "matched":
             break
@@ -232,7 +233,7 @@ def _exchanged(share: Share, comm: Communicator, edges: Sequence[int], turn: int
     """Block ``k`` of the rank that is ``turn`` after this one; the block of this one goes as far the other way."""
     blocks = [np.empty((0, share.nvir, share.naux))] * comm.size
     blocks[(comm.rank - turn) % comm.size] = share.read(*_block(edges, comm.rank, k, size))
-    return comm.alltoall(blocks)[(comm.rank + turn) % comm.size]
+    return comm.exchanged(blocks, "visit")[(comm.rank + turn) % comm.size]
 
 
 class _Pairs:

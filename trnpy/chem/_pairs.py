@@ -274,6 +274,13 @@ def _put(
 
 
 def _columns(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
+    """The integrals of some orbitals on each core; a core that is alone may have them from an earlier call."""
+    if len(cores) > 1:
+        return _sent(cores, b, digits, wide)
+    return cores[0].keep(b, ("orbitals", digits, wide), lambda: _sent(cores, b, digits, wide))
+
+
+def _sent(cores: Sequence[Engine], b: np.ndarray, digits: int, wide: int) -> Columns:
     """Send the integrals of some orbitals to each core, each orbital with one exponent.
 
     V is in units of the highest group of digits.

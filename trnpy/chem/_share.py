@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine.residency import Resident
 from trnpy.chem._rows import REAL
 
 
@@ -33,11 +34,16 @@ class Share:
             self._columns.append((column, column + block.shape[2], self._file.seek(0, os.SEEK_END)))
             self._file.write(np.ascontiguousarray(block).data)
 
+    def resident(self) -> Resident:
+        """While it is open, a device keeps what it has made of the orbitals that are in memory."""
+        return Resident([self._array] if self._array.size else [])
+
     def finish(self, fit: Callable[[np.ndarray], np.ndarray]) -> None:
         """Apply ``fit``, (nvir, naux) -> (nvir, naux), to each orbital once all columns are there."""
         if self._file is None:
             for b in self._array:
                 b[...] = fit(b)
+            self._array.flags.writeable = False  # a device need not compare it with what it has made of it
             return
         ordered = self._opened()
         b = np.empty((self.nvir, self.naux))

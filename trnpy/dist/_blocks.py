@@ -22,13 +22,15 @@ def pieces(shape: Sequence[int], axis: int, edges: Sequence[int]) -> list[Block]
     return [tuple(ij if k == axis else (0, n) for k, n in enumerate(shape)) for ij in pairwise(edges)]
 
 
-def moved(local: np.ndarray, has: Sequence[Block], needs: Sequence[Block], comm: Communicator) -> np.ndarray:
+def moved(
+    local: np.ndarray, has: Sequence[Block], needs: Sequence[Block], comm: Communicator, call: str = "alltoall"
+) -> np.ndarray:
     """The block of an array that this rank needs; rank r has the block ``has[r]`` in ``local``, and needs ``needs[r]``.
 
-    Each element is on one rank.
+    Each element is on one rank. ``call``: the name of the operation.
     """
     here, wanted = has[comm.rank], needs[comm.rank]
-    found = comm.alltoall([local[_within(here, need)] for need in needs])
+    found = comm.exchanged([local[_within(here, need)] for need in needs], call)
     whole = np.empty([j - i for i, j in wanted], local.dtype)
     for block, there in zip(found, has, strict=True):
         whole[_within(wanted, there)] = block

@@ -206,11 +206,15 @@ class Communicator:
 
     def alltoall(self, blocks: Sequence[Any]) -> list[np.ndarray]:
         """What every rank has for this one, given one array for each rank: of one dtype, with as many dimensions."""
+        return self.exchanged(blocks, "alltoall")
+
+    def exchanged(self, blocks: Sequence[Any], call: str) -> list[np.ndarray]:
+        """As `alltoall`, under the name of the operation that needs it: its bytes grow otherwise with more ranks."""
         arrays = [plain(x) for x in blocks]
         if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
             raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
         dtype, ndim = arrays[0].dtype, arrays[0].ndim
-        self.meet(f"alltoall of {dtype.str}, {ndim} dimensions")
+        self.meet(f"{call} of {dtype.str}, {ndim} dimensions")
         shapes = np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)
         told = self._transport.words(to_bytes(shapes))
         mine = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]

@@ -164,10 +164,10 @@ def _on_grid(
     local = []
     for labels, a in zip(inputs, arrays, strict=True):
         needs = grid.blocks(labels, a.shape, sizes)
-        local.append(a.part(needs) if isinstance(a, Sharded) else a[tuple(slice(*ij) for ij in needs[comm.rank])])
+        local.append(a.part(needs, "grid") if isinstance(a, Sharded) else a[tuple(slice(*ij) for ij in needs[comm.rank])])
     shape, axis = tuple(sizes[c] for c in output), p.axis or 0
     mine = _local(inputs, output, local)
-    mine = moved(mine, grid.blocks(output, shape, sizes), pieces(shape, axis, p.edges), comm)
+    mine = moved(mine, grid.blocks(output, shape, sizes), pieces(shape, axis, p.edges), comm, "grid")
     found = Sharded(mine, axis, shape, comm, p.edges)
     return gather(found) if p.axis is None else found
 

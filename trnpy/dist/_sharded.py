@@ -116,9 +116,9 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
             return self
         return Sharded(self.part(pieces(self.shape, axis, edges)), axis, self.shape, self.comm, edges)
 
-    def part(self, needs: Sequence[Block]) -> np.ndarray:
+    def part(self, needs: Sequence[Block], call: str = "alltoall") -> np.ndarray:
         """The block of the whole array that this rank needs; each rank sends what others need."""
-        return moved(self.local, pieces(self.shape, self.axis, self.edges), needs, self.comm)
+        return moved(self.local, pieces(self.shape, self.axis, self.edges), needs, self.comm, call)
 
 
 def _products() -> Any:

@@ -176,8 +176,8 @@ def test_transfers_slow_down_four_times_once_96_kb_that_they_wrote_must_stay(kil
 
 
 def test_ranks_meet_once_in_a_launch():
-    def trace(ranks):
-        script = Script("trn1")
+    def trace(ranks, machine="trn1"):
+        script = Script(machine)
         a, b = script.tile((1024,), "float32", "hbm"), script.tile((1024,), "float32", "hbm")
         script.add("all_reduce", "dma", (a.operand("src"),), (b.operand("dst"),), ranks=ranks)
         return script.trace()
@@ -185,6 +185,8 @@ def test_ranks_meet_once_in_a_launch():
     assert barrier_s(trace(1), TRN1) == 0
     for ranks, published in ((8, 2.45e-3), (16, 3.76e-3), (32, 5.10e-3)):
         assert barrier_s(trace(ranks), TRN1) == pytest.approx(published, rel=0.1)
+    for ranks, published in ((2, 0.15e-3), (4, 1.04e-3), (8, 1.49e-3), (16, 1.98e-3), (32, 2.54e-3), (64, 2.97e-3)):
+        assert 1 / 1.45 < barrier_s(trace(ranks, "trn2"), TRN2) / published < 1.45
 
 
 def test_tiles_beyond_the_memory_wait_for_the_ones_they_replace():
