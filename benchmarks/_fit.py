@@ -43,6 +43,12 @@ class Verdict:
         return self.predicted / self.measurement.measured
 
     @property
+    def least_ratio(self) -> float:
+        """The model's figure over that within the measurement's error which is nearest to it."""
+        m = self.measurement
+        return self.predicted / min(max(self.predicted, m.measured - m.error), m.measured + m.error)
+
+    @property
     def unseen_ratio(self) -> float:
         return self.unseen / self.measurement.measured
 

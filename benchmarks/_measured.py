@@ -20,6 +20,11 @@ from trnpy._nki.simulator.run.loader import load
 
 KERNELS = Path(__file__).parent / "nki_kernels"
 FEW, MANY = 16, 272  # repeats of an instruction; the time of one is the difference over 256
+STEPS = 1024  # of one call, by which its whole time is divided: launch, steps, and 128 x 512 float32 read back
+CALL_S = 4e-6  # calls of an empty program took 137 to 145 us, in medians of 20 (entry 47)
+IN_DIFFERENCE, IN_STEP = 2 / (MANY - FEW), 1 / STEPS  # what of the error of a call is in a figure
+IN_PROFILE = 0.0
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,12 @@ class Measurement:
     predict: Callable[[Machines], float]
     exact: bool = True  # whether the case can be built exactly; if not, only ratios within its entry count
     remark: str = ""
+    calls: float = 1.0  # timed, over what the figure is divided by
+
+    @property
+    def error(self) -> float:
+        """How far the figure may be off because calls of one program differ: 0 where it is no time."""
+        return self.calls * CALL_S / SECONDS[self.unit] if self.unit in SECONDS else 0.0
 
 
 Machines = Callable[[str], Hardware]  # the machine of a name, possibly with changed constants
@@ -84,9 +95,6 @@ def rates(kernel: str, *operands: tuple[tuple[int, ...], str], **options: Any) -
     return predict
 
 
-STEPS = 1024  # of one call, by which its whole time is divided: launch, steps, and 128 x 512 float32 read back
-
-
 def per_step(kind: str) -> Callable[[Machines], float]:
     tile = ((128, 128), "bfloat16"), ((128, 512), "bfloat16"), ((128, 1), "float32")
     launch = Launch("rates.py", "steps", "trn1", tile, (("kind", kind), ("count", STEPS)))
@@ -112,18 +120,18 @@ def _engines() -> Iterator[Measurement]:
     def product(what: str, entry: int, ns: float, x: tuple[int, int], y: tuple[int, int], dtype: str = bf,
                 moving: str = "", remark: str = "", **options: Any) -> Measurement:  # fmt: skip
         predict = rates("products", (x, dtype), (y, moving or dtype), **options)
-        return Measurement(entry, "TensorE", what, "ns", ns, predict, remark=remark)
+        return Measurement(entry, "TensorE", what, "ns", ns, predict, remark=remark, calls=IN_DIFFERENCE)
 
     yield product("bf16, 512 columns", 1, 219, *full)
-    coarse = "the difference of two calls over 256, of {} us; calls of one program differ by 8 us (entry 47)"
-    unknown = f"no mechanism is known: 128 columns cost 48 ns and 512 cost 219; {coarse.format(45)}"
+    unknown = "no mechanism is known: 128 columns cost 48 ns and 512 cost 219"
     yield product("bf16, 256 columns", 2, 175, *full, columns=256, remark=unknown)
     yield product("bf16, 128 columns", 2, 48, *full, columns=128)
     yield product("float32, 512 columns", 4, 1150, *full, dtype="float32")
-    below = f"less than 128 columns take at the documented clock, 46 ns; {coarse.format(10)}"
+    below = "less than 128 columns take at the documented clock, 46 ns"
     yield product("bf16, product with the identity", 5, 40, (128, 128), (128, 128), columns=128, remark=below)
-    yield Measurement(5, "TensorE", "float32 transpose", "ns", 208, rates("transposes", ((128, 512), "float32")))
-    narrow = f"one factor stands for all narrow products, 1.4 to 1.9 measured; {coarse.format(17)}"
+    turned = rates("transposes", ((128, 512), "float32"))
+    yield Measurement(5, "TensorE", "float32 transpose", "ns", 208, turned, calls=IN_DIFFERENCE)
+    narrow = "one factor stands for all narrow products, 1.4 to 1.9 measured"
     yield product("bf16, 64 rows", 7, 271, (64, 128), (64, 512))
     yield product("bf16, 1 row", 7, 373, (1, 128), (1, 512))
     yield product("bf16, 8 stationary columns", 7, 421, *full, depth=8)
@@ -132,7 +140,8 @@ def _engines() -> Iterator[Measurement]:
 
     def vector(what: str, entry: int, ns: float, kind: str, columns: int = 512, group: str = "VectorE") -> Measurement:
         wide = ((128, 2048), "float32")
-        return Measurement(entry, group, what, "ns", ns, rates("vectors", wide, wide, kind=kind, columns=columns))
+        predict = rates("vectors", wide, wide, kind=kind, columns=columns)
+        return Measurement(entry, group, what, "ns", ns, predict, calls=IN_DIFFERENCE)
 
     yield vector("maximum of 512 sums in PSUM", 8, 494, "max of sums")
     yield vector("maximum of 2048", 8, 1908, "max", 2048)
@@ -146,14 +155,18 @@ def _engines() -> Iterator[Measurement]:
     for parts, us in ((64, 5.84), (8, 3.74)):
         launch = Launch("rates.py", "blocks", "trn1", (block, block), (("parts", parts),))
         what = f"128 x 4096 in {parts} operations"
-        yield Measurement(23, "VectorE", what, "us", us, _busy_us(launch, "vector"))
+        yield Measurement(23, "VectorE", what, "us", us, _busy_us(launch, "vector"), calls=IN_PROFILE)
     dead = "31 of 32 results are never read: 1024 products take 224 us, and the whole call took 230"
-    yield Measurement(59, "steps", "call of 1024 products", "ns", 225, per_step("products"), remark=dead)
-    yield Measurement(59, "steps", "and relu in place", "ns", 250, per_step("relu"), remark=dead)
-    yield Measurement(59, "steps", "product and a weighted sum", "ns", 1004, per_step("one sum"))
-    yield Measurement(59, "steps", "and two sums in turn", "ns", 687, per_step("two sums"))
-    yield Measurement(59, "steps", "product, relu and a weighted sum", "ns", 1324, per_step("relu and one sum"))
-    yield Measurement(59, "steps", "and two sums in turn", "ns", 1121, per_step("relu and two sums"))
+
+    def step(what: str, ns: float, kind: str, remark: str = "") -> Measurement:
+        return Measurement(59, "steps", what, "ns", ns, per_step(kind), remark=remark, calls=IN_STEP)
+
+    yield step("call of 1024 products", 225, "products", dead)
+    yield step("and relu in place", 250, "relu", dead)
+    yield step("product and a weighted sum", 1004, "one sum")
+    yield step("and two sums in turn", 687, "two sums")
+    yield step("product, relu and a weighted sum", 1324, "relu and one sum")
+    yield step("and two sums in turn", 1121, "relu and two sums")
     for width, found in ((512, 0.35), (16384, 3.10)):
         launch = Launch("rates.py", "selections", "trn1", (((128, width), "float32"),))
         yield Measurement(58, "steps", f"eight largest of {width}, 64 rounds", "ms", found, ms(launch))
@@ -175,7 +188,8 @@ def _transfers() -> Iterator[Measurement]:
     launch = streams("stream", ((9, 128, 2 * 196608), "uint8"), columns=8192, run=512)
     yield Measurement(19, "DMA", "stream, runs of 512 B", "GB/s", 160, _half(launch))
     rows = (((1024, 1024), "bfloat16"), ((128, 1), "int32"))
-    yield Measurement(16, "DMA", "gather of 128 rows of 2 KB", "ns", 1419, _more("gathers", rows))
+    gathers = _more("gathers", rows)
+    yield Measurement(16, "DMA", "gather of 128 rows of 2 KB", "ns", 1419, gathers, calls=IN_DIFFERENCE)
     blocks = ((64, 128, 6528), "uint8"), ((1, 256), "int32")
     yield Measurement(
         20, "DMA", "256 blocks of 128 x 6528 B by address", "ms", 0.98, ms(streams("dynamic", *blocks, times=256))
@@ -355,10 +369,9 @@ def _later() -> Iterator[Measurement]:
         many, few = (priced(Launch("streams.py", "turns", "trn2", wide, o), machines).device_s for o in options)
         return (many - few) / (MANY - FEW) * 1e9
 
-    yield Measurement(52, "trn2", "dependent vector operation, 512", "ns", 685, operation)
-    yield Measurement(
-        53, "trn2", "activation table", "ns", 1283, constant(lambda m: m.timing.table_load_s * 1e9, "trn2")
-    )
+    yield Measurement(52, "trn2", "dependent vector operation, 512", "ns", 685, operation, calls=IN_PROFILE)
+    table = constant(lambda m: m.timing.table_load_s * 1e9, "trn2")
+    yield Measurement(53, "trn2", "activation table", "ns", 1283, table, calls=IN_PROFILE)
     tiled = (("block_m", 8), ("block_n", 2), ("row_loads", True))
     half = Launch("products.py", "blocked", "trn2", (((4096, 2048), "bfloat16"), ((4096, 4096), "bfloat16")), tiled)
     other = "another program: the graph compiler's own product, against AWS's tiling on each of two cores"
@@ -372,7 +385,7 @@ def _later() -> Iterator[Measurement]:
         remark=other,
     )
     barrier = constant(lambda m: group_barrier_s(32, m) * 1e3)
-    yield Measurement(62, "ranks", "barrier of 32 ranks", "ms", 6.14 - 1.16, barrier)
+    yield Measurement(62, "ranks", "barrier of 32 ranks", "ms", 6.14 - 1.16, barrier, calls=2)
     operands = ((128, 128), "bfloat16"), ((128, 512), "bfloat16")
     stream = rates("products", *operands)
     yield Measurement(62, "TensorE", "8192 products of 512 columns", "ms", 1.89, lambda m: 8192e-6 * stream(m))
@@ -407,7 +420,7 @@ def _attention() -> Iterator[Measurement]:
     yield Measurement(38, "kernels", "attention over 8448 keys", "ms", 3.34, waited(static))
     for engine, found in (("tensor", 2.27), ("vector", 1.72), ("scalar", 1.27)):
         busy = of_rows(static, lambda cost, engine=engine: cost.busy_s[engine])  # type: ignore[misc]
-        yield Measurement(38, "kernels", f"of it {engine} busy", "ms", found, busy)
+        yield Measurement(38, "kernels", f"of it {engine} busy", "ms", found, busy, calls=IN_PROFILE)
     for pairs, found in ((1, 1.19), (8, 4.02)):
         launch = Launch("attention.py", "looped", "trn1", (*dense(1024), ((8, 2), "int32")), (("pairs", pairs),))
         remark = LOOPED if pairs == 1 else ""

@@ -105,6 +105,8 @@ def test_lint_lists_its_rules_and_who_decides_them(capsys):
         (["simulate", "KERNEL", "--shape", "4x5", "--dtype", "float64"], "--dtype 'float64'"),
         (["simulate", "KERNEL", "--shape", "4x5", "--dtype", "int8", "--dtype", "int8"], "2 --dtype for 1 --shape"),
         (["simulate", "KERNEL", "--arg", "novalue"], "expected NAME=VALUE"),
+        (["simulate", "KERNEL", "--arg", "engine=nisa.engine.none"], "--arg value 'nisa.engine.none'"),
+        (["simulate", "KERNEL", "--arg", "engine=nisa.engine(99)"], "99 is not a valid engine"),
         (["simulate", "KERNEL:nothing", *SHAPES], "no kernel named nothing"),
         (["simulate", "KERNEL:kernel", "--shape", "256x128"], "clean.py"),
         (["simulate", "KERNEL:kernel", "--shape", "256x128", "--shape", "256x600"], "kernel (clean.py:"),

@@ -32,7 +32,10 @@ def value(text: str, names: dict[str, Any]) -> Any:
         root = root.value
     if isinstance(root, ast.Name) and root.id not in names and root.id not in ("True", "False", "None"):
         return text
-    return _evaluated(tree, names, text)
+    try:
+        return _evaluated(tree, names, text)
+    except Exception as error:  # a call of the file may do anything
+        raise ValueError(f"--arg value {text!r}: {type(error).__name__}: {error}") from error
 
 
 def _evaluated(node: ast.expr, names: dict[str, Any], text: str) -> Any:
@@ -49,9 +52,7 @@ def _evaluated(node: ast.expr, names: dict[str, Any], text: str) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise ValueError(
-            f"--arg value {text!r}: expected a literal, a name of the kernel's file or a call of one"
-        ) from None
+        raise ValueError("expected a literal, a name of the kernel's file or a call of one") from None
 
 
 def read(path: Path) -> Array:
