@@ -267,7 +267,7 @@ GATE = 0.25  # for exact cases, from the measured figure or from the end of its 
 def measured_row(verdict: Fit) -> tuple[str, ...]:
     m = verdict.measurement
     unseen = "" if math.isnan(verdict.unseen) else f"{verdict.unseen_ratio:.2f}"
-    error = f"{m.error:.2g}" if m.error else ""
+    error = f"{m.error:.2g}" if m.error and m.exact else ""
     figures = f"{m.measured:.4g}", error, f"{verdict.predicted:.4g}", m.unit, f"{verdict.ratio:.2f}", unseen
     return (str(m.entry), m.group, m.what, *figures, "exact" if m.exact else "ratio", _word(verdict), m.remark)
 
