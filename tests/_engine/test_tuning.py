@@ -71,6 +71,19 @@ def test_a_choice_for_bfloat16_serves_float16():
     assert [dict(v[2])["m_tiles"] for v in e.counters.variants] == [2]
 
 
+@pytest.mark.parametrize("machine, k_tiles", [(TRN1, 2), (TRN2, 4)], ids=["trn1", "trn2"])
+def test_chunks_of_k_are_short_on_trn1_where_no_operand_is_turned(machine, k_tiles):
+    """Transfers then write a panel of A, too; the choices of ``calibrate --kernels`` keep to the same."""
+    e, a = DeviceEngine(SimulatorRuntime(machine)), np.ones((90, 80), "f4")
+    e.matmul(a.T, a)
+    e.matmul(a, a.T)
+    assert [dict(v[2])["k_tiles"] for v in e.counters.variants] == [k_tiles, 4]
+    (case,) = [c for c in timings.cases(machine) if (c.kernel, c.form, c.extents) == ("matmul", "float32", (4096,) * 3)]
+    assert case.default.k_tiles == k_tiles
+    assert case.default.tiles in case.tilings
+    assert ((8, 2, 4) in case.tilings) is (machine is TRN2)
+
+
 @pytest.mark.parametrize(
     "name, form, bucket, machine",
     [

@@ -23,6 +23,7 @@ from trnpy._nki.kernels.shared.parameters import (
     for_bounds,
     for_digits,
     for_numbers,
+    for_unturned,
     number_tilings,
 )
 from trnpy._nki.runtime import DeviceError
@@ -85,7 +86,9 @@ def cases(machine: Hardware) -> list[Case]:
 
         def numbers(kernel: str, dtype: str, *shapes: tuple[int, ...], fit: Extents = extents) -> Case:
             itemsize = 4 if dtype == "float32" else 2
-            return Case(kernel, dtype, fit, shapes, dtype, for_numbers(itemsize), number_tilings(itemsize, machine))
+            turned = kernel != "matmul"
+            default = for_numbers(itemsize) if turned else for_unturned(itemsize, machine)
+            return Case(kernel, dtype, fit, shapes, dtype, default, number_tilings(itemsize, machine, turned))
 
         found.append(digits("digits_matmul", DIGITS, False, m, n))
         for dtype in ("float32", "bfloat16"):

@@ -14,7 +14,7 @@ import numpy as np
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, of_numbers, pieces, rung
-from trnpy._nki.kernels.shared.parameters import for_numbers
+from trnpy._nki.kernels.shared.parameters import for_numbers, for_unturned
 from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
 
 CACHE_SHARE = 0.5  # share of the memory trnpy may use that keeps operands between calls; the rest is for products
@@ -188,9 +188,10 @@ class Kernels:
         shape = a.shape[0], b.shape[1]
         dtype_in, fit = a.parts[0].dtype, (a.padded[0], a.padded[1], b.padded[1])
         rows = {"a_rows": not a.turned, "b_rows": not b.turned}
-        best = for_numbers(dtype_in.itemsize)
+        turned = rows["a_rows"] or not rows["b_rows"]
+        best = for_numbers(dtype_in.itemsize) if turned else for_unturned(dtype_in.itemsize, self.runtime.hardware)
         summed = {**rows, **best.of_numbers()}
-        kernel = "matmul turned" if rows["a_rows"] or not rows["b_rows"] else "matmul"
+        kernel = "matmul turned" if turned else "matmul"
         alone = {**rows, **self.buckets.tiles(kernel, dtype_in.name, fit, best).of_numbers()}
 
         def run(left: Buffer, right: Buffer, sign: int, c0: Buffer | None) -> Buffer:

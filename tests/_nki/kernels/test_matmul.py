@@ -8,7 +8,7 @@ from tests._nki.kernels.budget import kept
 from trnpy._nki.hardware import TRN1, TRN2, TRN3
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import matmul_reference
-from trnpy._nki.kernels.shared.parameters import for_numbers
+from trnpy._nki.kernels.shared.parameters import for_numbers, for_unturned
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
@@ -106,6 +106,20 @@ def test_the_tiles_of_operands_to_turn_fit_every_machine(machine, dtype, a_rows,
     keywords = {"a_rows": a_rows, "b_rows": b_rows, **for_numbers(np.dtype(dtype).itemsize).of_numbers()}
     trace = run(KERNEL, (s, s, scale), keywords, mode="trace", target=machine.name).trace
     assert kept(trace)
+
+
+@pytest.mark.parametrize("machine", [TRN1, TRN2], ids=lambda m: m.name)
+@pytest.mark.parametrize("dtype", ["f4", BF16], ids=str)
+def test_transfers_write_what_is_counted_and_on_trn1_less_than_what_slows_them_down(machine, dtype):
+    """If neither operand is turned: a panel of A and two chunks of B."""
+    s, best = Specification((2048, 2048), np.dtype(dtype)), for_unturned(np.dtype(dtype).itemsize, machine)
+    trace = run(KERNEL, (s, s), {"a_rows": False, **best.of_numbers()}, mode="trace", target=machine.name).trace
+    moved = {o.region.storage for x in trace.instructions if x.engine == "dma" for o in x.writes}
+    written = sum(a.bytes_per_partition for a in trace.allocations if a.buffer == "sbuf" and a.storage in moved)
+    held = 2048 // 128 * 1024 * s.dtype.itemsize  # all of K, of 1024 rows
+    assert written == best.loaded_bytes(s.dtype.itemsize) - 64 * 1024 + held
+    limit = machine.timing.dma_written_bytes
+    assert best == for_numbers(s.dtype.itemsize) if not limit else best.loaded_bytes(s.dtype.itemsize) < limit
 
 
 @pytest.mark.parametrize("dtype, least", [("f4", 0.97), (BF16, 0.92)], ids=["float32", "bfloat16"])

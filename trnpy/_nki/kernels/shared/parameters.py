@@ -59,6 +59,11 @@ class Parameters:
         panels = min(HELD_BYTES, DEPTH * m * itemsize) + itemsize * k * (STRIPS * TILE + HALVES * n)
         return panels + (self.m_tiles + OUTS + OLDS) * n * 4
 
+    def loaded_bytes(self, itemsize: int) -> int:
+        """Bytes of one partition that transfers write if no operand is turned: a panel of A, two chunks of B."""
+        m, n, k = self.m_tiles * TILE, self.n_tiles * TILE_N, self.k_tiles
+        return min(HELD_BYTES, DEPTH * m * itemsize) + HALVES * k * n * itemsize
+
     def of_digits(self) -> dict[str, int | bool]:
         """Keyword arguments of digits_matmul."""
         return {
@@ -78,11 +83,13 @@ class Parameters:
         return {"tiles": self.m_tiles, "k_tiles": self.k_tiles}
 
 
-def number_tilings(itemsize: int, machine: Hardware) -> tuple[Tiles, ...]:
-    """Every choice of tiles for matmul, abs_bound and syrk that fits a machine."""
+def number_tilings(itemsize: int, machine: Hardware, turned: bool = True) -> tuple[Tiles, ...]:
+    """Every choice of tiles for matmul, abs_bound and syrk that fits a machine; ``turned``: if an operand is turned."""
     longest = for_numbers(itemsize).k_tiles
     tried = [Parameters(m, n, k) for k in (longest, longest // 2) for m, n in NUMBER_TILES]
     fitting = [p for p in tried if p.number_bytes(itemsize) + SPARE_NUMBER_BYTES <= machine.sbuf_bytes_per_partition]
+    if not turned and machine.timing.dma_written_bytes:
+        fitting = [p for p in fitting if p.loaded_bytes(itemsize) < machine.timing.dma_written_bytes]
     return tuple(p.tiles for p in fitting)
 
 
@@ -98,6 +105,13 @@ def digit_tilings(digits: int, machine: Hardware, wrap: bool = False, bits: int 
 def for_numbers(itemsize: int) -> Parameters:
     """Tiles of matmul for operands of 4 or 2 bytes: chunks of one length in bytes."""
     return Parameters(k_tiles=16 // itemsize)
+
+
+def for_unturned(itemsize: int, machine: Hardware) -> Parameters:
+    """The same if neither operand is turned: on trn1 half as long, so that transfers write less than 96 KiB."""
+    best = for_numbers(itemsize)
+    slow = machine.timing.dma_written_bytes and best.loaded_bytes(itemsize) >= machine.timing.dma_written_bytes
+    return replace(best, k_tiles=best.k_tiles // 2) if slow else best
 
 
 def for_bounds() -> Parameters:
