@@ -86,6 +86,13 @@ def test_sums_have_the_same_bits_every_time_and_on_every_rank(ranks):
     assert len(set.union(*dist.threads(ranks, program), *dist.threads(ranks, program))) == 1
 
 
+def test_arrays_with_fields_are_not_sent_without_them():
+    a = np.zeros(3, [("x", "f8"), ("y", "i4")])
+    for call in (lambda: dist.comm().bcast(a), lambda: dist.scatter(a, root=0)):
+        with pytest.raises(TypeError, match="expected no fields"):
+            dist.threads(2, call)
+
+
 def test_a_rank_sends_as_many_bytes_as_the_operation_needs():
     n, p = 2**15, 4
 

@@ -171,6 +171,28 @@ def test_ranks_of_mpi_have_the_bits_of_threads(tmp_path, nocc, memory):
     assert found.total == alone.total
 
 
+DAMAGES = {
+    "empty": lambda good: b"",
+    "cut": lambda good: good[: len(good) // 2],
+    "no archive": lambda good: b"pairs",
+    "another bit": lambda good: good[: len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1 :],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_counts_for_none(tmp_path, damage):
+    pairs = np.arange(200.0).reshape(2, 10, 10)
+    replace(tmp_path / "pairs-0.npz", digest=np.array("a"), pairs=pairs)
+    path = tmp_path / "pairs-1.npz"
+    replace(path, digest=np.array("a"), pairs=pairs + 1)
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    nothing = np.full_like(pairs, np.nan)
+    for found in dist.threads(2, lambda: Checkpoint(tmp_path, "a").read(dist.comm(), nothing)):
+        np.testing.assert_array_equal(found, pairs)
+    for found in dist.threads(2, lambda: Checkpoint(tmp_path, "another").read(dist.comm(), nothing)):
+        assert np.isnan(found).all()
+
+
 def test_half_written_files_of_a_killed_run_are_removed(tmp_path):
     (tmp_path / "pairs-7.npz.part").write_bytes(b"half")
     nothing = np.full((2, 3, 3), np.nan)

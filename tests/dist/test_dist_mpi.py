@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -284,6 +285,85 @@ def test_the_runner_starts_ranks_itself(tmp_path):
     command = [sys.executable, "-m", "trnpy", "--no-report", "--ranks", "3", str(file), "--ranks", "5"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (3, "3 ['--ranks', '5']\n" * 3), ended.stderr
+
+
+def over_ranks(tmp_path, program, ranks):
+    """A program that trnpy's launcher has started, as its command."""
+    if "PMI_SIZE" in os.environ:
+        pytest.skip("this pytest is a rank itself")
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py, which is not installed")
+    if not os.path.exists(os.path.join(os.path.dirname(sys.executable), "mpiexec")):
+        pytest.skip("no mpiexec: pip install mpich brings one")
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    command = [sys.executable, "-m", "trnpy", "--no-report", "--ranks", str(ranks), str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+
+
+CORE = """
+import os
+from trnpy import dist
+from trnpy._nki import device
+c = dist.comm()
+device.prepare()  # before Neuron's runtime starts
+names = "NEURON_RT_VISIBLE_CORES", "NEURON_LOGICAL_NC_CONFIG"
+os.write(1, f"{c.rank} {' '.join(os.environ[name] for name in names)} {os.getpid()}\\n".encode())
+"""
+
+
+def test_the_launcher_starts_a_process_for_each_core(tmp_path):
+    """Neuron's runtime shows each rank the physical core (LNC 1) with the rank's number, and no other."""
+    with over_ranks(tmp_path, CORE, 3) as ended:
+        out, error = ended.communicate(timeout=60)
+    assert (ended.returncode, error) == (0, "")
+    ranks, cores, logical, processes = zip(*sorted(line.split() for line in out.splitlines()), strict=True)
+    assert ranks == cores == ("0", "1", "2") and set(logical) == {"1"} and len(set(processes)) == 3
+
+
+def test_a_process_of_a_core_that_dies_ends_all(tmp_path):
+    program = BEGIN.format(victim=1, fault="os.kill(os.getpid(), signal.SIGKILL)", timeout=None)
+    with over_ranks(tmp_path, program, 3) as ended:
+        _, error = ended.communicate(timeout=60)
+    assert ended.returncode != 0
+    assert error.count("trnpy.dist: ") == error.count("rank 1 of 3 ended the run: its process was killed") == 1
+
+
+WAITS = """
+import os, time
+from trnpy import dist
+c = dist.comm()
+os.write(1, f"{{os.getpid()}}\\n".encode())
+c.barrier()
+{work}
+c.barrier()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="whether a process runs is read from /proc")
+@pytest.mark.parametrize("work", ["time.sleep(100)", "c.rank and time.sleep(100)"], ids=["all work", "one waits"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_that_ends_the_launcher_ends_its_ranks(tmp_path, number, work):
+    """A batch system sends SIGTERM to the process that it has started, whose ranks went on without it."""
+    started = time.monotonic()
+    with over_ranks(tmp_path, WAITS.format(work=work), 2) as ended:
+        processes = [int(ended.stdout.readline()) for _ in range(2)]
+        time.sleep(0.2)
+        ended.send_signal(number)
+        _, error = ended.communicate(timeout=60)
+    assert ended.returncode == 128 + number and time.monotonic() - started < 30
+    assert "subprocess.py" not in error
+    while any(map(runs, processes)):
+        assert time.monotonic() - started < 30
+        time.sleep(0.05)
+
+
+def runs(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "XZ"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,9 @@ class Checkpoint:
 
 
 def read(path: Path, digest: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays of a file; none if there is no such file, or if it is of another calculation."""
-    with contextlib.suppress(FileNotFoundError, zipfile.BadZipFile), path.open("rb") as raw, np.load(raw) as file:
+    """The arrays of a file; none if there is no such file, if it is of another calculation, or if it is damaged."""
+    damages = EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error  # empty, no archive, other names, bits
+    with contextlib.suppress(FileNotFoundError, *damages), path.open("rb") as raw, np.load(raw) as file:
         if file["digest"] == digest:
             return dict(file)
     return {}

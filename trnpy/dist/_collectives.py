@@ -175,6 +175,8 @@ class Communicator:
         if not 0 <= root < self.size:
             raise ValueError(f"root={root}: expected a rank from 0 to {self.size - 1}")
         a = plain(x) if self.rank == root else np.empty(0, np.uint8)
+        if a.dtype.names:
+            raise TypeError(f"dtype {a.dtype}: expected no fields; bcast them one by one")
         said = self.meet(f"bcast from rank {root}", f"{a.dtype.str};{','.join(map(str, a.shape))}")[root]
         kind, _, extents = said.partition(";")
         shape = tuple(int(n) for n in extents.split(",") if n)

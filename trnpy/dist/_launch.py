@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from trnpy.dist._launched import launched
 
 LAUNCHERS = ("mpiexec", "mpirun", "orterun", "prterun", "srun")
 TERMINALS = ("/dev/pts/", "/dev/tty")
+ENDS_S = 3.0  # for mpiexec to end its ranks after a signal
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of each rank, unless the user has set them
 
 
@@ -45,14 +48,40 @@ def terminal() -> bool:
 def run(ranks: int, command: Sequence[str]) -> int:
     """Run ``python command`` in so many processes that share the processors; returns the exit status.
 
-    Each rank is watched as in any program of trnpy.dist: one that fails ends all, with one message.
+    Each rank is watched as in any program of trnpy.dist: one that fails ends all, with one message. So does a signal
+    that ends this process; the status is then 128 and its number.
     """
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = dict.fromkeys(THREADS, str(max(1, processors // ranks)))
     started = subprocess.Popen([mpiexec(), "-n", str(ranks), sys.executable, *command], env=threads | dict(os.environ))
+    usual = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         return started.wait()
-    except BaseException:
-        started.terminate()
-        started.wait()
-        raise
+    except _Ended as why:
+        if why.number == signal.SIGINT and _ends(started):  # a terminal interrupts mpiexec, too
+            return 128 + why.number
+        started.send_signal(why.number)
+        if not _ends(started):
+            started.kill()
+        return 128 + why.number
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+class _Ended(BaseException):
+    """A signal that ends this process: its ranks end first."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _end(number: int, frame: object) -> None:
+    raise _Ended(number)
+
+
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process ends within a few seconds."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(ENDS_S)
+    return process.returncode is not None
