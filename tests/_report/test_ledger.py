@@ -12,7 +12,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import ledgers
 import numpy as np
@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trnpy._base import processors
+from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.stand_ins import usual
 from trnpy._report import ledger as ledger_module
@@ -39,7 +40,7 @@ def doubled(x):
     return 2 * x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Doubled(Problem):
     algorithm: Callable
 

@@ -11,9 +11,10 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from trnpy._base.records import record
 
 SCHEMA = 1  # version of the file's layout
 LARGEST = 2**24  # bytes of a file that is read; files of trnpy stay under a megabyte
@@ -21,7 +22,7 @@ LARGEST = 2**24  # bytes of a file that is read; files of trnpy stay under a meg
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Stored(Generic[T]):
     """The content of a file; None if there is no file, or if it is ignored for the reason in ``ignored``."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.host_table import HostRoute, Look, host_entry
 from trnpy._call.kinds import kind_of
 from trnpy._call.reasons import Decision, Reason, Unsupported
@@ -29,7 +30,7 @@ ALONE = Reuse()  # no operand of a call was one before
 AGAIN = " if operands of {} earlier calls stay there for as many more"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Cost:
     """What the reference costs on the host; flops are real operations. A dry run finds the cost on a device."""
 
@@ -51,7 +52,7 @@ class Cost:
         return self.flops / max(self.bytes_in + self.bytes_out, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Route:
     """Another way to compute the reference's result on the host, as accurate: its name, its cost and its function."""
 
@@ -64,7 +65,7 @@ class Route:
     flops: float = 0.0  # real operations; 0 for as many as the reference's
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Problem:
     """One call, normalised: what to compute and what it costs.  Made in O(1), from shapes alone.
 
@@ -119,7 +120,7 @@ class Problem:
 Form = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Op:
     """One accelerated function: everything trnpy knows about it."""
 
@@ -233,7 +234,7 @@ def decide(
     return replace(decision, unproven=problem.unproven) if decision.on_device else decision
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Price:
     """The modelled cost of the device path, from a dry run."""
 

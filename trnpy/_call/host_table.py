@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trnpy._base.records import record
 from trnpy._call.first import UNSEEN
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Look = Callable[[tuple[Any, ...], dict[str, Any]], bool | Callable[..., Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class HostRoute:
     """How calls of one row find another way to the reference's result on the host."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trnpy import linalg, sparse
+from trnpy._base.records import record
 from trnpy._call.dispatch import EXCUSE, trace
 from trnpy._einsum.rows import einsum, matmul, tensordot
 from trnpy._engine.engines import Engine, engine
@@ -34,7 +35,7 @@ N, SMALL = 160, 40  # order of operands: N, over one panel; SMALL for algorithms
 Arrays = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Row:
     """A function, operands for it, and the error of a result beside the result of the healthy device."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.engines import HOST, Engine
 from trnpy._engine.precision import Facts, save_facts
 from trnpy._nki.kernels.chem import mp2_energy_reference
@@ -19,7 +20,7 @@ SINGLE = 2.0**-24  # unit roundoff of float32
 N = 64  # columns of a probe
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Check:
     """One launch with a known result."""
 
@@ -33,7 +34,7 @@ class Check:
     decides: str = ""  # the field of Facts that the outcome sets
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Outcome:
     """A check, and what differs from its expected result; empty if nothing does."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import tuning
 from trnpy._engine.engines import Engine
 from trnpy._engine.tuning import Extents, octaves
@@ -39,7 +40,7 @@ MODELLED_BUDGET_S = 150.0  # without a device
 DEVICE_BUDGET_S = 1800.0  # with a device, where every choice must be compiled
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Case:
     """One kernel with a format of operands and a bucket of shapes."""
 

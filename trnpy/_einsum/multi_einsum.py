@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._call.host_table import host_entry
@@ -34,7 +34,7 @@ GREEDY = "auto"
 Arrays = Sequence[np.ndarray]  # the different operands of a call
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Item:
     """One contraction that is a product of matrices."""
 
@@ -215,7 +215,7 @@ def _product(
     return c
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Contractions(Problem):
     """Many contractions: groups of those that are products of ``arrays``, and the others with their places."""
 

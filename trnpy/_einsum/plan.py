@@ -7,11 +7,11 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
@@ -32,7 +32,7 @@ BALANCE = 64  # flops in the time of moving one float64: 80 GF/s and 10 GB/s for
 LAUNCH_FLOPS = 4e5  # flops in the time of one step's overhead
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Taken:
     """The preparation of one operand: drop stretched labels, take diagonals, sum labels that only it has."""
 
@@ -48,7 +48,7 @@ class Taken:
         return a if self.subscripts is None else _numpy_einsum(self.subscripts, a)[...]  # a number as an array
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: they are cached
+@record(eq=False)  # told apart by identity: they are cached
 class Plan:
     """How ``inputs -> output`` is computed: prepare each operand, then compute one product after another."""
 
@@ -222,7 +222,7 @@ def costed(
     return p, cost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class OneStep(Problem):
     """One step of a plan, as a device computes it."""
 
@@ -272,7 +272,7 @@ def engines(p: Plan, dtype: np.dtype, engine: Engine) -> list[Engine]:
 # --- The problem ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Contraction(Problem):
     """A contraction of labelled arrays by a plan."""
 

@@ -6,10 +6,10 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Cost
 from trnpy._call.guards import c_einsum
 from trnpy._einsum.grammar import THIN
@@ -35,7 +35,7 @@ Sizes = Mapping[str, int]
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class View:
     """An operand as a matrix or a stack of matrices: transposed, copied if BLAS cannot read it in place, reshaped."""
 
@@ -51,7 +51,7 @@ class View:
         return a.swapaxes(-1, -2) if self.flipped else a
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: their products are cached
+@record(eq=False)  # told apart by identity: their products are cached
 class Step:
     """One product of two operands: sums over ``inner``, keeps ``batch``, ``left`` and ``right``."""
 

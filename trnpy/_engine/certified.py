@@ -14,11 +14,11 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import digits as _digits
 from trnpy._engine.handles import Digits, Source, Store, stored
 from trnpy._engine.proof import integers, products
@@ -42,7 +42,7 @@ class Uncertified(Exception):
     """No available number of digits is certified to be enough for these values; a phrase says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Device:
     """Where products run: a runtime, the shapes its kernels are compiled for, the longest block, its cache."""
 

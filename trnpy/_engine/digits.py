@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.stand_ins import priced
 from trnpy._settings.tile import area
 
@@ -43,7 +43,7 @@ SAFE_EXPONENT = 1000  # powers of two up to it, and their inverses, are normal n
 SMALLEST_MAGNITUDE = 2.0**-60  # of the largest in a row; its square is a normal float32, far below 2^-42, the last rho
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Split:
     """Digits of a matrix as int64 words, most significant first, and the exponents that scale them.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._nki.runtime import Buffer
 
 
@@ -57,7 +58,7 @@ class Handle(Protocol):
 Operand = np.ndarray | Handle
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class HostHandle:
     """A matrix or another array that an engine on the host keeps."""
 
@@ -88,7 +89,7 @@ class HostHandle:
         return HostHandle(self.array.conj().T)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Numbers:
     """A matrix (rows, columns) as numbers on the device, padded with zeros to the shape a kernel is compiled for.
 
@@ -166,7 +167,7 @@ class Store:
         return self._forms[form]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Source:
     """A real operand of products by digits: the matrix of a store, or its transpose."""
 
@@ -191,7 +192,7 @@ class Source:
         return Source(self.store, not self.turned)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Digits:
     """A matrix (rows, columns) of float64, complex128 or integers that is multiplied by digits.
 

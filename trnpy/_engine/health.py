@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trnpy._base import store
+from trnpy._base.records import record
 from trnpy._nki.device import identity
 from trnpy._nki.runtime import CompileError, DeviceMemoryError, DeviceTimeout
 
@@ -20,7 +21,7 @@ REST_S, LONGEST_S = 60.0, 3600.0  # of the first rest; each one that ends in a f
 BARRED_S = LONGEST_S  # how long calls of one kind stay on the host after a fault that only their kind met
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Consequence:
     """What follows from a fault, beside the host's result and a warning."""
 

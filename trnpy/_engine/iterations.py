@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.engines import Engine, Handle
 from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import order
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Sign:
     """S (n, n), with its trace and the sum of its squares."""
 
@@ -21,7 +21,7 @@ class Sign:
     squares: float
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Subspace:
     """Q (n, r), the projected matrix Q^T h Q (r, r), and |Q^T Q - I|_F."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, of_numbers, pieces, rung
@@ -39,7 +40,7 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
     return np.concatenate([slices[pair[side]] for pair in SLICES], axis=-2 if side else -1)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Kernels:
     """A runtime, the shapes its kernels are compiled for, its cache of operands, and the memory that it may use."""
 

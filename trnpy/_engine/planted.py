@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.engines import Engine, HostEngine
 from trnpy._engine.health import Health
@@ -24,7 +24,7 @@ MEMO_BYTES = 2**28  # of outputs of launches that are remembered
 Damage = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Fault:
     """``kind`` of fault at the launch number ``at``, or in what the transfer number ``at`` has sent."""
 

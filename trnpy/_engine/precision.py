@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import store
+from trnpy._base.records import record
 from trnpy._engine.stand_ins import priced, real_dtype
 from trnpy._nki.device import identity
 
@@ -73,7 +74,7 @@ def underflow(arrays: tuple[np.ndarray, ...]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Facts:
     """What probes found of a device (trnpy doctor --probe); before they have run, what its documentation suggests."""
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from trnpy._base.records import record
+
 T = TypeVar("T")
 Spec = tuple[tuple[int, ...], np.dtype]  # the shape and the dtype of a result
 
@@ -60,7 +62,7 @@ def stand_ins_of(value: Any, made: list[StandIn], count: Count) -> Any:
     return tuple([stand_ins_of(item, made, count) for item in value]) if type(value) is tuple else value
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Outline:
     """What the cost of a call depends on of an operand that is not an array, such as a sparse matrix."""
 

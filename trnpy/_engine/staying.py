@@ -9,11 +9,11 @@ than were multiplied, the product is launched again with those.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import certified as _certified
 from trnpy._engine import digits as _digits
 from trnpy._engine.certified import ZERO, Device, Uncertified, check_finite, extended
@@ -37,7 +37,7 @@ USUAL_SHIFT = _digits.WORD * _digits.BITS - 1  # and that the largest is nearly 
 USUAL_FAINTEST = 2.0**-20  # of the largest: what dry runs assume of a matrix that the host sends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Integers:
     """A matrix V 2^exponent on the device: the words of V, each place with half a digit, and |V| SCALE."""
 
@@ -60,7 +60,7 @@ class Integers:
         return self.largest < 0.498 * 256.0 ** (self.digits + HEADROOM)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Side:
     """An operand of one product: what its magnitudes are relative to, and the largest and smallest of them."""
 
@@ -218,7 +218,7 @@ def axpby(device: Device, alpha: float, x: Digits, beta: float, y: Digits) -> Di
     return Digits(x.dtype, (Source(c, a.turned),))
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Term:
     """factor V 2^exponent: the bytes of V, the lowest first."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.parts import Parts
 from trnpy._engine.precision import COMBINE_S, FINGERPRINT_BYTES_PER_S, MAGNITUDES_S, SPLIT_S
 from trnpy._nki.hardware import EFFICIENCY, Hardware
@@ -30,7 +30,7 @@ BESIDE = "proof beside"  # what the host sums of operands while they are sent, a
 INCOMING = ("split", "magnitudes")  # conversions of operands, which an operand that stays on the device has behind it
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Tally:
     """The sums of a dry run."""
 

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._base import store
+from trnpy._base.records import record
 from trnpy._engine.precision import launches
 from trnpy._nki import kernels
 from trnpy._nki.device import compile_cache, identity
@@ -76,7 +77,7 @@ class Cuts(NamedTuple):
     fixed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Price:
     """Modelled seconds of what launches of a product cost, and the lengths that K may be cut into."""
 
@@ -215,7 +216,7 @@ def pieces(extent: int, size: int) -> list[slice]:
 MOST_COMPILED = 4096  # calls in the list of compiled ones; the oldest are dropped
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Choice:
     """The tiles of one kernel for operands of one form in one bucket of shapes."""
 
@@ -231,7 +232,7 @@ class Choice:
         return self.kernel, self.form, self.bucket
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Tuning:
     """The tuning file of one runtime and machine."""
 

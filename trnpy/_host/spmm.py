@@ -6,12 +6,12 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._settings.tile import length, volume
 
 SCRATCH_BYTES = 2**23  # largest X that is copied into huge pages
@@ -170,7 +170,7 @@ def bsr_bsr(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return blocks, (place % ncols).astype(dtype), indptr
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Groups:
     """Runs of consecutive rows of a CSR matrix that look alike, so they may store the same columns.
 

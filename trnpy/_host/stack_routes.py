@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trnpy._base import conventions
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.decisions import Cost, Problem, Route
 from trnpy._call.host_table import HostRoute, Look
@@ -29,7 +29,7 @@ def seconds_of(rates: HostRates, kind: str, n: float, flops: float, dtype: np.dt
     return rates.seconds(kind, n, flops, dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Stacked:
     """A function whose stacks NumPy computes faster than SciPy; bounds measured by benchmarks/linalg, two-fold safe."""
 

@@ -13,11 +13,11 @@ import ctypes
 import functools
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_void_p
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import lapack as _plain
 from trnpy._settings.tile import length
 
@@ -44,7 +44,7 @@ class OutOfRange(ArithmeticError):
     """The largest entry is not finite, or so large or small that ?syevr would scale the matrix first."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Lapack:
     """LAPACK's functions, called by address, because SciPy's wrappers would copy each operand between the steps."""
 

@@ -14,13 +14,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trnpy._base.distribution import install
+from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import nrt
 from trnpy._nki.guarded import Guard
@@ -35,7 +35,7 @@ MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
 PAIRS = {"0.6": "2.27"}  # nki and neuronx-cc of one release; kernels of other pairs are refused (NCC_INLA001)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Detection:
     """The device nodes that were found, and the first thing that is missing, empty if nothing is."""
 
@@ -222,7 +222,7 @@ def own_core(environ: Mapping[str, str] = os.environ) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class TorchDevice:
     """How torch reaches a core: its name, a call that returns when all its work is done, calls of kernels."""
 

@@ -12,9 +12,10 @@ No Trainium has run trnpy: every time computed from these rows is a *model*.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
+
+from trnpy._base.records import record
 
 PARTITIONS = 128  # rows of SBUF, PSUM and the systolic array, all generations (arch)
 PSUM_BANKS = 8  # per partition, all generations (arch)
@@ -72,7 +73,7 @@ class Timing(NamedTuple):
 USUAL = Timing()
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
+@record(eq=False)  # compared by identity: caches of decisions use it as a key
 class Hardware:
     """What one NeuronCore can do, and what it costs to reach it from the host."""
 

@@ -16,12 +16,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import neff
 from trnpy._nki.guarded import Guard
@@ -118,7 +118,7 @@ class Tensor:
         self.nrt("nrt_tensor_memset", self.handle, 0, 0, self.nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Program:
     """A loaded NEFF file, the names of its operands, and its outputs: several, or one alone."""
 

@@ -9,13 +9,14 @@ import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from trnpy._base.blocks import Blocks
 from trnpy._base.conventions import uncounted
+from trnpy._base.records import record
 from trnpy._call.first import UNSEEN, Memory, _trace, in_keywords
 from trnpy._report import ledger as _ledger
 from trnpy._settings import policy as _policy
@@ -37,7 +38,7 @@ OPERATORS = frozenset({"scipy.sparse._base", "scipy.sparse._coo", "scipy.sparse.
 SMALL_PRODUCT = 1_000_000  # multiply-adds of dense operands: SciPy takes at most 1 ms, and no row has another route
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Activation:
     """Which names are accelerated, and which callers are excluded."""
 

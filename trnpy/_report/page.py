@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trnpy._base.records import record
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES
 from trnpy._report.larger import instance_tables, more_chips, over_ranks, rank_tables, rented
 from trnpy._report.pictures import THINNEST, axis, rank_rows
@@ -65,7 +65,7 @@ HATCH = (
 PALE = "<p>Pale: other calls, too small or of a kind that no device is considered for; they have no modelled time.</p>"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Part:
     """A part of a bar. ``look`` is a class of the style sheet; hatched parts are not measured."""
 

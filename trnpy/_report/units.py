@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from trnpy._base.records import record
 from trnpy._nki.hardware import interval
 from trnpy._report.tally import Tally
 
@@ -74,7 +74,7 @@ def place(file: str, line: int) -> str:
     return f"{file.removeprefix(root).rpartition('/site-packages/')[2]}:{line}"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Table:
     """Cells as text. The first ``left`` columns are aligned left; the others hold numbers, aligned right."""
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from trnpy._base import store
 from trnpy._base.processors import threads
+from trnpy._base.records import record
 
 Curve = tuple[tuple[float, float], ...]  # (size n, useful flops per second at n), n ascending
 
@@ -80,7 +81,7 @@ SINGLE_SPEEDUP = 2.0  # of float32 over float64: twice the SIMD lanes
 COMPLEX_SIZE = 4 ** (1 / 3)  # a complex matrix takes as long as a real one that much larger: one of as many operations
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: caches of decisions use it as a key
+@record(eq=False)  # compared by identity: caches of decisions use it as a key
 class HostRates:
     """Useful operations per second of the host for each kind of work in float64, and its memory bandwidth."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
@@ -117,7 +117,7 @@ def _both(g: np.ndarray, bra: Coefficients, ket: Coefficients, transform: Transf
     return _transformed(half, *bra, transform).reshape(shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class OrbitalTransform(Problem):
     """The integrals, the coefficients of the bra and of the ket; the ket counts for four-index integrals only."""
 

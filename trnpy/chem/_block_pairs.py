@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import BY_DIGITS, Engine
@@ -31,7 +31,7 @@ Energies = tuple[np.ndarray, np.ndarray]  # of the occupied and of the virtual o
 Amplitudes = Callable[[int, int, np.ndarray], None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Formed:
     """Energies of pairs (2, left, right), direct and exchange; NaN where none was formed."""
 
@@ -51,7 +51,7 @@ def _count(left: int, right: int, blocks: int, parity: int | None) -> int:
     return left * (left + 1) // 2 if blocks == 1 else -(-left * right // (1 if parity is None else 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class BlockEnergies(Problem):
     """The energies of pairs of one block, or of two; ``arrays`` are their integrals."""
 

@@ -8,12 +8,13 @@ matrices, whatever rank does it and whatever the memory: the bits of the result 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._settings.policy import current_policy
 from trnpy.chem._block_pairs import dfmp2_pairs, wanted
 from trnpy.chem._checkpoint import Checkpoint
@@ -55,7 +56,7 @@ class Integrals(Protocol):
         """(nvir, naux) of one orbital with (ia|jb) = sum over L of the products of two such matrices."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Orbitals:
     """Coefficients (nao, n) and energies (n,) of the occupied and the virtual orbitals, for each spin."""
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.at_once import each
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.proof.products import Wrong
@@ -59,7 +60,7 @@ class Unfit(Exception):
     """The kernel cannot compute these orbitals; the message is a phrase that says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Shape:
     """How the virtual orbitals of two spins are cut into blocks of ``span``, and K into chunks of ``k_tiles`` tiles."""
 
@@ -100,7 +101,7 @@ def shape(nvir: tuple[int, int], naux: int, digits: int, machine: Hardware) -> S
     raise Unfit(f"{digits} digits of {span} virtuals do not fit the SBUF of {machine.name}")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Scaled:
     """Integrals of some occupied orbitals on each core, scaled: (ia|jb) = 2^-(shift_i + shift_j) V."""
 
@@ -114,7 +115,7 @@ class Scaled:
 Columns = tuple[Sequence[Held], np.ndarray, float]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Plan:
     """The pairs of two spins, or of two parts of one, in blocks of occupied orbitals; of a part itself only i >= j."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import ALLOWED_ERROR, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.engines import Engine
 from trnpy._engine.precision import eps, norms
@@ -27,7 +27,7 @@ Product = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Transform:
     """A way to transform a stack of matrices (n, nao, nao) from both sides, and the size of a stack."""
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import ALLOWED_ERROR, Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import BY_DIGITS, Engine
@@ -44,7 +45,7 @@ DIGITS = 4  # of eight bits, for each integral that the kernel multiplies
 Arrays = np.ndarray | Sequence[np.ndarray]  # one for RHF, (alpha, beta) for UHF
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Channel:
     """Energies of the pairs ij of one combination of spins, in Hartree.
 
@@ -92,7 +93,7 @@ class MP2Energy:
         return self.opposite_spin + self.same_spin
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Spin:
     """Integrals and orbital energies of one spin."""
 
@@ -216,7 +217,7 @@ def _total(channels: tuple[Channel, ...]) -> MP2Energy:
     return MP2Energy(opposite, same, channels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PairEnergies(Problem):
     """The correlation energy of all pairs of electrons; ``arrays`` are the integrals of each spin."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
@@ -87,7 +87,7 @@ def _exchange(
     return k
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FittedMatrices(Problem):
     """J and K of density matrices (n, nao, nao)."""
 

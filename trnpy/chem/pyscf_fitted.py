@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2
 from pyscf.scf import hf
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy.chem import dfmp2 as pairs
 from trnpy.chem import jk
@@ -53,7 +54,7 @@ def occupied(dm: Any) -> list[np.ndarray] | None:
     return [orbitals[:, n > 0] * np.sqrt(n[n > 0]) for orbitals, n in zip(c, occupations, strict=True)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Correlation(pairs.PairEnergies):
     """Energy and amplitudes as PySCF returns them."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from pyscf.data.elements import ELEMENTS
 from pyscf.df import df_jk
 from pyscf.mp import dfmp2, dfump2, mp2
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Unsupported, explain
 from trnpy.chem._rows import MEMORY, REAL
 from trnpy.chem.dfmp2 import dfmp2_energy
@@ -36,7 +36,7 @@ class _Accelerated:
         return self
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Unread:
     """Amplitudes that have not been computed: what `dfmp2_energy` needs for them."""
 

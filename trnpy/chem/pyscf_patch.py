@@ -20,6 +20,7 @@ import pyscf
 import pyscf.lib.numpy_helper as numpy_helper
 import pyscf.scf.hf as hf
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._call.kinds import kind_of
 from trnpy._einsum import grammar
@@ -38,7 +39,7 @@ REAL, COMPLEX = np.dtype(np.float64), np.dtype(np.complex128)
 GEMM = ("mk", "kn"), "mn"  # labels of a product of two matrices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Update(Problem):
     """``target := alpha product + beta target``, as in BLAS's gemm; without a target, a new array."""
 

@@ -6,11 +6,11 @@ Haeser and Ahlrichs, J. Comput. Chem. 10, 104 (1989).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine import digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held
@@ -337,7 +337,7 @@ def _operand(engine: Engine, x: np.ndarray, shape: tuple[int, int], axis: int, e
     return held, shift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ScreenedProduct(Problem):
     """a b without the elements of a whose bounds are small."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from trnpy._base.records import record
 
 if TYPE_CHECKING:
     from trnpy.dist._collectives import Communicator
@@ -60,7 +61,7 @@ def received(has: Sequence[Block], needs: Sequence[Block]) -> float:
     return sum(size(wanted) - common(wanted, here) for here, wanted in zip(has, needs, strict=True)) / len(has)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Grid:
     """Ranks in rows and columns: each row has a range of the first of two labels, each column of the second."""
 

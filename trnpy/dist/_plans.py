@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from trnpy._base.records import record
 from trnpy._einsum import grammar
 from trnpy._nki.hardware import between
 from trnpy.dist import _blocks
@@ -25,7 +26,7 @@ LEAVES = 16  # pieces of the label in a reproducible product, whatever the numbe
 Layout = int | None | Literal["kept"]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Step:
     """What moves between the ranks, or the products between two moves."""
 
@@ -75,7 +76,7 @@ class ShardedPlan:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Piece:
     """An operand without its values: how it is cut, and its size."""
 

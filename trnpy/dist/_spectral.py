@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy.dist._collectives import Communicator
 from trnpy.dist._products import matmul
 from trnpy.dist._sharded import Sharded
@@ -36,7 +36,7 @@ class NotSplit(Exception):
     """No shift divided the spectrum, or the result is not accurate: a phrase says which."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Block:
     """A in an orthonormal basis of an invariant subspace, both cut along their rows."""
 

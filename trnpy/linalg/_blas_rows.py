@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from scipy.linalg import blas as reference
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
@@ -23,7 +24,7 @@ TYPES = {"s": np.dtype("f4"), "d": np.dtype("f8"), "c": np.dtype("c8"), "z": np.
 OPS_OF = "NTC"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Call:
     """The options of a call; the defaults stand for options that its routine does not have."""
 
@@ -75,7 +76,7 @@ def mirrored(a: np.ndarray, lower: bool, conjugate: bool) -> np.ndarray:
     return whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Blas(Problem):
     """A call of a routine; the last of ``arrays`` is C, if C was given."""
 
@@ -173,7 +174,7 @@ def triangle(a: np.ndarray, call: Call) -> np.ndarray:
     return op(t, call.trans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Product(Blas):
     """C = alpha L R + beta C."""
 
@@ -241,7 +242,7 @@ def _half(a: np.ndarray, lower: bool, strict: int) -> np.ndarray:
     return np.tril(a, -strict) if lower else np.triu(a, strict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RankUpdate(Blas):
     """C with one triangle updated; the other triangle is unchanged, or zero if no C was given."""
 
@@ -271,7 +272,7 @@ class RankUpdate(Blas):
 # --- Triangular systems -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TriangularSystem(Blas):
     """op(A) X = alpha B, or X op(A) = alpha B."""
 

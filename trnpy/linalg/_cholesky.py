@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trnpy._base import conventions
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -78,7 +78,7 @@ def cholesky_factor(a: np.ndarray, lower: bool, dtype: np.dtype, engine: Engine)
     return l if lower else adjoint(l)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Cholesky(Problem):
     """The Cholesky factor of matrices a (..., n, n), of which one triangle is read."""
 
@@ -110,7 +110,7 @@ class Cholesky(Problem):
         return np.tril(c) if self.lower else np.triu(c)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ChoFactor(Cholesky):
     """The factor, and ``lower`` as the caller gave it."""
 
@@ -143,7 +143,7 @@ def prepare_cho_factor(a: Any, lower: Any = False, overwrite_a: Any = False, che
     return ChoFactor.of(prepare_cholesky(a, lower), clean=clean, given=lower)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ChoSolve(Problem):
     """A x = b, from the Cholesky factor of A."""
 

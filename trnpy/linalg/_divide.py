@@ -12,10 +12,9 @@ twice the operations of complex products, but no kernel of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine, Handle
 from trnpy._engine.stand_ins import priced, usual
@@ -39,7 +38,7 @@ EFFORT = 300.0  # times n^3 operations: after so many, LAPACK solves the remaini
 NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Block:
     """A in the basis of one invariant subspace: a matrix (m, m) float32 on the host, the basis (n, m) on the engine."""
 
@@ -47,7 +46,7 @@ class Block:
     basis: Handle | None = None  # None: the whole space
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Task:
     """The data that all blocks of one matrix share."""
 
@@ -131,7 +130,7 @@ def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
     return halves, shifts
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Split:
     """h = (A - s I) / bound, its sign, and the number of eigenvalues above the shift s."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -291,7 +291,7 @@ def _correction(
 _EighResult = type(np.linalg.eigh(np.eye(1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Eigenpairs(Problem):
     """All eigenvalues and vectors of one Hermitian matrix or of a definite pair, whichever of them the caller wants."""
 

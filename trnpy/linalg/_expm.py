@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -43,7 +43,7 @@ LARGEST_NORM, MOST_STEPS = 1e6, 4096
 USUAL_SQUARINGS = 3  # for a norm of 5
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class RootedExponential:
     """e^A (..., n, n), and for its check a root with root^(2^squarings) = e^A; squarings (...)."""
 
@@ -52,7 +52,7 @@ class RootedExponential:
     squarings: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Exponential(Problem):
     """e^A of matrices a (..., n, n)."""
 

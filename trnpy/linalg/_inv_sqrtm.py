@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.linalg import eigh as _numpy_eigh
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -151,7 +152,7 @@ def _symmetrized(z: np.ndarray) -> np.ndarray:
     return mean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class InverseSquareRoot(Problem):
     """A^(-1/2) of a Hermitian positive-definite matrix."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack as reference
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
 from trnpy.linalg import _cholesky, _eigh, _lu
@@ -29,7 +29,7 @@ def square(a: Any, dtype: np.dtype) -> np.ndarray:
 # --- Eigenproblems ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Eigen(_eigh.Eigenpairs):
     """Without the host route of scipy.linalg.eigh."""
 
@@ -65,7 +65,7 @@ def prepare_gvd(
 # --- Cholesky ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Potrf(_cholesky.Cholesky):
     overwrite: bool
 
@@ -78,7 +78,7 @@ def prepare_potrf(dtype: np.dtype, a: Any, lower: Any = 0, clean: Any = 1, overw
     return Potrf.of(problem, clean=bool(flag("clean", clean)), overwrite=bool(flag("overwrite_a", overwrite_a)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Posv(Problem):
     """A x = b and the Cholesky factor of A."""
 
@@ -119,7 +119,7 @@ def prepare_posv(
 # --- LU ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Getrf(_lu.Factorization):
     overwrite: bool
 
@@ -137,7 +137,7 @@ def _sides(a: np.ndarray, b: Any, dtype: np.dtype) -> np.ndarray:
     return right_hand_sides(a, operand(b, dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Gesv(Problem):
     """A x = b and the LU factors of A."""
 

@@ -5,12 +5,12 @@ Of several minima the shortest is returned, as in LAPACK.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from trnpy._base import conventions
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -37,7 +37,7 @@ class Solved(NamedTuple):
     r: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class _LeastSquares(Problem):
     cond: float | None
     driver: str  # of SciPy, or "numpy" for numpy.linalg

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -86,7 +86,7 @@ def solve(lu: np.ndarray, pivots: np.ndarray, b: np.ndarray, engine: Engine, tra
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Factored:
     """A[p] = L U, whose backward error is measured before the caller's result is made of it."""
 
@@ -103,7 +103,7 @@ def lu_factored(a: np.ndarray, dtype: np.dtype, engine: Engine) -> Factored:
     return Factored(*factor(a.astype(dtype), engine))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Factorization(Problem):
     """LU factors of matrices a (..., m, n)."""
 
@@ -137,7 +137,7 @@ class LuFactor(Factorization):
         return factored.lu, factored.pivots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Lu(Factorization):
     """L, U and the permutation, in one of three forms."""
 
@@ -177,7 +177,7 @@ def lu_problem(a: Any, square: bool = False) -> Factorization:
     return Factorization((a,), dtype, useful("lu", k, flops, (a,), dtype, a.size))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LuSolve(Problem):
     """A x = b, or with the transpose of A, from LU factors."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
@@ -33,7 +33,7 @@ def power(a: np.ndarray, n: int, engine: Engine) -> np.ndarray:
         square = engine.matmul(square, square)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class MatrixPower(Problem):
     """A^n for n > 1."""
 
@@ -66,7 +66,7 @@ def prepare_matrix_power(a: Any, n: Any) -> Problem:
     return MatrixPower((a,), dtype, useful("matmul", size, 2.0 * count * size**3, (a,), dtype, a.size), n=n)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Power:
     """The function w^t; a dataclass, so that two of the same t are equal and share one remembered dry run."""
 

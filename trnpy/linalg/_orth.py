@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
@@ -26,7 +26,7 @@ def projected(q: np.ndarray) -> np.ndarray:
     return projection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Range(Problem):
     """An orthonormal basis of the range."""
 
@@ -53,7 +53,7 @@ def prepare_orth(A: Any, rcond: Any = None) -> Problem:
     return problem(Range, A, "svd", rcond=tolerance("rcond", rcond))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class NullSpace(Problem):
     """An orthonormal basis of the null space."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
@@ -18,7 +18,7 @@ from trnpy.linalg._matrices import SMALL, doubled, hermitian, moderate, refuse, 
 from trnpy.linalg._svd_rows import decomposed, matrix, problem, significant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class _PseudoInverse(Problem):
     """The pseudo-inverse of A = U diag(s) V^H, from the elements of s that exceed a threshold in size."""
 
@@ -59,7 +59,7 @@ class Pinv(_PseudoInverse):
         return decomposed(self, engine)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Pinvh(_PseudoInverse):
     """Of a Hermitian matrix, of which one triangle is read, from eigenvalues, which have signs."""
 

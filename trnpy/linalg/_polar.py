@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
@@ -16,7 +16,7 @@ from trnpy.linalg._matrices import SMALL, norm, refuse
 from trnpy.linalg._svd_rows import decomposed, matrix, orthonormal_error, problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Polar(Problem):
     """A = U P if ``right``, else A = P U."""
 

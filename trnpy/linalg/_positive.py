@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.linalg import cholesky as _numpy_cholesky
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine import lapack as _lapack
@@ -33,7 +33,7 @@ STEEP = 1 / 4  # share of the eigenvalues for which prices assume that
 STEP = 1e-4  # relative, of a difference that stands for a derivative
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class MatrixFunction:
     """A function of matrices that SciPy computes by a Schur decomposition."""
 
@@ -51,7 +51,7 @@ FUNCTIONS: Mapping[str, MatrixFunction] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Kind:
     """What a dtype allows, and SciPy's functions of it."""
 
@@ -271,7 +271,7 @@ def _split(x: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray, np.ndarray]
     return high, x - high
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Through:
     """f(A) (n, n), the eigenpairs w (n,) and q (n, n) of A it was made of, and the ``correction`` it contains."""
 
@@ -281,7 +281,7 @@ class Through:
     taken_out: np.ndarray | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class OfPositive(Problem):
     """Q f(w) Q^H of one Hermitian positive-definite matrix."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -125,7 +125,7 @@ QrResult = type(np.linalg.qr(np.eye(1)))
 NUMPY_MODES = {"reduced": "economic", "complete": "full", "r": "r", "raw": "raw"}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Orthogonal:
     """A = Q R, of which the caller's result is made; Q as columns, as reflectors, or neither."""
 
@@ -135,7 +135,7 @@ class Orthogonal:
     blocks: tuple[np.ndarray, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Qr(Problem):
     """QR of matrices a (..., m, n), by Householder reflectors or, if ``tall``, by Cholesky factors of A^H A."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -64,7 +65,7 @@ def whole(a: np.ndarray, structure: str, lower: bool, dtype: np.dtype) -> np.nda
     return a.astype(dtype, copy=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LinearSystem(Problem):
     """A x = b of matrices (..., n, n)."""
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
@@ -208,7 +209,7 @@ class _State:
     gv: np.ndarray  # V^H V
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Products:
     """Of float64 or complex128 matrices."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
@@ -58,7 +58,7 @@ def decomposed(problem: Problem, engine: Engine) -> _svd.Factors:
     return _svd.svd(a.astype(problem.dtype, copy=False), engine, problem.method)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Svd(Problem):
     """A = U diag(s) V^H."""
 
@@ -80,7 +80,7 @@ class Svd(Problem):
         return result[1]  # the values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SingularValues(Problem):
     """Singular values alone."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy._engine.residency import fingerprint
@@ -49,7 +49,7 @@ def gathered(engine: Engine, a: Any, x: np.ndarray) -> np.ndarray:
     return c
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Source:
     """A sparse matrix or its transpose as compressed rows, and the arrays that show whether it has changed."""
 
@@ -365,7 +365,7 @@ class Tiled:
             yield launch.target, self.engine.get(found)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Layout:
     """The products of tiles that make up one product of matrices, in their order."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._settings.tile import length
 from trnpy.sparse._classes import adopt
@@ -315,7 +315,7 @@ class _Attention:
         return dq.reshape(qs), dk.reshape(ks), dv.reshape(vs)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Box:
     """Consecutive rows of a mask, and columns that include all marked ones of these rows."""
 

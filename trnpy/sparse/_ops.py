@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated, unattended
 from trnpy._call.host_table import host_entry
@@ -92,7 +92,7 @@ def _kind_of_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return a.format, a._shape, a.data.shape, int(a.indptr[-1]), a.data.dtype, x.shape, x.dtype
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SparseProduct(Problem):
     """The product of sparse ``a`` with a dense or sparse ``other``."""
 

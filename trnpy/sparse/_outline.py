@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
+from trnpy._base.records import record
 from trnpy._engine.engines import current_engine
 from trnpy._engine.residency import pinned, place
 from trnpy._engine.stand_ins import Count, Outline, Spec, Valueless, new
@@ -54,7 +54,7 @@ def resident(a: Any) -> frozenset[str]:
     return frozenset(method for name, methods in METHODS.items() if name in kept for method in methods)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Pattern(Outline):
     """What the cost of a call depends on of a sparse matrix."""
 

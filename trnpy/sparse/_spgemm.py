@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine import digits as _digits
 from trnpy._engine.engines import BY_DIGITS, Engine, Held, Refused
 from trnpy.sparse._device import (
@@ -23,7 +24,7 @@ from trnpy.sparse._device import (
 from trnpy.sparse._tiles import TILE, Tiling, compressed, rung, tiling
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Pairs:
     """The products of tiles that make up a sparse product, ordered by the tile of the result that each adds to."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._engine.stand_ins import priced
 from trnpy._nki.kernels.sparse.bsr_spmm_reference import LONGEST, ROWS, SLOTS
 from trnpy._settings.tile import area
@@ -31,7 +31,7 @@ def rung(extent: int, least: int = LEAST) -> int:
     return -(-extent // step) * step
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Blocks:
     """The non-empty blocks of a sparse matrix. Stored zeros count as elements."""
 
@@ -104,7 +104,7 @@ def _block_rows(pattern: Any, block: int, rows: int) -> Iterator[tuple[np.ndarra
         first = after
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Tiling:
     """The non-empty tiles of a matrix in compressed rows, sorted by block row and then by block column.
 
@@ -160,7 +160,7 @@ def tiling(csr: Any) -> Tiling:
     return Tiling(csr.shape, found // max(across, 1), found % max(across, 1), place[order], order, csr.data[order])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Groups:
     """The elements of one launch of gathered rows, in groups (columns) of 128, each in one block row."""
 
@@ -215,7 +215,7 @@ def _tables(
     return values, row_of, column_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Launch:
     """Products of one launch, of which equally many add to each block row of its result."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, may_change, wrapped
 from trnpy.xp._common import array, check_device, like, made, node_of
@@ -182,7 +182,7 @@ def _outlined(x: Any) -> Any:
     return x.dtype if isinstance(x, Array) else x
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Limits:
     """What ``numpy.finfo`` says of a floating dtype, as Python's numbers."""
 

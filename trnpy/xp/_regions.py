@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, accelerated, explain
 from trnpy._einsum import rows
@@ -31,7 +32,7 @@ SIGNS: Mapping[Any, float] = {np.add: 1.0, np.subtract: -1.0}
 Step = tuple[str, int, int, float]  # "matmul", "turn", "scale" or "sum" of two earlier values, and a factor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Products(Problem):
     """Steps over matrices of one dtype; values are numbered, the arrays first."""
 

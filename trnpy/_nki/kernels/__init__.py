@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from trnpy._base.records import record
 
 FOLDER = Path(__file__).resolve().parent
 FAMILIES = {
@@ -20,7 +21,7 @@ FAMILIES = {
 _FAMILY = {file: family for family, files in FAMILIES.items() for file in files.split()}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Budget:
     """What compiling a kernel may take for its largest launch, extents of 8192 (tests/_nki/kernels/test_budget.py)."""
 

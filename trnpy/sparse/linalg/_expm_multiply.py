@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import linalg as scipy_linalg
 
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine
@@ -47,7 +47,7 @@ def bound(a: np.ndarray) -> float:
     return math.sqrt(len(a)) * float(products.lengths(a.T).max())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ExpmMultiply(Problem):
     """e^A B for dense A and B."""
 

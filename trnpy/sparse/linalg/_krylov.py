@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Reason, Unsupported
 from trnpy._engine.engines import Engine, Held
 from trnpy._engine.residency import fingerprint
@@ -44,7 +45,7 @@ Inner = Callable[[Vector, float, int], tuple[Vector, int]]
 Scales = Callable[[Any], tuple[Vector, Vector]]  # of a matrix: L and R
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Operator:
     """L A R in float32 as kernels read it, and a preconditioner; L and R are diagonal."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import linalg as scipy_linalg
 
 from trnpy._base.conventions import uncounted
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, at_rest
@@ -38,7 +38,7 @@ def _start(plain: Any, columns: int) -> np.ndarray:
     return np.random.default_rng(n).standard_normal((n, columns)).astype(plain.dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Lanczos(Problem):
     """Some eigenpairs of a real symmetric matrix by block Lanczos."""
 
@@ -82,7 +82,7 @@ class Lanczos(Problem):
         return float(max(max(residual - self.tol, 0.0), gram))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Lobpcg(Problem):
     """SciPy's iteration, which is one of blocks already, with its products with A on the engine."""
 

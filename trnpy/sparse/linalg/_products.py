@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trnpy._base.conventions import uncounted
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, Refused
@@ -72,7 +72,7 @@ def product_of(a: Any, dtype: np.dtype, engine: Engine, digits: int | None = Non
     return product
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Raised:
     """What SciPy, or a function of the caller's, raised in an iteration."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy import sparse
 from scipy.sparse import linalg as scipy_linalg
 
 from trnpy._base.conventions import uncounted
+from trnpy._base.records import record
 from trnpy._call import guards
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported
 from trnpy._engine.engines import Engine, at_rest
@@ -32,7 +32,7 @@ CALLBACK_TYPES = (None, "x", "pr_norm", "legacy")
 SQUARABLE = float(np.finfo(np.float64).tiny) ** 0.5  # the square of a longer residual is a normal number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class System(Problem):
     """A x = b by conjugate gradients, or by GMRES that restarts every ``length`` steps."""
 
@@ -113,7 +113,7 @@ def real_form(a: Any) -> Any:
     return (sparse.kron(a.real, np.eye(2)) + sparse.kron(a.imag, turn)).tocsr()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Iteration(Problem):
     """SciPy's own iteration, with its products with A on the engine: for callbacks and any preconditioner."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trnpy._base.records import record
 from trnpy._nki.hardware import Hardware
 
 TILE, TILE_N = 128, 512  # rows of a tile and columns of one PSUM bank
@@ -20,7 +21,7 @@ DEPTH = 64  # tiles of the longest K of one launch
 Tiles = tuple[int, int, int]  # of m, n and k
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Parameters:
     """One compiled variant: blocks of m_tiles x 128 by n_tiles x 512, chunks of k_tiles x 128, digits of ``bits``.
 
