@@ -270,7 +270,7 @@ def test_twenty_runs_of_a_fault_all_end(tmp_path, fault, capsys):
 
 
 def test_a_program_over_mpi_ends_in_silence(tmp_path):
-    ended = mpiexec(tmp_path, "from trnpy import dist; print(dist.comm().allreduce(1), flush=True)")
+    ended = mpiexec(tmp_path, r"from trnpy import dist; print(f'{dist.comm().allreduce(1)}\n', end='', flush=True)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n" * 3, "")
 
 
@@ -281,7 +281,7 @@ def test_the_runner_starts_ranks_itself(tmp_path):
     if not os.path.exists(os.path.join(os.path.dirname(sys.executable), "mpiexec")):
         pytest.skip("no mpiexec: pip install mpich brings one")
     file = tmp_path / "program.py"
-    file.write_text("import sys; from trnpy import dist; print(dist.comm().size, sys.argv[1:]); sys.exit(3)")
+    file.write_text("import sys; from trnpy import dist; print(f'{dist.comm().size} {sys.argv[1:]}\\n', end=''); sys.exit(3)")
     command = [sys.executable, "-m", "trnpy", "--no-report", "--ranks", "3", str(file), "--ranks", "5"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (3, "3 ['--ranks', '5']\n" * 3), ended.stderr
