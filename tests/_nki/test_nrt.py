@@ -4,21 +4,23 @@ import contextlib
 import ctypes
 import json
 import pathlib
+import queue
 import sys
 import threading
 import traceback
 import types
-from ctypes import CFUNCTYPE, c_int, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_int, c_uint64, c_void_p
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import trnpy
-from trnpy._engine import engines
+from trnpy._engine import engines, panels
 from trnpy._engine.engines import DeviceEngine, engine
 from trnpy._nki import device, neff, nrt
 from trnpy._nki.hardware import TRN2
+from trnpy._nki.kernels.shared.parameters import TILE
 from trnpy._nki.runtime import CompileError, DeviceError, DeviceMemoryError, DeviceTimeout, DeviceUnavailable
 from trnpy._nki.simulator.run.launch import simulate
 from trnpy._nki.simulator.runtime import kernel as simulated
@@ -114,6 +116,55 @@ class Stand:
             tensor = self.tensors[self.sets[given][f"output_{n}"]]
             assert len(tensor) == array.nbytes
             tensor[:] = array.tobytes()
+
+
+class Units(Stand):
+    """libnrt of Neuron 2.29, whose execution units work beside each other: launches, and two queues of transfers."""
+
+    def __init__(self):
+        super().__init__()
+        self.units, self.completed, self.number = {}, set(), 0
+        self.started = []  # what has begun, in order
+        for name, arguments in nrt.ENQUEUED.items():
+            setattr(self, name, CFUNCTYPE(c_int, *arguments)(self._enqueued(name)))
+        self.nrta_is_completed = CFUNCTYPE(c_int, c_uint64, POINTER(c_bool))(self._is_completed)
+
+    def _enqueued(self, name):
+        def enqueue(*arguments):
+            *arguments, unit, status, number = arguments
+            self.number += 1
+            number[0] = self.number
+            if (name, unit) not in self.units:
+                self.units[name, unit] = queue.SimpleQueue()
+                threading.Thread(target=self._works, args=(self.units[name, unit],), daemon=True).start()
+            self.units[name, unit].put((name, arguments, status, self.number))
+            return 0
+
+        return enqueue
+
+    def _works(self, requests):
+        while True:
+            name, arguments, status, number = requests.get()
+            what = self.what(name, arguments)
+            self.started.append(what)
+            self.begun(what)
+            status[0] = self._called(name.replace("nrta_execute_schedule", "nrt_execute").replace("nrta", "nrt"))(
+                *arguments
+            )
+            self.completed.add(number)
+
+    def what(self, name, arguments):
+        return self.models[arguments[0]]["kernel"] if "execute" in name else (name[5:], arguments[3])
+
+    def begun(self, what):
+        pass
+
+    def tensor_read(self, target, tensor, offset, size):
+        super().tensor_read(tensor, target, offset, size)
+
+    def _is_completed(self, number, out):
+        out[0] = number in self.completed
+        return 0
 
 
 class Jitted:
@@ -353,3 +404,67 @@ def test_the_library_that_is_loaded_has_every_function_that_is_called():
     del stand.nrt_tensor_copy
     with pytest.raises(AttributeError, match="nrt_tensor_copy"):
         runtime(stand)
+
+
+def operands(m, k=256, n=256):
+    rng = np.random.default_rng(m)
+    return rng.standard_normal((m, k)), rng.standard_normal((k, n))
+
+
+@pytest.fixture
+def small_panels(monkeypatch):
+    monkeypatch.setattr(panels, "PANEL", TILE)
+
+
+class Overlapping(Units):
+    """Each product of a panel waits until the next panel is being sent, and the result before it fetched."""
+
+    def __init__(self, panel, result, count):
+        super().__init__()
+        self.sizes, self.count, self.products, self.missed = (panel, result), count, 0, []
+
+    def begun(self, what):
+        if what != "digits_matmul":
+            return
+        self.products += 1
+        sent, fetched = (("tensor_write", self.sizes[0]), ("tensor_read", self.sizes[1]))
+        for transfer, least in ((sent, min(self.products + 1, self.count)), (fetched, self.products - 1)):
+            for _ in range(6000):
+                if self.started.count(transfer) >= least:
+                    break
+                threading.Event().wait(0.01)
+            else:
+                self.missed.append((self.products, transfer))
+
+
+def test_panels_are_sent_and_fetched_while_another_one_is_multiplied(small_panels):
+    a, b = operands(4 * TILE, 384)
+    stand = Overlapping(TILE * 384 * 8, TILE * 256 * 8, 4)
+    found = runtime(stand, 300.0)
+    assert found.hardware.overlaps and not runtime().hardware.overlaps
+    with engine(DeviceEngine(found)), trnpy.policy(force=True), trnpy.trace() as log:
+        c = trnpy.matmul(a, b)
+    assert [d.on_device for d in log] == [True] and found.counters.launches["digits_matmul"] == 4
+    assert stand.missed == [] and stand.products == 4
+    one = runtime()
+    with engine(DeviceEngine(one)), trnpy.policy(force=True):
+        np.testing.assert_array_equal(c, trnpy.matmul(a, b))
+    assert one.counters.launches["digits_matmul"] == 1
+    assert found.counters.bytes_out >= c.nbytes and not stand.sets
+
+
+@pytest.mark.parametrize(("function", "status"), [("nrt_tensor_write", 4), ("nrt_execute", 2)])
+def test_the_status_of_a_request_is_an_error_when_it_is_completed(function, status):
+    stand, a = Units(), np.eye(4, dtype="f4")
+    r = runtime(stand)
+    stand.fails[function] = status
+    with pytest.raises(DeviceMemoryError if status == 4 else DeviceError, match=r"nrta_.*NRT_"):
+        r.launch("matmul", a, a)
+    del stand.fails[function]
+    np.testing.assert_array_equal(r.launch("matmul", a, a), a)
+
+
+def test_requests_of_neuron_2_28_are_not_used():
+    stand = Units()
+    stand.nrta_error_tracker_create = None
+    assert not runtime(stand).hardware.overlaps

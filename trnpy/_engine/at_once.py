@@ -30,16 +30,20 @@ def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
     return [future.result() for future in futures]
 
 
+Beside = Callable[[Callable[[], T]], Callable[[], T]]  # starts work; what it returns waits for the result
+
+
 def beside(work: Callable[[], T]) -> Callable[[], T]:
     """Start ``work`` in a thread of its own. The returned function waits for its result, or raises its error."""
     import threading  # imported late, as above
 
+    context = contextvars.copy_context()
     outcome: list[T] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.append(work())
+            outcome.append(context.run(work))
         except BaseException as why:  # raised in the thread that asks for the result
             failed.append(why)
 
@@ -53,3 +57,9 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
         return outcome[0]
 
     return result
+
+
+def in_turn(work: Callable[[], T]) -> Callable[[], T]:
+    """Do ``work`` at once, in this thread. The returned function gives its result."""
+    outcome = work()
+    return lambda: outcome

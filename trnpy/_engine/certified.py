@@ -166,12 +166,12 @@ def source(device: Device, x: np.ndarray) -> Source:
 def _float64(device: Device, a: Source, b: Source, fit: Extents, digits: int | None = None) -> Source:
     """One product, certified unless ``digits`` is given; its words stay on the device until they are read."""
     if digits is not None:
-        return _product(device, digits, a, b, fit)
-    found = _certified(device, a, b, fit)
-    return _in_parts(device, a, b, fit) if found is None else _product(device, *found, fit)
+        return launched(device, digits, a, b, fit)
+    found = certificate(device, a, b, fit)
+    return in_parts(device, a, b, fit) if found is None else launched(device, *found, fit)
 
 
-def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
+def in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
     """A product of operands split into parts of less exponent range: the products of parts are certified together."""
     left, right = ([stored(x) for x in _digits.parts(y.values, axis)] for y, axis in ((a, 1), (b, 0)))
     tiles = for_numbers(2).of_numbers()
@@ -182,7 +182,7 @@ def _in_parts(device: Device, a: Source, b: Source, fit: Extents) -> Source:
     needed = affordable(device, _digits.digits_of_parts([x.values for x in left], [y.values for y in right], sums))
     # The smallest are added first.
     products = [
-        _product(device, needed[i, j], left[i], right[j], fit) for i, j in sorted(needed, key=sum, reverse=True)
+        launched(device, needed[i, j], left[i], right[j], fit) for i, j in sorted(needed, key=sum, reverse=True)
     ]
     shape = a.shape[0], b.shape[1]
     return Source(
@@ -197,7 +197,7 @@ def affordable(device: Device, needed: dict[_digits.Pair, int] | None) -> dict[_
     return needed
 
 
-def _product(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
+def launched(device: Device, digits: int, a: Source, b: Source, fit: Extents) -> Source:
     """One product of that many digits."""
     m, k, n = fit
     asked, digits = digits, device.count(digits)
@@ -295,7 +295,7 @@ def _unpacked(
 def _syrk_in_parts(device: Device, a: Source) -> Source:
     """A A^T, exactly symmetric, of an operand split into parts. It is rare, so all products are computed in full."""
     fit = device.buckets.fit("digits_matmul", (a.shape[0], a.shape[1], a.shape[0]))
-    whole = _in_parts(device, a, a.T, fit)
+    whole = in_parts(device, a, a.T, fit)
 
     def fetch() -> np.ndarray:
         return np.asarray(np.tril(whole.values) + np.tril(whole.values, -1).T)
@@ -472,7 +472,7 @@ def smallest_of(bounds: np.ndarray, typical: float, kernel: str) -> float:
     return least
 
 
-def _certified(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
+def certificate(device: Device, a: Source, b: Source, fit: Extents) -> tuple[int, Source, Source] | None:
     """(digits, a, b) of the product as given or, if there are not so many digits, in equilibrated form.
 
     None if both need more than MOST_DIGITS. Making the other form takes longer than all digits, unless they are twelve

@@ -59,6 +59,8 @@ class Cores:
     Handles, and kernels that algorithms launch themselves, stay on the first core, unless they ask for ``shares``.
     """
 
+    overlaps = False  # its parts arrive together
+
     def __init__(self, engines: Sequence[DeviceEngine]) -> None:
         self.engines = tuple(engines)
         self.cores = len(engines)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trnpy._engine import certified, certified_stacks, staying, triangular
+from trnpy._engine import certified, certified_stacks, panels, staying, triangular
 from trnpy._engine import tuning as _tuning
+from trnpy._engine.at_once import Beside, beside, in_turn
 from trnpy._engine.digits import MOST_DIGITS, pairs
 from trnpy._engine.handles import (
     BY_DIGITS,
@@ -57,8 +58,15 @@ class DeviceEngine:
     executes = True
     cores = 1
 
-    def __init__(self, runtime: Runtime, tuning: _tuning.Tuning | None = None, facts: Facts | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        tuning: _tuning.Tuning | None = None,
+        facts: Facts | None = None,
+        beside: Beside[None] = beside,
+    ) -> None:
         self.runtime = runtime
+        self._beside = beside
         self.name = runtime.name
         self.hardware: Hardware | None = runtime.hardware
         self.health = Health()
@@ -76,6 +84,10 @@ class DeviceEngine:
     @property
     def parallel(self) -> bool:
         return self.runtime.parallel
+
+    @property
+    def overlaps(self) -> bool:
+        return self.runtime.hardware.overlaps
 
     @property
     def machine(self) -> Hardware:
@@ -196,16 +208,18 @@ class DeviceEngine:
     # --- products -----------------------------------------------------------------------------------------------------
 
     def matmul(
-        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
-    ) -> Any:
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None,
+        arrived: panels.Arrived = panels.unnoticed,
+    ) -> Any:  # fmt: skip
         """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
 
         The result is a handle if an operand is one. Refused if no product is accurate enough, DeviceError if the device
         fails. ``digits``: for handles of float64 or complex128, use this many digits without a certificate; the error
-        is 256^(1-digits) of the largest terms of each sum.
+        is 256^(1-digits) of the largest terms of each sum. ``arrived`` is told of rows of A B that have come to the
+        host before others are computed.
         """
         if _is_array(a) and _is_array(b):
-            return combined(alpha, self._arrays(a, b), beta, c)
+            return combined(alpha, self._arrays(a, b, arrived), beta, c)
         product = self._handles(a, b, digits)
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
 
@@ -290,7 +304,7 @@ class DeviceEngine:
 
     # --- of arrays ----------------------------------------------------------------------------------------------------
 
-    def _arrays(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def _arrays(self, a: np.ndarray, b: np.ndarray, arrived: panels.Arrived = panels.unnoticed) -> np.ndarray:
         dtype = np.result_type(a.dtype, b.dtype)
         if 0 in (*a.shape, *b.shape):
             raise Refused("an operand is empty")
@@ -301,7 +315,7 @@ class DeviceEngine:
                 self._kernels.product, form=form
             )
         else:
-            product = self._by_slices if single else self._by_digits
+            product = self._by_slices if single else functools.partial(self._by_digits, arrived=arrived)
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.ndim == b.ndim == 2:
             return product(a, b)
@@ -325,8 +339,18 @@ class DeviceEngine:
             )
         return c.reshape(*stack, *c.shape[-2:])
 
-    def _by_digits(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self._in_digits(a.dtype, lambda d, wide: certified.matmul(d, _as(a, wide), _as(b, wide)))
+    def _by_digits(self, a: np.ndarray, b: np.ndarray, arrived: panels.Arrived) -> np.ndarray:
+        def product(device: certified.Device, wide: np.dtype) -> np.ndarray:
+            x, y = _as(a, wide), _as(b, wide)
+            cuts, one = panels.panels(device, x, y, self.room), max(*x.shape, y.shape[1]) <= device.block
+            if not cuts or (one and any(self.cache.reuse((a,))[:2])):  # from its second use on, A is kept as one
+                return certified.matmul(device, x, y)
+            c = panels.matmul(device, x, y, cuts, not one, self._beside if self.overlaps else in_turn, arrived)
+            if one:
+                self.cache.computed_by_host((a,))
+            return c
+
+        return self._in_digits(a.dtype, product)
 
     def _by_slices(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Products in single precision if the device has no accurate float32: six bfloat16 products in one sum."""

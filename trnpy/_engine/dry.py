@@ -20,7 +20,7 @@ from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
 from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_ins_of
-from trnpy._engine.tally import Tally
+from trnpy._engine.tally import BESIDE, Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
 from trnpy._nki.kernels.chem.mp2_energy_reference import operations as mp2_operations
@@ -283,6 +283,7 @@ class DryRuntime:
         self.counters = Counters()
         self.products: dict[str, float] = defaultdict(float)
         self.count = count or Count()  # the work of the host, which all cores of a call share
+        self.hidden = [0.0, 0.0, 0.0]  # bytes in, out, and of the host, beside launches
 
     def put(self, array: Any) -> Buffer:
         self.counters.bytes_in += array.nbytes
@@ -311,8 +312,24 @@ class DryRuntime:
     def launch(self, kernel: str, /, *operands: Operand, **parameters: Any) -> Any:
         return fetched(self, self.run(kernel, *operands, **parameters))
 
+    def beside(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Do ``work`` of another thread at once. What it moves and proves is counted as hidden by launches."""
+        counted = self._moved()
+        proved = {key: n for key, n in self.count.work.items() if key[0] == "proof"}
+        work()
+        self.hidden = [h + after - before for h, before, after in zip(self.hidden, counted, self._moved(), strict=True)]
+        for key in [key for key in self.count.work if key[0] == "proof"]:
+            more = self.count.work[key] - proved.get(key, 0.0)
+            self.count.work[key] -= more
+            self.count.work[BESIDE, *key[1:]] += more
+        return lambda: None
+
+    def _moved(self) -> tuple[float, float, float]:
+        return self.counters.bytes_in, self.counters.bytes_out, self.count.nbytes
+
     def reset(self) -> None:
         self.counters = Counters()
+        self.hidden = [0.0, 0.0, 0.0]
         self.products.clear()
         self.count.work.clear()
         self.count.nbytes = 0.0
@@ -325,7 +342,8 @@ def tally(runtimes: Sequence[DryRuntime]) -> Tally:
     return Tally(
         tuple(sorted(launched.items())), tuple((f, n) for f, n in sorted(first.products.items()) if n),
         sum(r.counters.bytes_in for r in runtimes), sum(r.counters.bytes_out for r in runtimes),
-        tuple(sorted(first.count.work.items())), first.count.nbytes, max(1, busy),
+        tuple(sorted((key, n) for key, n in first.count.work.items() if n)), first.count.nbytes, max(1, busy),
+        (sum(r.hidden[0] for r in runtimes), sum(r.hidden[1] for r in runtimes), sum(r.hidden[2] for r in runtimes)),
     )  # fmt: skip
 
 
@@ -346,7 +364,7 @@ def run(
     outlines = [o for o in shapes[1] if isinstance(o, Outline)]
     kept = () if outlines else kept  # an outline knows itself what of it is on the device
     resident = bool(kept) or any(problem.method in o.resident for o in outlines)
-    engines = [DeviceEngine(r, Tuning(), Facts()) for r in runtimes]
+    engines = [DeviceEngine(r, Tuning(), Facts(), r.beside) for r in runtimes]
     engine = Proving(engines[0] if len(engines) == 1 else cast(Engine, Cores(engines)))
     token = _own.set(policy)
     try:

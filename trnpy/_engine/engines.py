@@ -63,6 +63,9 @@ class Engine(Protocol):
     @property
     def parallel(self) -> bool: ...  # whether it works beside the engines of other cores, in a thread of its own
 
+    @property
+    def overlaps(self) -> bool: ...  # whether rows of a product may arrive before others are computed
+
     # (rows, columns). ``stay``: float64 results of its products are operands on a device without a visit to the host
     def put(self, a: np.ndarray, stay: bool = False, copy: bool = True) -> Handle: ...  # no copy: ``a`` must not change
 
@@ -193,6 +196,7 @@ class HostEngine:
     executes = True
     cores = 1
     parallel = False
+    overlaps = False
 
     def __init__(self, machine: Hardware | None = None) -> None:
         if machine is not None:

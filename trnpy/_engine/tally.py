@@ -41,6 +41,7 @@ class Tally:
     host: tuple[tuple[tuple[str, int, str], float], ...]  # operations by (kind, size, dtype); elements of conversions
     host_bytes: float  # bytes that the host reads and writes between products
     cores: int = 1  # that products ran on; bytes and launches are those of all, products those of the busiest
+    hidden: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of bytes in, bytes out and host_bytes, beside launches
 
     @property
     def launched(self) -> int:
@@ -68,11 +69,15 @@ class Tally:
                 outgoing += CONVERSION_S[kind] * amount
             else:
                 steps += rates.seconds(kind, size, amount, np.dtype(char))
-        fetch_s = self.bytes_out / hardware.unlink_bytes_per_s
-        send_s = self.bytes_in / hardware.link_bytes_per_s
         launch_s, engine_s = self.launched * hardware.launch_s, self.engine_s(hardware)
-        outgoing += max(beside - launch_s - send_s - engine_s, 0.0)
-        return Parts(launch_s, send_s, fetch_s, incoming, outgoing, engine_s, steps)
+        # The engine hides transfers, one after another, and what one core of the host does after them.
+        sent_s = min(self.hidden[0] / hardware.link_bytes_per_s, engine_s)
+        fetched_s = min(self.hidden[1] / hardware.unlink_bytes_per_s, engine_s - sent_s)
+        send_s = self.bytes_in / hardware.link_bytes_per_s - sent_s
+        fetch_s = self.bytes_out / hardware.unlink_bytes_per_s - fetched_s
+        copied_s = self.hidden[2] / rates.copy_bytes_per_s
+        outgoing += max(beside + copied_s + fetched_s - launch_s - send_s - engine_s, 0.0)
+        return Parts(launch_s, send_s, fetch_s, incoming, outgoing, engine_s, steps - copied_s)
 
     def seconds(self, hardware: Hardware, rates: HostRates) -> float:
         """Modelled seconds of the device path."""

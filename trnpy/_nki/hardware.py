@@ -95,6 +95,7 @@ class Hardware:
     peer_bytes_per_s: float  # from one core to others in a collective, each way
     launch_s: float  # host call of one kernel until the device has answered
     timing: Timing = USUAL
+    overlaps: bool = False  # transfers with launches: so the runtime in use documents, whatever the chip can do
 
     @property
     def float64_flops_per_s(self) -> float:

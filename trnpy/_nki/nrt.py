@@ -1,7 +1,7 @@
 """Launches kernels by Neuron's own library libnrt, from NEFF files that nki compiles here: without torch.
 
-The functions are those of nrt.h (Neuron 2.29: neuron-runtime/api/nrt.rst). ``NrtRuntime`` compiles a kernel for new
-shapes once, keeps its NEFF file for later processes, and keeps operands in HBM.
+The functions are those of nrt.h and nrt_async.h (Neuron 2.29: neuron-runtime/api). ``NrtRuntime`` compiles a kernel
+for new shapes once, keeps its NEFF file for later processes, and keeps operands in HBM.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.locks import Lock
 from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import neff
@@ -47,6 +49,18 @@ FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "nrt_add_tensor_to_tensor_set": (HANDLE, c_char_p, HANDLE),
     "nrt_execute": (HANDLE, HANDLE, HANDLE),
 }
+# Of nrt_async.h, since Neuron 2.29: they enqueue, and an execution unit runs what is in its queue beside other units.
+# The status of a request and its number come by the last two arguments.
+STATUS, NUMBER = POINTER(c_int), POINTER(c_uint64)
+ENQUEUED: Mapping[str, tuple[Any, ...]] = {
+    "nrta_tensor_write": (HANDLE, c_void_p, c_uint64, c_uint64, c_int, STATUS, NUMBER),
+    "nrta_tensor_read": (c_void_p, HANDLE, c_uint64, c_uint64, c_int, STATUS, NUMBER),
+    "nrta_execute_schedule": (HANDLE, HANDLE, HANDLE, c_int, STATUS, NUMBER),
+}
+COMPLETED = "nrta_is_completed"
+OF_2_28 = "nrta_error_tracker_create"  # there, the status is an object of another kind
+LAUNCHES, WRITES, READS = 0, 0, 1  # queues: of launches there is one, of transfers two
+SPIN_S, NAP_S = 1e-3, 1e-4  # a request is asked for without a pause at first, then in intervals
 WITHOUT_STATUS: Mapping[str, tuple[Any, ...]] = {"nrt_tensor_free": (OUT,), "nrt_destroy_tensor_set": (OUT,)}
 
 
@@ -72,11 +86,33 @@ class Library:
         for name, function in self._functions.items():
             function.argtypes = FUNCTIONS.get(name) or WITHOUT_STATUS[name]
             function.restype = c_int if name in FUNCTIONS else None
+        self.overlaps = hasattr(loaded, COMPLETED) and not hasattr(loaded, OF_2_28)
+        self._enqueueing = Lock()
+        if self.overlaps:
+            for name, arguments in {**ENQUEUED, COMPLETED: (c_uint64, POINTER(c_bool))}.items():
+                function = self._functions[name] = getattr(loaded, name)
+                function.argtypes, function.restype = arguments, c_int
 
     def __call__(self, name: str, *arguments: Any, but: tuple[int, ...] = ()) -> None:
         status = self._functions[name](*arguments)
-        if name in FUNCTIONS and status not in (SUCCESS, *but):
+        if name not in WITHOUT_STATUS:
+            self._raised(name, status, but)
+
+    def _raised(self, name: str, status: int, but: tuple[int, ...] = ()) -> None:
+        if status not in (SUCCESS, *but):
             raise NrtError(f"{name}: {(self._status(status) or b'unknown').decode()} ({status})")
+
+    def done(self, name: str, *arguments: Any, but: tuple[int, ...] = ()) -> None:
+        """Enqueue a request by a function of ENQUEUED and wait until it is completed; other threads may do so, too."""
+        status, number, completed = c_int(SUCCESS), c_uint64(), c_bool()
+        with self._enqueueing:
+            self(name, *arguments, byref(status), byref(number))
+        started = time.monotonic()
+        while not completed:
+            time.sleep(0.0 if time.monotonic() - started < SPIN_S else NAP_S)
+            with self._enqueueing:
+                self(COMPLETED, number, byref(completed))
+        self._raised(name, status.value, but)
 
     def made(self, name: str, *arguments: Any) -> c_void_p:
         """The handle that a function of this name stores in its last argument."""
@@ -94,6 +130,7 @@ def runtimes(
     if not count.value:
         raise DeviceUnavailable(f"{NAME} shows no NeuronCore to this process")
     nrt("nrt_init", NO_FRAMEWORK, b"", b"")
+    hardware = replace(hardware, overlaps=nrt.overlaps)
     return tuple(NrtRuntime(hardware, nrt, core, time_limit_s, front_end) for core in range(count.value))
 
 
@@ -106,10 +143,16 @@ class Tensor:
         weakref.finalize(self, nrt, "nrt_tensor_free", byref(self.handle)).atexit = False
 
     def write(self, array: np.ndarray, offset: int = 0) -> None:
-        self.nrt("nrt_tensor_write", self.handle, array.ctypes.data, offset, array.nbytes)
+        if self.nrt.overlaps:
+            self.nrt.done("nrta_tensor_write", self.handle, array.ctypes.data, offset, array.nbytes, WRITES)
+        else:
+            self.nrt("nrt_tensor_write", self.handle, array.ctypes.data, offset, array.nbytes)
 
     def read(self, into: np.ndarray) -> None:
-        self.nrt("nrt_tensor_read", self.handle, into.ctypes.data, 0, into.nbytes)
+        if self.nrt.overlaps:
+            self.nrt.done("nrta_tensor_read", into.ctypes.data, self.handle, 0, into.nbytes, READS)
+        else:
+            self.nrt("nrt_tensor_read", self.handle, into.ctypes.data, 0, into.nbytes)
 
     def copied(self, to: Tensor, start: int, target: int, nbytes: int) -> None:
         self.nrt("nrt_tensor_copy", self.handle, start, to.handle, target, nbytes)
@@ -147,6 +190,7 @@ class NrtRuntime:
     ) -> None:
         self.hardware = hardware
         self.counters = Counters()
+        self._counting = Lock()  # threads that send, launch and fetch
         self.memory = Memory(hardware.hbm_bytes)
         self._nrt = nrt
         self._core = core
@@ -165,14 +209,16 @@ class NrtRuntime:
             return tensor
 
         buffer = self._held(self._guarded(moved, "put"), copy.shape, copy.dtype, "put")
-        self.counters.bytes_in += copy.nbytes
+        with self._counting:
+            self.counters.bytes_in += copy.nbytes
         return buffer
 
     def get(self, buffer: Buffer) -> np.ndarray:
         """A copy of ``buffer`` on the host."""
         array = np.empty(buffer.shape, buffer.dtype)
         self._guarded(lambda: buffer.value.read(array), "get")
-        self.counters.bytes_out += array.nbytes
+        with self._counting:
+            self.counters.bytes_out += array.nbytes
         return array
 
     def part(self, buffer: Buffer, rows: slice, columns: slice, shape: tuple[int, int], unit: bool = False) -> Buffer:
@@ -216,9 +262,10 @@ class NrtRuntime:
 
         program, outputs = self._guarded(launch, kernel)
         elapsed_s = time.perf_counter() - started
-        if self.counters.count(kernel, buffers, parameters):
-            self.counters.compile_s[kernel] = elapsed_s
-        self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
+        with self._counting:
+            if self.counters.count(kernel, buffers, parameters):
+                self.counters.compile_s[kernel] = elapsed_s
+            self.counters.seconds[kernel] = self.counters.seconds.get(kernel, 0.0) + elapsed_s
         like = zip(outputs, program.outputs, strict=True)
         held = tuple(self._held(tensor, shape, dtype, kernel) for tensor, (shape, dtype) in like)
         return held[0] if program.alone else held
@@ -238,7 +285,10 @@ class NrtRuntime:
         outputs = [self._tensor(int(np.prod(shape)) * dtype.itemsize) for shape, dtype in program.outputs]
         named = [f"output_{n}" for n in range(len(outputs))]
         with _tensor_set(nrt, program.names, operands) as taken, _tensor_set(nrt, named, outputs) as given:
-            nrt("nrt_execute", program.model, taken, given, but=(NAN,))
+            if nrt.overlaps:
+                nrt.done("nrta_execute_schedule", program.model, taken, given, LAUNCHES, but=(NAN,))
+            else:
+                nrt("nrt_execute", program.model, taken, given, but=(NAN,))
         return outputs
 
     def _program(self, kernel: str, buffers: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> Program:

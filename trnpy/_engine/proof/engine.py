@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,15 +37,21 @@ class Proving:
         if not (_is_array(a) and _is_array(b)):
             options = {} if digits is None else {"digits": digits}
             return self._engine.matmul(a, b, alpha=alpha, beta=beta, c=c, **options)
-        return combined(alpha, self._proved(a, b, lambda: self._engine.matmul(a, b)), beta, c)
+        arrives = self._engine.overlaps and a.ndim == b.ndim == 2 and np.result_type(a, b) == np.float64
+        return combined(alpha, self._proved(a, b, functools.partial(self._engine.matmul, a, b), arrives), beta, c)
 
     def gram(self, a: Any, *, digits: int | None = None) -> Any:
         if not _is_array(a):
             return self._engine.gram(a, **({} if digits is None else {"digits": digits}))
-        return self._proved(a, a.conj().swapaxes(-1, -2), lambda: self._engine.gram(a))
+        return self._proved(a, a.conj().swapaxes(-1, -2), functools.partial(self._engine.gram, a))
 
-    def _proved(self, a: np.ndarray, b: np.ndarray, multiplied: Callable[[], np.ndarray]) -> np.ndarray:
-        """The product of a and b, as ``multiplied`` makes it. What its proof needs of them is made meanwhile."""
+    def _proved(
+        self, a: np.ndarray, b: np.ndarray, multiplied: Callable[..., np.ndarray], arrives: bool = False
+    ) -> np.ndarray:
+        """The product of a and b, as ``multiplied`` makes it. What its proof needs of them is made meanwhile.
+
+        If it ``arrives`` in rows, these are summed for the proof while others are computed.
+        """
         dtype = np.result_type(a.dtype, b.dtype)
         if dtype.kind not in "fc":
             c = multiplied()
@@ -54,16 +61,16 @@ class Proving:
         options = dtype, self._engine.format(dtype), current_policy().products != "matched"
         large = a.size + b.size >= BESIDE
         if isinstance(a, StandIn) or isinstance(b, StandIn):
-            of = (products.sums_beside if large else products.sums)(a, b, *options)
-            c = multiplied()
+            expected = functools.partial(
+                lambda of: of, (products.sums_beside if large else products.sums)(a, b, *options)
+            )
         elif large and self._engine.parallel:
             expected = beside(lambda: products.sums(a, b, *options))
-            c = multiplied()
-            of = expected()
         else:
-            c = multiplied()
-            of = products.sums(a, b, *options)
-        products.accept(of, a, b, c)
+            expected = functools.cache(lambda: products.sums(a, b, *options))
+        arriving = products.Arriving(expected)
+        c = multiplied(arrived=arriving) if arrives else multiplied()
+        products.accept(expected(), a, b, c, arriving.whole(len(c)))
         return c
 
 

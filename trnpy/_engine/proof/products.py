@@ -6,6 +6,7 @@ Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for ea
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,9 +44,11 @@ def prove(
     accept(sums(a, b, c.dtype, form, single, digits), a, b, c)
 
 
-def accept(of: Sums | None, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """``prove``, with what is known of a b."""
-    error = error_of(of, c)
+def accept(
+    of: Sums | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
+) -> None:
+    """``prove``, with what is known of a b, and of c (``error_of``)."""
+    error = error_of(of, c, found)
     if error <= 1:
         return
     shape = f"{c.dtype} product {' x '.join(map(str, c.shape))}"
@@ -115,9 +118,41 @@ sums = priced("proof", _price)(_sums)
 sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
 
 
-@priced("proof", lambda of, c: ((2.0 if c.dtype.kind == "c" else 1.0) * c.size, (0.0,)))
-def error_of(of: Sums | None, c: np.ndarray) -> float:
-    """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``."""
+class Arriving:
+    """The sums of a float64 product c (m, n), made of its rows as they arrive. ``of`` is called when the first do."""
+
+    def __init__(self, of: Callable[[], Sums | None]) -> None:
+        self._of = of
+        self._found: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def __call__(self, rows: slice, c: np.ndarray) -> None:
+        self._found[rows.start, rows.stop] = sums_of(self._of(), rows, c)
+
+    def whole(self, m: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """c times the weights of its columns, and c^T times those of its rows; None if not all rows have arrived."""
+        ends = sorted(self._found)
+        if not ends or [0, *(end for _, end in ends)] != [*(start for start, _ in ends), m]:
+            return None
+        across, down = zip(*(self._found[end] for end in ends), strict=True)
+        return np.concatenate(across), _sum(list(down))
+
+
+@priced("proof", lambda of, rows, c: (c.size, (((c.shape[0],), DOUBLE), ((c.shape[1],), DOUBLE))))
+def sums_of(of: Sums | None, rows: slice, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows c of a product times the weights of its columns, and their transpose times those of these rows."""
+    assert of is not None
+    with np.errstate(all="ignore"):
+        return _both(c, of.right, of.left[rows], TERMS[0])
+
+
+@priced(
+    "proof", lambda of, c, found=None: ((2.0 if c.dtype.kind == "c" else 1.0) * (c.size, 0)[found is not None], (0.0,))
+)
+def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None) -> float:
+    """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``.
+
+    ``found``: its sums, if they have been made already (``Arriving``).
+    """
     if not c.size:
         return 0.0
     assert of is not None
@@ -125,8 +160,9 @@ def error_of(of: Sums | None, c: np.ndarray) -> float:
     with np.errstate(all="ignore"):
         c = _wide(c)
         for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
-            expected, found = of.of(terms), _both(c, of.right, of.left, terms)
+            expected, found = of.of(terms), found or _both(c, of.right, of.left, terms)
             across, down = (x - y for x, y in zip(found, expected, strict=True))
+            found = None
             turned = c.swapaxes(-1, -2)
             error = max_nan(
                 _in_tolerances(across, of.right, of.rows, of.columns, c, of.cut[0], k, of.single, half),
