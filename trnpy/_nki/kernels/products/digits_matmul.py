@@ -146,7 +146,8 @@ def _lower_spots(m0, m_size, n0, n_size, firsts, stops):
 def _blocks(plan, spots):
     """Every block of one size."""
     depth, rows = (plan["k"] + TILE - 1) // TILE, (plan["m_size"] + TILE - 1) // TILE
-    each = plan["pairs"] * depth + (depth // plan["k_tiles"] + 1) * plan["digits"] * 4 + plan["digits"] * 8
+    chunks = (depth + plan["k_tiles"] - 1) // plan["k_tiles"]
+    each = plan["pairs"] * depth + chunks * (plan["digits"] * 3 + 3) + plan["digits"] * 8
     walk(job=plan, start=_start, body=_block, spots=spots, steps=rows * each + 2 * depth, walks=plan["walks"])
 
 
