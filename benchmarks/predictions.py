@@ -2,7 +2,9 @@
 
 A program's ratio is that of the sums over its calls for which there is a prediction. Its calls take the routes that the
 rates choose. The machine is calibrated once, before the programs run; of several runs of a program the fastest counts.
-The report's verdicts are printed too; ``--loaded`` keeps every processor busy besides: they should not change.
+The report's verdicts are printed too, with what one core of a device would save of the run (modelled), as the runs had
+it; ``--loaded`` keeps every processor busy besides: the verdicts should not change. The sizes are chosen so that no
+program is near a threshold of the verdict with one thread or with two: there it would change with the noise of a run.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from benchmarks._measure import gate, header
+from trnpy._report.units import NOTICEABLE
+from trnpy._settings.policy import HYSTERESIS
 
 MEDIAN, WORST = (0.7, 1.4), (0.4, 2.5)  # what is aimed at
 ROUNDS = 3
@@ -32,12 +37,12 @@ PROGRAMS = {
             a /= np.abs(a).max()
     """,
     "products in float32": """
-        a, b = rng.standard_normal((2, 1200, 400)).astype(np.float32)
-        for _ in range(40):
+        a, b = rng.standard_normal((2, 2000, 2000)).astype(np.float32)
+        for _ in range(6):
             np.dot(a, b.T), np.dot(a.T, b)
     """,
     "cold products": """
-        stack = rng.standard_normal((40, 500, 500))
+        stack = rng.standard_normal((40, 450, 450))
         for k in range(1, 40):
             np.matmul(stack[k - 1], stack[k])
             stack[k] += 1.0
@@ -68,8 +73,8 @@ PROGRAMS = {
             la.cho_solve(la.cho_factor(k), np.eye(800)[:, :100]), np.linalg.solve(k, np.eye(800)[:, :100])
     """,
     "principal components": """
-        x = rng.standard_normal((2000, 250))
-        for _ in range(5):
+        x = rng.standard_normal((1000, 250))
+        for _ in range(8):
             u, s, v = np.linalg.svd(x - x.mean(0), full_matrices=False)
             q, r = np.linalg.qr(np.dot(u * s, v))
             x = q + 0.1
@@ -94,10 +99,18 @@ PROGRAMS = {
 }
 
 
-def ratios(
-    source: str, folder: pathlib.Path, environment: Mapping[str, str]
-) -> tuple[float, float, dict[str, float], str]:
-    """Measured seconds of the predicted calls, their ratio to the prediction, that of each function; the verdict."""
+class Run(NamedTuple):
+    """What the report says of one run of a program."""
+
+    took_s: float  # measured, of the calls for which there is a prediction
+    ratio: float  # of took_s to the prediction
+    each: dict[str, float]  # the ratio of each function
+    verdict: str
+    saved: tuple[float, float]  # of the run, modelled, at the slow end of the model's interval and at the fast end
+
+
+def ratios(source: str, folder: pathlib.Path, environment: Mapping[str, str]) -> Run:
+    """One run of a program."""
     program, report = folder / "program.py", folder / "report.json"
     program.write_text(START + "\n".join(line[8:] for line in source.splitlines()))
     command = [sys.executable, "-m", "trnpy", "--no-report", "--report", str(report), str(program)]
@@ -110,7 +123,9 @@ def ratios(
         predicted[t["op"]] = predicted.get(t["op"], 0.0) + t["host_s"]
     total = sum(took.values())
     each = {op: took[op] / predicted[op] for op in took}
-    return total, total / sum(predicted.values()), each, said["what_if"]["verdict"]
+    what_if = said["what_if"]
+    saved = what_if["least_s"] / what_if["host_s"], what_if["most_s"] / what_if["host_s"]
+    return Run(total, total / sum(predicted.values()), each, what_if["verdict"], saved)
 
 
 @contextlib.contextmanager
@@ -148,27 +163,36 @@ def main(argv: list[str]) -> int:
         command = [sys.executable, "-m", "trnpy", "calibrate"]
         run = subprocess.run(command, env=calibrated, capture_output=True, text=True, check=True)
         print(*(line for line in run.stdout.splitlines() if line.startswith(("disturbed", "measured"))), "", sep="\n")
-        print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}  verdict")
+        print(f"{'':68}{'saved, modelled':>28}")
+        print(f"{'':30}{'measured':>10}{'default rates':>16}{'calibrated':>12}{'at least':>14}{'at most':>14}  verdict")
         found: dict[str, list[float]] = {"default rates": [], "calibrated": []}
         changed = []
         for title, source in PROGRAMS.items():
             if options.programs and title not in options.programs:
                 continue
             rounds = [(ratios(source, folder, default), ratios(source, folder, calibrated)) for _ in range(ROUNDS)]
-            took, first, each, _ = min((one for one, _ in rounds), key=operator.itemgetter(0))
-            _, second, those, _ = min((two for _, two in rounds), key=operator.itemgetter(0))
-            found["default rates"].append(first)
-            found["calibrated"].append(second)
+            one, two = (min(runs, key=operator.attrgetter("took_s")) for runs in zip(*rounds, strict=True))
+            found["default rates"].append(one.ratio)
+            found["calibrated"].append(two.ratio)
             if options.loaded:
                 with busy():
                     rounds.append((ratios(source, folder, default), ratios(source, folder, calibrated)))
-            verdicts = sorted({verdict for pair in rounds for *_, verdict in pair})
+            runs = [run for pair in rounds for run in pair]
+            verdicts = sorted({run.verdict for run in runs})
             changed += [title] if len(verdicts) > 1 else []
-            print(f"{title:30}{took:8.2f} s{first:16.2f}{second:12.2f}  {', '.join(verdicts)}", flush=True)
-            for op in each if options.functions else ():
-                print(f"    {op:26}{'':10}{each[op]:16.2f}{those.get(op, float('nan')):12.2f}")
+            least, most = (
+                " to ".join(f"{end(run.saved[k] for run in runs):.0%}" for end in (min, max)) for k in (0, 1)
+            )
+            figures = f"{one.took_s:8.2f} s{one.ratio:16.2f}{two.ratio:12.2f}{least:>14}{most:>14}"
+            print(f"{title:30}{figures}  {', '.join(verdicts)}", flush=True)
+            for op in one.each if options.functions else ():
+                print(f"    {op:26}{'':10}{one.each[op]:16.2f}{two.each.get(op, float('nan')):12.2f}")
     print()
     for title, values in found.items():
         show(title, values)
+    print(
+        f"faster: saves more than {NOTICEABLE:.0%} at least; no difference: saves {NOTICEABLE:.0%} at most; "
+        f"a call saves nothing unless it is {HYSTERESIS} times faster"
+    )
     print(f"programs of more than one verdict: {', '.join(changed) or 'none'}")
     return 0

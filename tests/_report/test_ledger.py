@@ -24,6 +24,7 @@ from trnpy._base import processors
 from trnpy._base.records import record
 from trnpy._call.dispatch import Cost, Op, Problem, Reason, Unsupported, accelerated
 from trnpy._engine.stand_ins import usual
+from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report import ledger as ledger_module
 from trnpy._report.ledger import EVENTS, SITES, Ledger, Process, profile, report
 from trnpy._report.page import page
@@ -179,8 +180,21 @@ def test_threads_that_share_a_processor_wait_for_it():
     assert max(waited) > 0.2
 
 
+def test_a_call_that_takes_little_longer_than_predicted_gains_the_same_with_a_calibration_and_without():
+    saved_s = []
+    for calibrated in (True, False):
+        ledger = Ledger("", opened=0.0)
+        decision = ledgers.decision("numpy.dot", 1.0, 0.6, calibrated=calibrated)
+        ledger.add(decision, 0.0, 1.1, ledgers.frame("x.py", 5))
+        ledger.closed = 10.0
+        what_if = ledger.what_if()
+        saved_s.append((what_if.least_s, what_if.most_s))
+    assert saved_s[0] == saved_s[1]
+    assert saved_s[0] == pytest.approx((1.1 - 0.6 * ERROR_FACTOR, 1.1 - 0.6 / ERROR_FACTOR), rel=1e-12)
+
+
 def test_a_slow_host_adds_nothing_to_a_gain():
-    """Of the measured time and the one that a calibration predicts the smaller counts."""
+    """A call that took far longer than a calibration predicts counts with the predicted time."""
     what_ifs = []
     for seconds in (1.0, 4.0):
         ledger = Ledger("", opened=0.0)

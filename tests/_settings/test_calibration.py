@@ -70,12 +70,12 @@ def test_a_remark_is_stored_and_the_doctor_complains_of_it(counts, capsys):
 def scripted(monkeypatch):
     """A calibration of three workloads whose seconds are given turn by turn; returns it and the calls that it made."""
 
-    def run(*turns, load=0.1):
-        calls, visits = [], {}
+    def run(*turns, load=0.1, copies=(1.0,) * calibration.TURNS):
+        calls, visits, left = [], {}, list(copies)
 
         def fastest(call, budget_s):
             if call not in (0, 1, 2):
-                return 1.0  # the copy
+                return left.pop(0)  # the copy
             calls.append(call)
             visits[call] = visits.get(call, -1) + 1
             return turns[visits[call]][call]
@@ -94,6 +94,11 @@ def test_a_workload_is_measured_until_two_turns_agree_and_the_fastest_counts(scr
     assert calls == [0, 1, 2, 0, 1, 2, 2]
     assert [found.curves[kind][0][1] for kind in KINDS[:3]] == pytest.approx([1.0, 1 / 0.95, 0.5], rel=1e-12)
     assert found.remark == ""
+
+
+def test_the_fastest_copy_of_all_turns_counts(scripted):
+    found, _ = scripted(*[(1.0, 1.0, 1.0)] * calibration.TURNS, copies=(9.0, 2.0, 3.0, 4.0))
+    assert found.copy_bytes_per_s == pytest.approx(2 * 8 * 2**24 / 2.0, rel=1e-12)
 
 
 def test_what_does_not_repeat_and_a_load_are_remarked_upon(scripted):

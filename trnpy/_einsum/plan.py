@@ -16,7 +16,7 @@ from trnpy._call import guards
 from trnpy._call.decisions import Work
 from trnpy._call.dispatch import Cost, Decision, Problem, Reason, Unsupported, decide
 from trnpy._einsum import grammar
-from trnpy._einsum.product import Sizes, Step, extent, on_host, product_of
+from trnpy._einsum.product import TRANSPOSES, Sizes, Step, copied_by_numpy, extent, on_host, product_of
 from trnpy._engine.engines import HOST, Engine, Refused
 from trnpy._engine.proof import integers
 from trnpy._engine.proof.products import Wrong
@@ -210,7 +210,8 @@ def costed(
         raise Unsupported(Reason.LAYOUT, "one operand: no product, perhaps a view")
     real = 4.0 if dtype.kind == "c" else 1.0
     largest = max(p.steps, key=operator.attrgetter("flops"))
-    copied, between = sum(step.plain_copied for step in p.steps), sum(math.prod(step.shape) for step in p.steps[:-1])
+    copied = TRANSPOSES * sum(copied_by_numpy(step, p.sizes) for step in p.steps)
+    between = sum(math.prod(step.shape) for step in p.steps[:-1])
     cost = Cost(
         kind="einsum" if loops else "matmul",
         n=math.prod(largest.extents) ** (1 / 3) if loops or largest.vector else largest.blas_size,

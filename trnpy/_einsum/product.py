@@ -255,6 +255,12 @@ def extent(sizes: Sizes, labels: str) -> int:
     return math.prod([sizes[label] for label in labels])
 
 
+def copied_by_numpy(step: Step, sizes: Sizes) -> int:
+    """Elements of C-contiguous operands that NumPy copies for BLAS. It multiplies no stack of matrices in place."""
+    operands = zip(step.labels, (step.left, step.right), strict=True)
+    return sum(extent(sizes, x) for x, own in operands if _view(x, step.batch, own, step.inner, sizes).copied)
+
+
 def product_of(at: tuple[int, int], a: str, b: str, kept: set[str], output: str, sizes: Sizes) -> Step:
     """The product of operands ``a`` and ``b``; ``output``: the wanted order of labels, "" if any will do."""
     shared = [c for c in a if c in b]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from trnpy._call.dispatch import Decision
 
 STEADY = 0.9  # of the time of a call: with a processor for less of it, other work disturbed it
+# A call on an idle host takes up to so many times what a calibration predicts (python -m benchmarks predictions), and a
+# verdict is to be the same with and without one. One that takes longer was disturbed.
+DISTURBED = 1.2
 DEVICE = "neuron"  # the engine that is a device; all others stand in for one
 RETRIED = "host (retried)"
 ROUTED = "host by "
@@ -222,14 +225,17 @@ def beats_host(where: str, decision: Decision, seconds: float) -> bool:
 
 
 def undisturbed(decision: Decision, seconds: float, waited: bool = False) -> float:
-    """Seconds of the host that a gain may rest on: ``seconds`` of its processor, or what is predicted if that is less.
+    """Seconds of the host that a gain may rest on: ``seconds`` of its processor, or what is predicted if disturbed.
 
-    A call that takes longer than a calibration predicts was disturbed: by other work, or by operands that were not in
-    the caches. Default rates are another host's and show that only where other work is known: ``waited`` says that
-    threads did not always have a processor. Those of one call then used time to wait for each other, too.
+    A call that takes more than DISTURBED times as long as a calibration predicts was disturbed: by other work, or by
+    operands that were not in the caches. Default rates are another host's and show that only where other work is
+    known: ``waited`` says that threads did not always have a processor. Those of one call then used time to wait for
+    each other, too.
     """
-    doubtful = decision.calibrated or (waited and threads() > 1)
-    return min(seconds, decision.host_s or 0.0) if doubtful else seconds
+    predicted_s = decision.host_s or 0.0
+    if decision.calibrated:
+        return seconds if seconds <= DISTURBED * predicted_s else predicted_s
+    return min(seconds, predicted_s) if waited and threads() > 1 else seconds
 
 
 def wins(call: Call) -> bool:

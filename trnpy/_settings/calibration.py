@@ -139,6 +139,7 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
     disturbed, work = _load(), list(_workloads())
     best_s, settled = [math.inf] * len(work), [False] * len(work)
     total = sum(flops for _, _, flops, _ in work)
+    source, copy_s = np.ones(2**24), math.inf
     start = time.perf_counter()
     for turn in range(TURNS):
         done = 0.0
@@ -150,9 +151,8 @@ def calibrate(progress: Callable[[str, float], None] = lambda what, fraction: No
                 settled[i] = max(seconds, best_s[i]) <= AGREEMENT * min(seconds, best_s[i])
                 best_s[i] = min(seconds, best_s[i])
             done += flops
-    progress("copy 128 MiB", 1.0)
-    source = np.ones(2**24)
-    copy_s = _fastest(source.copy, 1.0)
+        progress("copy 128 MiB", min((turn + 1) / 2, 1.0))
+        copy_s = min(copy_s, _fastest(source.copy, 1.0))
     if settled.count(False) > UNSETTLED * len(work):
         disturbed.append(
             f"{settled.count(False)} of {len(work)} measurements did not repeat within {AGREEMENT - 1:.0%}"
