@@ -150,9 +150,9 @@ class Op:
         return lambda args, kwargs: host.look(args, kwargs) is True
 
     @property
-    def unseen(self) -> int:
-        """Calls with at most so many elements in all run the reference, whatever their arguments are."""
-        return self.small if self.host is None else self.host.unseen
+    def unseen(self) -> float:
+        """Small calls run the reference, whatever their arguments are, if their sizes multiply to at most this."""
+        return math.inf if self.host is None else self.host.unseen
 
     def problem(self, routed: bool, *args: Any, **kwargs: Any) -> Problem:
         """The problem of a call, with the host's route if ``routed``; raises Unsupported."""

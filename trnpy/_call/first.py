@@ -36,6 +36,6 @@ class Memory:
     known: Known = Known(Policy(), None, {})  # a policy object that no call has
 
 
-def in_keywords(kwargs: dict[str, Any]) -> int:
-    """Elements of the arrays that a call gives by keyword."""
-    return sum(a.size for a in kwargs.values() if isinstance(a, np.ndarray))
+def in_keywords(kwargs: dict[str, Any]) -> list[int]:
+    """Sizes of the arrays that a call gives by keyword."""
+    return [a.size for a in kwargs.values() if isinstance(a, np.ndarray)]

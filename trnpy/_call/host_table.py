@@ -25,7 +25,9 @@ class HostRoute:
     look: Look
     # The problem of a call whose look gave True, with its route: (the row's own ``prepare``, *args, **kwargs).
     prepare: Callable[..., Problem]
-    unseen: int = UNSEEN  # ``look`` is never true for at most four arguments of at most so many elements in all
+    # ``look`` is never true for at most four positional arguments if the sizes of all arrays multiply to at most this;
+    # an empty array counts as one element.
+    unseen: int = UNSEEN
 
 
 @functools.cache

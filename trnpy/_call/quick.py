@@ -104,4 +104,4 @@ def elements(args: Args, kwargs: Kwargs) -> float:
             n += a.size
         elif a is not None and not isinstance(a, (str, int, float)):
             return math.inf
-    return n + in_keywords(kwargs) if kwargs else n
+    return n + sum(in_keywords(kwargs)) if kwargs else n

@@ -141,7 +141,7 @@ def _versions() -> Iterator[Finding]:
     variable, unset = "OPENBLAS_THREAD_TIMEOUT", "28, OpenBLAS's own"
     cycles = os.environ.get(variable, unset)
     yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
-    if hook.Gate is None:
+    if hook.Gated is None:
         without = "without a C compiler: each of a patched function costs a microsecond, not a quarter of one"
         yield Finding("small calls", f"installed {without}")
 

@@ -101,14 +101,13 @@ def _of_pyscf(prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem
     return updated
 
 
-# With E elements in all, two operands have at most (E/2)^2 products, and three (E/3)^3.
 ROUTES = {
     **{
-        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), int(2 * INTEGER_SMALL**0.5))
+        f"numpy.{name}": HostRoute(_look, functools.partial(_product, product=product), INTEGER_SMALL)
         for name, product in _PRODUCTS.items()
     },
-    "numpy.tensordot": HostRoute(_look, _of_tensordot, int(2 * INTEGER_SMALL**0.5)),
-    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, int(3 * SMALL ** (1 / 3))),
+    "numpy.tensordot": HostRoute(_look, _of_tensordot, INTEGER_SMALL),
+    "numpy.einsum": HostRoute(_look_einsum, _of_einsum, SMALL),
     "pyscf.lib.einsum": HostRoute(_look_pyscf, _of_pyscf),
     "pyscf.lib.contract": HostRoute(_look_pyscf, _of_pyscf),
 }

@@ -1,221 +1,279 @@
 /* The compiled part of a hook, which lets small calls pass without Python code.
 
-   A Gate stands before a hook's function (trnpy/_patch/hook._call), which decides every call. Where that function has
-   found that calls from one place of the program are small and only counted, it lets the next ones from there pass:
-   they go straight to NumPy's function, and each takes one from the iterator that counts them. A call whose operands
-   are larger, or of another type, or for which a setting is no longer the object that it was, goes to the function. */
+   Its function (trnpy/_patch/hook._call) decides every call. Where that function has found that calls from one place of
+   the program are small and only counted, it lets the next ones from there pass: they go straight to NumPy's function,
+   and each takes one from the iterator that counts them. A call whose operands are larger, or of another type, or for
+   which a setting is no longer the object that it was, goes to the function. docs/baselines.md#what-the-runner-adds has
+   what each step takes. */
 
 #define PY_SSIZE_T_CLEAN
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include <Python.h>
+#include <numpy/arrayobject.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <structmember.h>
 
-enum { SETTINGS = 4 };  /* attributes on which the decision about a small call rests */
-enum { PLACES = 64 };   /* a power of two; of two places with one entry, the one that was let pass last has it */
-enum { OPERANDS = 5 };  /* calls with as many positional arguments are not taken for small ones */
+#define FRAMES (PY_VERSION_HEX < 0x030E0000) /* the versions of Python whose frames were tried */
+#if FRAMES
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#endif
+
+enum { SETTINGS = 4 };    /* attributes on which the decision about a small call rests */
+enum { PLACES_LOG2 = 8 }; /* of the entries for places */
+enum { NEXT = 4 };        /* a place has one of so many neighbouring entries */
+enum { OPERANDS = 5 };    /* calls with as many positional arguments are not taken for small ones */
 
 typedef struct {
     PyObject *code, *count, *context;
     PyObject *settings[SETTINGS];
     int instruction;
     long left;
+    double elements, product;
 } Place;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *decides, *direct, *array, *context, *size;
-    PyObject *owners[SETTINGS], *names[SETTINGS];
-    long most;
-    Place *places;
-} Gate;
+    PyObject *decides, *direct, *context;
+    PyTypeObject *owners[SETTINGS];
+    PyObject *names[SETTINGS];
+    Place *places, *end;
+} Gated;
 
-static Place *
-place_of(Gate *self, PyObject *code, int instruction)
-{
-    size_t hash = ((size_t)code >> 5) ^ ((size_t)instruction >> 1) * 31;
-    return self->places + (hash & (PLACES - 1));
-}
+/* The code that calls, as a borrowed reference, and at which instruction; NULL if it is not Python's.
 
-static void
-forget(Place *place)
+   PyEval_GetFrame() makes an object of the frame, which takes longer than all other steps together. */
+static PyObject *
+caller(int *instruction)
 {
-    Py_CLEAR(place->code);
-    Py_CLEAR(place->count);
-    Py_CLEAR(place->context);
-    for (int i = 0; i < SETTINGS; i++) {
-        Py_CLEAR(place->settings[i]);
+#if FRAMES
+    PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX < 0x030D0000
+    struct _PyInterpreterFrame *frame = thread->cframe->current_frame;
+    PyObject *code = frame == NULL ? NULL : (PyObject *)frame->f_code;
+#else
+    struct _PyInterpreterFrame *frame = thread->current_frame;
+    PyObject *code = frame == NULL ? NULL : frame->f_executable;
+#endif
+    *instruction = code == NULL ? -1 : _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+    return code;
+#else
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == NULL) {
+        return NULL;
     }
-    place->left = 0;
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    *instruction = PyFrame_GetLasti(frame);
+    Py_DECREF(code); /* which the frame holds */
+    return code;
+#endif
 }
 
-/* Whether the arguments are arrays with at most `most` elements in all, and options; -1 with an exception. */
-static int
-is_small(Gate *self, PyObject *const *args, Py_ssize_t n)
+/* The first entry that a place may have. */
+static Place *
+first_of(Gated *self, PyObject *code, int instruction)
 {
-    long elements = 0;
+    uint64_t key = (uint64_t)(uintptr_t)code + (uint64_t)instruction;
+    return self->places + (key * UINT64_C(0x9E3779B97F4A7C15) >> (64 - PLACES_LOG2)); /* 2^64 over the golden ratio */
+}
+
+/* The entry of a place; NULL if it has none. */
+static Place *
+entry_of(Gated *self, PyObject *code, int instruction)
+{
+    Place *first = first_of(self, code, instruction);
+    for (Place *place = first; place < first + NEXT; place++) {
+        if (place->code == code && place->instruction == instruction) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+/* The entry that a place without one gets: where no more calls are to pass, else the first. */
+static Place *
+entry_for(Gated *self, PyObject *code, int instruction)
+{
+    Place *first = first_of(self, code, instruction);
+    for (Place *place = first; place < first + NEXT; place++) {
+        if (place->left <= 0) {
+            return place;
+        }
+    }
+    return first;
+}
+
+/* Drop what an entry held, after the entry has new contents: this may run any code. */
+static void
+drop(Place *before)
+{
+    Py_XDECREF(before->code);
+    Py_XDECREF(before->count);
+    Py_XDECREF(before->context);
+    for (int i = 0; i < SETTINGS; i++) {
+        Py_XDECREF(before->settings[i]);
+    }
+}
+
+/* Whether the arguments are arrays within the limits of `place`, and options. */
+static int
+is_small(Place *place, PyObject *const *args, Py_ssize_t n)
+{
+    double elements = 0, product = 1;
     for (Py_ssize_t i = 0; i < n; i++) {
-        if ((PyObject *)Py_TYPE(args[i]) == self->array) {
-            PyObject *size = PyObject_GetAttr(args[i], self->size);
-            if (size == NULL) {
-                return -1;
-            }
-            elements += PyLong_AsLong(size);
-            Py_DECREF(size);
+        if (PyArray_CheckExact(args[i])) {
+            double size = (double)PyArray_SIZE((PyArrayObject *)args[i]);
+            elements += size;
+            product *= size > 1 ? size : 1;
         }
         else if (args[i] != Py_None && !PyLong_Check(args[i]) && !PyFloat_Check(args[i]) && !PyUnicode_Check(args[i])) {
             return 0;
         }
     }
-    return elements <= self->most;
+    return elements <= place->elements && product <= place->product;
 }
 
 /* Whether the settings are those under which calls from `place` may pass; -1 with an exception. */
 static int
-is_unchanged(Gate *self, Place *place)
+is_unchanged(Gated *self, Place *place)
 {
     PyObject *now;
     if (PyContextVar_Get(self->context, Py_None, &now) < 0) {
         return -1;
     }
     Py_DECREF(now);
-    if (now != place->context) {
-        return 0;
+    int same = now == place->context;
+    for (int i = 0; same && i < SETTINGS; i++) {
+        same = _PyType_Lookup(self->owners[i], self->names[i]) == place->settings[i];
     }
-    for (int i = 0; i < SETTINGS; i++) {
-        now = PyObject_GetAttr(self->owners[i], self->names[i]);
-        if (now == NULL) {
-            return -1;
-        }
-        Py_DECREF(now);
-        if (now != place->settings[i]) {
-            return 0;
-        }
-    }
-    return 1;
+    return same;
 }
 
 /* Whether a call passes; -1 with an exception. */
 static int
-passes(Gate *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
+passes(Gated *self, PyObject *const *args, Py_ssize_t positional, Py_ssize_t n)
 {
-    PyFrameObject *frame = self->places == NULL || positional >= OPERANDS ? NULL : PyEval_GetFrame();
-    if (frame == NULL) {
+    int instruction;
+    PyObject *code = self->places == NULL || positional >= OPERANDS ? NULL : caller(&instruction);
+    Place *place = code == NULL ? NULL : entry_of(self, code, instruction);
+    if (place == NULL || place->left <= 0 || !is_small(place, args, n)) {
         return 0;
     }
-    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-    int instruction = PyFrame_GetLasti(frame);
-    Place *place = place_of(self, code, instruction);
-    Py_DECREF(code); /* which the frame holds */
-    if (place->left <= 0 || place->code != code || place->instruction != instruction) {
-        return 0;
-    }
-    int may = is_small(self, args, n);
+    int may = is_unchanged(self, place);
     if (may == 1) {
-        may = is_unchanged(self, place);
-    }
-    if (may == 1) {
-        PyObject *counted = PyIter_Next(place->count);
+        place->left--;
+        PyObject *count = Py_NewRef(place->count); /* which may be any iterator, and call this very hook */
+        PyObject *counted = PyIter_Next(count);
+        Py_DECREF(count);
         if (counted == NULL) {
             return PyErr_Occurred() ? -1 : 0;
         }
         Py_DECREF(counted);
-        place->left--;
     }
     return may;
 }
 
 static PyObject *
-gate_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+gated_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Py_ssize_t positional = PyVectorcall_NARGS(nargsf);
     Py_ssize_t n = positional + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
-    int may = passes((Gate *)self, args, positional, n);
+    int may = passes((Gated *)self, args, positional, n);
     if (may < 0) {
         return NULL;
     }
-    return PyObject_Vectorcall(may ? ((Gate *)self)->direct : ((Gate *)self)->decides, args, nargsf, kwnames);
+    return PyObject_Vectorcall(may ? ((Gated *)self)->direct : ((Gated *)self)->decides, args, nargsf, kwnames);
 }
 
 PyDoc_STRVAR(
     let_pass_doc,
-    "let_pass(frame, context, settings, count, left)\n--\n\n"
+    "_let_pass(frame, context, settings, count, left, elements, product)\n--\n\n"
     "Let the next small calls from the instruction at which ``frame`` is pass, at most ``left`` of them.\n\n"
     "They pass while the context variable has the value ``context`` and the attributes are the objects ``settings``.\n"
-    "Each takes one from ``count``.");
+    "Small are arrays whose sizes add up to at most ``elements`` and, where none counts as less than one, multiply to\n"
+    "at most ``product``. Each call takes one from ``count``.");
 
 static PyObject *
-gate_let_pass(Gate *self, PyObject *args)
+gated_let_pass(Gated *self, PyObject *args)
 {
     PyObject *frame, *context, *settings, *count;
     long left;
-    if (!PyArg_ParseTuple(args, "O!OO!Ol", &PyFrame_Type, &frame, &context, &PyTuple_Type, &settings, &count, &left)) {
+    double elements, product;
+    if (!PyArg_ParseTuple(args, "O!OO!Oldd", &PyFrame_Type, &frame, &context, &PyTuple_Type, &settings, &count, &left,
+                          &elements, &product)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(settings) != SETTINGS || !PyIter_Check(count)) {
-        return PyErr_Format(PyExc_TypeError, "let_pass() takes %d settings and an iterator", SETTINGS);
+        return PyErr_Format(PyExc_TypeError, "_let_pass() takes %d settings and an iterator", SETTINGS);
     }
-    if (self->places == NULL && (self->places = PyMem_Calloc(PLACES, sizeof(Place))) == NULL) {
-        return PyErr_NoMemory();
+    if (self->places == NULL) {
+        size_t entries = ((size_t)1 << PLACES_LOG2) + NEXT - 1;
+        self->places = PyMem_Calloc(entries, sizeof(Place));
+        if (self->places == NULL) {
+            return PyErr_NoMemory();
+        }
+        self->end = self->places + entries;
     }
     PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     int instruction = PyFrame_GetLasti((PyFrameObject *)frame);
-    Place *place = place_of(self, code, instruction), before = *place;
-    *place = (Place){code, Py_NewRef(count), Py_NewRef(context), {NULL}, instruction, left};
+    Place *place = entry_of(self, code, instruction);
+    place = place != NULL ? place : entry_for(self, code, instruction);
+    Place before = *place;
+    *place = (Place){code, Py_NewRef(count), Py_NewRef(context), {NULL}, instruction, left, elements, product};
     for (int i = 0; i < SETTINGS; i++) {
         place->settings[i] = Py_NewRef(PyTuple_GET_ITEM(settings, i));
     }
-    forget(&before); /* last: it may run any code */
+    drop(&before);
     Py_RETURN_NONE;
 }
 
 static PyObject *
-gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+gated_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *decides, *direct, *array, *context, *settings;
-    long most;
-    if (!PyArg_ParseTuple(args, "OOOOO!l", &decides, &direct, &array, &context, &PyTuple_Type, &settings, &most)) {
+    PyObject *decides, *direct, *context, *settings;
+    if (!PyArg_ParseTuple(args, "OOOO!", &decides, &direct, &context, &PyTuple_Type, &settings)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(settings) != SETTINGS) {
-        return PyErr_Format(PyExc_TypeError, "Gate() takes %d settings", SETTINGS);
+        return PyErr_Format(PyExc_TypeError, "Gated() takes %d settings", SETTINGS);
     }
-    Gate *self = (Gate *)type->tp_alloc(type, 0);
+    Gated *self = (Gated *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
-    self->vectorcall = gate_vectorcall;
+    if (type->tp_call == PyVectorcall_Call) {
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; /* which classes inherit from Python 3.12 on only */
+    }
+    self->vectorcall = gated_vectorcall;
     self->decides = Py_NewRef(decides);
     self->direct = Py_NewRef(direct);
-    self->array = Py_NewRef(array);
     self->context = Py_NewRef(context);
-    self->most = most;
-    self->size = PyUnicode_InternFromString("size");
-    int complete = self->size != NULL;
-    for (int i = 0; complete && i < SETTINGS; i++) {
-        complete = PyArg_ParseTuple(PyTuple_GET_ITEM(settings, i), "OU", &self->owners[i], &self->names[i]);
-        Py_XINCREF(self->owners[i]);
-        Py_XINCREF(self->names[i]);
-    }
-    if (!complete) {
-        Py_DECREF(self);
-        return NULL;
+    for (int i = 0; i < SETTINGS; i++) {
+        PyTypeObject *owner;
+        PyObject *name;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(settings, i), "O!U", &PyType_Type, &owner, &name)) {
+            Py_DECREF(self);
+            return NULL;
+        }
+        self->owners[i] = (PyTypeObject *)Py_NewRef(owner);
+        self->names[i] = Py_NewRef(name);
     }
     return (PyObject *)self;
 }
 
 static int
-gate_traverse(Gate *self, visitproc visit, void *arg)
+gated_traverse(Gated *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->decides);
     Py_VISIT(self->direct);
-    Py_VISIT(self->array);
     Py_VISIT(self->context);
     for (int i = 0; i < SETTINGS; i++) {
         Py_VISIT(self->owners[i]);
     }
-    for (Place *place = self->places; place != NULL && place < self->places + PLACES; place++) {
+    for (Place *place = self->places; place < self->end; place++) {
         Py_VISIT(place->code);
         Py_VISIT(place->count);
         Py_VISIT(place->context);
@@ -228,26 +286,26 @@ gate_traverse(Gate *self, visitproc visit, void *arg)
 
 /* The functions stay, as a finalizer may still call: a cycle through them is broken where they hold the gate. */
 static int
-gate_clear(Gate *self)
+gated_clear(Gated *self)
 {
-    for (Place *place = self->places; place != NULL && place < self->places + PLACES; place++) {
-        forget(place);
+    for (Place *place = self->places; place < self->end; place++) {
+        Place before = *place;
+        *place = (Place){NULL};
+        drop(&before);
     }
     return 0;
 }
 
 static void
-gate_dealloc(Gate *self)
+gated_dealloc(Gated *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    gate_clear(self);
+    gated_clear(self);
     PyMem_Free(self->places);
     Py_CLEAR(self->decides);
     Py_CLEAR(self->direct);
-    Py_CLEAR(self->array);
     Py_CLEAR(self->context);
-    Py_CLEAR(self->size);
     for (int i = 0; i < SETTINGS; i++) {
         Py_CLEAR(self->owners[i]);
         Py_CLEAR(self->names[i]);
@@ -257,22 +315,21 @@ gate_dealloc(Gate *self)
 }
 
 static PyMethodDef methods[] = {
-    {"let_pass", (PyCFunction)gate_let_pass, METH_VARARGS, let_pass_doc},
+    {"_let_pass", (PyCFunction)gated_let_pass, METH_VARARGS, let_pass_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Gate, vectorcall), READONLY, NULL},
-    {"most", T_LONG, offsetof(Gate, most), 0, "elements of the largest calls that may pass"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Gated, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Gate(decides, direct, array, context, settings, most)\n--\n\nA function before a hook's own."},
-    {Py_tp_new, gate_new},
-    {Py_tp_dealloc, gate_dealloc},
-    {Py_tp_traverse, gate_traverse},
-    {Py_tp_clear, gate_clear},
+    {Py_tp_doc, "Gated(decides, direct, context, settings)\n--\n\nA function whose small calls pass before it decides."},
+    {Py_tp_new, gated_new},
+    {Py_tp_dealloc, gated_dealloc},
+    {Py_tp_traverse, gated_traverse},
+    {Py_tp_clear, gated_clear},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
@@ -280,13 +337,16 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-    "trnpy._patch._gate.Gate", sizeof(Gate), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+    "trnpy._patch._gate.Gated", sizeof(Gated), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots,
 };
 
 static int
 execute(PyObject *module)
 {
+    if (PyArray_ImportNumPyAPI() < 0) {
+        return -1;
+    }
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) {
         return -1;

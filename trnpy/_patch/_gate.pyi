@@ -1,21 +1,26 @@
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
-class Gate:
-    most: int
-    def __init__(
-        self,
+class Gated:
+    def __new__(
+        cls,
         decides: Callable[..., Any],
         direct: Callable[..., Any],
-        array: type,
         context: ContextVar[Any],
-        settings: tuple[tuple[object, str], ...],
-        most: int,
+        settings: tuple[tuple[type, str], ...],
         /,
-    ) -> None: ...
+    ) -> Self: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def let_pass(
-        self, frame: FrameType, context: object, settings: tuple[object, ...], count: Iterator[object], left: int, /
+    def _let_pass(
+        self,
+        frame: FrameType,
+        context: object,
+        settings: tuple[object, ...],
+        count: Iterator[object],
+        left: int,
+        elements: float,
+        product: float,
+        /,
     ) -> None: ...

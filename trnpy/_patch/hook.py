@@ -23,9 +23,9 @@ from trnpy._settings import policy as _policy
 from trnpy._settings.policy import Attention
 
 try:
-    from trnpy._patch._gate import Gate as Gate
+    from trnpy._patch._gate import Gated as Gated
 except ImportError:  # installed where there is no C compiler: every call runs the hook's Python code
-    Gate = None  # type: ignore[assignment,misc]
+    Gated = None  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
     from trnpy._call.dispatch import Op
@@ -88,8 +88,10 @@ class Hook:
     """Replaces a function of NumPy or SciPy, with its name, doc, signature, attributes, pickle, hash and class."""
 
     def __new__(cls, name: str, original: Any, load: Callable[[], Op], row: str = "") -> Hook:
-        # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
         call = _method(name, original, load) if name in METHODS else _call(name, original, load, row or name)
+        if isinstance(call, Hook):  # compiled: it is called without a way through __call__
+            return call
+        # Each hook has a type of its own with a static __call__: an ordinary method would double the overhead.
         return super().__new__(type(cls.__name__, (cls,), {"__call__": staticmethod(call)}))
 
     def __init__(self, name: str, original: Any, load: Callable[[], Op], row: str = "") -> None:
@@ -137,6 +139,12 @@ class Hook:
         return f"<{self._name} patched by trnpy>"
 
 
+if Gated is not None:
+
+    class GatedHook(Hook, Gated):
+        """A hook whose small calls pass a gate before Python code runs."""
+
+
 def load_row(load: Callable[[], Op]) -> tuple[Op, Callable[..., Any]]:
     """The row, and the function that routes its calls. They are loaded here, not at the start of a program."""
     from trnpy._call.dispatch import routed
@@ -175,21 +183,20 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     """
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     memory, getframe, ndarray = Memory, sys._getframe, np.ndarray
-    small, unseen, look, accelerated = 0, UNSEEN, None, None
+    small, unseen, look, accelerated = UNSEEN, math.inf, None, None  # no row has a route for so few elements
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
 
     def loaded() -> Callable[..., Any]:
         nonlocal small, unseen, look, accelerated
         op, accelerated = load_row(load)
         small, unseen, look = op.small, op.unseen, op.look
-        if gate is not None:
-            gate.most = unseen
         return accelerated
 
     def let_pass(frame: Any, policy: Any, ledger: Any, count: Iterator[object], left: int) -> None:
         """Let the next small calls from this place pass while all settings that decide about them stay."""
         if gate is not None and not attention.apart:
-            gate.let_pass(frame, of_context(), (process.activation, policy, ledger, False), count, left)
+            now = process.activation, policy, ledger, False
+            gate._let_pass(frame, of_context(), now, count, left, small, unseen)
 
     # NumPy's functions call no others by public names.
     direct = original if name.startswith("numpy.") else _inside(original)
@@ -199,16 +206,20 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         here = of_context() or process.activation
         if name not in here.names:
             return original(*args, **kwargs)
-        frame, ledger, elements = None, report.ledger, 0
+        frame, ledger, elements, product = None, report.ledger, 0, 1
         for a in args:
             if type(a) is ndarray:
-                elements += a.size
+                size = a.size
+                elements += size
+                product *= size or 1
             elif a is not None and not isinstance(a, (str, int, float)):
                 break
         else:
             if kwargs:
-                elements += in_keywords(kwargs)
-            brief = elements <= unseen and len(args) < 5
+                sizes = in_keywords(kwargs)
+                elements += sum(sizes)
+                product *= math.prod([size or 1 for size in sizes])
+            brief = elements <= small and product <= unseen and len(args) < 5
             if ledger is None:
                 if brief and not attention.asked and policies.policy is memory.known.policy:  # ``unattended``
                     if gate is not None:
@@ -246,7 +257,7 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
             own.reset(token)
 
     settings = (process, "activation"), (policies, "policy"), (report, "ledger"), (attention, "apart")
-    gate = Gate(call, direct, ndarray, own, settings, unseen) if Gate is not None else None
+    gate = None if Gated is None else Gated.__new__(GatedHook, call, direct, own, settings)
     return gate or call
 
 

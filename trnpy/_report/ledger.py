@@ -131,17 +131,19 @@ class Ledger:
         """The counter for small calls of one function from ``frame``; None if there are SITES counters already.
 
         A library's calls count for the program's line that called the library, which may be another at the next call:
-        there is one counter for each such line.
+        there is one counter for each such line and instruction of the library.
         """
         with self._lock:
             site = self.site(frame)
             library = site.code is not frame.f_code
+            place = self._sites.get((id(frame.f_code), frame.f_lasti))  # None beyond SITES of them
             for old in self.small if library else ():
-                if (old.site, old.decision, old.activation, old.policy) == (site, decision, activation, policy):
+                same = old.site, old.place, old.decision, old.activation, old.policy
+                if same == (site, place, decision, activation, policy):
                     return old
             if len(self.small) >= SITES:
                 return None
-            self.small.append(SmallCalls(site, decision, activation, policy, self.small, library))
+            self.small.append(SmallCalls(site, decision, activation, policy, self.small, library, place))
             return self.small[-1]
 
     @uncounted

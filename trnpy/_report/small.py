@@ -39,19 +39,27 @@ class SmallCalls:
 
     Valid under the activation and the policy it was made for, while ``ledger`` is the open ledger's list of these.
     ``count`` is consumed by one at each call, which no other thread can come between. ``library``: the line is not the
-    caller's own, but that of the program which called NumPy or SciPy.
+    caller's own, but that of the program which called NumPy or SciPy. ``place``: the caller's; two places with one
+    counter would each take samples out of the other's turn.
     """
 
     __slots__ = (
-        *("activation", "count", "decision", "every", "least_s", "ledger", "library", "policy", "sampled"),
+        *("activation", "count", "decision", "every", "least_s", "ledger", "library", "place", "policy", "sampled"),
         *("sampled_s", "site", "timed", "timed_s"),
     )
 
     def __init__(
-        self, site: Site, decision: Decision, activation: object, policy: object, ledger: object, library: bool
+        self,
+        site: Site,
+        decision: Decision,
+        activation: object,
+        policy: object,
+        ledger: object,
+        library: bool,
+        place: Site | None,
     ) -> None:
         self.site, self.decision, self.activation, self.policy, self.ledger = site, decision, activation, policy, ledger
-        self.library = library
+        self.library, self.place = library, place
         self.count = iter(range(sys.maxsize))
         self.every = 1
         self.least_s = math.inf  # of the first: of a call that another thread interrupted the clock says too much
