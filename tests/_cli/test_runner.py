@@ -494,7 +494,8 @@ def test_pyscf_is_patched_when_the_program_imports_it_and_not_before(folder):
         "print('pyscf' in sys.modules)\n"
         "from pyscf.lib import einsum\n"
         "import pyscf\n"
-        "print(type(einsum).__name__.removeprefix('Gated'), einsum is pyscf.lib.einsum, sorted(vars(pyscf.__loader__)))\n"
+        "hook = type(einsum).__name__.removeprefix('Gated')\n"
+        "print(hook, einsum is pyscf.lib.einsum, sorted(vars(pyscf.__loader__)))\n"
     )
     status, out, err = run(folder, *TRNPY, "-c", code)
     assert (status, out, err) == (0, "False\nHook True ['name', 'path']\n", "")
