@@ -3,6 +3,7 @@
 import json
 import os
 
+import platformdirs
 import pytest
 
 from trnpy._base import store
@@ -108,3 +109,11 @@ def test_rates_that_no_host_has_are_ignored(name):
     host_rates.current_rates.cache_clear()
     assert not host_rates.current_rates().calibrated
     assert "is not what trnpy writes" in host_rates.stored(machine).ignored
+
+
+@pytest.mark.parametrize("given", [None, "", "/var/tmp/somewhere", "relative"])
+def test_the_folder_is_that_of_platformdirs(given, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if given is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+    assert str(store.folder()) == platformdirs.user_cache_dir("trnpy")

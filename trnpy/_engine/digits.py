@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from trnpy._base.records import record
-from trnpy._engine.stand_ins import priced
+from trnpy._engine.stand_ins import TWO_BYTES, priced
+from trnpy._nki.runtime import bfloat16
 from trnpy._settings.tile import area
 
-FLOAT64, BFLOAT16 = np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)
+FLOAT64 = np.dtype(np.float64)
 BITS = 8  # of one digit: bf16's significand
 BASE = 1 << BITS
 DIGITS = 7  # 28 products: as accurate as dgemm if the entries of a row are of similar size
@@ -374,7 +374,7 @@ def digits_of_parts(
     return needed
 
 
-@priced("magnitudes", lambda a, *_: (a.size, ((a.shape, BFLOAT16),)))
+@priced("magnitudes", lambda a, *_: (a.size, ((a.shape, TWO_BYTES),)))
 def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> np.ndarray:
     """|a| over the largest along ``axis``, in bfloat16, for the product of the certificate.
 
@@ -393,7 +393,7 @@ def magnitudes(a: np.ndarray, axis: int, largest: np.ndarray | None = None) -> n
         np.maximum(np.abs(single, out=single), SMALLEST_MAGNITUDE, out=single)
         np.multiply(single, a[strip] != 0, out=single)
         found[strip] = single.view(np.uint16).reshape(*single.shape, 2)[..., 1]  # the upper half: little-endian
-    return found.view(BFLOAT16)
+    return found.view(bfloat16())
 
 
 def digits_for(smallest: float, k: int, fewest: int = DIGITS) -> int | None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
-import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._engine import stand_in_functions as _functions  # noqa: F401  # registers NumPy's functions for stand-ins
@@ -19,17 +18,17 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.handles import Refused
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.stand_ins import Count, Outline, Spec, StandIn, new, stand_ins_of
+from trnpy._engine.stand_ins import TWO_BYTES, Count, Outline, Spec, StandIn, new, stand_ins_of
 from trnpy._engine.tally import BESIDE, Tally
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import EFFICIENCY, FLOAT64_PASSES, TRN2, Hardware
 from trnpy._nki.kernels.chem.mp2_energy_reference import operations as mp2_operations
 from trnpy._nki.kernels.shared.parameters import lower_blocks
 from trnpy._nki.kernels.spectra.jacobi_sweep_reference import HALF
-from trnpy._nki.runtime import Buffer, Counters, Operand, fetched
+from trnpy._nki.runtime import Buffer, Counters, Operand, dtype_of, fetched
 from trnpy._settings.policy import Policy, _own
 
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 TILE = 128
 JACOBI_PAIR = 2.9e9 * FLOAT64_PASSES  # bfloat16 operations as long as a pair of blocks: 1.33 ms, modelled on trn2
 
@@ -50,13 +49,17 @@ KEPT_FROM = 2  # uses of an array after which an engine keeps what it made of it
 Outputs = tuple[tuple[Spec, ...], str, float]  # shapes and dtypes, the format that is multiplied, operations
 
 
+def _form(x: Any) -> str:
+    return "bfloat16" if x.dtype == TWO_BYTES else str(x.dtype.name)
+
+
 def _turned(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
     return shape if rows else shape[::-1]
 
 
 def _matmul(a: Any, b: Any, *_: Any, a_rows: bool = True, b_rows: bool = True, **__: Any) -> Outputs:
     (m, k), n = _turned(a.shape, a_rows), _turned(b.shape, b_rows)[1]
-    return (((m, n), FLOAT32),), a.dtype.name, 2.0 * m * k * n
+    return (((m, n), FLOAT32),), _form(a), 2.0 * m * k * n
 
 
 def _abs_bound(a: Any, b: Any, a_rows: bool = True, b_rows: bool = True, **tiles: Any) -> Outputs:
@@ -66,12 +69,12 @@ def _abs_bound(a: Any, b: Any, a_rows: bool = True, b_rows: bool = True, **tiles
 
 def _batched_matmul(a: Any, b: Any, **_: Any) -> Outputs:
     (batch, k, n), m = b.shape, a.shape[1]
-    return (((batch, m, n), FLOAT32),), a.dtype.name, 2.0 * batch * m * k * n
+    return (((batch, m, n), FLOAT32),), _form(a), 2.0 * batch * m * k * n
 
 
 def _syrk(a: Any, *_: Any, a_rows: bool = True, **__: Any) -> Outputs:
     m, k = _turned(a.shape, a_rows)
-    return (((m, m), FLOAT32),), a.dtype.name, 1.0 * m * m * k
+    return (((m, m), FLOAT32),), _form(a), 1.0 * m * m * k
 
 
 def _trsm(a: Any, b: Any, **_: Any) -> Outputs:
@@ -79,7 +82,7 @@ def _trsm(a: Any, b: Any, **_: Any) -> Outputs:
 
 
 def _axpby(x: Any, *_: Any, form: str = "float32") -> Outputs:
-    return ((x.shape, np.dtype(form)),), "float32", 0.0
+    return ((x.shape, dtype_of(form)),), "float32", 0.0
 
 
 def _transpose(x: Any, **_: Any) -> Outputs:
@@ -89,14 +92,14 @@ def _transpose(x: Any, **_: Any) -> Outputs:
 def _digits_split(x: Any, width: int, places: tuple[int, ...], turned: bool = False, packed: bool = False) -> Outputs:
     rows, columns, digits = x.shape[0], x.shape[1] // width, len(places)
     shape = (rows, digits * columns) if packed else (digits, columns, rows) if turned else (digits, rows, columns)
-    return ((shape, np.dtype("bfloat16")),), "bfloat16", 0.0
+    return ((shape, TWO_BYTES),), "bfloat16", 0.0
 
 
 def _float64_digits(x: Any, top: Any = None, by_rows: bool = True, digits: int = 7) -> Outputs:
     rows, columns = x.shape[0], x.shape[1] // 2
     outputs: tuple[Spec, ...] = (
-        ((digits, columns, rows) if by_rows else (digits, rows, columns), np.dtype("bfloat16")),
-        ((rows, columns), np.dtype("bfloat16")),
+        ((digits, columns, rows) if by_rows else (digits, rows, columns), TWO_BYTES),
+        ((rows, columns), TWO_BYTES),
         ((rows, 1) if by_rows else (1, columns), np.dtype(np.int32)),
     )
     outputs = outputs if top is None else outputs[:2]
@@ -125,9 +128,9 @@ def _words_matmul(
 ) -> Outputs:
     sides = ((a, turned[0], False), (b, turned[1], True))
     (k, m), (_, n) = (
-        x.shape[1:] if x.dtype.name == "bfloat16" or across != below else x.shape[:0:-1] for x, across, below in sides
+        x.shape[1:] if x.dtype != INT32 or across != below else x.shape[:0:-1] for x, across, below in sides
     )
-    outputs = ((words, m, n), np.dtype(np.int32)), ((m, n), np.dtype("bfloat16")), ((TILE, 3), FLOAT32)
+    outputs = ((words, m, n), np.dtype(np.int32)), ((m, n), TWO_BYTES), ((TILE, 3), FLOAT32)
     return outputs, "bfloat16", (digits * (digits + 1) + 2.0) * m * k * n  # one product more, of magnitudes
 
 
@@ -135,7 +138,7 @@ def _words_sum(x: Any, y: Any, words: int = 3, **_: Any) -> Outputs:
     rows, columns = next(z.shape[1:] for z in (x, y) if len(z.shape) == 3)
     outputs = (
         ((words, rows, columns), np.dtype(np.int32)),
-        ((rows, columns), np.dtype("bfloat16")),
+        ((rows, columns), TWO_BYTES),
         ((TILE, 2), FLOAT32),
     )
     return outputs, "float32", 0.0
@@ -195,14 +198,14 @@ def _mp2_energy(
     digits, naux, _columns = a.shape
     count, pairs = cells.shape[1], 0 if others is None else others.shape[1]
     rows = 1 + count + (1 + pairs if pairs else 0)
-    return (((rows, TILE, 6), FLOAT32),), a.dtype.name, mp2_operations(digits, naux, span, count + 2 * pairs)
+    return (((rows, TILE, 6), FLOAT32),), _form(a), mp2_operations(digits, naux, span, count + 2 * pairs)
 
 
 def _schwarz_screened_spmm(a: Any, b: Any, counts: Any, words: int = 3, **_: Any) -> Outputs:
     (k, m), n, digits = a.shape[-2:], b.shape[-1], a.shape[0] if len(a.shape) == 3 else 1
     shape = (words, m, n) if len(a.shape) == 3 else (m, n)
     flops = digits * (digits + 1.0) * m * n * k
-    return ((shape, np.dtype(np.int32) if len(a.shape) == 3 else FLOAT32),), a.dtype.name, flops
+    return ((shape, np.dtype(np.int32) if len(a.shape) == 3 else FLOAT32),), _form(a), flops
 
 
 def _at_least(flops: float, form: str, seconds: float) -> float:
@@ -220,8 +223,8 @@ def _bsr_spmm(
     shape = (words, rows * TILE, n) if digits else (TILE, 1) if least else (rows * TILE, n)
     tile_s, row_s = (DIGIT_TILE_S, DIGIT_ROW_S) if digits else (TILE_S, ROW_S)
     seconds = tile_s * count + row_s * rows
-    flops = _at_least(2.0 * passes * TILE * TILE * n * count, tiles.dtype.name, seconds)
-    return ((shape, np.dtype(np.int32) if digits else FLOAT32),), tiles.dtype.name, flops
+    flops = _at_least(2.0 * passes * TILE * TILE * n * count, _form(tiles), seconds)
+    return ((shape, np.dtype(np.int32) if digits else FLOAT32),), _form(tiles), flops
 
 
 def _csr_spmm(values: Any, row_of: Any, column_of: Any, x: Any, length: int) -> Outputs:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 from trnpy._base.records import record
@@ -16,7 +15,7 @@ from trnpy._engine.handles import Numbers, Refused
 from trnpy._engine.residency import Cache
 from trnpy._engine.tuning import BLOCK, FINE, Buckets, Cut, block, of_numbers, pieces, rung
 from trnpy._nki.kernels.shared.parameters import for_numbers, for_unturned
-from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime
+from trnpy._nki.runtime import Buffer, DeviceMemoryError, Runtime, bfloat16, dtype_of
 
 CACHE_SHARE = 0.5  # share of the memory trnpy may use that keeps operands between calls; the rest is for products
 STACK_RESERVE = 1.25  # padding of a stack to a rung of the ladder
@@ -32,10 +31,10 @@ def sliced(x: np.ndarray, side: int) -> np.ndarray:
     One product of both operands in slices is as accurate as a float32 product, for devices without an accurate one:
     docs/numerics.md#single-and-complex.
     """
-    bfloat16, slices = np.dtype("bfloat16"), []
+    slices: list[np.ndarray] = []
     with np.errstate(over="ignore", invalid="ignore"):  # the check of the result finds infs and NaNs
         for _ in range(3):
-            slices.append(x.astype(bfloat16).astype(np.float32))
+            slices.append(x.astype(bfloat16()).astype(np.float32))
             x = x - slices[-1]
     return np.concatenate([slices[pair[side]] for pair in SLICES], axis=-2 if side else -1)
 
@@ -63,7 +62,7 @@ class Kernels:
         """``a`` (rows, columns) in ``form``, padded to ``shape``; from the cache if it is there unchanged."""
         turned = a.flags.f_contiguous and not a.flags.c_contiguous
         base, shape = (a.T, shape[::-1]) if turned else (a, shape)
-        dtype = np.dtype(form)
+        dtype = dtype_of(form)
 
         def make() -> tuple[Buffer, ...]:
             parts = (base.real, base.imag) if base.dtype.kind == "c" else (base,)
@@ -262,7 +261,7 @@ class Kernels:
             c.real = self.stack(a.real, b.real, form) - self.stack(a.imag, b.imag, form)
             c.imag = self.stack(a.real, b.imag, form) + self.stack(a.imag, b.real, form)
             return c
-        m, size, dtype = a.shape[1], itemsize(b.dtype, form), np.dtype(form)
+        m, size, dtype = a.shape[1], itemsize(b.dtype, form), dtype_of(form)
         fit = self.buckets.fit(f"batched_matmul {form}", (m, k, n))
         each = size * (fit[0] * fit[1] + fit[1] * fit[2]) + 4 * fit[0] * fit[2]
         most = min(int((1 - CACHE_SHARE) * self.memory / STACK_RESERVE // each), BLOCK)

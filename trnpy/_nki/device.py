@@ -28,7 +28,7 @@ from trnpy._nki.hardware import MACHINES, Hardware
 from trnpy._nki.instances import hardware_of
 from trnpy._nki.kernels import FOLDER
 from trnpy._nki.neff import nki_kernel, sources
-from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, Runtime, fetched
+from trnpy._nki.runtime import Buffer, Counters, DeviceUnavailable, Memory, Operand, Runtime, dtype_of, fetched
 
 TORCHES = ("torch-neuronx", "libtorch-neuronx-lite", "torch-xla")  # they give torch a Neuron device
 MINIMUM_NKI = (0, 6)  # the dialect the kernels are written in
@@ -373,4 +373,4 @@ class NeuronRuntime:
 
     def _output(self, tensor: Any, what: str) -> Buffer:
         name = str(tensor.dtype).removeprefix("torch.")
-        return self.memory.hold(Buffer(tensor, tuple(tensor.shape), np.dtype(name)), what)
+        return self.memory.hold(Buffer(tensor, tuple(tensor.shape), dtype_of(name)), what)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import json
 import os
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -294,6 +291,8 @@ class NrtRuntime:
     def _program(self, kernel: str, buffers: Sequence[Buffer | None], parameters: Mapping[str, Any]) -> Program:
         """The program for operands like ``buffers``: loaded, read from the file that was kept, or compiled."""
         like = [None if b is None else (b.shape, b.dtype.name) for b in buffers]
+        import json
+
         key = json.dumps([kernel, like, sorted(parameters.items()), self.hardware.name, self._front_end], default=str)
         if key not in self._programs:
             empty = [None if b is None else np.empty(b.shape, b.dtype) for b in buffers]
@@ -309,6 +308,8 @@ class NrtRuntime:
 
     def _file(self, kernel: str, key: str) -> Path:
         """Where the program is kept; the folder is named after the sources of all kernels."""
+        import hashlib  # imported here: OpenSSL takes 3 ms to load, and most processes find no device
+
         return (
             folder()
             / f"neffs-{neff.sources(FOLDER)}"
@@ -316,6 +317,8 @@ class NrtRuntime:
         )
 
     def _compile(self, function: Any, operands: Sequence[Any], parameters: Mapping[str, Any], file: Path) -> None:
+        import tempfile
+
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
             chosen, target = neff.frontend(self._front_end), self.hardware.name

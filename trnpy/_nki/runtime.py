@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import weakref
@@ -34,6 +35,20 @@ class DeviceTimeout(DeviceError, TimeoutError):
 
 class CompileError(DeviceError):
     """The compiler refused a kernel."""
+
+
+@functools.cache
+def bfloat16() -> np.dtype:
+    """NumPy's dtype of bfloat16, which it has from ml_dtypes: 11 ms to load."""
+    import ml_dtypes
+
+    found: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def dtype_of(form: str) -> np.dtype:
+    """NumPy's dtype of the format ``form``."""
+    return bfloat16() if form == "bfloat16" else np.dtype(form)
 
 
 @dataclass(slots=True)

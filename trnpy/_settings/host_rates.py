@@ -180,7 +180,9 @@ def current_rates() -> HostRates:
     are used and marked as uncalibrated, like the defaults.
     """
     machine = machine_id()
-    known = stored(machine).content or of_other_counts(machine)
+    known: HostRates | None = None
+    if any(store.folder().glob("calibration-*.json")):  # or else do not load hashlib and json, which take 5 ms
+        known = stored(machine).content or of_other_counts(machine)
     return known or HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, machine)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
+
+from trnpy._nki.runtime import bfloat16
 
 FEWEST, DIGITS = 2, 12  # with fewer than seven the last bits of significands are rounded away
 COLUMNS = 8192  # most of one call: the largest of each lie on the chip
@@ -56,11 +57,11 @@ def float64_digits(x, top=None, by_rows=True, digits=7):  # type: ignore[no-unty
     low, high = (low ^ negative) + HALVES, (high ^ negative) + HALVES
     high += low < HALVES
     octets = np.stack([low, high], axis=-1).view(np.uint8)[..., digits:0:-1]
-    planes = (octets - np.float32(128)).astype(ml_dtypes.bfloat16)
+    planes = (octets - np.float32(128)).astype(bfloat16())
     patterns = np.maximum((magnitude >> np.uint64(SIGNIFICAND - 7)).astype(np.int64) - (top - BIAS) * 128, FAINT)
     sizes = (np.where(magnitude > 0, patterns, 0).astype(np.uint32) << 16).view(np.float32) * inverse
     order = (2, 1, 0) if by_rows else (2, 0, 1)
-    outputs = planes.transpose(order), sizes.astype(ml_dtypes.bfloat16), found.astype(np.int32)
+    outputs = planes.transpose(order), sizes.astype(bfloat16()), found.astype(np.int32)
     return outputs[:2] if whole else outputs
 
 

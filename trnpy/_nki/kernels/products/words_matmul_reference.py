@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from trnpy._nki.kernels.products import abs_bound_reference as bound
 from trnpy._nki.kernels.products import digits_matmul_reference as product
 from trnpy._nki.kernels.shared.parameters import words_for
+from trnpy._nki.runtime import bfloat16
 
 NOTHING = 2.0**120
 SCALE = 2.0**-64
@@ -58,7 +58,7 @@ def words_matmul(a, b, x, y, tops=(0, 0), turned=(False, False), rows=(True, Tru
     size = np.abs(integers(v, digits))
     extremes = np.empty((128, 3), np.float32)
     extremes[:] = size.max(), size.min(where=size > 0, initial=NOTHING), bound.abs_bound(x, y, *rows)[0, 0]
-    return v, (size * SCALE).astype(ml_dtypes.bfloat16), extremes
+    return v, (size * SCALE).astype(bfloat16()), extremes
 
 
 def integers(v: np.ndarray, digits: int) -> np.ndarray:

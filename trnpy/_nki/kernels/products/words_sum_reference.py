@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from trnpy._nki.kernels.products import digits_matmul_reference as product
 from trnpy._nki.kernels.products.words_matmul_reference import NOTHING, SCALE, integers
 from trnpy._nki.kernels.shared.parameters import words_for
+from trnpy._nki.runtime import bfloat16
 
 MOST_PLACES = 13  # of a sum: then four words hold it
 FEWEST_PLACES = 6  # three words
@@ -50,4 +50,4 @@ def words_sum(x, y, factors, places, words=3):  # type: ignore[no-untyped-def]
     size = np.abs(integers(v, digits))
     extremes = np.empty((128, 2), np.float32)
     extremes[:] = size.max(), size.min(where=size > 0, initial=NOTHING)
-    return v, (size * SCALE).astype(ml_dtypes.bfloat16), extremes
+    return v, (size * SCALE).astype(bfloat16()), extremes
