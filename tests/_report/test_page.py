@@ -143,7 +143,7 @@ def test_device_lane_has_the_modelled_wins_only():
 def test_headlines_are_honest():
     pages = {name: page(ledger) for name, ledger in all_ledgers().items()}
     headline = {name: re.sub("<[^>]+>", "", re.search("<h1>(.*?)</h1>", text)[1]) for name, text in pages.items()}
-    assert headline["none"] == "One core of a trn2 would make this run 2.4 to 3.21&times; faster modelled"
+    assert headline["none"] == "One core of a trn2 would make this run 2.46 to 3.33&times; faster modelled"
     assert headline["losing"] == "One core of a trn2 would make no difference to this run modelled"
     assert headline["neuron"] == "The trn2 made this run 3.29&times; faster host predicted, uncalibrated"
     assert headline["empty"] == "No accelerated function was called"

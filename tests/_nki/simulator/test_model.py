@@ -57,8 +57,8 @@ def test_an_exact_case_is_met_within_a_quarter(measurement):
 def test_a_figure_is_off_by_what_is_beyond_its_error(predicted, ratio):
     """The difference of two calls, each good to 4 us, over 256 instructions is good to 31.25 ns."""
     figure = Measurement(1, "g", "w", "ns", 98.75, lambda machines: predicted, calls=2 / 256)
-    assert figure.error == pytest.approx(31.25)
-    assert Verdict(figure, predicted, math.nan).least_ratio == pytest.approx(ratio)
+    assert figure.error == pytest.approx(31.25, rel=1e-14)
+    assert Verdict(figure, predicted, math.nan).least_ratio == pytest.approx(ratio, rel=1e-14)
 
 
 def test_rates_have_no_error_of_calls():
