@@ -68,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rest = rest or ["-"]
     if rest in (["-m"], ["-c"]):
         _program.refuse(f"nothing to run: expected {'a module' if rest == ['-m'] else 'code'} after {rest[0]}")
+    if rest[0] not in _program.STARTS and not os.path.exists(rest[0]):
+        _refuse_misspelt(rest[0])
     _settle(options)
     if (conflict := distribution.conflict()) and sys.stderr is not None:
         print(f"trnpy: {conflict}", file=sys.stderr)
@@ -86,6 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         _program.run_script(rest[0], rest[1:])
     return 0
+
+
+def _refuse_misspelt(name: str) -> None:
+    """Exit with one line if ``name``, which is no file, is nearly a command."""
+    import difflib
+
+    if near := difflib.get_close_matches(name, _commands(), 1):
+        _program.refuse(f"{name!r} is neither a file nor a command: did you mean {near[0]!r}?")
 
 
 def _over_ranks(ranks: int, options: list[str], program: list[str]) -> int:
