@@ -442,6 +442,7 @@ def test_a_command_without_its_file_is_one_line(folder):
 def test_a_misspelt_command_is_one_line_that_names_the_command(folder):
     said = "trnpy: 'calibate' is neither a file nor a command: did you mean 'calibrate'?\n"
     assert run(folder, "-m", "trnpy", "calibate") == (2, "", said)
+    assert "can't open file" in run(folder, "-m", "trnpy", "simulation.py")[2]  # a program, whatever its name is like
     (folder / "calibate").write_text("print('a program')\n")
     assert run(folder, "-m", "trnpy", "calibate")[1] == "a program\n"
 

@@ -142,7 +142,7 @@ def _versions() -> Iterator[Finding]:
     cycles = os.environ.get(variable, unset)
     yield Finding("BLAS", f"threads of OpenBLAS sleep after 2^n cycles without work, n = {cycles} ({variable})")
     if hook.Gated is None:
-        without = "without a C compiler: each of a patched function costs a microsecond, not a quarter of one"
+        without = "without a C compiler: each of a patched function costs a microsecond, not an eighth of one"
         yield Finding("small calls", f"installed {without}")
 
 

@@ -94,7 +94,7 @@ def _refuse_misspelt(name: str) -> None:
     """Exit with one line if ``name``, which is no file, is nearly a command."""
     import difflib
 
-    if near := difflib.get_close_matches(name, _commands(), 1):
+    if name.isalpha() and (near := difflib.get_close_matches(name, _commands(), 1)):
         _program.refuse(f"{name!r} is neither a file nor a command: did you mean {near[0]!r}?")
 
 

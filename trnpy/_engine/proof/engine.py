@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine.at_once import beside
+from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import combined
 from trnpy._engine.proof import integers, products
@@ -61,9 +61,7 @@ class Proving:
         options = dtype, self._engine.format(dtype), current_policy().products != "matched"
         large = a.size + b.size >= BESIDE
         if isinstance(a, StandIn) or isinstance(b, StandIn):
-            expected = functools.partial(
-                lambda of: of, (products.sums_beside if large else products.sums)(a, b, *options)
-            )
+            expected = in_turn(lambda: (products.sums_beside if large else products.sums)(a, b, *options))
         elif large and self._engine.parallel:
             expected = beside(lambda: products.sums(a, b, *options))
         else:

@@ -145,13 +145,16 @@ def sums_of(of: Sums | None, rows: slice, c: np.ndarray) -> tuple[np.ndarray, np
         return _both(c, of.right, of.left[rows], TERMS[0])
 
 
-@priced(
-    "proof", lambda of, c, found=None: ((2.0 if c.dtype.kind == "c" else 1.0) * (c.size, 0)[found is not None], (0.0,))
-)
+def _read(c: np.ndarray, found: object) -> float:
+    """Real elements that `error_of` reads."""
+    return 0.0 if found else (2.0 if c.dtype.kind == "c" else 1.0) * c.size
+
+
+@priced("proof", lambda of, c, found=None: (_read(c, found), (0.0,)))
 def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None) -> float:
     """The largest error of c (..., m, n), the product that ``of`` is of, in tolerances; ``excess``.
 
-    ``found``: its sums, if they have been made already (``Arriving``).
+    ``found``: its sums with the first of TERMS, if they have been made already (``Arriving``).
     """
     if not c.size:
         return 0.0
@@ -160,9 +163,8 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     with np.errstate(all="ignore"):
         c = _wide(c)
         for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
-            expected, found = of.of(terms), found or _both(c, of.right, of.left, terms)
-            across, down = (x - y for x, y in zip(found, expected, strict=True))
-            found = None
+            made = found if found and terms == TERMS[0] else _both(c, of.right, of.left, terms)
+            across, down = (x - y for x, y in zip(made, of.of(terms), strict=True))
             turned = c.swapaxes(-1, -2)
             error = max_nan(
                 _in_tolerances(across, of.right, of.rows, of.columns, c, of.cut[0], k, of.single, half),
