@@ -18,6 +18,7 @@ from trnpy._engine.stand_ins import new
 from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import TRN2
 from trnpy._nki.kernels.shared.parameters import TILE
+from trnpy._nki.runtime import DeviceError
 from trnpy._nki.simulator.runtime import SimulatorRuntime
 from trnpy._settings.host_rates import current_rates
 
@@ -76,6 +77,36 @@ def test_rows_that_are_wrong_are_noticed_and_no_thread_is_left():
     with trnpy.policy(force=True), pytest.raises(Refused, match="NaN or infinity"):
         engines()[0].matmul(a, b)
     assert not any(t.name == "trnpy beside" for t in threading.enumerate())
+
+
+@pytest.mark.parametrize("name", ["put", "get"])
+def test_a_transfer_that_fails_in_its_thread_fails_the_call_and_the_next_call_is_right(name):
+    class Failing(SimulatorRuntime):
+        broken = True
+
+        def _may_fail(self):
+            if self.broken and threading.current_thread().name == "trnpy beside":
+                raise DeviceError("the link is lost")
+
+        def put(self, array):
+            if name == "put":
+                self._may_fail()
+            return super().put(array)
+
+        def get(self, buffer):
+            if name == "get":
+                self._may_fail()
+            return super().get(buffer)
+
+    a, b = operands(3 * TILE)
+    runtime = Failing(OVERLAPPING)
+    engine = Proving(DeviceEngine(runtime, Tuning(), Facts()))
+    with trnpy.policy(force=True):
+        with pytest.raises(DeviceError, match="the link is lost"):
+            engine.matmul(a, b)
+        assert not any(t.name == "trnpy beside" for t in threading.enumerate())
+        runtime.broken = False
+        np.testing.assert_array_equal(engine.matmul(a, b), engines()[0].matmul(a, b))
 
 
 def test_the_left_operand_is_kept_as_one_from_its_second_use_on():
