@@ -366,11 +366,31 @@ def runs(process):
         return False
 
 
-def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path):
-    ended = mpiexec(tmp_path, "x = 1", options=("-m", "trnpy", "--no-report"))
-    assert ended.stderr == "trnpy: 3 processes ran this program and none used trnpy.dist: each one did the whole work\n"
-    used = mpiexec(tmp_path, "from trnpy import dist; dist.comm()", options=("-m", "trnpy", "--no-report"))
-    assert (used.returncode, used.stderr) == (0, "")
+ALONE = (
+    "trnpy: 3 processes ran this program, and none used trnpy.dist or mpi4py: "
+    "unless it divides its work by other means, each did all of it\n"
+)
+WORK = "import numpy as np, trnpy; trnpy.matmul(np.eye(200), np.eye(200))"
+
+
+@pytest.mark.parametrize("options", [(), ("-m", "trnpy", "--no-report")], ids=["alone", "under the runner"])
+def test_processes_that_do_not_know_of_each_other_are_noticed(tmp_path, options):
+    ended = mpiexec(tmp_path, WORK, options=options)
+    assert (ended.returncode, ended.stderr) == (0, ALONE)
+    for uses in ("from trnpy import dist; dist.comm()", "from mpi4py import MPI"):
+        used = mpiexec(tmp_path, f"{WORK}\n{uses}", options=options)
+        assert (used.returncode, used.stderr) == (0, "")
+    assert mpiexec(tmp_path, WORK, ranks=1, options=options).stderr == ""
+
+
+def test_processes_of_another_mpi_are_refused(tmp_path):
+    """They were four ranks 0 of 1, each with all the work."""
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py, which is not installed")
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_", "SLURM_"))}
+    command = [sys.executable, "-c", "from trnpy import dist; dist.comm()"]
+    step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}  # of srun without MPI
+    ended = subprocess.run(command, env=usual | step, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and "RuntimeError: 4 processes were started, but the " in ended.stderr
 
 
 def test_ranks_have_one_report(tmp_path):

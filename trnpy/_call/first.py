@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trnpy._base import launched
 from trnpy._settings.policy import Policy
 from trnpy._settings.tile import area
 
@@ -39,3 +40,7 @@ class Memory:
 def in_keywords(kwargs: dict[str, Any]) -> list[int]:
     """Sizes of the arrays that a call gives by keyword."""
     return [a.size for a in kwargs.values() if isinstance(a, np.ndarray)]
+
+
+# Here, and not in the package: whoever computes loads this module, and `import trnpy` costs nothing.
+launched.notice_at_end()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from trnpy._base import distribution
+from trnpy._base.launched import positive
 from trnpy._cli.program import STARTS, refuse
 from trnpy._settings.policy import CHOICES
-from trnpy.dist._launched import positive
 
 Commands = Callable[[], Mapping[str, str]]  # names of commands, and what each does
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from trnpy._base import distribution
+from trnpy._base.launched import at_end, first, launched
 from trnpy._cli import program as _program
 from trnpy._patch.patch import patch_namespace, patch_status
 from trnpy._report import ledger as _ledger
 from trnpy._report.small import NOTHING_CALLED
 from trnpy._settings.policy import Policy, process_policy, set_process_policy
-from trnpy.dist._launched import at_end, first, launched
 
 if TYPE_CHECKING:
     from trnpy.dist._collectives import Communicator
@@ -214,11 +214,12 @@ def _record(options: Options, title: str) -> None:
         if os.getpid() != process:
             return  # a fork of the program: only the first process reports
         recording.__exit__(None, None, None)
-        alone = _of_ranks(ledger) if launched() > 1 else ""
+        if launched() > 1:
+            _of_ranks(ledger)
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed, broken or None
             sys.stdout.flush()
         if first():  # of the ranks
-            failures = filter(None, (*[_written(path, write) for path, write in files], alone))
+            failures = filter(None, [_written(path, write) for path, write in files])
             if sys.stderr is not None:  # print() would take stdout instead
                 _say(ledger, options, failures)
         if _program.Ended.interrupted:
@@ -238,13 +239,12 @@ def _shared(comm: Communicator, ledger: _ledger.Ledger) -> None:
     report(comm, ledger)
 
 
-def _of_ranks(ledger: _ledger.Ledger) -> str:
-    """The same for ranks of a program that uses mpi4py, not trnpy.dist; what to say of ranks that share no work."""
+def _of_ranks(ledger: _ledger.Ledger) -> None:
+    """The same for ranks of a program that uses mpi4py, not trnpy.dist."""
     from trnpy._report.ranks import parsed, payload
-    from trnpy.dist._start import gathered, uncoordinated
+    from trnpy.dist._start import gathered
 
     ledger.ranks = ledger.ranks or parsed(gathered(payload(ledger)))
-    return uncoordinated()
 
 
 def _written(path: Path, write: Callable[[Path], None]) -> str:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from trnpy._base.launched import first
 from trnpy.dist._launch import terminal
-from trnpy.dist._launched import first
 
 T = TypeVar("T")
 PATIENCE_S = 2.0  # loops that end sooner show nothing

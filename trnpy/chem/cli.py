@@ -17,6 +17,7 @@ import numpy as np
 
 from trnpy import dist
 from trnpy._base.distribution import install
+from trnpy._base.launched import launched, positive
 from trnpy._engine.engines import current_engine
 from trnpy._nki.runtime import DeviceUnavailable
 from trnpy._report import ledger as _ledger
@@ -24,7 +25,6 @@ from trnpy._settings.policy import CHOICES, policy
 from trnpy.chem._mp2_ranks import TooLittleMemory
 from trnpy.dist._collectives import report
 from trnpy.dist._launch import run
-from trnpy.dist._launched import launched, positive
 
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACE = 3  # decimals, in Angstrom, to which positions are compared: atoms are never closer than 0.1 Angstrom

@@ -12,6 +12,7 @@ from typing import Any
 import mpi4py
 import numpy as np
 
+from trnpy._base.launched import launched
 from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, gather_limit
 from trnpy.dist._watched import Watched
 
@@ -99,6 +100,11 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     ours = not MPI.Is_initialized()
     if ours:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if MPI.COMM_WORLD.size == 1 < launched():  # else each would be rank 0 of 1, and do all the work
+        raise RuntimeError(
+            f"{launched()} processes were started, but the {MPI.get_vendor()[0]} that mpi4py uses knows of one: start them "
+            "with the mpiexec of this MPI, or with srun --mpi=LIBRARY"
+        )
     world = MPI.COMM_WORLD.Dup()  # the program's own messages do not meet ours
     folder = world.bcast(Watched.folder() if world.rank == 0 else None)
     watched.show(folder, world.rank, world.size)

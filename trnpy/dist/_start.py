@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._base import distribution
 from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls
-from trnpy.dist._launched import ending, first, launched
+from trnpy._base.launched import ending, launched
 
 _own = threading.local()  # the communicator of a thread that stands for a process
 _process: list[Communicator] = []  # that of the process, once made
@@ -26,16 +26,6 @@ def gathered(mine: bytes) -> list[bytes]:
     from trnpy.dist import _mpi
 
     return _mpi.gathered(mine)
-
-
-def uncoordinated() -> str:
-    """What to tell the user if a launcher started several processes that do not know of each other; "" if they do.
-
-    Only the first process has something to say. A program that imports mpi4py divides its work itself.
-    """
-    if launched() == 1 or _process or "mpi4py.MPI" in sys.modules or not first():
-        return ""
-    return f"{launched()} processes ran this program and none used trnpy.dist: each one did the whole work"
 
 
 def shared() -> Communicator | None:

@@ -1,0 +1,71 @@
+"""What a launcher says of the processes that it has started, and what they do together at their end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trnpy.dist._collectives import Communicator
+
+# Numbers of processes and of this one, set by MPICH and those like it, by Open MPI, and by srun.
+LAUNCHERS = {
+    "PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+}  # fmt: skip
+
+ending: list[Callable[[Communicator], None]] = []  # what ranks do together when the program has ended
+
+
+def launched() -> int:
+    """The number of processes that a launcher says it has started; 1 without one."""
+    return _told()[0]
+
+
+def first() -> bool:
+    """Whether this process is the first of those that a launcher has started, or the only one."""
+    return _told()[1] in ("", "0")
+
+
+def _told() -> tuple[int, str]:
+    """The number of processes, and that of this one: of a launcher that another one started, whichever says more."""
+    told = [
+        (int(size), os.environ.get(rank, ""))
+        for name, rank in LAUNCHERS.items()
+        if (size := os.environ.get(name, "")).isdigit()
+    ]
+    return max([(1, ""), *told], key=lambda found: found[0])
+
+
+def positive(text: str) -> int:
+    """The number of processes that an option names; ArgumentTypeError if it is none."""
+    if not text.isdigit() or int(text) < 1:
+        from argparse import ArgumentTypeError  # imported late: a command line without options needs no parser
+
+        raise ArgumentTypeError(f"{text!r}: expected a number of processes")
+    return int(text)
+
+
+def at_end(act: Callable[[Communicator], None]) -> None:
+    """Have all ranks call ``act`` when the program has ended, if it has used trnpy.dist by then."""
+    ending.append(act)
+
+
+def notice_at_end() -> None:
+    """Have the first of several processes say at its end that none knew of the others, if that is so.
+
+    A program that imports mpi4py divides its work itself, and `trnpy.dist.comm` imports it. Only the end shows that
+    neither was used. Workers that multiprocessing starts have the variables of the process that starts them.
+    """
+    parallel = sys.modules.get("multiprocessing.process")
+    if launched() > 1 and first() and not (parallel and parallel.parent_process()):
+        atexit.register(_notice, os.getpid())
+
+
+def _notice(process: int) -> None:
+    forked = os.getpid() != process
+    if not forked and "mpi4py.MPI" not in sys.modules and sys.stderr is not None:
+        alone = f"{launched()} processes ran this program, and none used trnpy.dist or mpi4py"
+        print(f"trnpy: {alone}: unless it divides its work by other means, each did all of it", file=sys.stderr)
