@@ -242,10 +242,8 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
         *("_report", "_report.ledger", "_report.small", "_report.tally", "_report.comparisons", "_report.files"),
         *("_report.unrouted", "_engine", "_engine.parts", "_settings", "_settings.policy", "_settings.tile"),
         *("_nki", "_nki.hardware", "_nki.instances"),
-        *(
-            f"_base{name}"
-            for name in ("", ".blocks", ".conventions", ".distribution", ".locks", ".processors", ".records")
-        ),
+        *("_base", "_base.blocks", "_base.conventions", "_base.distribution", "_base.launched", "_base.locks"),
+        *("_base.processors", "_base.records"),
     }
 
 

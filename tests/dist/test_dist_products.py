@@ -180,6 +180,16 @@ def test_one_rank_may_ask_for_a_plan_alone():
     assert dist.threads(3, program) == [("i", 3.0)] * 3
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_trnpys_einsum_plan_plans_pieces(ranks):
+    def program():
+        a = dist.scatter(np.ones((60, 40)))
+        for call in (("ij,jk->ik", a, np.ones((40, 9))), ("jk,ij->ik", np.ones((40, 9)), a), (a, [0, 1], a, [2, 1], [0, 2])):
+            assert trnpy.einsum_plan(*call, axis=None) == dist.einsum_plan(*call, axis=None)
+
+    dist.threads(ranks, program)
+
+
 def test_a_plan_shows_intervals_and_what_the_other_plans_cost():
     a, b = np.ones((400, 300)), np.ones((300, 200))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -87,7 +87,14 @@ class EinsumPlan:
         return table(first, rows, header if rows else ())
 
 
-def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
+@runtime_checkable
+class Planner(Protocol):
+    """An operand that plans contractions itself, as arrays in pieces do (`trnpy.dist.Sharded`)."""
+
+    def einsum_plan(self, *operands: Any, **options: Any) -> Any: ...
+
+
+def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan | Any:
     """Plan of an einsum call: its products, where each would run and for how long.
 
     Parameters
@@ -99,7 +106,7 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
     -------
     EinsumPlan
         ``steps``, ``flops`` and ``decision``; printed, a table. There are no steps if NumPy runs the call as it is, or
-        would raise an error for it.
+        would raise an error for it. With an array in pieces, what `trnpy.dist.einsum_plan` returns.
 
     Notes
     -----
@@ -114,6 +121,9 @@ def einsum_plan(*operands: Any, **options: Any) -> EinsumPlan:
     >>> [step.subscripts for step in plan.steps]
     ['jk,kl->lj', 'ij,lj->il']
     """
+    planner = next((a for a in operands if isinstance(a, Planner)), None)
+    if planner is not None:
+        return planner.einsum_plan(*operands, **options)
     decision = explain(einsum, *operands, **options)
     policy = current_policy()
     if not decision.on_device and not decision.route:

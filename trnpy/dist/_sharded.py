@@ -108,6 +108,11 @@ class Sharded(np.lib.mixins.NDArrayOperatorsMixin):
             return NotImplemented
         return _products().matmul(*inputs, **kwargs)
 
+    @staticmethod
+    def einsum_plan(*operands: Any, **options: Any) -> Any:
+        """What `trnpy.dist.einsum_plan` returns; `trnpy.einsum_plan` asks arrays in pieces."""
+        return _products().einsum_plan(*operands, **options)
+
     def along(self, axis: int, edges: Sequence[int] | None = None) -> Sharded:
         """The same array cut along ``axis``, evenly without ``edges``; each rank sends what others need."""
         axis = range(self.ndim)[axis]
