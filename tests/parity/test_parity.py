@@ -53,7 +53,7 @@ def test_parity(name, record_property):
         shares = judge(row, OPS[name], case)
         for error, share in shares.items():
             largest[error] = max(share, largest.get(error, 0.0))
-        target(max(shares.values(), default=0.0))
+        target(min(max(shares.values(), default=0.0), 1e9))  # hypothesis takes finite numbers only
         assert all(share <= 1 for share in shares.values()), shares
 
     try:
