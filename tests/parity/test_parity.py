@@ -1,6 +1,7 @@
 """Each row of every table beside the installed NumPy and SciPy, on cases that hypothesis draws and on stored ones.
 
-``--hypothesis-profile search`` draws new cases, of larger sizes and on the simulator, too; ``nightly`` 10,000 a row.
+``--hypothesis-profile search`` draws new cases, of larger sizes and on the simulator, too; ``nightly`` 10,000 a row,
+of which every sixteenth seed has these two.
 """
 
 from dataclasses import replace
@@ -36,6 +37,7 @@ HOSTS = ("scipy.sparse.multiply",)  # rows without a device path
 OTHERWISE = {"numpy.linalg.matrix_power": {"option": 3}, "scipy.linalg.pinvh": {"family": 3}}
 SEARCH = not settings.default.derandomize
 EXAMPLES = settings.default.max_examples if SEARCH else 8
+DEAR = 0 if not SEARCH else 1 if EXAMPLES <= 1000 else 16  # one in so many seeds has cases that take long
 
 
 def test_every_row_has_a_generator():
@@ -48,12 +50,13 @@ def test_parity(name, record_property):
     engines = [e for e in row.engines if SEARCH or e != "simulator"]
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(cases(name, row.dtypes, engines, far=SEARCH))
+    @given(cases(name, row.dtypes, engines, DEAR))
     def right(case):
         shares = judge(row, OPS[name], case)
         for error, share in shares.items():
             largest[error] = max(share, largest.get(error, 0.0))
-        target(min(max(shares.values(), default=0.0), 1e9))  # hypothesis takes finite numbers only
+        if DEAR == 1:  # climbing takes time that grows with the square of the number of examples
+            target(min(max(shares.values(), default=0.0), 1e9))  # hypothesis takes finite numbers only
         assert all(share <= 1 for share in shares.values()), shares
 
     try:
