@@ -45,6 +45,12 @@ def test_every_edge_and_layout(n, k, dtype, a_rows):
     agree(run(KERNEL, (a,), {"a_rows": a_rows, **SMALL_TILES}).outputs, a, a_rows)
 
 
+@pytest.mark.parametrize("a_rows", [True, False])
+def test_a_long_k_of_which_no_operand_stays_on_the_chip(a_rows):
+    a = operand(400, 8300, "f4", a_rows)
+    agree(run(KERNEL, (a,), {"a_rows": a_rows, **SMALL_TILES}).outputs, a, a_rows)
+
+
 @pytest.mark.parametrize("mirrored", [True, False])
 @pytest.mark.parametrize("n, k", SHAPES)
 def test_only_the_lower_triangle_of_c0_is_in_the_product(n, k, mirrored):
@@ -112,12 +118,12 @@ def test_modelled_gain_over_matmul_on_trn2(dtype, a_rows, share):
 
 
 def test_modelled_gain_over_matmul_on_trn1():
-    """From rows of bfloat16, where the loads of the first row and the last stores are not hidden: 0.57."""
+    """From rows of bfloat16, where transfers take nearly as long as products."""
     s = Specification((4096, 4096), BF16)
     half = price(run(KERNEL, (s,), {}, mode="trace", target="trn1").trace)
     whole = price(run(MATMUL, (s, s), {"b_rows": False}, mode="trace", target="trn1").trace)
     print(f"syrk 4096^3 {s.dtype}, modelled: {half.device_s * 1e6:.0f} us, matmul {whole.device_s * 1e6:.0f} us")
-    assert half.device_s <= 0.57 * whole.device_s
+    assert half.device_s <= 0.56 * whole.device_s
 
 
 @pytest.mark.parametrize("k", [1100, 2048])

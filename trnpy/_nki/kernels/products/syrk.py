@@ -1,9 +1,11 @@
 """C = alpha A A^T + beta C0, or A^T A: symmetric products with the work of one triangle, in float32.
 
-Blocks up to the diagonal are computed row by row; the upper triangle is their transpose through TensorE, bit for bit,
-or that of C0. If K runs along the rows of A, each row of blocks transposes its part of A once and leaves it in HBM for
-later rows. Rows are of unequal length, so there is no device loop: 8192^3 has 70,000 instructions. Rows are as high as
-fits on the chip with all of K: fewer rows read less again, and on trn1 transfers take nearly as long as products.
+Blocks from the diagonal down are computed column by column; the upper triangle is their transpose through TensorE, bit
+for bit, or that of C0. All blocks of a column have the same right operand, which stays on the chip if 512 columns of it
+fit. If K runs along the rows of A, the first column transposes all other parts, which it needs anyway, and leaves them
+in HBM for later columns. So transfers, which on trn1 take nearly as long as products, are spread evenly: row by row,
+the first two rows would wait for them. Columns are of unequal length, so there is no device loop: 8192^3 has 64,000
+instructions.
 
 A Hermitian product of complex matrices X + iY is composed by its caller: X X^T + Y Y^T is two calls with
 beta = 1, and Y X^T - X Y^T = Z - Z^T is one matmul Z = Y X^T.
@@ -15,7 +17,7 @@ import nki.language as nl
 
 from ..shared import blocks
 
-COLUMNS = 1024  # of a block
+ROWS = 1024  # of a block below the diagonal
 SBUF_BYTES = 172 * 1024  # of a partition, for all tiles on any machine: trn1 has 4 KiB more
 PADDING = 64  # of a row in HBM: rows a power of two of bytes apart move at half the rate on trn1
 
@@ -31,50 +33,103 @@ def syrk(a, alpha=None, c0=None, beta=None, a_rows=True, mirrored=True, tiles=8,
     assert mirrored or c0 != None  # noqa: E711 - NKI has no `is`
     c = nl.ndarray((n, n), dtype=nl.float32, buffer=nl.shared_hbm)
     depth, item = (k + blocks.TILE - 1) // blocks.TILE, 4 if a.dtype == nl.float32 else 2
-    size = blocks.even(extent=n, most=max(1, min(tiles, blocks.HELD_BYTES // (depth * blocks.TILE * item))))
-    width = min(COLUMNS, n)
-    k_tiles = _chunk(depth=depth, size=size, width=width, item=item, most=k_tiles or blocks.chunk_tiles(dtype=a.dtype))
-    mirror, b, kept = [], a, None
+    fitting = min(tiles, blocks.HELD_BYTES // (depth * blocks.TILE * item))
+    held = fitting * blocks.TILE >= min(n, min(tiles * blocks.TILE, blocks.TILE_N))
+    width = blocks.even(extent=n, most=fitting if held else tiles)
+    height = min(max(ROWS, width), n)
+    most = min(depth, k_tiles or blocks.chunk_tiles(dtype=a.dtype))
+    k_tiles = _chunk(depth=depth if held else 0, width=width, height=height, item=item, most=most)
+    mirror = []
     for _ in range(0, width, blocks.TILE):
-        mirror.append(nl.ndarray((blocks.TILE, max(size, width)), dtype=nl.float32, buffer=nl.sbuf))
-    if a_rows and size < n:
-        kept = nl.ndarray((k, n + PADDING), dtype=a.dtype, buffer=nl.private_hbm)
-        b = kept
+        mirror.append(nl.ndarray((blocks.TILE, height), dtype=nl.float32, buffer=nl.sbuf))
+    pools = blocks.pools_of(
+        dtype=a.dtype, turned=a_rows, lefts=blocks.HALVES * k_tiles,
+        rights=depth if held else blocks.HALVES * k_tiles, k_tiles=k_tiles, m_size=height, n_size=width,
+    )  # fmt: skip
     job = {
-        "c": c, "c0": c0, "mirrored": mirrored, "upper": _above_diagonal(), "mirror": mirror,
+        "c": c, "c0": c0, "mirrored": mirrored, "upper": _above_diagonal(), "mirror": mirror, "pools": pools,
         "scales": (blocks.broadcast(scalar=alpha), blocks.broadcast(scalar=beta)),
     }  # fmt: skip
-    work = blocks.row_work(
-        job=job, a=a, b=b, m_block=size, n_block=width, k=k, k_tiles=k_tiles, a_rows=a_rows, b_rows=True, held=True,
-        finish=_finish,
-    )  # fmt: skip
-    work["kept"] = kept
+    work = {
+        "a": a, "k": k, "k_tiles": k_tiles, "held": held, "job": job, "finish": _finish, "pools": pools, "kept": None,
+    }  # fmt: skip
+    if a_rows and width < n:
+        work["kept"] = nl.ndarray((k, n + PADDING), dtype=a.dtype, buffer=nl.private_hbm)
     blocks.start_row(job=work)
-    step = a.shape[1] if a_rows else 1
-    rows = []
-    for first in range(0, n, size):
-        height = min(size, n - first)
-        columns = blocks.columns_of(work=work, n=first)
-        columns.append((first, 0, height, True))
-        at, last = ((None, first * step), (None, 0), (None, first * n), (None, first)), first + size >= n
-        rows.append((at, height, columns, a_rows and not last))
-        if last or depth <= work["k_tiles"]:  # rows of one chunk cannot follow each other
-            blocks.rows(job=work, following=rows)
-            rows = []
+    chunks = []
+    for first in range(0, n, width):
+        chunks.extend(_column(work=work, n=n, first=first, width=min(width, n - first), height=height, a_rows=a_rows))
+        if first + width >= n or depth <= k_tiles:  # what a column holds of one chunk would be overwritten too early
+            blocks.follow(job=work, chunks=chunks, load=_panels)
+            chunks = []
     return c
 
 
-def _chunk(depth, size, width, item, most):
-    """How many tiles of K a chunk may have: as many as fit beside a row of A, its sums, their mirror and results."""
-    rows = (size + blocks.TILE - 1) // blocks.TILE + blocks.OUTS + blocks.OLDS
-    mirror = (width + blocks.TILE - 1) // blocks.TILE * max(size, width)
-    taken = depth * size * item + 4 * rows * width + 4 * mirror
-    return max(1, min(most, (SBUF_BYTES - taken) // (item * (blocks.STRIPS * blocks.TILE + blocks.HALVES * width))))
+def _chunk(depth, width, height, item, most):
+    """How many tiles of K a chunk may have: as many as fit beside ``depth`` held ones, sums, mirror and results."""
+    rows = (height + blocks.TILE - 1) // blocks.TILE + blocks.OUTS + blocks.OLDS
+    mirror = (width + blocks.TILE - 1) // blocks.TILE * height
+    taken = depth * width * item + 4 * rows * width + 4 * mirror
+    streamed = blocks.STRIPS * blocks.TILE + blocks.HALVES * (height if depth > 0 else height + width)
+    return max(1, min(most, (SBUF_BYTES - taken) // (item * streamed)))
+
+
+def _column(work, n, first, width, height, a_rows):
+    """The chunks of a column of blocks: the block on the diagonal, then those below it.
+
+    Each with what ``_panels`` needs: the matrix that has its parts of A, whether K runs along its rows, where both
+    begin in it, and what is loaded of the right one.
+    """
+    chunks, loaded = [], []
+    turned = a_rows and first == 0
+    x = work["kept"] if a_rows and first > 0 else work["a"]
+    step = x.shape[1] if turned else 1
+    starts = [(first, width)]
+    for m0 in range(first + width, n, height):
+        starts.append((m0, min(height, n - m0)))
+    for start in starts:
+        m0, rows = start
+        block = (m0, rows, first, width, m0 == first)
+        for k0 in range(0, work["k"], work["k_tiles"] * blocks.TILE):
+            chunks.append((block, k0, (x, turned, m0 * step, first * step, loaded)))
+    return chunks
+
+
+def _panels(job, chunk, slot):
+    """Both parts of A in a chunk, the left one in half ``slot``; on the diagonal they are the same."""
+    block, k0, more = chunk
+    m0, rows, _, width, diagonal = block
+    x, turned, left_at, right_at, loaded = more
+    pools, k_tiles = job["pools"], job["k_tiles"]
+    depth, index = min(k_tiles * blocks.TILE, job["k"] - k0), k0 // (k_tiles * blocks.TILE)
+    if len(loaded) <= index or not job["held"]:
+        right = blocks.panel(
+            x=x, at=(None, right_at), k0=k0, depth=depth, size=width, k_inside=turned, banks=job["turns"],
+            memory=pools["rights"][k0 // blocks.TILE if job["held"] else slot * k_tiles :], strips_of=pools["strips"],
+        )  # fmt: skip
+        loaded.append(right)
+    else:
+        right = loaded[index]
+    if diagonal:
+        return (right, right)
+    left = blocks.panel(
+        x=x, at=(None, left_at), k0=k0, depth=depth, size=rows, k_inside=turned, banks=job["turns"],
+        memory=pools["lefts"][slot * k_tiles :], strips_of=pools["strips"],
+    )  # fmt: skip
+    if turned:
+        kept = job["kept"]
+        for q in range(len(left)):
+            target = blocks.place(
+                x=kept, at=(None, (k0 + q * blocks.TILE) * kept.shape[1] + m0), offset=0, rows=left[q].shape[0],
+                columns=rows,
+            )  # fmt: skip
+            nisa.dma_copy(dst=target, src=left[q])
+    return (left, right)
 
 
 def _finish(job, sums, at, n0):
     """Scale and store one block, and what lies across the diagonal from it."""
-    if n0 < at[3][1]:
+    if n0 < at:
         _off_diagonal(job=job, sums=sums, at=at, n0=n0)
     elif job["mirrored"]:
         _mirrored(job=job, sums=sums, at=at, n0=n0)
@@ -99,15 +154,15 @@ def _off_diagonal(job, sums, at, n0):
     c, c0, mirror, pools, banks = job["c"], job["c0"], job["mirror"], job["pools"], job["banks"]
     n, columns = c.shape[1], sums[0].shape[1]
     rows = (len(sums) - 1) * blocks.TILE + sums[len(sums) - 1].shape[0]
-    across = (None, n0 * n + at[3][1])
+    across = (None, n0 * n + at)
     for i in range(len(sums)):
         height, offset = sums[i].shape[0], i * blocks.TILE * n + n0
         out = pools["outs"][i % blocks.OUTS][0:height, 0:columns]
         blocks.scale(
-            c0=c0, scales=job["scales"], at=at[2], offset=offset, tile=sums[i], out=out,
+            c0=c0, scales=job["scales"], at=(None, at * n), offset=offset, tile=sums[i], out=out,
             old=pools["olds"][i % blocks.OLDS],
         )  # fmt: skip
-        nisa.dma_copy(dst=blocks.place(x=c, at=at[2], offset=offset, rows=height, columns=columns), src=out)
+        nisa.dma_copy(dst=blocks.place(x=c, at=(None, at * n), offset=offset, rows=height, columns=columns), src=out)
         if job["mirrored"]:
             _turn(out=out, columns=columns, i=i, mirror=mirror, banks=banks)
     if not job["mirrored"]:
@@ -140,8 +195,8 @@ def _mirrored(job, sums, at, n0):
         left = i * blocks.TILE
         out = mirror[i][0:rows, 0 : left + rows]
         blocks.scale(
-            c0=job["c0"], scales=job["scales"], at=at[2], offset=left * n + n0, tile=sums[i][:, 0 : left + rows],
-            out=out, old=job["pools"]["olds"][i % blocks.OLDS],
+            c0=job["c0"], scales=job["scales"], at=(None, at * n), offset=left * n + n0,
+            tile=sums[i][:, 0 : left + rows], out=out, old=job["pools"]["olds"][i % blocks.OLDS],
         )  # fmt: skip
         _turn(out=out, columns=left, i=i, mirror=mirror, banks=banks)
         bank = banks[i % blocks.SUM_BANKS][0:rows, 0:rows]
@@ -150,7 +205,7 @@ def _mirrored(job, sums, at, n0):
         nisa.tensor_copy_predicated(dst=square, src=bank, predicate=upper[0:rows, 0:rows])
     for i in range(len(sums)):
         rows = sums[i].shape[0]
-        target = blocks.place(x=c, at=at[2], offset=i * blocks.TILE * n + n0, rows=rows, columns=extent)
+        target = blocks.place(x=c, at=(None, at * n), offset=i * blocks.TILE * n + n0, rows=rows, columns=extent)
         nisa.dma_copy(dst=target, src=mirror[i][0:rows, 0:extent])
 
 
@@ -162,10 +217,18 @@ def _lower(job, sums, at, n0):
     for i in range(len(sums)):
         rows, left = sums[i].shape[0], i * blocks.TILE
         old = pools["olds"][i % blocks.OLDS][0:rows, 0:extent]
-        nisa.dma_copy(dst=old, src=blocks.place(x=c0, at=at[2], offset=left * n + n0, rows=rows, columns=extent))
+        nisa.dma_copy(
+            dst=old, src=blocks.place(x=c0, at=(None, at * n), offset=left * n + n0, rows=rows, columns=extent)
+        )
         out = pools["outs"][i % blocks.OUTS][0:rows, 0 : left + rows]
         blocks.scale(
-            c0=None, scales=job["scales"], at=at[2], offset=0, tile=sums[i][:, 0 : left + rows], out=out, old=old
+            c0=None,
+            scales=job["scales"],
+            at=(None, at * n),
+            offset=0,
+            tile=sums[i][:, 0 : left + rows],
+            out=out,
+            old=old,
         )
         nisa.scalar_tensor_tensor(
             dst=out, data=old[:, 0 : left + rows], op0=nl.multiply, operand0=beta[0:rows, :], op1=nl.add, operand1=out
@@ -176,4 +239,6 @@ def _lower(job, sums, at, n0):
             dst=old[:, left : left + rows], src=out[:, left : left + rows], predicate=upper[0:rows, 0:rows],
             reverse_pred=True,
         )  # fmt: skip
-        nisa.dma_copy(dst=blocks.place(x=c, at=at[2], offset=left * n + n0, rows=rows, columns=extent), src=old)
+        nisa.dma_copy(
+            dst=blocks.place(x=c, at=(None, at * n), offset=left * n + n0, rows=rows, columns=extent), src=old
+        )

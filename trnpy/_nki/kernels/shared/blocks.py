@@ -40,7 +40,7 @@ def banks_of(dtype):
     return (banks, turns)
 
 
-def pools_of(dtype, turned, lefts, k_tiles, m_size, n_size):
+def pools_of(dtype, turned, lefts, rights, k_tiles, m_size, n_size):
     """SBUF of all bodies: strips if some operand is ``turned``, finished tiles, panels, tiles of C0, sums."""
     pools = {"strips": [], "outs": [], "lefts": [], "rights": [], "olds": [], "sums": []}
     if turned:
@@ -50,7 +50,7 @@ def pools_of(dtype, turned, lefts, k_tiles, m_size, n_size):
         pools["outs"].append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
     for _ in range(lefts):
         pools["lefts"].append(nl.ndarray((TILE, m_size), dtype=dtype, buffer=nl.sbuf))
-    for _ in range(HALVES * k_tiles):
+    for _ in range(rights):
         pools["rights"].append(nl.ndarray((TILE, n_size), dtype=dtype, buffer=nl.sbuf))
     for _ in range(OLDS):
         pools["olds"].append(nl.ndarray((TILE, n_size), dtype=nl.float32, buffer=nl.sbuf))
@@ -338,27 +338,24 @@ def product(job, a, b, m, k, n, a_rows, b_rows, tiles, finish, batch=1, jumps=(0
 
 
 def columns_of(work, n):
-    """The blocks of a row: first column, where it begins in b, columns, whether they meet the diagonal of A A^T."""
+    """The blocks of a row: first column, where it begins in b, columns."""
     found, step = [], 1 if work["b_rows"] else work["b"].shape[1]
     for n0 in range(0, n, work["n_block"]):
-        found.append((n0, n0 * step, min(work["n_block"], n - n0), False))
+        found.append((n0, n0 * step, min(work["n_block"], n - n0)))
     return found
 
 
 def row_work(job, a, b, m_block, n_block, k, k_tiles, a_rows, b_rows, held, finish):
-    """What ``row`` needs, except its rows ``m_size`` and its ``columns``, which the caller adds; job gets the pools.
-
-    kept: (K, M) in HBM, where the left operand is stored as soon as it is turned; None for nowhere.
-    """
+    """What ``row`` needs, except its rows ``m_size`` and its ``columns``, which the caller adds; job gets the pools."""
     depth = (k + TILE - 1) // TILE
     k_tiles = min(k_tiles or chunk_tiles(dtype=a.dtype), depth)
     job["pools"] = pools_of(
-        dtype=a.dtype, turned=a_rows or not b_rows, lefts=depth if held else HALVES * k_tiles, k_tiles=k_tiles,
-        m_size=m_block, n_size=n_block,
+        dtype=a.dtype, turned=a_rows or not b_rows, lefts=depth if held else HALVES * k_tiles,
+        rights=HALVES * k_tiles, k_tiles=k_tiles, m_size=m_block, n_size=n_block,
     )  # fmt: skip
     return {
         "a": a, "b": b, "k": k, "a_rows": a_rows, "b_rows": b_rows, "k_tiles": k_tiles, "n_block": n_block,
-        "held": held, "kept": None, "job": job, "finish": finish, "pools": job["pools"],
+        "held": held, "job": job, "finish": finish, "pools": job["pools"],
     }  # fmt: skip
 
 
@@ -383,51 +380,53 @@ def start_row(job):
 
 def row(job, at):
     """One row of blocks of A B."""
-    rows(job=job, following=[(at, job["m_size"], job["columns"], False)])
+    chunks, lefts = [], []
+    for part in job["columns"]:
+        n0, base, columns = part
+        for k0 in range(0, job["k"], job["k_tiles"] * TILE):
+            chunks.append(((at, job["m_size"], n0, columns, False), k0, (base, lefts)))
+    follow(job=job, chunks=chunks, load=_panels)
 
 
-def rows(job, following):
-    """Rows of blocks one after another: each (where it begins, its height, its ``columns_of``, whether it is kept).
+def follow(job, chunks, load):
+    """Blocks one after another, in chunks of K: (its block, where it begins along K, what ``load`` needs of it).
 
-    The panels of a chunk are loaded while the chunk before is multiplied, and a finished block is stored behind the
-    loads of one more chunk, for which TensorE would wait. The left panels of two rows are in the same memory, so that
-    rows of one chunk cannot follow each other here.
+    A block is (where it begins, its rows, its first column, its columns, whether it stops at the diagonal).
+    load(job, chunk, slot) makes both panels of a chunk, in half ``slot`` of the memory for chunks. They are loaded
+    while the chunk before is multiplied, and a finished block is stored behind the loads of one more chunk, for which
+    TensorE would wait.
     """
-    chunks, finish, loaded, current = [], job["finish"], None, None
-    for r in range(len(following)):
-        lefts = []
-        for part in following[r][2]:
-            for k0 in range(0, job["k"], job["k_tiles"] * TILE):
-                chunks.append((following[r], part, k0, lefts))
+    finish, loaded, current = job["finish"], None, None
     for i in range(len(chunks) + 2):
         current, loaded = loaded, None
         if i < len(chunks):
-            loaded = _panels(job=job, chunk=chunks[i], slot=i % HALVES)
+            loaded = load(job=job, chunk=chunks[i], slot=i % HALVES)
         if i > 1:
-            this, part, k0, _ = chunks[i - 2]
+            block, k0, _ = chunks[i - 2]
             if k0 + job["k_tiles"] * TILE >= job["k"]:
-                finish(job=job["job"], sums=_sums(job=job, m_size=this[1], part=part), at=this[0], n0=part[0])
+                finish(job=job["job"], sums=_sums(job=job, block=block), at=block[0], n0=block[2])
         if i > 0 and i <= len(chunks):
-            this, part, k0, _ = chunks[i - 1]
+            block, k0, _ = chunks[i - 1]
             add_tiles(
-                lefts=current[0], rights=current[1], sums=_sums(job=job, m_size=this[1], part=part), m_size=this[1],
-                n_size=part[2], banks=job["banks"], begun=k0 > 0, lower=part[3],
+                lefts=current[0], rights=current[1], sums=_sums(job=job, block=block), m_size=block[1],
+                n_size=block[3], banks=job["banks"], begun=k0 > 0, lower=block[4],
             )  # fmt: skip
 
 
-def _sums(job, m_size, part):
+def _sums(job, block):
     """The sums of one block."""
+    _, m_size, _, columns, _ = block
     sums = []
     for i0 in range(0, m_size, TILE):
-        sums.append(job["pools"]["sums"][i0 // TILE][0 : min(TILE, m_size - i0), 0 : part[2]])
+        sums.append(job["pools"]["sums"][i0 // TILE][0 : min(TILE, m_size - i0), 0:columns])
     return sums
 
 
 def _panels(job, chunk, slot):
     """Both operands of a chunk of a row, the right one in half ``slot``; ``lefts``: what the row holds of the left."""
-    this, part, k0, lefts = chunk
-    at, m_size, _, kept = this
-    _, base, n_size, lower = part
+    block, k0, more = chunk
+    at, m_size, _, n_size, _ = block
+    base, lefts = more
     pools, k_tiles = job["pools"], job["k_tiles"]
     depth, half, index = min(k_tiles * TILE, job["k"] - k0), slot * k_tiles, k0 // (k_tiles * TILE)
     if len(lefts) <= index or not job["held"]:
@@ -436,15 +435,8 @@ def _panels(job, chunk, slot):
             memory=pools["lefts"][k0 // TILE if job["held"] else half :], strips_of=pools["strips"],
         )  # fmt: skip
         lefts.append(left)
-        if kept:
-            for q in range(len(left)):
-                offset = (k0 + q * TILE) * job["kept"].shape[1]
-                target = place(x=job["kept"], at=at[3], offset=offset, rows=left[q].shape[0], columns=m_size)
-                nisa.dma_copy(dst=target, src=left[q])
     else:
         left = lefts[index]
-    if lower:
-        return (left, left)
     right = panel(
         x=job["b"], at=at[1], k0=k0, depth=depth, size=n_size, k_inside=not job["b_rows"],
         memory=pools["rights"][half:], strips_of=pools["strips"], banks=job["turns"], base=base,
