@@ -20,6 +20,7 @@ ONLY = {
         "chem/pyscf_methods.py",
         "chem/pyscf_ranks.py",
         "chem/pyscf_fitted.py",
+        "chem/pyscf_ladder.py",
         "chem/pyscf_cycles.py",
     ),
 }

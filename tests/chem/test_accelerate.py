@@ -217,7 +217,10 @@ JOBS = {  # what is accelerated, and what of it must have been on the device pat
     "MP2": (lambda mol: mp.MP2(field(mol)), {"numpy.einsum"}),
     "UMP2": (lambda mol: mp.UMP2(scf.UHF(mol).run(conv_tol=1e-11)), {"numpy.einsum"}),
     "DF-MP2": (lambda mol: mp.dfmp2.DFMP2(field(mol)), {"trnpy.chem.dfmp2_energy"}),
-    "CCSD": (lambda mol: cc.CCSD(field(mol)), {"pyscf.lib.einsum", "pyscf.lib._dgemm", "pyscf.lib.ddot"}),
+    "CCSD": (
+        lambda mol: cc.CCSD(field(mol)),
+        {"pyscf.lib.einsum", "pyscf.cc.ccsd._contract_vvvv_t2", "pyscf.lib.ddot"},
+    ),
     "UCCSD": (lambda mol: cc.UCCSD(scf.UHF(mol).run(conv_tol=1e-11)), {"pyscf.lib.einsum", "numpy.einsum"}),
 }
 

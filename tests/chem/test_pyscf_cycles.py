@@ -8,7 +8,7 @@ from systems import WATER
 
 from trnpy import explain, policy, trace
 from trnpy._engine.engines import engine
-from trnpy.chem import _fitted, accelerate, build_jk_df, patch_pyscf, pyscf_cycles
+from trnpy.chem import _fitted, _formats, accelerate, build_jk_df, patch_pyscf, pyscf_cycles
 from trnpy.chem.pyscf_fitted import rows
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -63,7 +63,7 @@ def test_other_fields(kind, spin, options):
 def test_large_errors_of_early_cycles_do_not_change_the_energy(monkeypatch):
     """K of early cycles is wrong by a hundredth, and the check of results does not see it."""
     expected = field().run().e_tot
-    right, planted = _fitted.Single.added_squares, []
+    right, planted = _formats.Single.added_squares, []
 
     def wrong(self, terms):
         found = right(self, terms)
@@ -71,7 +71,7 @@ def test_large_errors_of_early_cycles_do_not_change_the_energy(monkeypatch):
         planted.append(0.01 * (noise + noise.T) * found)
         return found + planted[-1]
 
-    monkeypatch.setattr(_fitted.Single, "added_squares", wrong)
+    monkeypatch.setattr(_formats.Single, "added_squares", wrong)
     monkeypatch.setattr(_fitted, "_wrong", lambda *_: 0.0)
     mf = field()
     energies = []

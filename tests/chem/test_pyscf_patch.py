@@ -19,7 +19,7 @@ import trnpy
 import trnpy.chem
 from trnpy import FallbackError, NkiFallbackWarning, Reason, policy, trace
 from trnpy._engine.engines import engine
-from trnpy.chem import pyscf_fitted, pyscf_patch
+from trnpy.chem import pyscf_fitted, pyscf_ladder, pyscf_patch
 from trnpy.chem.pyscf_patch import patch_pyscf, unpatch_pyscf
 
 # PySCF leaves its scratch files to the garbage collector.
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 HARTREE = 1e-9  # what energies may differ by
 POLICIES = {"none": {"device": "none"}, "null": {"device": "null"}, "forced": {"device": "none", "force": True}}
-ROWS = {name: op for name, op in pyscf_patch.rows().items() if name not in pyscf_fitted.rows()}
+METHODS = pyscf_fitted.rows() | pyscf_ladder.rows()
+ROWS = {name: op for name, op in pyscf_patch.rows().items() if name not in METHODS}
 WATER = "O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692"
 
 
@@ -72,7 +73,7 @@ JOBS = {  # job -> molecule, and the rows that its forced run must have taken
     rhf: ("6-31g", {"scipy.linalg.eigh"}),
     rhf_by_einsum: ("sto-3g", {"scipy.linalg.eigh", "pyscf.lib.einsum"}),
     dfmp2: ("6-31g", {"scipy.linalg.eigh", "pyscf.df.df_jk.get_jk", "pyscf.mp.dfmp2.kernel"}),
-    ccsd: ("6-31g", {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.lib.ddot", "pyscf.lib._dgemm"}),
+    ccsd: ("6-31g", {"pyscf.lib.einsum", "pyscf.lib.dot", "pyscf.lib.ddot", "pyscf.cc.ccsd._contract_vvvv_t2"}),
     casci: ("sto-3g", {"pyscf.scf.hf.eig", "scipy.linalg.eigh"}),
 }
 

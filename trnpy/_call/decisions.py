@@ -135,6 +135,9 @@ class Op:
     form: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Form | None] | None = None
     dtypes: str = "fdFD"  # characters of the dtypes with a device path, as docstrings state them; "" if they do not
     theirs: bool = False  # whether the reference is other code's in place of NumPy's, for which a look has no function
+    # Whether a patch takes a call over as a whole; None if it takes all. Else the original runs, and what it calls is
+    # accelerated. Calls that are taken over and stay on the host accelerate nothing inside.
+    covers: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
 
     @property
     def host(self) -> HostRoute | None:

@@ -136,8 +136,8 @@ class DeviceEngine:
     def hold(self, array: np.ndarray) -> Held:
         return self._kernels.room_for(array)
 
-    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
-        found: T = self._kernels.keep(operand, form, make)
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T], again: bool = False) -> T:
+        found: T = self._kernels.keep(operand, form, make, again)
         return found
 
     def kernel(self, name: str, /, *operands: Any, **parameters: Any) -> Any:

@@ -87,10 +87,11 @@ class Engine(Protocol):
 
     def matrix(self, output: Held, shape: tuple[int, int]) -> Handle: ...  # its first rows and columns; 0 is the rest
 
-    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T], again: bool = False) -> T:
         """``make()``, or its earlier result for the same contents of ``operand`` in this ``form``.
 
-        The result consists of held arrays, also in tuples and lists. The engine drops it when it needs the memory.
+        The result consists of held arrays, also in tuples and lists. It is kept from the second use of ``operand`` on,
+        or from the first if the caller knows that it is used ``again``. The engine drops it when it needs the memory.
         """
         ...
 
@@ -243,7 +244,7 @@ class HostEngine:
     def matrix(self, output: Held, shape: tuple[int, int]) -> HostHandle:
         return HostHandle(_array(output)[: shape[0], : shape[1]])
 
-    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T]) -> T:
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], T], again: bool = False) -> T:
         return make()
 
     def format(self, dtype: np.dtype) -> str:

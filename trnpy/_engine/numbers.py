@@ -70,9 +70,9 @@ class Kernels:
 
         return Numbers((a.shape[0], a.shape[1]), a.dtype, self.keep(base, (form, shape), make), turned)
 
-    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], Any]) -> Any:
+    def keep(self, operand: np.ndarray, form: Hashable, make: Callable[[], Any], again: bool = False) -> Any:
         """``make()``, or its earlier result for ``operand`` in ``form`` if the cache has it."""
-        return self.cache.get(operand, form, make, device_bytes, CACHE_SHARE * self.memory)
+        return self.cache.get(operand, form, make, device_bytes, CACHE_SHARE * self.memory, again)
 
     def room_for(self, array: np.ndarray) -> Buffer:
         """``array`` on the device; if the memory is full, the cache is emptied first."""

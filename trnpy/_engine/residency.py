@@ -241,12 +241,13 @@ class Cache:
             return sum(e.nbytes for e in self._entries.values())
 
     def get(
-        self, array: np.ndarray, form: Hashable, make: Callable[[], Any], nbytes: Callable[[Any], int], limit: float
-    ) -> Any:
+        self, array: np.ndarray, form: Hashable, make: Callable[[], Any], nbytes: Callable[[Any], int], limit: float,
+        again: bool = False,
+    ) -> Any:  # fmt: skip
         """``make()`` for ``array``, or its earlier result for the same contents at the same address.
 
         ``form`` is everything else that the result depends on. ``nbytes`` gives the device bytes of a result; the cache
-        keeps at most ``limit``.
+        keeps at most ``limit``. ``again``: the array will be used again, so that its first form is kept.
         """
         if array.nbytes < SMALLEST:
             return make()
@@ -257,7 +258,7 @@ class Cache:
             entry = self._entries.get(key)
             if entry is None:
                 self._entries[key] = entry = _Entry(source_bytes=array.nbytes, owner=self._watch(array, key))
-                if not pinned(address) and not self._used(address, array.nbytes):
+                if not again and not pinned(address) and not self._used(address, array.nbytes):
                     self.misses += 1
                     return make()
             self._entries.move_to_end(key)

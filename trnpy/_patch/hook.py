@@ -184,12 +184,13 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
     of_context, process, policies, report, attention = own.get, Process, _policy.Process, _ledger.Process, Attention
     memory, getframe, ndarray = Memory, sys._getframe, np.ndarray
     small, unseen, look, accelerated = UNSEEN, math.inf, None, None  # no row has a route for so few elements
+    covers: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
     lines: dict[int, SmallCalls] = {}  # by the address of the calling instruction in its code object
 
     def loaded() -> Callable[..., Any]:
-        nonlocal small, unseen, look, accelerated
+        nonlocal small, unseen, look, accelerated, covers
         op, accelerated = load_row(load)
-        small, unseen, look = op.small, op.unseen, op.look
+        small, unseen, look, covers = op.small, op.unseen, op.look, op.covers
         return accelerated
 
     def let_pass(frame: Any, policy: Any, ledger: Any, count: Iterator[object], left: int) -> None:
@@ -250,6 +251,8 @@ def _call(name: str, original: Any, load: Callable[[], Op], row: str) -> Callabl
         if excluded or (excluded is None and here.excludes(caller)):
             return recorded().excluded(row, original, caller, args, kwargs)
         run = accelerated or loaded()
+        if covers is not None and not covers(args, kwargs):
+            return original(*args, **kwargs)
         token = own.set(NOTHING)
         try:
             return run(*args, **kwargs)

@@ -30,7 +30,7 @@ from trnpy._engine.engines import Engine
 from trnpy._patch import patch
 from trnpy._patch.hook import LIBRARIES, active
 from trnpy._settings.policy import current_policy
-from trnpy.chem import pyscf_fitted
+from trnpy.chem import pyscf_fitted, pyscf_ladder
 from trnpy.linalg import _eigh
 from trnpy.linalg._matrices import SMALL
 
@@ -273,6 +273,7 @@ def rows() -> Mapping[str, Op]:
         f"{helper}._dgemm": _row("_dgemm", prepare_dgemm),
         "pyscf.scf.hf.eig": Op("pyscf.scf.hf.eig", hf.eig, prepare_eig, small=SMALL, kind=None),
         **pyscf_fitted.rows(),
+        **pyscf_ladder.rows(),
     }
 
 

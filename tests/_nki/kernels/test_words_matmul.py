@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 from tests._nki.kernels.budget import kept
-from trnpy._nki.hardware import MACHINES
+from trnpy._engine import dry
+from trnpy._nki.hardware import EFFICIENCY, MACHINES
 from trnpy._nki.kernels import source
 from trnpy._nki.kernels.products import words_matmul_reference as reference
 from trnpy._nki.kernels.shared.parameters import for_digits, words_for
 from trnpy._nki.simulator.lint.linter import lint_file, lint_launch
+from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.run.launch import Specification, run
 from trnpy._nki.simulator.run.loader import load_kernel
 
@@ -111,6 +113,17 @@ def test_every_number_of_digits_fits(digits, machine):
     a, x = Specification((best.words, 640, 640), INT32), Specification((640, 640), BF16)
     options = {"tops": (9, 9), "digits": digits, "words": best.words, "m_tiles": best.m_tiles, "k_tiles": best.k_tiles}
     assert kept(run(KERNEL, (a, a, x, x), options, target=machine, mode="trace").trace)
+
+
+@pytest.mark.parametrize("m, k, n", [(32, 1440, 1440), (128, 1440, 1440), (224, 1440, 2048)])
+def test_products_of_few_rows_take_as_long_as_dry_runs_say(m, k, n):
+    """TensorE takes as long for a tile with few rows as for a whole one."""
+    best = for_digits(7, MACHINES["trn2"])
+    operands = tuple(Specification(shape, BF16) for shape in ((7, k, m), (7, k, n), (m, k), (k, n)))
+    options = {"digits": 7, "words": best.words, "m_tiles": best.m_tiles, "k_tiles": best.k_tiles}
+    priced_s = price(run(KERNEL, operands, options, target="trn2", mode="trace").trace).device_s
+    _, form, flops = dry.KERNELS["words_matmul"](*operands, **options)
+    assert 0.5 < flops / (MACHINES["trn2"].flops_per_s[form] * EFFICIENCY) / priced_s < 1.5
 
 
 def test_what_it_refuses():

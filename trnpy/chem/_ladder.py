@@ -1,0 +1,256 @@
+"""The particle-particle ladder of coupled cluster on a device, where integrals of four virtual orbitals stay.
+
+H[x, a, b] is the sum over c and d of T[x, c, d] (ac|bd), for pairs x of occupied orbitals. What T and H are in sum and
+in difference with swapped virtual orbitals are two products, each over pairs c >= d and a >= b:
+
+    H+-[x, ab] = sum of T+-[x, cd] W+-[cd, ab],    W+-[cd, ab] = ((ac|bd) +- (ad|bc)) / 2
+
+They take half the operations of one product over all c and d. W+ and W- are symmetric: blocks of pairs below the
+diagonal serve for those above it, too. Where a device has no room for digits in both directions, it keeps the numbers,
+and makes digits of them in every call: nvir^4 / 4 numbers, as many as PySCF has. T goes in, H comes out; sums over
+blocks are added on the device. Scuseria, Janssen and Schaefer, J. Chem. Phys. 89, 7382 (1988).
+
+H is checked as a whole, by matrices that are made with the integrals: for weights u and w, the sum over a and b of
+u[a] w[b] H[x, a, b] is that over c and d of T[x, c, d] M[c, d], where M[c, d] = sum of u[a] w[b] (ac|bd).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trnpy._base.records import record
+from trnpy._call import guards
+from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.engines import Engine
+from trnpy._engine.precision import norms
+from trnpy._engine.proof.weights import weights
+from trnpy._engine.stand_ins import priced, usual
+from trnpy._engine.tuning import BLOCK
+from trnpy.chem._ao2mo import _triangle, unpacked
+from trnpy.chem._formats import Arrays, Operand, Products, Sent, format_of, largest, padded
+from trnpy.chem._rows import REAL, STACK, cube, norm, relative
+
+PROBES = 4  # pairs of weights: kept with the integrals, so an error that one of them misses is missed again
+# Bytes that stand for the host's time of NumPy's take and sums, for an element of W, of T or H, and of the integrals in
+# the probes: at 10 GB/s the 5 to 9 ns, 2 to 4 ns and 5 to 7 ns of one thread of an EPYC, nvir = 53 to 140.
+BUILT_BYTES, PARTED_BYTES, PROBED_BYTES = 70, 30, 60
+# PySCF's, for each of nvir^4: it unpacks 10 of 16 blocks of integrals, twice, before BLAS reads them.
+PYSCF_BYTES = 12.5
+
+
+class Cut(NamedTuple):
+    """How pairs of virtual orbitals are cut into blocks, and what stays of a block."""
+
+    number: int  # of blocks
+    size: int  # pairs in each, padded
+    ready: bool  # operands stay, in each direction that is needed; else the numbers that they are made of
+
+
+Block = Sent | tuple[Operand, ...]  # of two operands the first is for sums over rows
+
+
+class Kept(NamedTuple):
+    """What a device keeps of W+ or W-: blocks (i, j) of rows i and columns j, up to the diagonal."""
+
+    blocks: tuple[tuple[Block, ...], ...]
+
+
+class Probes(NamedTuple):
+    """What checks H. It is kept with the integrals."""
+
+    weights: tuple[np.ndarray, np.ndarray]  # u and w, (PROBES, nvir)
+    sums: np.ndarray  # M, (PROBES, nvir, nvir)
+    size: float  # the Frobenius norm of the integrals
+
+
+class Contracted(NamedTuple):
+    """H, and the error of the probes over the norms of integrals and amplitudes."""
+
+    h: np.ndarray
+    wrong: float
+
+
+def cut_of(nvir: int, form: Products, room: float) -> Cut:
+    """How W+ and W- are kept; Unsupported if a device has no room for them."""
+    pairs = nvir * (nvir + 1) // 2
+    count = -(-pairs // BLOCK)
+    size = padded(-(-pairs // count))
+    below = count * (count - 1) // 2
+    ready = 2 * form.bytes_of[0] * size * size * count + 2 * form.bytes_of[1] * size * size * below
+    sent = 2 * form.sent_bytes * size * size * (count + below)
+    if sent > room:
+        raise Unsupported(Reason.OOM, f"integrals of {nvir} virtual orbitals take {sent:.3g} of {room:.3g} bytes")
+    return Cut(count, size, ready <= room)
+
+
+@functools.lru_cache(maxsize=8)
+def _places(nvir: int) -> np.ndarray:
+    """The place of each pair of virtual orbitals, in either order, among the pairs c >= d: (nvir, nvir)."""
+    c, d = np.indices((nvir, nvir))
+    high, low = np.maximum(c, d), np.minimum(c, d)
+    return np.asarray(high * (high + 1) // 2 + low)
+
+
+def _first(pair: int) -> int:
+    """The larger of the two orbitals of the pair in a place."""
+    return int((np.sqrt(8.0 * pair + 1) - 1) / 2 + 1e-9)
+
+
+# --- Integrals --------------------------------------------------------------------------------------------------------
+
+
+def _kept(v: np.ndarray, form: Products, cut: Cut) -> tuple[Kept, Kept]:
+    """W+ and W- on the device, from integrals (ac|bd) of pairs ac and bd, (npair, npair)."""
+    scale = largest(v)
+    pairs = len(v)
+    found: tuple[list[tuple[Block, ...]], list[tuple[Block, ...]]] = [], []
+    for i in range(cut.number):
+        new: tuple[list[Block], list[Block]] = [], []
+        for j in range(i + 1):
+            rows, columns = (slice(n * cut.size, min((n + 1) * cut.size, pairs)) for n in (i, j))
+            both = _block(v, rows, columns, cut.size)
+            for sign in range(2):
+                if cut.ready:
+                    new[sign].append(form.put(both[sign], scale, *((True,) if i == j else (True, False))))
+                else:
+                    new[sign].append(form.send(both[sign], scale))
+        for sign in range(2):
+            found[sign].append(tuple(new[sign]))
+    return Kept(tuple(found[0])), Kept(tuple(found[1]))
+
+
+@priced("", lambda v, rows, columns, size: (BUILT_BYTES * 2.0 * size * size, (((2, size, size), REAL),)))
+def _block(v: np.ndarray, rows: slice, columns: slice, size: int) -> np.ndarray:
+    """W+ and W- (2, size, size) of the pairs ``rows`` (a >= b) and ``columns`` (c >= d), padded with zeros."""
+    found = np.zeros((2, size, size))
+    places = _places(_triangle(len(v)))
+    most = _first(rows.stop - 1) + 1  # a and b are below it
+    a, b = (x[rows] for x in np.tril_indices(most))
+    straight, swapped = a * most + b, b * most + a
+    for c in range(_first(columns.start), _first(columns.stop - 1) + 1):
+        start = c * (c + 1) // 2
+        d = slice(max(columns.start - start, 0), min(columns.stop - start, c + 1))
+        of_c = v[places[:most, c]].take(places[:most, d].reshape(-1), axis=1).reshape(most * most, -1)  # (ac|bd)
+        one, other = of_c[straight], of_c[swapped]
+        to = slice(start + d.start - columns.start, start + d.stop - columns.start)
+        found[0, : len(a), to] = (one + other) / 2
+        found[1, : len(a), to] = (one - other) / 2
+    return found
+
+
+def _probes(v: np.ndarray) -> Probes:
+    """Weights, and the sums of the integrals with them."""
+    guards.finite(v)
+    nvir = _triangle(len(v))
+    u, w = weights(PROBES, nvir), weights(PROBES, nvir)
+    return Probes((u, w), _sums(v, u, w), norm(v))
+
+
+@priced("", lambda v, u, w: (PROBED_BYTES * 1.0 * v.size, (((PROBES, u.shape[1], u.shape[1]), REAL),)))
+def _sums(v: np.ndarray, u: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """M[c, d] = sum of u[a] w[b] (ac|bd) for each pair of weights."""
+    nvir = u.shape[1]
+    half = np.empty((len(v), nvir, PROBES))  # (ac, d): summed over b
+    for start in range(0, len(v), STACK):
+        half[start : start + STACK] = unpacked(v[start : start + STACK]) @ w.T
+    return np.stack([np.einsum("pa,adp->pd", u, half[of_c]) for of_c in _places(nvir)], axis=1)
+
+
+# --- Contraction ------------------------------------------------------------------------------------------------------
+
+
+@priced("", lambda t, shape: (PARTED_BYTES * 1.0 * t.size, (((2, *shape), REAL),)))
+def _parted(t: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """T+ and T- of T (x, nvir, nvir), padded with zeros to ``shape``: sums count c = d once."""
+    found = np.zeros((2, *shape))
+    nvir = t.shape[-1]
+    c, d = np.tril_indices(nvir)
+    flat, x = t.reshape(len(t), -1), slice(len(t))
+    one, other = flat.take(c * nvir + d, axis=1), flat.take(d * nvir + c, axis=1)
+    found[0, x, : len(c)] = np.where(c == d, one, one + other)
+    found[1, x, : len(c)] = one - other
+    return found
+
+
+@priced("", lambda plus, minus, shape: (PARTED_BYTES * float(np.prod(shape)), ((shape, REAL),)))
+def _joined(plus: np.ndarray, minus: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """H (x, nvir, nvir) of H+ and H-."""
+    x, nvir = shape[0], shape[-1]
+    a, b = np.tril_indices(nvir)
+    h = np.empty((x, nvir * nvir))
+    plus, minus = plus[:x, : len(a)], minus[:x, : len(a)]
+    h[:, b * nvir + a] = plus - minus
+    h[:, a * nvir + b] = plus + minus
+    return h.reshape(shape)
+
+
+def _product(form: Products, t: np.ndarray, w: Kept, cut: Cut) -> np.ndarray:
+    """T W of one sign, (x, pairs), both padded."""
+    scale = largest(t)
+    left = [form.put(t[:, i * cut.size : (i + 1) * cut.size], scale, False)[0] for i in range(cut.number)]
+
+    def block(i: int, j: int) -> Operand:
+        """Rows i and columns j of W, for sums over rows: above the diagonal those of the block that mirrors it."""
+        kept, k_first = w.blocks[max(i, j)][min(i, j)], i >= j
+        return form.operand(kept, k_first) if isinstance(kept, Sent) else kept[0 if k_first else 1]
+
+    found = []
+    for j in range(cut.number):
+        terms = (form.product(x, block(i, j)) for i, x in enumerate(left))
+        found.append(form.values(functools.reduce(form.added, terms)))
+    return np.concatenate(found, axis=1)
+
+
+@priced("", lambda probes, t, h: (PROBES * 2.0 * (t.nbytes + h.nbytes), (((), REAL),)))
+def _wrong(probes: Probes, t: np.ndarray, h: np.ndarray) -> float:
+    """The error of the probes of all x, over the norms of the integrals and of T."""
+    u, w = probes.weights
+    ours = np.einsum("pa,xap->xp", u, h @ w.T)
+    exact = t.reshape(len(t), -1) @ probes.sums.reshape(PROBES, -1).T
+    return relative(float(norms(ours - exact)), probes.size * float(norms(t)))
+
+
+@record(kw_only=True)
+class Ladder(Problem):
+    """H of amplitudes (..., nvir, nvir), from integrals of pairs (npair, npair)."""
+
+    v: np.ndarray
+    t: np.ndarray
+
+    def run(self, engine: Engine) -> Contracted:
+        v, t = self.v, self.t.reshape(-1, *self.t.shape[-2:])
+        guards.finite(t)
+        form: Products = format_of(engine) or Arrays(engine)
+        if len(t) > BLOCK:
+            raise Unsupported(Reason.LAYOUT, f"{len(t)} pairs of occupied orbitals: at most {BLOCK}")
+        cut = cut_of(t.shape[-1], form, engine.room)
+        key = "ladder", *cut, form.bytes_of
+        probes, kept = engine.keep(v, key, lambda: (_probes(v), _kept(v, form, cut)), again=True)  # in each iteration
+        parts = _parted(t, (padded(len(t)), cut.number * cut.size))
+        plus, minus = (_product(form, part, w, cut) for part, w in zip(parts, kept, strict=True))
+        h = _joined(plus, minus, t.shape)
+        return Contracted(h, float(usual(_wrong(probes, t, h), 0.0)))
+
+    def deliver(self, result: Contracted) -> Any:
+        return result.h.reshape(self.t.shape)
+
+    def error(self, result: Contracted) -> float:
+        return result.wrong
+
+
+def prepare(v: np.ndarray, t: np.ndarray) -> Ladder:
+    """The ladder of amplitudes (..., nvir, nvir); Unsupported unless integrals are of pairs of the same orbitals."""
+    nvir = t.shape[-1]
+    if t.size == 0:
+        raise Unsupported(Reason.LAYOUT, "an operand is empty")
+    if t.shape[-2] != nvir or v.shape != (nvir * (nvir + 1) // 2,) * 2:
+        raise Unsupported(Reason.LAYOUT, f"integrals {v.shape} and amplitudes {t.shape}: expected pairs of one set")
+    if not v.dtype == t.dtype == REAL:
+        raise Unsupported(Reason.DTYPE, f"integrals {v.dtype} and amplitudes {t.dtype}: expected float64")
+    quarter = nvir * nvir / 4
+    flops, moved = 2.0 * t.size * nvir * nvir, PYSCF_BYTES * nvir**4
+    cost = Cost("matmul", cube(t.size / nvir**2, quarter, quarter), flops, v.nbytes + t.nbytes, t.nbytes, moved)
+    return Ladder((v, t), REAL, cost, v=v, t=t)
