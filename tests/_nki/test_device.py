@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import trnpy
+from trnpy._base import launched
 from trnpy._call.dispatch import Reason
 from trnpy._cli import doctor, timings
 from trnpy._engine import engines, tuning
@@ -306,13 +307,15 @@ def test_a_product_is_divided_over_two_cores_that_work_at_the_same_time(monkeypa
         ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3"}, "3"),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "0"),
         ({"SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "7"}, "7"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2),1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}, "0"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2),1", "SLURM_LOCALID": "0", "SLURM_NODEID": "2"}, ""),
         ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3", "NEURON_RT_VISIBLE_CORES": "8-11"}, ""),
         ({"MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "3", "NEURON_RT_NUM_CORES": "2"}, ""),
     ],
 )
 def test_ranks_on_one_host_take_a_core_each(environ, core, monkeypatch):
     assert own_core(environ) == core
-    for name in ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", *device.LOCAL_RANKS, *device.LOCAL_RANKS.values()):
+    for name in ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", *launched.LOCAL, *launched.LOCAL.values()):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

@@ -178,6 +178,41 @@ def test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path, fault, victim):
     assert "program.py:" in ended.stderr
 
 
+BEFORE = """
+import os, signal, sys, time
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "{victim}":
+    {fault}
+from trnpy import dist
+dist.comm(timeout={timeout}).allreduce(1)
+"""
+EARLY = {
+    "an exception": ("raise ValueError('boom')", "rank {victim} of 3 ended the run: its process has ended; rank "),
+    "an end": ("sys.exit(0)", "rank {victim} of 3 ended the run: its process has ended; rank "),
+    "stop": ("os.kill(os.getpid(), signal.SIGSTOP)", "rank {victim} of 3 ended the run: its process is stopped"),
+    "a hang": ("time.sleep(1000)", "of 3 ended the run: it waited 2 s for ranks that have not called trnpy.dist.comm"),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks that have not begun are seen in /proc")
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("fault", EARLY)
+def test_a_fault_before_the_first_call_ends_all_with_one_message(tmp_path, fault, victim):
+    """MPI waits for all ranks when it begins: the others waited for ever, and no watcher knew of any rank."""
+    code, said = EARLY[fault]
+    started = time.monotonic()
+    program = BEFORE.format(victim=victim, fault=code, timeout=2 if fault == "a hang" else None)
+    ended = mpiexec(tmp_path, program)
+    assert ended.returncode != 0 and time.monotonic() - started < 20
+    assert said.format(victim=victim) in ended.stderr
+    assert ended.stderr.count("trnpy.dist: ") == 1
+    assert "program.py:6" in ended.stderr
+
+
+def test_a_rank_that_begins_late_is_waited_for(tmp_path):
+    ended = mpiexec(tmp_path, BEFORE.format(victim=1, fault="time.sleep(3)", timeout=None))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 LATE = """
 import pathlib
 from trnpy.dist import _watcher
@@ -201,7 +236,7 @@ def test_the_killed_rank_is_named_although_watchers_start_late(tmp_path, victim)
 CLOSED = """
 import fcntl, os, pathlib, signal, sys
 from trnpy.dist._watched import Watched
-watched = Watched()
+watched = Watched(None)
 watched.show(sys.argv[1], 0, 1)
 other = fcntl.fcntl(os.open(sys.argv[1] + "/1.page", os.O_CREAT | os.O_WRONLY), fcntl.F_DUPFD, 500)
 print("shown", flush=True)
@@ -255,13 +290,16 @@ def test_a_full_disk_ends_all_and_what_was_kept_stays(tmp_path, victim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, "a full disk"])
+@pytest.mark.parametrize("fault", [*FAULTS, "a full disk", *(f"{fault} before the first call" for fault in EARLY)])
 def test_twenty_runs_of_a_fault_all_end(tmp_path, fault, capsys):
     took = []
     for run in range(20):
         started = time.monotonic()
         if fault == "a full disk":
             test_a_full_disk_ends_all_and_what_was_kept_stays(tmp_path / str(run), run % 3)
+        elif fault not in FAULTS:
+            early = fault.removesuffix(" before the first call")
+            test_a_fault_before_the_first_call_ends_all_with_one_message(tmp_path / str(run), early, run % 3)
         else:
             test_a_fault_in_one_rank_ends_all_with_one_message(tmp_path / str(run), fault, run % 3)
         took.append(time.monotonic() - started)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,27 +17,39 @@ LAUNCHERS = {
     "PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
 }  # fmt: skip
 
+# The same of the processes on this host. srun names the numbers of all hosts: 4(x2),3.
+LOCAL = {
+    "MPI_LOCALNRANKS": "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "SLURM_STEP_TASKS_PER_NODE": "SLURM_LOCALID",
+}  # fmt: skip
+
 ending: list[Callable[[Communicator], None]] = []  # what ranks do together when the program has ended
 
 
 def launched() -> int:
     """The number of processes that a launcher says it has started; 1 without one."""
-    return _told()[0]
+    return told()[0]
 
 
 def first() -> bool:
     """Whether this process is the first of those that a launcher has started, or the only one."""
-    return _told()[1] in ("", "0")
+    return os.environ.get(told()[1], "") in ("", "0")
 
 
-def _told() -> tuple[int, str]:
-    """The number of processes, and that of this one: of a launcher that another one started, whichever says more."""
-    told = [
-        (int(size), os.environ.get(rank, ""))
-        for name, rank in LAUNCHERS.items()
-        if (size := os.environ.get(name, "")).isdigit()
-    ]
-    return max([(1, ""), *told], key=lambda found: found[0])
+def told() -> tuple[int, str]:
+    """The number of processes, and the variable with that of this one; of two launchers, that which says more."""
+    found = [(int(n), rank) for name, rank in LAUNCHERS.items() if (n := os.environ.get(name, "")).isdigit()]
+    return max([(1, ""), *found], key=lambda pair: pair[0])
+
+
+def on_host(environ: Mapping[str, str] = os.environ) -> tuple[int, str]:
+    """The number of processes that a launcher has started on this host, and that of this one; 1 and "" without one."""
+    for name, rank in LOCAL.items():
+        groups, mine = re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get(name, "")), environ.get(rank, "")
+        counts = [int(n) for n, times in groups for _ in range(int(times or 1))]
+        if counts and mine.isdigit():
+            return counts[min(int(environ.get("SLURM_NODEID", "0")), len(counts) - 1)], mine
+    return 1, ""
 
 
 def positive(text: str) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base.distribution import install
+from trnpy._base.launched import on_host
 from trnpy._base.records import record
 from trnpy._base.store import folder
 from trnpy._nki import nrt
@@ -201,11 +202,6 @@ def _nothing() -> None:
 
 
 VISIBLE_CORES, NUMBER_OF_CORES = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
-# How many processes a launcher has started on this host, and which one this is: MPICH and its like, Open MPI, srun.
-LOCAL_RANKS = {
-    "MPI_LOCALNRANKS": "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_RANK",
-    "SLURM_STEP_TASKS_PER_NODE": "SLURM_LOCALID",
-}  # fmt: skip
 
 
 def own_core(environ: Mapping[str, str] = os.environ) -> str:
@@ -215,11 +211,8 @@ def own_core(environ: Mapping[str, str] = os.environ) -> str:
     """
     if environ.get(VISIBLE_CORES) or environ.get(NUMBER_OF_CORES):
         return ""
-    for size, rank in LOCAL_RANKS.items():
-        count, mine = re.match(r"\d+", environ.get(size, "")), environ.get(rank, "")
-        if count is not None and int(count[0]) > 1 and mine.isdigit():
-            return mine
-    return ""
+    count, mine = on_host(environ)
+    return mine if count > 1 else ""
 
 
 @record()

@@ -164,7 +164,7 @@ class Communicator:
             finally:
                 self._transport.wake()
             return
-        started, line = time.perf_counter(), _line()
+        started, line = time.perf_counter(), line_of_program()
         self._waits(("work of rank 0", line))
         self._transport.sleep()
         self.traffic.met("work", line, started, time.perf_counter() - started)
@@ -274,7 +274,7 @@ class Communicator:
         """What every rank said; raises MismatchedCalls on all ranks if their calls differ."""
         if self.size == 1:
             return [said]
-        line = _line()
+        line = line_of_program()
         text = f"{call[: HEADER - LINE - 128]}\n{said}\n{line[-LINE:]}".encode()[:HEADER]
         self._waits((call, line))
         started = time.perf_counter()
@@ -388,7 +388,7 @@ def _folded(
     return np.asarray(total, dtype).reshape(shape)  # NumPy's sums have the byte order of the host
 
 
-def _line() -> str:
+def line_of_program() -> str:
     """The nearest line outside trnpy and NumPy, or if the program is trnpy's own, outside trnpy.dist."""
     frame: FrameType | None = sys._getframe(1)
     own = ""

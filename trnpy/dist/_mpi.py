@@ -96,7 +96,7 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     mpi4py.rc.initialize = False
     from mpi4py import MPI
 
-    watched = Watched()  # its process starts while MPI does
+    watched = Watched(timeout)  # its process starts while MPI does
     ours = not MPI.Is_initialized()
     if ours:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
@@ -109,7 +109,7 @@ def communicator(timeout: float | None, ending: Sequence[Callable[[Communicator]
     folder = world.bcast(Watched.folder() if world.rank == 0 else None)
     watched.show(folder, world.rank, world.size)
     world.Barrier()
-    watched.begin(timeout)
+    watched.begin()
     world.Barrier()  # from here on all ranks are watched
     found = Communicator(Mpi(MPI, world), watched.tell, world.allreduce(gather_limit(world.size), MPI.MIN))
     usual = sys.excepthook

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trnpy._base.launched import on_host, told
 from trnpy.dist import _watcher
-from trnpy.dist._collectives import MismatchedCalls
+from trnpy.dist._collectives import MismatchedCalls, line_of_program
 
 
 HIGH = 1000  # descriptor of the page, of 1,024 that a process may have by default
@@ -23,9 +24,11 @@ HIGH = 1000  # descriptor of the page, of 1,024 that a process may have by defau
 class Watched:
     """This rank as the watchers see it: a page with what the rank does. Its own watcher starts here."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float | None) -> None:
         self._told = ""
-        command = [sys.executable, "-S", "-E", _watcher.__file__, str(os.getpid())]
+        size, variable = told()
+        start = [os.getpid(), size, on_host()[0], variable, timeout or 0, line_of_program()]
+        command = [sys.executable, "-S", "-E", _watcher.__file__, *map(str, start)]
         # A session of its own: signals for the group of the program do not stop it.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
@@ -45,10 +48,10 @@ class Watched:
                 self._open = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
         self.tell(None)
 
-    def begin(self, timeout: float | None) -> None:
+    def begin(self) -> None:
         """Have the watcher watch, now that all ranks have pages; returns once it does, or has ended."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{self._folder}\t{self._rank}\t{self._size}\t{timeout or 0}\n")
+        self._process.stdin.write(f"{self._folder}\t{self._rank}\t{self._size}\n")
         self._process.stdin.flush()
         self._process.stdout.readline()
 

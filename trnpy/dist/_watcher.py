@@ -1,4 +1,4 @@
-"""A process beside each rank: it ends a rank that is stopped or waits too long, and says why. It imports no package.
+"""A process beside each rank: it ends a rank that is stopped or waits in vain, and says why. It imports no package.
 
 A thread would not do: some functions of SciPy keep Python's lock for as long as they compute.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 PAGE = 1024  # bytes: process, state, time of its last change, and the last call with its line
 EVERY_S = 0.1
 STOPPED_S = 2.0  # a rank may be stopped for so long
+LOOK_S = 0.5  # between two looks at the ranks that have not begun; what two looks see is so
+PROXIES = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "orterun", "prterun", "slurmstepd")
 ENDED = "ended"
 CLOSE_WRITE = 8  # IN_CLOSE_WRITE of inotify(7), whose events have no name where a file is watched
 EVENT = struct.Struct("iIII")  # number of the watch first
@@ -40,12 +42,19 @@ def ended(rank: int, size: int, why: str, told: str) -> str:
     return f"rank {rank} of {size} ended the run: {why}; {last}"
 
 
+def status(process: int) -> tuple[str, str, int]:
+    """The name of a process, the letter of its state, and its parent; "X" if it is gone, or the system is not Linux."""
+    try:
+        name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
+    except OSError:
+        return "", "X", 0
+    state, parent, *_ = rest.split()
+    return name, state, int(parent)
+
+
 def stopped(process: int) -> bool:
     """Whether a process is stopped by a signal."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
+    return status(process)[1] in "Tt"
 
 
 class Pages:
@@ -171,15 +180,80 @@ def watch(folder: str, rank: int, size: int, timeout: float, parent: int, deaths
             return
 
 
+class Start:
+    """The ranks of this host before all have met: MPI waits for one that has ended, is stopped or hangs without end."""
+
+    def __init__(self, rank: int, size: int, on_host: int, variable: str, timeout: float, line: str) -> None:
+        self._process, self._size, self._on_host, self._variable = rank, size, on_host, variable
+        self._timeout, self._line, self._since = timeout, line, time.monotonic()
+        self._launcher, found = 0, rank
+        while found > 1 and not self._launcher:
+            name, _, parent = status(found)
+            self._launcher, found = (found if name.startswith(PROXIES) else 0), parent
+
+    def wait(self) -> str:
+        """What the rank writes when all have met. If one never will, end this rank, and return nothing."""
+        before = ""
+        while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+            why = self._look()
+            if why and why == before:
+                self._end(why)
+                return ""
+            before = why
+        return sys.stdin.readline()
+
+    def _look(self) -> str:
+        """Why the ranks cannot meet, as one says who is the cause of it; "" if they still may."""
+        mine = os.environ.get(self._variable, "?")
+        waits = f"rank {mine} waits for it in trnpy.dist.comm at {self._line}"
+        ranks = self._ranks()
+        if mine not in ranks:  # no launcher that is known
+            return ""
+        halted = [rank for rank, process in ranks.items() if stopped(process)]
+        if len(ranks) < self._on_host:
+            gone = {*map(str, range(self._size))} - {*ranks} if self._size == self._on_host else {"of this host"}
+            return f"rank {', '.join(sorted(gone))} of {self._size} ended the run: its process has ended; {waits}"
+        if halted and len(halted) < len(ranks):
+            return f"rank {halted[0]} of {self._size} ended the run: its process is stopped by a signal; {waits}"
+        if self._timeout and time.monotonic() - self._since > self._timeout:
+            why = f"it waited {self._timeout:g} s for ranks that have not called trnpy.dist.comm"
+            return f"rank {mine} of {self._size} ended the run: {why}, as it did at {self._line}"
+        return ""
+
+    def _ranks(self) -> dict[str, int]:
+        """The processes of the launcher that have not ended, by rank."""
+        found = {}
+        for process in filter(str.isdigit, os.listdir("/proc")) if self._launcher else ():
+            _, state, parent = status(int(process))
+            if parent == self._launcher and state not in "ZX":
+                with contextlib.suppress(OSError):
+                    values = Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0")
+                    found.update({x.partition("=")[2]: int(process) for x in values if x.startswith(f"{self._variable}=")})
+        return found
+
+    def _end(self, why: str) -> None:
+        """End this rank, and so all; the first of the host's watchers says why, as long as it holds a name."""
+        import socket  # imported late: it takes longer than the rest of the start
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as name, contextlib.suppress(OSError):
+            name.bind(f"\0trnpy-{self._launcher}")
+            print(f"trnpy.dist: {why}", file=sys.stderr, flush=True)
+            os.kill(self._process, signal.SIGKILL)
+            time.sleep(2 * LOOK_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGKILL)
+
+
 def main() -> None:
-    parent = int(sys.argv[1])
-    deaths = Deaths(parent)
-    told = sys.stdin.readline().split("\n")[0].split("\t")  # once all ranks have pages
-    if len(told) != 4:
-        return  # the rank ended before
-    folder, rank, size, timeout = told
+    parent, size, on_host, variable, timeout, line = sys.argv[1:]
+    deaths = Deaths(int(parent))
+    start = Start(int(parent), int(size), int(on_host), variable, float(timeout), line)
+    told = start.wait().split("\n")[0].split("\t")  # once all ranks have pages
+    if len(told) != 3:
+        return  # the rank has ended
+    folder, rank, size = told
     try:
-        watch(folder, int(rank), int(size), float(timeout), parent, deaths)
+        watch(folder, int(rank), int(size), float(timeout), int(parent), deaths)
     finally:
         with contextlib.suppress(OSError):
             page(folder, int(rank)).unlink()
