@@ -92,6 +92,33 @@ def test_only_amplitudes_go_in_and_only_sums_come_out(
         assert launches["float64_digits"] == splits and launches.get("words_sum", 0) == 2 * number * (number - 1)
 
 
+def fitted(nvir, naux):
+    return np.random.default_rng(2).standard_normal((nvir * (nvir + 1) // 2, naux))
+
+
+fitted_ladder = accelerated(
+    Op(
+        "fitted",
+        lambda b, t, *_: by_definition(b @ b.T, t),
+        lambda b, t, *read: _ladder.prepare(b, t, True, *read),
+        kind=None,
+    )
+)
+
+
+def test_fitted_integrals_in_a_file_are_read_in_each_call_and_sent_when_they_change(device):
+    file, t, memory, sent = fitted(17, 61), amplitudes(10, 17, 17), np.empty((153, 61)), []
+    for change in (0.0, 0.0, 1.0, 0.0):
+        file[5, 7] += change
+        before = device.counters.bytes_in
+        with policy(force=True, fallback="raise"), trace() as decisions:
+            found = fitted_ladder(memory, t, lambda out: np.copyto(out, file))
+        sent.append(device.counters.bytes_in - before)
+        assert decisions[0].on_device
+        np.testing.assert_allclose(found, by_definition(file @ file.T, t), rtol=0, atol=1e-11)
+    assert sent[0] == sent[2] > sent[1] + 153**2 * 8 and sent[1] == sent[3]
+
+
 def test_integrals_that_change_are_sent_again(device):
     v, t = integrals(17), amplitudes(10, 17, 17)
     with policy(force=True, fallback="raise"):
@@ -143,6 +170,10 @@ def test_a_dry_run_is_the_run(monkeypatch, block, ready):
     monkeypatch.setattr(_ladder, "BLOCK", block)
     if not ready:
         monkeypatch.setattr(_ladder, "cut_of", lambda *a, cut=_ladder.cut_of: cut(*a)._replace(ready=False))
+    file = fitted(17, 61)
+    assert_dry_is_the_run(
+        _ladder.prepare(np.empty((153, 61)), amplitudes(10, 17, 17), True, lambda out: np.copyto(out, file))
+    )
     problem = _ladder.prepare(integrals(17), amplitudes(10, 17, 17))
     assert_dry_is_the_run(problem)
     runtime = Recorded()

@@ -17,6 +17,7 @@ u[a] w[b] H[x, a, b] is that over c and d of T[x, c, d] M[c, d], where M[c, d] =
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ PROBES = 4  # pairs of weights: kept with the integrals, so an error that one of
 BUILT_BYTES, PARTED_BYTES, PROBED_BYTES = 70, 30, 60
 # PySCF's, for each of nvir^4: it unpacks 10 of 16 blocks of integrals, twice, before BLAS reads them.
 PYSCF_BYTES = 12.5
+FITTED = 0.625  # of nvir^4 naux: what PySCF multiplies to make these blocks of fitted integrals, in each call
 
 
 class Cut(NamedTuple):
@@ -213,22 +215,43 @@ def _wrong(probes: Probes, t: np.ndarray, h: np.ndarray) -> float:
     return relative(float(norms(ours - exact)), probes.size * float(norms(t)))
 
 
+@priced("", lambda b, read: (2.0 * b.nbytes, ()))
+def _filled(b: np.ndarray, read: Callable[[np.ndarray], None]) -> None:
+    """Read fitted integrals from their file: so they are compared like all others."""
+    read(b)
+
+
 @record(kw_only=True)
 class Ladder(Problem):
-    """H of amplitudes (..., nvir, nvir), from integrals of pairs (npair, npair)."""
+    """H of amplitudes (..., nvir, nvir), from integrals of pairs (npair, npair), or fitted ones (ac|L) (npair, naux).
+
+    (ac|bd) is the sum over L of (ac|L) (bd|L). ``read`` fills ``v`` if the integrals are in a file.
+    """
 
     v: np.ndarray
     t: np.ndarray
+    fitted: bool = False
+    read: Callable[[np.ndarray], None] | None = None
+
+    def outlined(self) -> tuple[Any, ...]:
+        return self.v, self.t, self.fitted, None if self.read is None else _filled  # one for all files
 
     def run(self, engine: Engine) -> Contracted:
         v, t = self.v, self.t.reshape(-1, *self.t.shape[-2:])
+        if self.read is not None:
+            _filled(v, self.read)
         guards.finite(t)
         form: Products = format_of(engine) or Arrays(engine)
         if len(t) > BLOCK:
             raise Unsupported(Reason.LAYOUT, f"{len(t)} pairs of occupied orbitals: at most {BLOCK}")
         cut = cut_of(t.shape[-1], form, engine.room)
         key = "ladder", *cut, form.bytes_of
-        probes, kept = engine.keep(v, key, lambda: (_probes(v), _kept(v, form, cut)), again=True)  # in each iteration
+
+        def made() -> tuple[Probes, tuple[Kept, Kept]]:
+            full = v @ v.T if self.fitted else v
+            return _probes(full), _kept(full, form, cut)
+
+        probes, kept = engine.keep(v, key, made, again=True)  # in each iteration
         parts = _parted(t, (padded(len(t)), cut.number * cut.size))
         plus, minus = (_product(form, part, w, cut) for part, w in zip(parts, kept, strict=True))
         h = _joined(plus, minus, t.shape)
@@ -241,16 +264,21 @@ class Ladder(Problem):
         return result.wrong
 
 
-def prepare(v: np.ndarray, t: np.ndarray) -> Ladder:
+def prepare(
+    v: np.ndarray, t: np.ndarray, fitted: bool = False, read: Callable[[np.ndarray], None] | None = None
+) -> Ladder:
     """The ladder of amplitudes (..., nvir, nvir); Unsupported unless integrals are of pairs of the same orbitals."""
     nvir = t.shape[-1]
-    if t.size == 0:
+    if t.size == 0 or v.size == 0:
         raise Unsupported(Reason.LAYOUT, "an operand is empty")
-    if t.shape[-2] != nvir or v.shape != (nvir * (nvir + 1) // 2,) * 2:
+    pairs = nvir * (nvir + 1) // 2
+    if t.shape[-2] != nvir or v.shape != (pairs, v.shape[1] if fitted else pairs):
         raise Unsupported(Reason.LAYOUT, f"integrals {v.shape} and amplitudes {t.shape}: expected pairs of one set")
     if not v.dtype == t.dtype == REAL:
         raise Unsupported(Reason.DTYPE, f"integrals {v.dtype} and amplitudes {t.dtype}: expected float64")
-    quarter = nvir * nvir / 4
+    x, quarter = t.size / nvir**2, nvir * nvir / 4
     flops, moved = 2.0 * t.size * nvir * nvir, PYSCF_BYTES * nvir**4
-    cost = Cost("matmul", cube(t.size / nvir**2, quarter, quarter), flops, v.nbytes + t.nbytes, t.nbytes, moved)
-    return Ladder((v, t), REAL, cost, v=v, t=t)
+    if fitted:
+        flops, x = flops + FITTED * nvir**4 * v.shape[1], min(x, v.shape[1])
+    cost = Cost("matmul", cube(x, quarter, quarter), flops, v.nbytes + t.nbytes, t.nbytes, moved)
+    return Ladder((v, t), REAL, cost, v=v, t=t, fitted=fitted, read=read)
