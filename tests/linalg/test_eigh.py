@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 import trnpy.linalg
 from linalg.matrices import FAMILIES, TO_SINGLE, hermitian, positive
+from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Reason
 from trnpy._engine.engines import engine
+from trnpy._nki.hardware import TRN2
+from trnpy._report.rented import REDUCED_CORES
+from trnpy._settings.host_rates import DEFAULT_COPY, DEFAULT_CURVES, HostRates
+from trnpy._settings.policy import Policy
 
 U = 2.0**-53
 
@@ -194,6 +199,39 @@ def test_products_are_counted(dtype, iterations):
     with engine(RecordingEngine()) as e, trnpy.policy(force=True):
         trnpy.linalg.eigh(hermitian("random", 129, "f8").astype(dtype))
     assert len([s for s in e.shapes if s == (129, 129, 129)]) <= 4 * iterations + 1
+
+
+class _Slips(RecordingEngine):
+    """Products that the caller does not have proved err by ``error`` of their largest entry."""
+
+    error = 1e-5
+
+    def matmul(self, a, b, *, proved=True, **options):
+        c = super().matmul(a, b, **options)
+        if not proved:
+            self.slips += 1
+            c.array[3, 5] += self.error * np.abs(c.array).max()
+        return c
+
+    slips = 0
+
+
+@pytest.mark.parametrize("family", ["random", "clustered 1e-10", "laplacian"])
+def test_a_fault_in_an_early_iteration_leaves_the_result_as_accurate(family):
+    a = hermitian(family, 129, "f8")
+    with engine(_Slips()) as e, trnpy.policy(force=True), trnpy.trace() as log:
+        w, x = trnpy.linalg.eigh(a)
+    assert e.slips >= 4 and log[0].on_device, log
+    check(a, w, x)
+
+
+def test_eigh_of_4096_rows_is_faster_than_lapack_on_the_instances_own_processors():
+    """Modelled: one NeuronCore, with one thread of the host, against all cores of which LAPACK makes use."""
+    rates, n = HostRates(DEFAULT_CURVES, DEFAULT_COPY, False, ""), 4096
+    problem = trnpy.linalg.eigh.__trnpy_op__.prepare(np.broadcast_to(0.0, (n, n)))
+    device_s = work_of(problem).by("divide").tally(TRN2, Policy()).seconds(TRN2, rates)
+    one_thread_s = rates.seconds("eigh evd", n, problem.cost.flops, np.dtype(float))
+    assert device_s < one_thread_s / REDUCED_CORES
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c8"])

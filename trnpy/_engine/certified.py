@@ -54,6 +54,7 @@ class Device:
     bits: int = _digits.BITS  # of one digit
     splits: bool = True  # float64 is sent as it is, and split there
     proved: bool = False  # each product is proved when its words arrive; arrays are proved by the caller
+    parallel: bool = False  # what proofs need of operands is made in a thread, while the device computes
     passes: float = math.inf  # the host is faster than a product that takes more digit products than this
 
     def count(self, digits: int) -> int:
@@ -160,7 +161,7 @@ def source(device: Device, x: np.ndarray) -> Source:
     """A real array as an operand, with the forms of it that the device has kept."""
     turned = abs(x.strides[0]) < abs(x.strides[1])  # parts of a complex array are not contiguous
     base = x.T if turned else x
-    return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base)), turned)
+    return Source(Store(base.shape, base.dtype, lambda: base, functools.partial(device.keep, base), given=True), turned)
 
 
 def _float64(device: Device, a: Source, b: Source, fit: Extents, digits: int | None = None) -> Source:
@@ -209,12 +210,13 @@ def launched(device: Device, digits: int, a: Source, b: Source, fit: Extents) ->
     shape = a.shape[0], b.shape[1]
 
     def fetch() -> np.ndarray:
+        prove = products.begun(a, b, asked, device.parallel) if device.proved else None
         c = rounded(device, words, shape, _digits.unit(digits, device.bits) - rows, -columns)
         if c is None:
             found = device.runtime.get(words)[:, : shape[0], : shape[1]]
             c = _digits.assemble(found, digits, rows[:, np.newaxis], columns[np.newaxis], device.bits)
-        if device.proved:
-            products.prove_kept(a, b, c, asked)
+        if prove is not None:
+            prove(c)
         return c
 
     return Source(Store(shape, a.dtype, fetch))
@@ -260,9 +262,10 @@ def _syrk(device: Device, a: Source, digits: int | None = None) -> Source:
     packed = device.runtime.run("digits_matmul", left, **tiles.of_digits(), halved=True)
 
     def fetch() -> np.ndarray:
+        prove = products.begun(a, a.T, digits, device.parallel) if device.proved else None
         c = _unpacked(device.runtime.get(packed), order, m, tiles.m_tiles * TILE, s, shift, device.bits)
-        if device.proved:
-            products.prove(a.values, a.T.values, c, digits=digits)
+        if prove is not None:
+            prove(c)
         return c
 
     return Source(Store((order, order), a.dtype, fetch))

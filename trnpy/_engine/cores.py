@@ -86,12 +86,13 @@ class Cores:
         return total
 
     def matmul(
-        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
-    ) -> Any:
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None,
+        proved: bool = True,
+    ) -> Any:  # fmt: skip
         """alpha A B + beta C, as of one engine; arrays are multiplied on as many cores as pay."""
         parts = _parts(a, b, self._count(a, b)) if _is_array(a) and _is_array(b) else []
         if len(parts) < 2:
-            return self.engines[0].matmul(a, b, alpha=alpha, beta=beta, c=c, digits=digits)
+            return self.engines[0].matmul(a, b, alpha=alpha, beta=beta, c=c, digits=digits, proved=proved)
         return combined(alpha, self._joined(a, b, parts), beta, c)
 
     def _count(self, a: Any, b: Any) -> int:

@@ -209,29 +209,30 @@ class DeviceEngine:
 
     def matmul(
         self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None,
-        arrived: panels.Arrived = panels.unnoticed,
+        proved: bool = True, arrived: panels.Arrived = panels.unnoticed,
     ) -> Any:  # fmt: skip
         """alpha A B + beta C of (..., m, k) by (..., k, n), stacks broadcast, in the operands' dtype.
 
         The result is a handle if an operand is one. Refused if no product is accurate enough, DeviceError if the device
         fails. ``digits``: for handles of float64 or complex128, use this many digits without a certificate; the error
-        is 256^(1-digits) of the largest terms of each sum. ``arrived`` is told of rows of A B that have come to the
+        is 256^(1-digits) of the largest terms of each sum; not ``proved`` if what the caller makes of the product
+        proves it. ``arrived`` is told of rows of A B that have come to the
         host before others are computed.
         """
         if _is_array(a) and _is_array(b):
             return combined(alpha, self._arrays(a, b, arrived), beta, c)
-        product = self._handles(a, b, digits)
+        product = self._handles(a, b, digits, proved)
         return product if alpha == 1 and not beta else self.axpby(alpha, product, beta, c if beta else None)
 
-    def gram(self, a: Any, *, digits: int | None = None) -> Any:
-        """A A^H of (..., m, k), with one transfer of A; a handle for a handle. ``digits`` as for ``matmul``."""
+    def gram(self, a: Any, *, digits: int | None = None, proved: bool = True) -> Any:
+        """A A^H of (..., m, k), with one transfer of A; a handle for a handle. Options as for ``matmul``."""
         if isinstance(a, Numbers):
             return self._kernels.gram(a, self._form(a.dtype))
         if isinstance(a, Digits):
             if digits is None and staying.stays(a):
-                return self._handles(a, a.T, None)
+                return self._handles(a, a.T, None, proved)
             if a.dtype.kind in "fc":
-                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits), True)
+                return self._in_digits(a.dtype, lambda d, wide: certified.gram_kept(d, a, digits), proved)
             return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, a.T), True)
         form = self._form(a.dtype)
         if a.ndim == 2 and a.size and a.dtype.kind in "fc":
@@ -277,17 +278,17 @@ class DeviceEngine:
 
     # --- of handles ---------------------------------------------------------------------------------------------------
 
-    def _handles(self, a: Any, b: Any, digits: int | None) -> Handle:
+    def _handles(self, a: Any, b: Any, digits: int | None, proved: bool) -> Handle:
         a, b = self._alike(a, b)
         if a.shape[1] != b.shape[0]:
             raise ValueError(f"handles {a.shape} and {b.shape}: expected columns of the first to be rows of the second")
         if isinstance(a, Numbers):
             return self._kernels.matmul(a, b, self._form(a.dtype))
         if digits is None and staying.stays(a, b):
-            kept = self._in_digits(a.dtype, lambda d, wide: staying.matmul(d, a, b), True)
+            kept = self._in_digits(a.dtype, lambda d, wide: staying.matmul(d, a, b), proved)
             if kept is not None:
                 return kept
-        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits), True)
+        return self._in_digits(a.dtype, lambda d, wide: certified.matmul_kept(d, a, b, digits), proved)
 
     def _alike(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Both as handles of one dtype and kind; an array is put on the device in the form of the other operand."""
@@ -389,6 +390,7 @@ class DeviceEngine:
             longest,
             self._kernels.keep,
             proved=proved,
+            parallel=self.parallel,
             passes=passes,
             bits=self.facts.bits,
             splits=self.facts.splits,

@@ -118,7 +118,7 @@ class Engine(Protocol):
 
     # alpha A B + beta C: (..., m, k) (..., k, n) -> (..., m, n); stacks broadcast as in numpy.matmul. ``digits``: for
     # handles of float64 or complex128, multiply by so many digits without a certificate. The error is 256^(1-digits)
-    # of the largest terms of each sum, and the caller checks its own result.
+    # of the largest terms of each sum, and the caller checks its own result. Not ``proved``: that proves the product.
     @overload
     def matmul(
         self, a: np.ndarray, b: np.ndarray, *, alpha: complex = 1.0, beta: complex = 0.0, c: np.ndarray | None = None
@@ -126,19 +126,19 @@ class Engine(Protocol):
     @overload
     def matmul(
         self, a: Handle, b: Operand, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None,
-        digits: int | None = None,
+        digits: int | None = None, proved: bool = True,
     ) -> Handle: ...  # fmt: skip
     @overload
     def matmul(
         self, a: np.ndarray, b: Handle, *, alpha: complex = 1.0, beta: complex = 0.0, c: Operand | None = None,
-        digits: int | None = None,
+        digits: int | None = None, proved: bool = True,
     ) -> Handle: ...  # fmt: skip
 
     # A A^H: (..., m, k) -> (..., m, m), Hermitian to the last bit; of complex64 kept on a device only to rounding
     @overload
     def gram(self, a: np.ndarray) -> np.ndarray: ...
     @overload
-    def gram(self, a: Handle, *, digits: int | None = None) -> Handle: ...
+    def gram(self, a: Handle, *, digits: int | None = None, proved: bool = True) -> Handle: ...
 
     # alpha X + beta Y of matrices, or alpha X
     @overload
@@ -262,11 +262,12 @@ class HostEngine:
         return HOST_ROOM
 
     def matmul(
-        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
-    ) -> Any:
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None,
+        proved: bool = True,
+    ) -> Any:  # fmt: skip
         return _kept(combined(alpha, self.product(_array(a), _array(b)), beta, _array(c)), a, b)
 
-    def gram(self, a: Any, *, digits: int | None = None) -> Any:
+    def gram(self, a: Any, *, digits: int | None = None, proved: bool = True) -> Any:
         x = _array(a)
         return _kept(hermitian(self.product(x, x.conj().swapaxes(-1, -2))), a)
 

@@ -136,6 +136,7 @@ class Store:
         keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
         stays: bool = False,
         integers: Any = None,
+        given: bool = False,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -143,6 +144,7 @@ class Store:
         self._values: np.ndarray | None = None
         self._forms: dict[Hashable, Any] = {}
         self._keep = keep
+        self._given = given  # the values are an array of the caller
         self.stays = stays  # products of it stay on the device (_engine/staying)
         self.integers = integers  # what the device has of a product that stays
         self.proofs: dict[bool, Any] = {}  # what proofs of products with few columns keep, also of the transpose
@@ -152,6 +154,11 @@ class Store:
     def read(self) -> bool:
         """Whether the values are on the host."""
         return self._fetch is None or self.integers is None
+
+    @property
+    def here(self) -> bool:
+        """Whether the values can be read without the device."""
+        return self._given or self._fetch is None
 
     @property
     def values(self) -> np.ndarray:
@@ -233,7 +240,7 @@ class Digits:
 
 def stored(values: np.ndarray, stays: bool = False) -> Source:
     """An operand from a matrix (rows, columns) that the caller does not change from now on."""
-    return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values, stays=stays))
+    return Source(Store((values.shape[0], values.shape[1]), values.dtype, lambda: values, stays=stays, given=True))
 
 
 def combined(alpha: complex, x: np.ndarray, beta: complex = 0.0, y: np.ndarray | None = None) -> np.ndarray:

@@ -15,13 +15,14 @@ from trnpy._settings.host_rates import HostRates
 
 # Seconds of the host per element of one real part, per element of the three matrices of a proof (1.2 to 1.3 ns at
 # n = 1024 and 2048, from memory; of integers 2.8 to 3.1), per byte of a fingerprint (docs/numerics.md#digits), per
-# normal random number in float32 (8.5 ns), and per stored element of a sparse matrix that is sorted into tiles (180 to
-# 310 ns) or into groups (30 to 50 ns; NumPy 2.4.6, one core of an EPYC with AVX-512).
+# normal random number in float32 (8.5 ns) or uniform one (1.4 ns), and per stored element of a sparse matrix that is
+# sorted into tiles (180 to 310 ns) or into groups (30 to 50 ns; NumPy 2.4.6, one core of an EPYC with AVX-512).
 CONVERSION_S: Mapping[str, float] = MappingProxyType(
     {
         "split": SPLIT_S - MAGNITUDES_S, "magnitudes": MAGNITUDES_S, "combine": COMBINE_S,
         "proof": 1.2e-9, "proof beside": 1.2e-9, "integer proof": 3e-9,
-        "fingerprint": 1 / FINGERPRINT_BYTES_PER_S, "random": 8.5e-9, "sorted": 0.25e-6, "grouped": 0.04e-6,
+        "fingerprint": 1 / FINGERPRINT_BYTES_PER_S, "random": 8.5e-9, "uniform": 1.4e-9,
+        "sorted": 0.25e-6, "grouped": 0.04e-6,
     }
 )  # fmt: skip
 

@@ -12,6 +12,8 @@ twice the operations of complex products, but no kernel of its own.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from trnpy._base.records import record
@@ -20,6 +22,7 @@ from trnpy._engine.engines import Engine, Handle
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.tile import length
 from trnpy.linalg import _panels
+from trnpy.linalg._matrices import strips
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = length(320)  # rows: LAPACK solves smaller blocks in about the time of the five launches of a split
@@ -35,6 +38,7 @@ SHIFTS = 5  # tried for one block
 DRAWS = 3  # of a random block: each is ill-conditioned with probability 2 %
 DEFECT = 1e-2  # of |Q^T Q - I|_F: 1e-4 from rounding in float32, 0.1 from an ill-conditioned random block
 EFFORT = 300.0  # times n^3 operations: after so many, LAPACK solves the remaining blocks
+DOUBLE = np.dtype(np.float64)
 NORM_SLACK = 1.02  # covers the rounding of norms that are summed in float32
 
 
@@ -43,7 +47,22 @@ class Block:
     """A in the basis of one invariant subspace: a matrix (m, m) float32 on the host, the basis (n, m) on the engine."""
 
     matrix: np.ndarray
+    diagonal: np.ndarray  # (m,) of the matrix, float64
+    rows: np.ndarray  # (m,): sums of the magnitudes of each row, without the diagonal
+    off: float  # sum of the squares of the elements off the diagonal
     basis: Handle | None = None  # None: the whole space
+
+    def bound(self, shift: float) -> float:
+        """An upper bound of the norm of A - shift I."""
+        distance = np.abs(self.diagonal - shift)
+        rows, total = (self.rows + distance).max(), np.sqrt(self.off + np.square(distance).sum())
+        return NORM_SLACK * float(min(usual(rows, 1.0), usual(total, 1.0)))
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square of the eigenvalues' distances from their mean."""
+        spread = np.square(self.diagonal - self.diagonal.mean()).sum()
+        return float(np.sqrt(usual(self.off + spread, 1.0) / len(self.matrix)))
 
 
 @record()
@@ -57,28 +76,29 @@ class Task:
 
 
 def eigenvectors(a: np.ndarray, engine: Engine, leaf: int = LEAF) -> np.ndarray:
-    """Eigenvectors (n, n), orthonormal and in no order, of Hermitian a (n, n) to float32 accuracy of |a|, about 1.
+    """Orthonormal eigenvectors (n, n) of Hermitian a (n, n), in the order of their values, to float32 accuracy of |a|.
 
     The result is float32 or complex64. Refused if the engine has no float32 product.
     """
     paired = a.dtype.kind == "c"
     whole = _paired(a) if paired else a.astype(np.float32, order="C", copy=False)
     n = len(whole)
-    norm = float(usual(np.linalg.norm(whole), 1.0))
+    block = _block(whole)
+    norm = float(np.sqrt(usual(block.off + np.square(block.diagonal).sum(), 1.0)))
     task = Task(engine, paired, norm / np.sqrt(n), np.random.default_rng(n))
     leaf = max(2 * leaf if paired else leaf, n // LEAVES)
-    pending, found, effort = [Block(whole)], [], 0.0
+    pending, found, effort = [block], [], 0.0
     while pending:
         block = pending.pop()
         m = len(block.matrix)
         halves = None
-        if m > leaf and effort < EFFORT * float(n) ** 3 and _deviation(block.matrix) > FLAT * task.norm:
+        if m > leaf and effort < EFFORT * float(n) ** 3 and block.deviation > FLAT * task.norm:
             halves, shifts = _halves(block, task)
             effort += (6 * 10 * shifts + 36) * float(m) ** 3  # ten steps a sign, two bases of about m / 2 columns
         if halves is None:
             found.append(_solved(block, task))
         else:
-            pending.extend(halves)
+            pending.extend(halves)  # the lower one is next
     return np.concatenate(found, axis=1)
 
 
@@ -87,13 +107,20 @@ def _paired(a: np.ndarray) -> np.ndarray:
     return np.block([[a.real, -a.imag], [a.imag, a.real]]).astype(np.float32)
 
 
-def _deviation(a: np.ndarray) -> float:
-    """Root mean square of the eigenvalues' distances from their mean."""
-    n = len(a)
-    diagonal = a.diagonal().astype(np.float64)
-    off = float(usual(np.linalg.norm(a - np.diag(a.diagonal())), 1.0)) ** 2
-    spread = float(usual(((diagonal - diagonal.mean()) ** 2).sum(), 0.0))
-    return float(np.sqrt(max((off + spread) / n, 0.0)))
+def _block(a: np.ndarray, basis: Handle | None = None) -> Block:
+    return Block(a, a.diagonal().astype(np.float64), *_off_diagonal(a), basis)
+
+
+@priced("", lambda a: (a.nbytes, (((len(a),), DOUBLE), ((), DOUBLE))))
+def _off_diagonal(a: np.ndarray) -> tuple[np.ndarray, float]:
+    """The sums of the magnitudes of each row of a (m, m) without the diagonal, and the sum of their squares."""
+    rows, off = np.empty(len(a)), 0.0
+    for s in strips(a):
+        size = np.abs(a[s])
+        size[np.arange(len(size)), np.arange(len(a))[s]] = 0
+        rows[s] = size.sum(axis=1)
+        off += float(np.vdot(size, size))
+    return rows, off
 
 
 def _unpaired(a: np.ndarray) -> np.ndarray:
@@ -116,7 +143,7 @@ def _solved(block: Block, task: Task) -> np.ndarray:
 
 def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
     """The blocks above and below the best shift, or None if no shift splits; and how many shifts were tried."""
-    split, shifts = _split(block.matrix, task)
+    split, shifts = _split(block, task)
     if split is None:
         return None, shifts
     upper = _basis(block, split.h, split.sign.matrix, split.rank, False, task)
@@ -126,7 +153,7 @@ def _halves(block: Block, task: Task) -> tuple[list[Block] | None, int]:
     halves = []
     for half in (upper, lower):
         basis = half.basis if block.basis is None else task.engine.matmul(block.basis, half.basis)
-        halves.append(Block(np.float32(split.bound / 2) * (half.inside + half.inside.T), basis))
+        halves.append(_block(np.float32(split.bound / 2) * (half.inside + half.inside.T), basis))
     return halves, shifts
 
 
@@ -140,18 +167,18 @@ class Split:
     bound: float
 
 
-def _split(a: np.ndarray, task: Task) -> tuple[Split | None, int]:
+def _split(block: Block, task: Task) -> tuple[Split | None, int]:
     """The most even of the splits that were tried, and their number."""
-    m = len(a)
-    deviation, mean = _deviation(a), float(usual(a.diagonal().mean(dtype=np.float64), 0.0))
-    shift = float(usual(np.median(a.diagonal()), 0.0)) + OFF_MEDIAN * deviation
+    m = len(block.matrix)
+    deviation, mean = block.deviation, float(usual(block.diagonal.mean(), 0.0))
+    shift = float(usual(np.median(block.diagonal), 0.0)) + OFF_MEDIAN * deviation
     best: Split | None = None
-    evenness = 0
+    diagonal, evenness = np.arange(m), 0
     for tried in range(1, SHIFTS + 1):
-        shifted = a - np.float32(shift) * np.eye(m, dtype=np.float32, like=a)
-        sizes = np.abs(shifted).sum(axis=1).max(), np.linalg.norm(shifted)
-        bound = NORM_SLACK * float(min(usual(size, 1.0) for size in sizes))
-        h = task.engine.put(shifted / np.float32(bound))
+        bound = block.bound(shift)
+        shifted = block.matrix * np.float32(1 / bound)
+        shifted[diagonal, diagonal] = (block.diagonal - shift) / bound
+        h = task.engine.put(shifted, copy=False)
         octaves = np.clip(np.log2(bound / (NOISE * task.norm)), 1, RESOLVED)
         sign = iterations.sign(h, sign_coefficients(int(octaves)), task.engine)
         if not abs(m - sign.squares) / 4 <= UNDECIDED:  # the sum of p (1 - p) over the eigenvalues p of the projector
@@ -172,23 +199,31 @@ def _basis(
     block: Block, h: Handle, operator: Handle, rank: int, complement: bool, task: Task
 ) -> iterations.Subspace | None:
     """A basis of ``rank`` columns that is orthonormal to float32; None if no random block gave one."""
-    # A square Gaussian block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
-    # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988).
+    # A random square block of order r has a norm below 2 sqrt(r) + 6, and hardly ever a singular value below
+    # 0.02 / sqrt(r): Edelman, SIAM J. Matrix Anal. Appl. 9 (1988), for normal numbers; for uniform ones, which take a
+    # sixth of the time, see docs/numerics.md#divide-and-conquer.
     scale = 2 * np.sqrt(rank) + 6
     octaves = int(np.ceil(np.log2(scale * np.sqrt(rank) / 0.02)))
     for _ in range(DRAWS):
-        omega = _gaussian(block.matrix, rank, task) / np.float32(scale)
+        omega = _random(block.matrix, rank, task) / np.float32(scale)
         found = iterations.subspace(h, operator, omega, sign_coefficients(octaves), POLISH, complement, task.engine)
         if found.defect <= DEFECT:
             return found
     return None
 
 
-@priced("random", lambda a, rank, task: (len(a) * rank, (((len(a), rank), np.dtype(np.float32)),)))
-def _gaussian(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
+@priced("uniform", lambda a, rank, task: (len(a) * rank, (((len(a), rank), np.dtype(np.float32)),)))
+def _random(a: np.ndarray, rank: int, task: Task) -> np.ndarray:
     """A random block (m, rank) for a (m, m), of unit variance; [Re -Im; Im Re] if the matrix is of that form."""
     m = len(a)
     if not task.paired:
-        return task.random.standard_normal((m, rank), np.float32)
-    x, y = task.random.standard_normal((2, m // 2, rank // 2), np.float32) / np.float32(np.sqrt(2))
+        return _uniform((m, rank), task)
+    x, y = _uniform((2, m // 2, rank // 2), task) / np.float32(np.sqrt(2))
     return np.block([[x, -y], [y, x]])
+
+
+def _uniform(shape: tuple[int, ...], task: Task) -> np.ndarray:
+    """Numbers of uniform distribution on 65,536 points, of mean zero and unit variance."""
+    size = math.prod(shape)
+    drawn = task.random.bit_generator.random_raw(-(-size // 4)).view(np.int16)[:size].reshape(shape)
+    return (drawn + np.float32(0.5)) * np.float32(math.sqrt(3) / 2**15)

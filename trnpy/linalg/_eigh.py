@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,54 +18,14 @@ from trnpy._engine.proof import eigenvalues
 from trnpy._engine.stand_ins import usual
 from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_reference
 from trnpy._settings.host_rates import FLOPS
-from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, column_norms, doubled, hermitian, moderate, real, real_type, square
+from trnpy.linalg._matrices import SMALL, doubled, hermitian, largest, moderate, real, real_type, square
 from trnpy.linalg._panels import adjoint
+from trnpy.linalg._refinement import PRECISIONS, refine
 
-U = 2.0**-53
+MODERATE = 8  # exponents up to which float32 products of a matrix are far from overflow and underflow
 FEW = 20  # one wanted pair in so many
-ITERATIONS = 8  # at most: fourteen families take 2 to 7 (docs/numerics.md#eigenproblems), others do not converge
-CLUSTER = 10.0  # eigenvalues closer than this times their residuals are one cluster, solved together
-ROUNDING_GAP = 30.0  # u of the norm: closer eigenvalues are one cluster, whatever their residuals
-NOISE = 2.0  # u of the norm: smaller couplings are rounding errors, and rotations by them would cost orthogonality
-QUIET = 3.0  # sqrt(n) u of the norm: a smaller residual is rounding; then only orthogonality is corrected
-# The largest entry of the correction in each iteration that a spectrum without clusters takes
-# (docs/numerics.md#eigenproblems).
-USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
-CONVERGED = 1e-8  # of the Frobenius norm of the correction: the error that remains is its square
-ACCEPTED = (
-    50.0  # sqrt(n) u of the norm, for each column of the residual, which bounds the error of the eigenvalue (Weyl)
-)
-FEWEST_DIGITS, MOST_DIGITS = 2, 7  # of these products are as accurate as dgemm (docs/numerics.md#digits-and-error)
-SMALL_CLUSTER = length(64)  # columns: the host rotates so few in less time than a product takes on the link
-KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
-
-
-class Precision(NamedTuple):
-    """What a refinement computes with, and when it ends (docs/numerics.md#eigenproblems)."""
-
-    digits: int  # of eight bits, of products
-    first_digits: int  # of the first iteration, whose vectors are float32
-    unit: float  # rounding of products of ``digits``, relative to the norms of their operands
-    first_noise: float  # times NOISE: of products of ``first_digits``
-    converged: float  # Frobenius norm of a correction: the error that remains is its square
-    iterations: int  # of a spectrum without clusters
-
-
-PRECISIONS = {
-    np.float64: Precision(7, 5, U, 2.0**13, CONVERGED, 3),
-    # Four digits are 256 times as accurate as float32, in which a result is rounded once more.
-    np.float32: Precision(4, 4, 2.0**-32, 1.0, 1e-4, 2),
-}
-
-
-class NotConverged(Unsupported):
-    """The refinement did not reach its acceptance test."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(Reason.ACCURACY, why)
 
 
 def _start(a: np.ndarray, engine: Engine) -> np.ndarray:
@@ -102,9 +62,10 @@ def eigh(a: np.ndarray, engine: Engine, method: str = "") -> tuple[np.ndarray, n
     ``method``, a name in METHODS, finds the vectors that are refined. NotConverged if the refinement fails.
     """
     method = method or methods(len(a), a.dtype)[0]
-    # Scaled by a power of two, which is exact, so that float32 neither overflows nor underflows.
-    exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
-    scaled = a * 2.0**-exponent
+    # Scaled by a power of two, which is exact, where float32 might overflow or underflow.
+    exponent = int(usual(np.frexp(largest(a))[1], 0))
+    exponent = exponent if abs(exponent) > MODERATE else 0
+    scaled = a * 2.0**-exponent if exponent else a
     x = METHODS[method](scaled, engine)
     wide = np.result_type(a.dtype, np.float64)
     w, x = refine(scaled.astype(wide, copy=False), x.astype(wide, copy=False), engine, PRECISIONS[real_type(a.dtype)])
@@ -129,161 +90,6 @@ def generalized(
     if kind == 3:
         return w, engine.matmul(l, y)
     return w, _triangular.solve(l, y, engine, lower=True, trans="C")
-
-
-# --- Refinement -------------------------------------------------------------------------------------------------------
-
-
-def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (n,), ascending, and eigenvectors (n, n) of Hermitian a (n, n) from approximate ones x (n, n).
-
-    Ogita & Aishima, Japan J. Indust. Appl. Math. 35 (2018) and 36 (2019): products only, with quadratic convergence.
-    Two rules are added: clusters are solved as small generalized problems, and couplings of the size of rounding
-    errors cause no rotation. a and x are float64 or complex128, the norm of a near 1. NotConverged, soon if most of
-    the spectrum is one cluster.
-    """
-    n = len(a)
-    norm = float(min(usual(np.abs(a).sum(axis=1).max(), 1.0), usual(np.linalg.norm(a), 1.0)))
-    if norm == 0.0:
-        return np.zeros(n), np.eye(n, dtype=a.dtype)
-    kept = engine.put(a, copy=False)
-    kernel_like = 0
-    for iteration in range(ITERATIONS):
-        digits, noise = target.digits, NOISE * target.unit * norm
-        if not iteration:
-            digits, noise = target.first_digits, target.first_noise * noise
-        s, g = _projected(kept, x, digits, engine)
-        d = s.diagonal().real / g.diagonal().real
-        if usual((d[1:] < d[:-1]).any(), iteration == 0):
-            order = np.argsort(d)
-            d, x, s, g = d[order], x[:, order], s[np.ix_(order, order)], g[np.ix_(order, order)]
-        c = _couplings(s, g, d)
-        lengths = column_norms(c)
-        if not usual(np.isfinite(lengths).all(), True):
-            raise NotConverged("a product is not finite")
-        clusters = _clusters(d, c, lengths, noise, ROUNDING_GAP * target.unit * norm)
-        rotated = [k for k in clusters if iteration == 0 or usual(np.abs(c[k, k]).max() > noise, True)]
-        kernel_like += any(2 * (k.stop - k.start) > n for k in rotated)
-        if kernel_like == KERNEL_LIKE:
-            raise NotConverged("over half of the spectrum is one cluster")
-        if rotated:
-            g = g.copy()
-            for cluster in rotated:
-                _solve_cluster(cluster, s, g, d, x, target.digits, engine)
-            c = _couplings(s, g, d)
-            lengths = column_norms(c)
-        full = digits == target.digits
-        residual = lengths.max()
-        e = _correction(c, residual, g, d, clusters, target.unit * norm, noise, full)
-        largest = float(usual(np.abs(e).max(), USUAL_CORRECTIONS[min(iteration, len(USUAL_CORRECTIONS) - 1)]))
-        x = x + by_digits(x, e, min(_digits_for(largest), target.digits), engine)
-        settled = full and usual(np.linalg.norm(e) <= target.converged, iteration + 1 == target.iterations)
-        if settled and usual(residual <= ACCEPTED * np.sqrt(n) * target.unit * norm, True):
-            ax = engine.matmul(kept, engine.put(x, copy=False), digits=target.digits)
-            w = _rayleigh(d, x, engine.get(ax, copy=False))
-            order = np.argsort(w)
-            return w[order], x[:, order]
-    raise NotConverged(f"eigenvectors not accepted after {ITERATIONS} refinements")
-
-
-def _projected(a: Any, x: np.ndarray, digits: int, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    """X^H A X and X^H X for a handle of A, Hermitian to the last bit: small gaps would magnify a difference."""
-    kept = engine.put(x, copy=False)
-    s = engine.get(engine.matmul(kept.H, engine.matmul(a, kept, digits=digits), digits=digits), copy=False)
-    total = s + adjoint(s)
-    total *= 0.5
-    return total, engine.get(engine.gram(kept.H, digits=digits), copy=False)
-
-
-def by_digits(x: np.ndarray, y: np.ndarray, digits: int, engine: Engine) -> np.ndarray:
-    """X Y of so many digits, without a certificate."""
-    return engine.get(engine.matmul(engine.put(x, copy=False), engine.put(y, copy=False), digits=digits))
-
-
-def _digits_for(largest: float) -> int:
-    """The digits of the product X E, for entries of E up to ``largest``: its error stays below E^2 or rounding."""
-    bits = np.log2(max(largest, 2.0**-56))
-    return int(np.clip(np.ceil((min(56.0, 8 - 2 * bits) + bits + 4) / 8), FEWEST_DIGITS, MOST_DIGITS))
-
-
-def _rayleigh(d: np.ndarray, x: np.ndarray, ax: np.ndarray) -> np.ndarray:
-    """Rayleigh quotients (n,) of the columns of x, from A x and approximations d of them.
-
-    d is corrected by the sum of the residual, which has small rounding errors; those of x^H (A x) are of size u |A|.
-    """
-    residual = x * d
-    np.subtract(ax, residual, out=residual)
-    np.multiply(adjoint(x).T, residual, out=residual)
-    quotients: np.ndarray = d + residual.real.sum(axis=0) / column_norms(x) ** 2
-    return quotients
-
-
-def _couplings(s: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """Off-diagonal part of X^H A X - X^H X diag(d)."""
-    c: np.ndarray = s - g * d
-    np.fill_diagonal(c, 0)
-    return c
-
-
-def _clusters(d: np.ndarray, c: np.ndarray, lengths: np.ndarray, noise: float, least: float) -> list[slice]:
-    """Runs of ascending eigenvalues d with gaps below ``least``, or small against their couplings c above ``noise``.
-
-    ``lengths`` are the norms of the columns of c.
-    """
-
-    def linked(rho: np.ndarray) -> np.ndarray:
-        near: np.ndarray = np.diff(d) < np.maximum(CLUSTER * np.maximum(rho[:-1], rho[1:]), least)
-        return near
-
-    links = linked(lengths)
-    if usual(links.any(), False):
-        links = linked(column_norms(np.where(np.abs(c) > noise, c, 0)))
-    links = usual(links, np.zeros(len(d) - 1, bool))  # usually there are no clusters
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], links.astype(np.int8), [0]))))
-    return [slice(int(first), int(last) + 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _solve_cluster(
-    cluster: slice, s: np.ndarray, g: np.ndarray, d: np.ndarray, x: np.ndarray, digits: int, engine: Engine
-) -> None:
-    """Rayleigh-Ritz in the span of one cluster; s, g, d and x are updated in place."""
-    mean = d[cluster].mean()
-    shifted = s[cluster, cluster] - mean * g[cluster, cluster]
-    w, q = _panels.eigh_of_two(shifted, g[cluster, cluster])
-    columns = x[:, cluster]
-    x[:, cluster] = columns @ q if len(q) <= SMALL_CLUSTER else by_digits(columns, q, digits, engine)
-    for m in (s, g):
-        m[:, cluster] = m[:, cluster] @ q
-        m[cluster, :] = q.conj().T @ m[cluster, :]
-    d[cluster] = mean + w
-
-
-def _correction(
-    c: np.ndarray, residual: float, g: np.ndarray, d: np.ndarray, clusters: list[slice], rounding: float, noise: float,
-    full: bool,
-) -> np.ndarray:  # fmt: skip
-    """E such that X (I + E) are better eigenvectors; if all couplings are rounding errors, it restores orthogonality.
-
-    ``residual``: the largest norm of a column of c. ``full``: products err by ``rounding``, the unit times the norm,
-    so couplings of that size are rounding errors.
-    """
-    half: np.ndarray = g * -0.5  # (I - G) / 2, which makes X orthonormal
-    diagonal = np.arange(len(d))
-    half[diagonal, diagonal] += 0.5
-    gaps = d - d[:, np.newaxis]
-    close = np.diff(d, prepend=-np.inf) < ROUNDING_GAP * rounding
-    if full and usual(close.any(), False):
-        residual = column_norms(np.where(np.abs(gaps) < ROUNDING_GAP * rounding, 0, c)).max()
-    if full and usual(residual <= QUIET * np.sqrt(len(d)) * rounding, False):
-        return half
-    still = np.abs(c) <= noise
-    still &= still.T
-    for cluster in clusters:
-        still[cluster, cluster] = True
-    np.fill_diagonal(still, True)
-    still |= gaps == 0
-    np.divide(c, gaps, out=half, where=~still)
-    return half
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from trnpy._call import guards
 from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
 from trnpy._engine.precision import norms
-from trnpy._engine.stand_ins import operations, usual
+from trnpy._engine.stand_ins import operations, priced, real_dtype, usual
 from trnpy._settings.tile import area, length
 from trnpy.linalg._panels import BLOCK
 
@@ -23,6 +23,7 @@ P = TypeVar("P", bound=Problem)
 LARGEST_EXPONENT = 500  # of the largest entry
 SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
+STRIP = area(1 << 16)  # elements of rows of a matrix that stay in a core's cache
 NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 
@@ -73,10 +74,23 @@ def mirror(x: np.ndarray) -> None:
         x[j:end, end:] = x[end:, j:end].conj().T
 
 
+@priced("", lambda a: (a.nbytes, (((), real_dtype(a.dtype)),)))
+def largest(a: np.ndarray) -> float:
+    """The largest magnitude of a real or imaginary part of finite a (m, n)."""
+    parts = (a.real, a.imag) if a.dtype.kind == "c" else (a,)
+    return float(max(max(p[s].max(), -p[s].min()) for p in parts for s in strips(a)))
+
+
+def strips(a: np.ndarray) -> list[slice]:
+    """Some rows at a time of a (m, n), as many as stay in a core's cache."""
+    step = max(STRIP // a.shape[1], 1)
+    return [slice(i, min(i + step, len(a))) for i in range(0, len(a), step)]
+
+
 def moderate(*matrices: np.ndarray) -> None:
     """Refuse entries so large or so small that scaling by a power of two could overflow."""
     for a in matrices:
-        exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
+        exponent = int(usual(np.frexp(largest(a))[1], 0))
         if abs(exponent) > LARGEST_EXPONENT:
             raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
 

@@ -20,7 +20,7 @@ from trnpy._engine.proof.weights import probe
 from trnpy._engine.stand_ins import operations, priced, usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy._settings.tile import length
-from trnpy.linalg import _eigh
+from trnpy.linalg import _eigh, _refinement
 from trnpy.linalg._matrices import MIRROR, native, norm, useful
 from trnpy.linalg._panels import adjoint
 
@@ -294,7 +294,7 @@ class OfPositive(Problem):
         certify(a, self.norms)
         try:
             w, q = _eigh.eigh(a, engine, self.method)
-        except _eigh.NotConverged as why:
+        except _refinement.NotConverged as why:
             raise Unsupported(Reason.ACCURACY, str(why)) from why
         with np.errstate(all="ignore"):
             f, slope = with_slope(self.function, w)

@@ -14,8 +14,11 @@ from trnpy._engine import iterations
 from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.tile import length
-from trnpy.linalg import _divide, _eigh, _panels, _qr
-from trnpy.linalg._eigh import (
+from trnpy.linalg import _divide, _eigh, _panels, _qr, _refinement
+from trnpy.linalg._matrices import column_norms, real_type
+from trnpy.linalg._panels import adjoint
+from trnpy.linalg._polynomials import POLISH, sign_coefficients
+from trnpy.linalg._refinement import (
     ACCEPTED,
     CLUSTER,
     CONVERGED,
@@ -28,9 +31,6 @@ from trnpy.linalg._eigh import (
     Precision,
     U,
 )  # fmt: skip
-from trnpy.linalg._matrices import column_norms, real_type
-from trnpy.linalg._panels import adjoint
-from trnpy.linalg._polynomials import POLISH, sign_coefficients
 
 LEAF = length(256)  # rows of a cluster that the host decomposes in the time of a few launches
 STARTED = (
@@ -219,7 +219,7 @@ class _Products:
     def matmul(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if self.digits is None:
             return self.engine.matmul(a, b)
-        return _eigh.by_digits(a, b, self.digits, self.engine)
+        return _refinement.by_digits(a, b, self.digits, self.engine)
 
     def gram(self, a: np.ndarray) -> np.ndarray:
         if self.digits is None:
@@ -235,12 +235,12 @@ def refine(
     All are float64 or complex128, whatever the ``target``.
 
     Ogita & Aishima, J. Comput. Appl. Math. 369 (2020), 112512 (RefSVD): products only, with quadratic convergence.
-    Clusters and noise are treated as in ``_eigh.refine``; a cluster may be a single value if that is nearly zero.
+    Clusters and noise are treated as in ``_refinement.refine``; a cluster may be a single value if that is nearly zero.
     """
     n = len(a)
     norm = max(_bound(a), floor)
     rounding = target.unit * norm
-    products = _Products(engine, None if target.digits == _eigh.MOST_DIGITS else target.digits)
+    products = _Products(engine, None if target.digits == _refinement.MOST_DIGITS else target.digits)
     for iteration in range(ITERATIONS):
         state = _measured(a, u, v, products)
         x, y = _couplings(state)

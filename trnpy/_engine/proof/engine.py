@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import combined
 from trnpy._engine.proof import integers, products
 from trnpy._engine.stand_ins import StandIn
 from trnpy._settings.policy import current_policy
-
-BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
 
 
 class Proving:
@@ -32,17 +29,16 @@ class Proving:
         return getattr(self._engine, name)
 
     def matmul(
-        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, digits: int | None = None
+        self, a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, c: Any = None, **options: Any
     ) -> Any:
         if not (_is_array(a) and _is_array(b)):
-            options = {} if digits is None else {"digits": digits}
             return self._engine.matmul(a, b, alpha=alpha, beta=beta, c=c, **options)
         arrives = self._engine.overlaps and a.ndim == b.ndim == 2 and np.result_type(a, b) == np.float64
         return combined(alpha, self._proved(a, b, functools.partial(self._engine.matmul, a, b), arrives), beta, c)
 
-    def gram(self, a: Any, *, digits: int | None = None) -> Any:
+    def gram(self, a: Any, **options: Any) -> Any:
         if not _is_array(a):
-            return self._engine.gram(a, **({} if digits is None else {"digits": digits}))
+            return self._engine.gram(a, **options)
         return self._proved(a, a.conj().swapaxes(-1, -2), functools.partial(self._engine.gram, a))
 
     def _proved(
@@ -59,13 +55,7 @@ class Proving:
                 integers.prove(a, b, c)
             return c
         options = dtype, self._engine.format(dtype), current_policy().products != "matched"
-        large = a.size + b.size >= BESIDE
-        if isinstance(a, StandIn) or isinstance(b, StandIn):
-            expected = in_turn(lambda: (products.sums_beside if large else products.sums)(a, b, *options))
-        elif large and self._engine.parallel:
-            expected = beside(lambda: products.sums(a, b, *options))
-        else:
-            expected = functools.cache(lambda: products.sums(a, b, *options))
+        expected = products.expected(a, b, self._engine.parallel, *options)
         arriving = products.Arriving(expected)
         c = multiplied(arrived=arriving) if arrives else multiplied()
         products.accept(expected(), a, b, c, arriving.whole(len(c)))

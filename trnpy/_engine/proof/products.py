@@ -5,6 +5,7 @@ Huang and Abraham, IEEE Trans. Comput. C-33, 518 (1984), with a tolerance for ea
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.handles import Refused, Source
 from trnpy._engine.proof.weights import PROBES, weights
-from trnpy._engine.stand_ins import priced
+from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.tile import length
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
@@ -24,6 +26,7 @@ DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 fo
 # Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
 # one sign, sums of 64 err by up to 50 u, of 8 by up to 12 u in twice the time (docs/numerics.md#proof-of-a-product).
 TERMS = 64, 8
+BESIDE = 1 << 17  # elements of both operands whose sums take as long as a thread takes to start: 0.1 ms
 STRIP = length(256)  # rows that are still in a cache when they are read again
 SAFE = 900  # exponents beyond which sums or squares may overflow or underflow
 FEWEST_ROWS = 4  # of A for each column of B: with more columns the proof of the whole product costs little more
@@ -116,6 +119,16 @@ def _sums(
 
 sums = priced("proof", _price)(_sums)
 sums_beside = priced("proof beside", _price)(_sums)  # while a device computes
+
+
+def expected(a: np.ndarray, b: np.ndarray, parallel: bool, *options: Any, **named: Any) -> Callable[[], Sums | None]:
+    """What gives ``sums(a, b, ...)``; of large operands a thread makes them at once, if that may run ``parallel``."""
+    large = a.size + b.size >= BESIDE
+    if isinstance(a, StandIn) or isinstance(b, StandIn):
+        return in_turn(lambda: (sums_beside if large else sums)(a, b, *options, **named))
+    if large and parallel:
+        return beside(lambda: sums(a, b, *options, **named))
+    return functools.cache(lambda: sums(a, b, *options, **named))
 
 
 class Arriving:
@@ -366,6 +379,15 @@ def prove_kept(a: Source, b: Source, c: np.ndarray, digits: int | None = None) -
     if a.turned not in a.store.proofs:
         a.store.proofs[a.turned] = kept(a.values)
     prove_by(a.store.proofs[a.turned], a.values, b.values, c, digits)
+
+
+def begun(a: Source, b: Source, digits: int | None, parallel: bool) -> Callable[[np.ndarray], None]:
+    """``prove_kept(a, b, c, digits)`` of a product c that has not arrived; its sums of arrays are made meanwhile."""
+    narrow = max(a.shape[0], b.shape[1]) >= FEWEST_ROWS * min(a.shape[0], b.shape[1])
+    if narrow or not (a.store.here and b.store.here):
+        return lambda c: prove_kept(a, b, c, digits)
+    of = expected(a.values, b.values, parallel, a.dtype, digits=digits)
+    return lambda c: accept(of(), a.values, b.values, c)
 
 
 def prove_by(of: Kept | None, a: np.ndarray, b: np.ndarray, c: np.ndarray, digits: int | None = None) -> None:
