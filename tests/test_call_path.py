@@ -70,9 +70,10 @@ def traced(call, monkeypatch):
         with cProfile.Profile() as profile:
             call()
     entered = {file_of(entry.code) for entry in profile.getstats() if not isinstance(entry.code, str)}
+    # A record's methods are in _base/records until they are compiled, as those of dataclasses are in no file.
     # xp/_common is asked whether an operand is an Array, once trnpy.xp is loaded; a hook that was made by a patch is
     # compared with its original where a function is the key of a cache.
-    return ways, entered - {"", "xp/_common", "_patch/hook"}
+    return ways, entered - {"", "_base/records", "xp/_common", "_patch/hook"}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,5 +1,6 @@
 """``python -m trnpy`` and the command ``trnpy``; see ``trnpy._cli.runner``."""
 
+import gc
 import os
 import sys
 
@@ -17,8 +18,13 @@ def script() -> int:
     if not sys.flags.safe_path:
         del sys.path[0]
     os.environ.setdefault(*SLEEP)
+    # The modules of NumPy and trnpy stay until the process ends. The collector looks at them neither while they are
+    # loaded nor later (docs/baselines.md#what-the-runner-adds).
+    gc.disable()
     from trnpy._cli.runner import main
 
+    gc.freeze()
+    gc.enable()
     return main()
 
 

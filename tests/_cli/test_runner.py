@@ -247,6 +247,12 @@ def test_a_start_loads_what_patching_and_recording_take(folder):
     }
 
 
+def test_the_collector_takes_what_a_program_leaves_and_not_what_was_loaded_before(folder):
+    code = "import gc, weakref\nclass Ring: pass\na = Ring()\na.a = a\nw = weakref.ref(a)\ndel a\n"
+    code += "print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.collect() > 0, w())"
+    assert run(folder, *TRNPY, "-c", code)[1] == "True True True None\n"
+
+
 def test_calls_of_numpy_linalg_do_not_import_scipy(folder):
     """They are priced and reported all the same, and the route that needs SciPy says what it waits for."""
     (folder / "only.py").write_text(NUMPY_ONLY.format(before="", n=512))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from enum import StrEnum
 
+from trnpy._base.records import record
 from trnpy._engine.parts import NOTHING, Parts
 from trnpy._nki.hardware import between
 from trnpy._report.shown import table
@@ -106,7 +106,7 @@ class Unsupported(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Decision:
     """Where a call runs or ran, and why.
 

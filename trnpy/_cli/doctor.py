@@ -11,9 +11,10 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from trnpy._base import distribution, store
+from trnpy._base.records import record
 from trnpy._cli import probes, timings
 from trnpy._engine import health, tuning
 from trnpy._engine.engines import Engine, available, current_engine
@@ -56,7 +57,7 @@ DAY_S = 86400
 STALE_DAYS = 180  # age of a calibration after which microcode, BLAS or other load have probably changed
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Finding:
     """One line that the doctor prints."""
 

@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -227,7 +227,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
 )
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Outcome:
     """What became of the faults of one kind in one row. ``largest``: error of an accepted result, in targets."""
 
@@ -249,7 +249,7 @@ class Outcome:
             self.largest, self.worst = error, fault
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Campaign:
     """Faults planted in one row, and the healthy results beside them."""
 

@@ -167,7 +167,8 @@ def _settle(options: Options) -> None:
     except ValueError as why:
         _program.refuse(str(why))
     try:
-        policy = replace(policy, **changes(options))
+        if changed := changes(options):
+            policy = replace(policy, **changed)
         if policy.device not in ("auto", "none"):  # neither is ever an error, and the first call that is not small asks
             _open(policy)
     except ValueError as why:

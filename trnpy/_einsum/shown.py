@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._call.dispatch import Decision, Reason, explain
 from trnpy._einsum.plan import Plan, placed
 from trnpy._einsum.product import Step
@@ -24,7 +24,7 @@ BLAS, LOOP, DEVICE = "BLAS", "loop", "device"  # products of matrices, NumPy's l
 INTERVAL = 20  # characters of one, at most
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class EinsumStep:
     """One product of two operands.
 
@@ -42,7 +42,7 @@ class EinsumStep:
     device_s: float  # modelled
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class EinsumPlan:
     """The steps of a call in their order; none if NumPy runs the call as it is, for the reason in ``decision``."""
 

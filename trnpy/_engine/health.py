@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,7 +54,7 @@ def cause(why: BaseException, large: bool) -> str:
     return next((name for kind, name in named.items() if isinstance(why, kind)), ERROR)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Health:
     """The circuit breaker of one engine: open after repeated faults, so that calls stop trying."""
 

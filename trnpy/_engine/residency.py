@@ -7,12 +7,12 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from trnpy._base.locks import Lock
+from trnpy._base.records import record
 from trnpy._engine.stand_ins import StandIn
 from trnpy._settings.tile import area
 
@@ -192,7 +192,7 @@ class Reuse(NamedTuple):
 NEVER = -1  # uses of an operand whose contents changed on the device: another use says nothing of the next
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Uses:
     """How many calls with an operand the host has computed."""
 
@@ -200,7 +200,7 @@ class _Uses:
     owner: Any  # a weak reference
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Entry:
     value: Any = None  # the form on the device; None if the array was used but not kept yet
     nbytes: int = 0  # on the device

@@ -7,7 +7,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -92,7 +92,7 @@ class Unknown(TypeError):
     """A dry run reached a step that depends on values: the call has no modelled cost."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Count:
     """The work of the host that a dry run counts."""
 

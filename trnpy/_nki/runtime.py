@@ -8,12 +8,13 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from trnpy._base.locks import Lock
+from trnpy._base.records import record
 from trnpy._nki.hardware import Hardware
 
 
@@ -51,7 +52,7 @@ def dtype_of(form: str) -> np.dtype:
     return bfloat16() if form == "bfloat16" else np.dtype(form)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Counters:
     """What a runtime has done since it was created."""
 
@@ -75,10 +76,11 @@ class Counters:
         return new
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False)
 class Buffer:
     """An array in a device's memory. ``value`` is the runtime's own object; the memory is free when it dies."""
 
+    __slots__ = ("__weakref__",)
     value: Any
     shape: tuple[int, ...]
     dtype: np.dtype

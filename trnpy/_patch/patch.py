@@ -17,11 +17,12 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from trnpy._base.blocks import Block
 from trnpy._base.locks import Lock
+from trnpy._base.records import record
 from trnpy._patch.hook import LIBRARIES, NOTHING, Activation, Hook, Process, active, blocks, place, resolve
 from trnpy._report.unrouted import Hooked
 from trnpy._settings.policy import Policy, Settings, changed, current_policy, policy, process_policy, set_process_policy
@@ -75,7 +76,7 @@ def _select(names: Names) -> list[str]:
     return chosen
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Installed:
     """The hooks and patches of this process. They change only under ``lock``."""
 
@@ -277,7 +278,7 @@ def _original() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Patch:
     """One ``patch()`` of the process. ``undo()`` takes it back."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trnpy._base.records import record
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.tally import DEVICE, Tally, saved
 
@@ -40,7 +40,7 @@ CHANGES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Advice:
     """A change, and what it saves of the run on one NeuronCore beyond what the device saves without it."""
 

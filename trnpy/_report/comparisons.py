@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trnpy._base.records import record
 from trnpy._report.small import STRIDE
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FIRST = 3  # calls of a function by one route, which are all compared; of later ones one of STRIDE is
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Comparison:
     """The calls of one function by one route."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from trnpy._base.records import record
 from trnpy._report.tally import DEVICE, merged, ran_on, wins
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ EVENTS = 300  # calls of a rank that its row of the timeline shows
 LINES = 1000  # of the program, of each rank
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Rank:
     """One process of a run."""
 
@@ -48,7 +49,7 @@ class Rank:
         return max(self.elapsed_s - self.waited_s - self.moved_s, 0.0)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Shared:
     """One line of the program over all ranks."""
 

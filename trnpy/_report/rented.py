@@ -9,10 +9,10 @@ there are enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.processors import threads
+from trnpy._base.records import record
 from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._nki.instances import Instance
@@ -48,7 +48,7 @@ ASSUMED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Line:
     """The calls of one line of the program on the instance."""
 
@@ -60,7 +60,7 @@ class Line:
     saved_s: tuple[float, float]  # of vcpus_s, at the slow and the fast end of the model's interval
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Estimate:
     """A run on an instance. ``together``: whether calls of one line are taken to run at the same time."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trnpy._base.records import record
 from trnpy._nki.instances import INSTANCES, Instance
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SENT: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Point:
     """A run on so many chips."""
 
@@ -42,7 +42,7 @@ class Point:
         return self.work_s + self.moved_s
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Curve:
     """A program on more and more chips: with the same problem, and with as much for each core."""
 
@@ -60,7 +60,7 @@ class Curve:
         return [self.weak[0].seconds / point.seconds for point in self.weak]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Load:
     """What each of p ranks does: seconds of work, bytes sent, and collective operations."""
 

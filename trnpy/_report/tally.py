@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from trnpy._base.processors import threads
+from trnpy._base.records import record
 from trnpy._engine.parts import Parts
 from trnpy._nki.hardware import interval
 from trnpy._report.small import Call, SmallCalls
@@ -29,7 +30,7 @@ UNTRIED = ("route", "no_device", "no_launch", "policy", "not_compiled", "small",
 FAILURES = ("error", "oom", "accuracy")  # reasons that mean that something went wrong
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Tally:
     """The sums over calls that agree in the fields of ``KEY`` that are not empty."""
 
@@ -161,7 +162,7 @@ class Tally:
 
 
 KEY = ("op", "ran_on", "reason", "machine", "file", "line")
-SUMS = tuple(f.name for f in fields(Tally) if f.name not in (*KEY, "longest_s", "detail", "launches"))
+SUMS = tuple(name for name in Tally.__annotations__ if name not in (*KEY, "longest_s", "detail", "launches"))
 
 
 def merged(tallies: Iterable[Tally], *key: str) -> list[Tally]:

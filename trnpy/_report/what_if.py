@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from trnpy._base.records import record
 from trnpy._nki.hardware import ERROR_FACTOR
 from trnpy._report.small import NOTHING_CALLED
 from trnpy._report.tally import DEVICE
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     UNKNOWN = "not enough data"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class WhatIf:
     """The run without a device, and with one that computes the calls for which it is faster."""
 

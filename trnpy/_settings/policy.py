@@ -6,10 +6,11 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from trnpy._base.blocks import Blocks
+from trnpy._base.records import record
 from trnpy._nki.hardware import GIB, MACHINES
 from trnpy._nki.instances import INSTANCES
 
@@ -25,7 +26,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Policy:
     """Settings: where calls may run and what results must satisfy.
 
@@ -181,10 +182,10 @@ def _variable(environ: Mapping[str, str], key: str, parse: Callable[[str], Any])
 def from_environment(environ: Mapping[str, str]) -> Policy:
     """The policy that TRNPY_* variables describe; fields without a variable keep their defaults."""
     values: dict[str, Any] = {}
-    for f in fields(Policy):
-        key = f"TRNPY_{f.name.upper()}"
+    for name in Policy.__annotations__:
+        key = f"TRNPY_{name.upper()}"
         if key in environ:
-            values[f.name] = _variable(environ, key, functools.partial(_parse, f.name))
+            values[name] = _variable(environ, key, functools.partial(_parse, name))
     if REQUIRE in environ and _variable(environ, REQUIRE, _switch):
         values["fallback"] = "raise"
     return Policy(**values)
@@ -255,7 +256,7 @@ def set_process_policy(policy: Policy) -> Policy:
 
 def changed(base: Policy, changes: Mapping[str, Any], function: str = "policy") -> Policy:
     """``base`` with some settings replaced; TypeError or ValueError for an unknown setting or a wrong value."""
-    names = [f.name for f in fields(Policy)]
+    names = list(Policy.__annotations__)
     for name in changes:
         if name not in names:
             raise TypeError(f"{function}() has no setting {name!r}: expected one of {', '.join(names)}")

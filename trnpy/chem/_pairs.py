@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -160,7 +160,7 @@ def planned(
     return Plan(left, right, cut, (of_left, of_right), blocks, left is right if exchange is None else exchange, parity)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Cores:
     """The cores that share the pairs, and the integrals that they keep."""
 

@@ -6,7 +6,7 @@ Weigend and Haeser, Theor. Chem. Acc. 97, 331 (1997); the split by spin as in Gr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,7 +59,7 @@ class Channel:
     t2: np.ndarray | None  # (nocc, nocc, nvir, nvir) amplitudes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class MP2Energy:
     """MP2 correlation energy in Hartree, split by spin, as `dfmp2_energy` returns it.
 

@@ -12,7 +12,6 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -277,7 +276,7 @@ def rows() -> Mapping[str, Op]:
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class PyscfPatch:
     """One ``patch_pyscf()``; leaving its ``with`` block, or ``undo()``, takes it back."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from trnpy._base.records import record
@@ -36,7 +36,7 @@ class Step:
     seconds: float  # modelled
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ShardedPlan:
     """How the ranks compute a contraction: each one a range of ``label``, or on a grid a range of two labels."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy.dist._collectives import Communicator, even
 from trnpy.dist._sharded import Sharded
 from trnpy.dist._start import comm as process_comm
@@ -18,7 +18,7 @@ from trnpy.sparse._classes import adopt
 FORMATS = ("bsr", "csr")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Exchange:
     """What a product needs of an operand whose rows are cut at certain places."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trnpy._base.records import record
 
 EVENTS = 300  # of a rank: waits and transfers that are kept one by one
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Line:
     """The operations of one kind at one line of the program."""
 
@@ -19,7 +21,7 @@ class Line:
     moved_s: float = 0.0  # in which arrays were sent and received
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Traffic:
     """All operations of a rank. Times of events are ``perf_counter`` seconds."""
 

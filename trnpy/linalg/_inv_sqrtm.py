@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -28,7 +27,7 @@ CLOSE, HALVED = 0.1, 0.5  # a residual below CLOSE should be squared by a step; 
 DIVERGED = 2.0  # of a residual: for a positive-definite matrix it begins below 1 and falls
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Convergence:
     """How an iteration ended: its steps, its estimate of |X A X - I|_F / sqrt(n), and whether it converged."""
 

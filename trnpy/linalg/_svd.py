@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -197,7 +196,7 @@ def _unpaired(a: np.ndarray, rows: int, columns: int, dtype: np.dtype) -> np.nda
     return a[:rows, :columns] + 1j * a[rows:, :columns] if dtype.kind == "c" else a
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _State:
     """Approximate factors and their products, which are rotated and ordered together."""
 

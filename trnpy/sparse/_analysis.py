@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trnpy._base.records import record
 from trnpy._call.decisions import work_of
 from trnpy._call.dispatch import Decision, decide
 from trnpy._engine.engines import Refused
@@ -29,7 +30,7 @@ FORM_BYTES = 4  # at least, of an element of a tile in what an engine keeps
 CURVE_BITS = 62  # of a position on the curve, in an int64
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class BlockAnalysis:
     """Predicted times of a product with ``columns`` dense columns; those of a device are modelled, never measured."""
 

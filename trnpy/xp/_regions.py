@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -150,7 +149,7 @@ OP = Op("trnpy.xp.matmul", _numpy, _prepare, kind=None)
 products = accelerated(OP)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Region:
     """Nodes that follow one another, and the arrays that they are made of, as they are added."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from trnpy._base.records import record
 from trnpy._engine.at_once import beside, in_turn
 from trnpy._engine.handles import Refused, Source
 from trnpy._engine.proof.weights import PROBES, weights
@@ -70,7 +71,7 @@ def excess(
     return error_of(sums(a, b, c.dtype, form, single, digits), c)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Sums:
     """What a proof needs of the operands of a product: its weights, and the sums of a b with them."""
 
@@ -337,7 +338,7 @@ def _sum(parts: list[np.ndarray]) -> np.ndarray:
 # cancel at a tolerance t pass with probability (t / d)^2 at most, d the largest of them, as where rows are compared.
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Kept:
     """Random weights W (PROBES, m) of the rows of A (m, k), W^T A, and the sizes of its rows that tolerances need."""
 
