@@ -30,6 +30,7 @@ GOOD = {  # of every field a value that is not its default, as Python and as a v
     "device_memory": (0.5, "0.5"),
     "time_limit": (2.5, "2.5"),
     "cores": (4, "4"),
+    "reproducible": (True, "yes"),
 }
 BAD = [
     ("device", "gpu", ValueError, "device='gpu': expected one of auto, neuron, simulator, null, none"),
@@ -37,6 +38,7 @@ BAD = [
     ("precision", "tf32", ValueError, "expected one of matched, mixed, fp32, bf16"),
     ("fallback", None, ValueError, "fallback=None: expected one of warn, raise, log"),
     ("force", 1, TypeError, "force=1: expected True or False"),
+    ("reproducible", None, TypeError, "reproducible=None: expected True or False"),
     ("min_flops", -1, ValueError, "min_flops=-1: expected a number from 0 upward"),
     ("min_flops", "1e9", TypeError, "min_flops='1e9': expected a number"),
     ("verify", 1.5, ValueError, "verify=1.5: expected a number from 0 to 1"),

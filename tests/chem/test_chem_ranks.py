@@ -9,11 +9,12 @@ import sys
 
 import numpy as np
 import pytest
-from pyscf import df, dft, gto, mp, scf
+from pyscf import df, dft, gto, lib, mp, scf
 from systems import SYSTEMS, TETRAMER, converged, method
 
+import trnpy
 from trnpy import dist
-from trnpy.chem import cli, pyscf_methods, pyscf_ranks
+from trnpy.chem import _jk_ranks, build_jk_df, cli, pyscf_methods, pyscf_ranks
 from trnpy.chem._checkpoint import replace
 
 pytestmark = pytest.mark.filterwarnings(
@@ -116,6 +117,36 @@ def test_a_mean_field_converges_over_ranks(taken_over):
     for energy, cderi, fit in dist.threads(2, program):
         assert energy == pytest.approx(plain, rel=0, abs=HARTREE) and cderi is None
         assert len(fit._trnpy_held[1]) <= 0.6 * len(whole)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_reproducible_matrices_have_the_same_bits_on_any_number_of_ranks(taken_over, stored):
+    mf = converged("H2O")
+    held = df.DF(mf.mol).build()._cderi if stored else None
+    plain = fitted_matrices("H2O", held, mf.make_rdm1())
+
+    def program():
+        with trnpy.policy(reproducible=True):
+            return fitted_matrices("H2O", held, mf.make_rdm1())
+
+    found = [program(), *(pair for ranks in (1, 2, 3, 4, 17) for pair in dist.threads(ranks, program))]
+    assert len({j.tobytes() + k.tobytes() for j, k in found}) == 1
+    for x, y in zip(found[0], plain, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max())
+        assert x.tobytes() != y.tobytes()  # or the policy would not be needed
+
+
+def test_reproducible_matrices_do_not_depend_on_what_is_kept_in_memory():
+    rng = np.random.default_rng(1)
+    b, c, comm = rng.standard_normal((150, 21 * 20 // 2)), rng.standard_normal((20, 4)), dist.comm()
+    leaves = _jk_ranks.shares(range(151), 1, True)[0]
+    found = [
+        _jk_ranks.matrices(b, c @ c.T, [c], comm, True, True, square, leaves) for square in (None, lib.unpack_tril(b))
+    ]
+    for x, y in zip(*found, strict=True):
+        assert x.tobytes() == y.tobytes()
+    for x, y in zip(found[0], build_jk_df(b, c @ c.T, orbitals=c), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12 * np.abs(y).max())
 
 
 def test_ranks_with_different_molecules_are_told_so(taken_over):

@@ -291,7 +291,7 @@ def _introduce() -> None:
 
 def _patch_pyscf() -> None:
     importlib.import_module("trnpy.chem").patch_pyscf()
-    if launched() > 1:
+    if launched() > 1 or process_policy().reproducible:
         importlib.import_module("trnpy.chem.pyscf_ranks").take_over()
 
 

@@ -24,6 +24,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "fallback": ("warn", "raise", "log"),
     "method": ("auto", "divide", "jacobi", "start"),
 }
+SWITCHES = ("force", "reproducible")
 
 
 @record(frozen=True)
@@ -62,6 +63,9 @@ class Policy:
     cores : int
         NeuronCores over which a large product, a stack of products or pairs of MP2 may be divided; 0 for all that this
         process sees, which is one on the simulator and in the model.
+    reproducible : bool
+        Whether J and K of PySCF's density-fitted mean fields have the same bits on any number of ranks
+        (docs/scaling.md#mp2-over-ranks). Products of arrays in pieces have an argument of this name (`dist.einsum`).
 
     Raises
     ------
@@ -92,6 +96,7 @@ class Policy:
     device_memory: float = 0.8
     time_limit: float = 60.0
     cores: int = 0
+    reproducible: bool = False
 
     @property
     def products(self) -> str:
@@ -102,8 +107,9 @@ class Policy:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
-        if not isinstance(self.force, bool):
-            raise TypeError(f"force={self.force!r}: expected True or False")
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}={getattr(self, name)!r}: expected True or False")
         if isinstance(self.cores, bool) or not isinstance(self.cores, int):
             raise TypeError(f"cores={self.cores!r}: expected an integer")
         for name, low, high in (
@@ -136,6 +142,7 @@ class Settings(TypedDict, total=False):
     device_memory: float
     time_limit: float
     cores: int
+    reproducible: bool
 
 
 def _parse(name: str, text: str) -> Any:
@@ -146,7 +153,7 @@ def _parse(name: str, text: str) -> Any:
 
 
 def _value(name: str, text: str) -> Any:
-    if name == "force":
+    if name in SWITCHES:
         return _switch(text)
     if name == "device_memory":
         for suffix, factor in (("%", 0.01), ("GiB", GIB), ("MiB", GIB / 1024), ("", 1)):

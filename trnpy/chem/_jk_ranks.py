@@ -11,7 +11,8 @@ import numpy as np
 from trnpy.chem._mp2_ranks import Integrals
 from trnpy.chem._rows import MEMORY, REAL
 from trnpy.chem.jk import JK, build_jk_df
-from trnpy.dist._collectives import Communicator
+from trnpy.dist._collectives import Communicator, even, fold, maximal
+from trnpy.dist._plans import LEAVES
 
 COLUMNS = 512  # pairs of orbitals that are fitted at once; the bits of B do not depend on the number of ranks
 
@@ -21,12 +22,24 @@ def cuts(edges: Sequence[int], ranks: int) -> list[int]:
     return [edges[int(np.searchsorted(edges, edges[-1] * rank // ranks))] for rank in range(ranks + 1)]
 
 
-def fitted(integrals: Integrals, comm: Communicator) -> np.ndarray:
+def shares(edges: Sequence[int], ranks: int, reproducible: bool) -> list[list[int]]:
+    """Where the functions of each rank begin, and where its last ones end; if ``reproducible``, where its leaves do.
+
+    The leaves are the same for any number of ranks.
+    """
+    if not reproducible:
+        return [[*pair] for pair in pairwise(cuts(edges, ranks))]
+    leaves = cuts(edges, LEAVES)
+    return [leaves[i : j + 1] for i, j in pairwise(even(LEAVES, ranks))]
+
+
+def fitted(integrals: Integrals, comm: Communicator, reproducible: bool) -> np.ndarray:
     """The triangles (L, nao (nao + 1) / 2) of this rank's auxiliary functions.
 
     Fitting mixes all functions of a pair of orbitals: pairs go to one rank, are fitted there, and come back.
     """
-    edges = cuts(integrals.edges, comm.size)
+    found = shares(integrals.edges, comm.size, reproducible)
+    edges = [0, *(share[-1] for share in found)]
     first, last = edges[comm.rank], edges[comm.rank + 1]
     b = integrals.triangles(first, last)
     if not integrals.unfitted:
@@ -53,16 +66,32 @@ def matrices(
     with_j: bool,
     with_k: bool,
     square: np.ndarray | None,
+    leaves: Sequence[int] = (),
 ) -> JK:
-    """J and K of the densities ``dm`` on every rank, of the triangles ``b`` and perhaps their ``square`` matrices."""
+    """J and K of the densities ``dm`` on every rank, of the triangles ``b`` and perhaps their ``square`` matrices.
+
+    With ``leaves``, the edges of this rank's leaves in ``b``, the sums have the same bits for any number of ranks.
+    """
     memory = max(MEMORY, 4 * dm.shape[-1] ** 2 * REAL.itemsize)
     zero = np.zeros_like(dm, REAL)
-    j = (build_jk_df(b, dm, with_k=False)[0] if len(b) else zero) if with_j else None
-    k = None
-    if with_k:
-        whole = b if square is None else square
-        k = build_jk_df(whole, dm, orbitals=orbitals, with_j=False, memory=memory)[1] if len(b) else zero
-    found = iter(comm.allreduce(np.stack([m for m in (j, k) if m is not None])))
+
+    def summed(b: np.ndarray, stack: np.ndarray) -> np.ndarray:
+        j = (build_jk_df(b, dm, with_k=False)[0] if len(b) else zero) if with_j else None
+        k = None
+        if with_k:
+            k = build_jk_df(stack, dm, orbitals=orbitals, with_j=False, memory=memory)[1] if len(b) else zero
+        return np.stack([m for m in (j, k) if m is not None])
+
+    whole = b if square is None else square
+    if not leaves:
+        found = iter(comm.allreduce(summed(b, whole)))
+    else:
+        edges = even(LEAVES, comm.size)
+        first, last = edges[comm.rank : comm.rank + 2]
+        sums = {first + n: summed(b[i:j], whole[i:j]) for n, (i, j) in enumerate(pairwise(leaves))}
+        nodes = maximal(0, LEAVES, first, last)
+        parts = {node: fold(*node, lambda lo, hi: sums[lo] if hi == lo + 1 else None) for node in nodes}
+        found = iter(comm.reduced(parts, edges, (with_j + with_k, *dm.shape), REAL))
     return next(found) if with_j else None, next(found) if with_k else None
 
 

@@ -17,6 +17,7 @@ from pyscf.df.incore import fill_2c2e
 from pyscf.mp import dfmp2, dfump2
 
 from trnpy._engine import lapack
+from trnpy._settings.policy import current_policy
 from trnpy.chem import _checkpoint
 from trnpy.chem import _jk_ranks as _jk
 from trnpy.chem import _mp2_ranks as _ranks
@@ -54,6 +55,8 @@ class Computed:
         return np.asarray(lib.unpack_tril(self.triangles(first, last)))
 
     def triangles(self, first: int, last: int) -> np.ndarray:
+        if first == last:  # of a rank beyond the shells
+            return np.empty((0, self._fit.mol.nao * (self._fit.mol.nao + 1) // 2))
         nbas, starts = self._fit.mol.nbas, self.edges
         shells = (0, nbas, 0, nbas, nbas + starts.index(first), nbas + starts.index(last))
         packed = gto.moleintor.getints3c(self._integral, *self._tables, shls_slice=shells, comp=1, aosym="s2ij")
@@ -277,17 +280,18 @@ def _get_jk(original: Callable[..., Any]) -> Callable[..., Any]:
         widths = comm.bcast(np.array([-1] if orbitals is None else [c.shape[1] for c in orbitals]))
         if widths[0] >= 0:
             orbitals = [comm.bcast(None if orbitals is None else orbitals[n]) for n in range(len(widths))]
-        return _jk.matrices(held[1], comm.bcast(np.asarray(dm)), orbitals, comm, with_j, with_k, held[2])
+        return _jk.matrices(held[1], comm.bcast(np.asarray(dm)), orbitals, comm, with_j, with_k, *held[2:])
 
     return get_jk
 
 
 def _held(fit: Any, comm: Communicator) -> Any:
-    """A key, this rank's integrals, and the matrices of them if these fit half the free memory; kept with ``fit``.
+    """A key, this rank's integrals, their matrices if these fit half the free memory, and leaves; kept with ``fit``.
 
     None if a rank has no room for its part.
     """
-    key = fit.mol._env.tobytes(), str(fit.auxbasis), id(fit._cderi)
+    reproducible = current_policy().reproducible
+    key = fit.mol._env.tobytes(), str(fit.auxbasis), id(fit._cderi), reproducible
     kept = vars(fit).get("_trnpy_held")
     if kept is None or kept[0] != key:
         _together(comm, "density-fitted J and K", fit)
@@ -296,8 +300,10 @@ def _held(fit: Any, comm: Communicator) -> Any:
         room = float(comm.allreduce(1e6 * (fit.max_memory - lib.current_memory()[0]), "min"))
         if room < 2 * packed:
             return None
-        b = _jk.fitted(_integrals(fit), comm)
-        kept = fit._trnpy_held = key, b, lib.unpack_tril(b) if 6 * packed < room and len(b) else None
+        b = _jk.fitted(_integrals(fit), comm, reproducible)
+        share = np.array(_jk.shares(_integrals(fit).edges, comm.size, reproducible)[comm.rank])
+        leaves = (share - share[0]).tolist() if reproducible else ()
+        kept = fit._trnpy_held = key, b, lib.unpack_tril(b) if 6 * packed < room and len(b) else None, leaves
     return kept
 
 

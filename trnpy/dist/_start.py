@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trnpy._base import distribution
+from trnpy._settings.policy import current_policy
 from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls
 from trnpy._base.launched import ending, launched
 
@@ -29,14 +30,16 @@ def gathered(mine: bytes) -> list[bytes]:
 
 
 def shared() -> Communicator | None:
-    """The ranks over which trnpy divides the work of a program that knows nothing of ranks; None if there is one rank.
+    """The ranks over which trnpy divides the work of a program that knows nothing of ranks.
 
-    A program that uses trnpy.dist or mpi4py divides its work itself.
+    None if there is one rank, unless its results must have the bits of several (``policy.reproducible``). A program that uses trnpy.dist or mpi4py divides its work itself.
     """
     own: Communicator | None = getattr(_own, "communicator", None)
     if own is not None:
         return own
-    if not _taken and launched() > 1 and not _process and "mpi4py.MPI" not in sys.modules:
+    if launched() == 1:
+        return Communicator(Alone()) if current_policy().reproducible else None
+    if not _taken and not _process and "mpi4py.MPI" not in sys.modules:
         _taken.append(comm())
     return _taken[0] if _taken else None
 
