@@ -3,7 +3,7 @@
 H[x, a, b] is the sum over c and d of T[x, c, d] (ac|bd), for pairs x of occupied orbitals. What T and H are in sum and
 in difference with swapped virtual orbitals are two products, each over pairs c >= d and a >= b:
 
-    H+-[x, ab] = sum of T+-[x, cd] W+-[cd, ab],    W+-[cd, ab] = ((ac|bd) +- (ad|bc)) / 2
+    H+-[x, ab] = sum of T+-[x, cd] W+-[cd, ab] / 2,    W+-[cd, ab] = (ac|bd) +- (ad|bc)
 
 They take half the operations of one product over all c and d. W+ and W- are symmetric: blocks of pairs below the
 diagonal serve for those above it, too. Where a device has no room for digits in both directions, it keeps the numbers,
@@ -36,8 +36,8 @@ from trnpy.chem._rows import REAL, STACK, cube, norm, relative
 
 PROBES = 4  # pairs of weights: kept with the integrals, so an error that one of them misses is missed again
 # Bytes that stand for the host's time of NumPy's take and sums, for an element of W, of T or H, and of the integrals in
-# the probes: at 10 GB/s the 5 to 9 ns, 2 to 4 ns and 5 to 7 ns of one thread of an EPYC, nvir = 53 to 140.
-BUILT_BYTES, PARTED_BYTES, PROBED_BYTES = 70, 30, 60
+# the probes: at 10 GB/s the 4 to 6, 2 to 4 and 5 to 7 ns of one thread of an EPYC for 53 to 100 virtual orbitals.
+BUILT_BYTES, PARTED_BYTES, PROBED_BYTES = 60, 30, 60
 # PySCF's, for each of nvir^4: it unpacks 10 of 16 blocks of integrals, twice, before BLAS reads them.
 PYSCF_BYTES = 12.5
 FITTED = 0.625  # of nvir^4 naux: what PySCF multiplies to make these blocks of fitted integrals, in each call
@@ -106,7 +106,7 @@ def _first(pair: int) -> int:
 
 def _kept(v: np.ndarray, form: Products, cut: Cut) -> tuple[Kept, Kept]:
     """W+ and W- on the device, from integrals (ac|bd) of pairs ac and bd, (npair, npair)."""
-    scale = largest(v)
+    scale = 2 * largest(v)  # at least the largest sum of two
     pairs = len(v)
     found: tuple[list[tuple[Block, ...]], list[tuple[Block, ...]]] = [], []
     for i in range(cut.number):
@@ -135,11 +135,12 @@ def _block(v: np.ndarray, rows: slice, columns: slice, size: int) -> np.ndarray:
     for c in range(_first(columns.start), _first(columns.stop - 1) + 1):
         start = c * (c + 1) // 2
         d = slice(max(columns.start - start, 0), min(columns.stop - start, c + 1))
-        of_c = v[places[:most, c]].take(places[:most, d].reshape(-1), axis=1).reshape(most * most, -1)  # (ac|bd)
-        one, other = of_c[straight], of_c[swapped]
+        of_c = v.take(places[:most, c], axis=0).take(places[:most, d].reshape(-1), axis=1)  # (ac|bd)
+        of_c = of_c.reshape(most * most, -1)
+        one, other = of_c.take(straight, axis=0), of_c.take(swapped, axis=0)
         to = slice(start + d.start - columns.start, start + d.stop - columns.start)
-        found[0, : len(a), to] = (one + other) / 2
-        found[1, : len(a), to] = (one - other) / 2
+        np.add(one, other, out=found[0, : len(a), to])
+        np.subtract(one, other, out=found[1, : len(a), to])
     return found
 
 
@@ -166,14 +167,14 @@ def _sums(v: np.ndarray, u: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @priced("", lambda t, shape: (PARTED_BYTES * 1.0 * t.size, (((2, *shape), REAL),)))
 def _parted(t: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """T+ and T- of T (x, nvir, nvir), padded with zeros to ``shape``: sums count c = d once."""
+    """Half of T+ and T- of T (x, nvir, nvir), padded with zeros to ``shape``: sums count c = d once."""
     found = np.zeros((2, *shape))
     nvir = t.shape[-1]
     c, d = np.tril_indices(nvir)
     flat, x = t.reshape(len(t), -1), slice(len(t))
     one, other = flat.take(c * nvir + d, axis=1), flat.take(d * nvir + c, axis=1)
-    found[0, x, : len(c)] = np.where(c == d, one, one + other)
-    found[1, x, : len(c)] = one - other
+    found[0, x, : len(c)] = np.where(c == d, one, one + other) / 2
+    found[1, x, : len(c)] = (one - other) / 2
     return found
 
 
