@@ -15,6 +15,7 @@ class Core(Protocol):
 
 
 C = TypeVar("C", bound=Core)
+P = TypeVar("P")
 T = TypeVar("T")
 
 
@@ -28,6 +29,22 @@ def each(cores: Sequence[C], work: Callable[[C, int], T]) -> list[T]:
         calls = [(contextvars.copy_context(), core, n) for n, core in enumerate(cores)]
         futures = [pool.submit(context.run, work, core, n) for context, core, n in calls]
     return [future.result() for future in futures]
+
+
+def in_threads(pieces: Sequence[P], work: Callable[[P], T], count: int) -> list[T]:
+    """``work`` of each piece, in order: in ``count`` threads, each with pieces that follow one another."""
+    size = -(-len(pieces) // max(count, 1))
+    groups = [pieces[i : i + size] for i in range(0, len(pieces), max(size, 1))]
+    if len(groups) < 2:
+        return [work(piece) for piece in pieces]
+    from concurrent.futures import ThreadPoolExecutor  # imported late, as above
+
+    def some(group: Sequence[P]) -> list[T]:
+        return [work(piece) for piece in group]
+
+    with ThreadPoolExecutor(len(groups), "trnpy pass") as pool:
+        futures = [pool.submit(contextvars.copy_context().run, some, group) for group in groups]
+    return [result for future in futures for result in future.result()]
 
 
 Beside = Callable[[Callable[[], T]], Callable[[], T]]  # starts work; what it returns waits for the result

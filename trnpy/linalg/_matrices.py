@@ -11,19 +11,24 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trnpy._base import conventions
+from trnpy._base.processors import threads
 from trnpy._call import guards
 from trnpy._call.decisions import Form
 from trnpy._call.dispatch import Cost, Problem, Reason, Unsupported
+from trnpy._engine.at_once import in_threads
 from trnpy._engine.precision import norms
 from trnpy._engine.stand_ins import operations, priced, real_dtype, usual
 from trnpy._settings.tile import area, length
 from trnpy.linalg._panels import BLOCK
 
 P = TypeVar("P", bound=Problem)
+T = TypeVar("T")
 LARGEST_EXPONENT = 500  # of the largest entry
 SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
 STRIP = area(1 << 16)  # elements of rows of a matrix that stay in a core's cache
+THREADED = area(1 << 20)  # elements of a matrix that a thread passes in several times what it takes to start
+MOST_THREADS = 4  # for passes that memory bounds, as the model has it for LAPACK (docs/hardware.md#instances)
 NEAR = 2.0  # factor around a threshold of n eps of the largest singular value; values are right to about eps of it
 ABOVE = np.triu(np.ones((MIRROR, MIRROR), bool), 1)  # above the diagonal of such a block
 
@@ -74,17 +79,31 @@ def mirror(x: np.ndarray) -> None:
         x[j:end, end:] = x[end:, j:end].conj().T
 
 
-@priced("", lambda a: (a.nbytes, (((), real_dtype(a.dtype)),)))
+@priced("", lambda a: (shared(a), (((), real_dtype(a.dtype)),)))
 def largest(a: np.ndarray) -> float:
     """The largest magnitude of a real or imaginary part of finite a (m, n)."""
-    parts = (a.real, a.imag) if a.dtype.kind == "c" else (a,)
-    return float(max(max(p[s].max(), -p[s].min()) for p in parts for s in strips(a)))
+
+    def work(s: slice) -> float:
+        parts = (a[s].real, a[s].imag) if a.dtype.kind == "c" else (a[s],)
+        return float(max(max(p.max(), -p.min()) for p in parts))
+
+    return max(by_strips(a, work))
 
 
-def strips(a: np.ndarray) -> list[slice]:
-    """Some rows at a time of a (m, n), as many as stay in a core's cache."""
+def by_strips(a: np.ndarray, work: Callable[[slice], T]) -> list[T]:
+    """``work`` of some rows at a time of a (m, n), as many as stay in a core's cache; of large ones in threads."""
     step = max(STRIP // a.shape[1], 1)
-    return [slice(i, min(i + step, len(a))) for i in range(0, len(a), step)]
+    return in_threads([slice(i, min(i + step, len(a))) for i in range(0, len(a), step)], work, workers(a))
+
+
+def workers(a: Any) -> int:
+    """Threads for a pass over a matrix."""
+    return 1 if a.size < THREADED else min(threads(), MOST_THREADS)
+
+
+def shared(a: Any) -> float:
+    """Bytes of a matrix for each thread of a pass over it."""
+    return float(a.nbytes / workers(a))
 
 
 def moderate(*matrices: np.ndarray) -> None:

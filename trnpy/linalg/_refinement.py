@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnpy._call.dispatch import Reason, Unsupported
+from trnpy._engine.at_once import in_threads
 from trnpy._engine.engines import Engine
 from trnpy._engine.handles import Handle
 from trnpy._engine.stand_ins import priced, real_dtype, usual
 from trnpy._settings.tile import length
 from trnpy.linalg import _panels
-from trnpy.linalg._matrices import STRIP, column_norms, strips
+from trnpy.linalg._matrices import by_strips, column_norms, shared, workers
 from trnpy.linalg._matrices import largest as largest_of
 from trnpy.linalg._panels import adjoint
 
@@ -38,7 +39,11 @@ KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after wh
 # Times the noise: the noise of couplings of eigenvalues with a larger gap rotates by 2^-16 in an iteration that others
 # follow, and by 2^-30 in the last one, whose square is below u.
 NEAR, NEAR_AT_LAST = 2.0**16, 2.0**30
-SQUARE = length(128)  # rows and columns of a block that does
+SQUARE = length(128)  # rows and columns of a block that stays in a core's cache
+# The times of passes over matrices, over that in which a matrix is copied by the default rates: 0.8 ns an element
+# (docs/numerics.md#eigenproblems).
+SIZES, QUOTIENTS, RESIDUALS, SUM = 1.3, 1.7, 3.8, 1.0
+CORRECTIONS, ROTATIONS, ORTHONORMALIZATION = 3.5, 10.0, 2.2
 
 
 class Precision(NamedTuple):
@@ -128,7 +133,7 @@ def refine(a: np.ndarray, x: np.ndarray, engine: Engine, target: Precision) -> t
         more = engine.matmul(
             basis, engine.put(e, copy=False), digits=min(_digits_for(largest), target.digits), proved=step.last
         )
-        x += engine.get(more, copy=False)
+        _add(x, engine.get(more, copy=False))
         d, x = _ordered(d + second, x)
         settled = step.last and usual(square <= target.converged**2, iteration + 1 == target.iterations)
         if settled and usual(worst <= ACCEPTED * np.sqrt(n) * rounding, True):
@@ -210,15 +215,16 @@ def _values(a: np.ndarray) -> tuple[Any, ...]:
     return ((a.shape[1],), real_dtype(a.dtype))
 
 
-@priced("", lambda a: (a.nbytes, _scalars(a, 2)))
+@priced("", lambda a: (SIZES * shared(a), _scalars(a, 2)))
 def _sizes(a: np.ndarray) -> tuple[float, float]:
     """The largest entry, and a bound of the norm."""
-    largest, rows, squares = 0.0, 0.0, 0.0
-    for s in strips(a):
+
+    def work(s: slice) -> tuple[float, float, float]:
         size = np.abs(a[s])
-        largest, rows = max(largest, size.max()), max(rows, size.sum(axis=1).max())
-        squares += float(np.square(size, out=size).sum())
-    return float(largest), float(min(rows, np.sqrt(squares)))
+        return size.max(), size.sum(axis=1).max(), np.vdot(size, size)
+
+    largest, rows, squares = zip(*by_strips(a, work), strict=True)
+    return float(max(largest)), float(min(max(rows), np.sqrt(sum(squares))))
 
 
 def _ordered(d: np.ndarray, *matrices: np.ndarray) -> list[np.ndarray]:
@@ -229,27 +235,33 @@ def _ordered(d: np.ndarray, *matrices: np.ndarray) -> list[np.ndarray]:
     return [d[order], *(m[:, order] for m in matrices)]
 
 
-@priced("", lambda x, y: (2 * x.nbytes, (_values(x),)))
+@priced("", lambda x, y: (QUOTIENTS * shared(x), (_values(x),)))
 def _quotients(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Rayleigh quotients (n,) of the columns of x for y = A x."""
-    above, below = np.zeros(x.shape[1]), np.zeros(x.shape[1])
-    for s in strips(x):
-        above += _dot(x[s], y[s])
-        below += _dot(x[s], x[s])
-    return above / below
+    found = by_strips(x, lambda s: np.stack([_dot(x[s], y[s]), _dot(x[s], x[s])]))
+    above, below = np.sum(found, axis=0)
+    quotients: np.ndarray = above / below
+    return quotients
 
 
-@priced("", lambda x, y, d: (3 * x.nbytes, ((x.shape, x.dtype), _values(x), _values(x), *_scalars(x, 1))))
+@priced("", lambda x, y, d: (RESIDUALS * shared(x), ((x.shape, x.dtype), _values(x), _values(x), *_scalars(x, 1))))
 def _residuals(x: np.ndarray, y: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """R = Y - X diag(d), squares of lengths of columns of X, lengths of those of R, and the largest entry of R."""
-    r, below, squares, largest = np.empty_like(x, order="C"), np.zeros(len(d)), np.zeros(len(d)), 0.0
-    for s in strips(x):
+    r = np.empty_like(x, order="C")
+
+    def work(s: slice) -> tuple[np.ndarray, np.ndarray, float]:
         np.multiply(x[s], d, out=r[s])
         np.subtract(y[s], r[s], out=r[s])
-        below += _dot(x[s], x[s])
-        squares += _dot(r[s], r[s])
-        largest = max(largest, largest_of(r[s]))
-    return r, below, np.sqrt(squares), largest
+        return _dot(x[s], x[s]), _dot(r[s], r[s]), largest_of(r[s])
+
+    squares, lengths, largest = zip(*by_strips(x, work), strict=True)
+    return r, np.sum(squares, axis=0), np.sqrt(np.sum(lengths, axis=0)), max(largest)
+
+
+@priced("", lambda x, more: (SUM * shared(x), (None,)))
+def _add(x: np.ndarray, more: np.ndarray) -> None:
+    """X + more, in the place of X."""
+    by_strips(x, lambda s: np.add(x[s], more[s], out=x[s]))
 
 
 def _results(c: np.ndarray) -> tuple[Any, ...]:
@@ -259,7 +271,7 @@ def _results(c: np.ndarray) -> tuple[Any, ...]:
 Correction = tuple[np.ndarray, np.ndarray, Any, Any]
 
 
-@priced("", lambda c, d, *_: (2 * c.nbytes, _results(c)))
+@priced("", lambda c, d, *_: (CORRECTIONS * shared(c), _results(c)))
 def _corrections(
     c: np.ndarray, d: np.ndarray, squares: np.ndarray, blocks: list[tuple[slice, np.ndarray]]
 ) -> Correction:
@@ -268,26 +280,27 @@ def _corrections(
     ``squares``: of the lengths of columns of X; ``blocks``: X^H X of clusters, whose vectors are made orthonormal. All
     other values are well separated. The size is the largest entry, and the square of the Frobenius norm.
     """
-    e, second, largest, total = np.empty_like(c, order="C"), np.zeros(len(d)), 0.0, 0.0
-    gaps = np.empty((max(STRIP // len(d), 1), len(d)))
+    e = np.empty_like(c, order="C")
     group = [slice(i, i + 1) for i in range(len(d))]  # in which a value is
     for k, _ in blocks:
         group[k] = [k] * (k.stop - k.start)
-    for s in strips(c):
-        rows = np.arange(len(d))[s]
-        gap = np.subtract(d, d[s, np.newaxis], out=gaps[: len(rows)])
-        for i, row in enumerate(rows):
-            gap[i, group[row]] = np.inf
-        np.divide(c[s], gap, out=e[s])
-        second += _dot(e[s], c[s])
+
+    def work(s: slice) -> tuple[np.ndarray, float, float]:
+        gaps = d - d[s, np.newaxis]
+        for gap, k in zip(gaps, group[s], strict=True):
+            gap[k] = np.inf
+        np.divide(c[s], gaps, out=e[s])
+        second, rows = _dot(e[s], c[s]), np.arange(len(d))[s]
         e[rows, rows] = (1 - squares[s]) / 2
-        largest, total = max(largest, largest_of(e[s])), total + float(np.linalg.norm(e[s]) ** 2)
+        return second, largest_of(e[s]), np.vdot(e[s], e[s]).real
+
+    second, largest, total = zip(*by_strips(c, work), strict=True)
     for k, block in blocks:
         e[k, k] = (np.eye(len(block)) - block) / 2
-    return e, second, largest, total
+    return e, np.sum(second, axis=0), max(largest), sum(total)
 
 
-@priced("", lambda c, g, *_: (3 * c.nbytes, _results(c)))
+@priced("", lambda c, g, *_: (ROTATIONS * shared(c), _results(c)))
 def _rotations(
     c: np.ndarray, g: np.ndarray, d: np.ndarray, clusters: list[slice], noise: float, near: float
 ) -> Correction:
@@ -296,31 +309,43 @@ def _rotations(
     The rotation is antisymmetric to the last bit: small gaps would magnify a difference. None is made in a cluster, nor
     by couplings up to ``noise`` where a gap is below ``near``.
     """
-    n = len(d)
-    e, second, largest, total = np.empty_like(g, order="C"), np.zeros(n), 0.0, 0.0
-    group = np.arange(n)
+    e, group = np.empty_like(g, order="C"), np.arange(len(d))
     for k in clusters:
         group[k] = k.start
-    squares = [slice(i, min(i + SQUARE, n)) for i in range(0, n, SQUARE)]
-    for rows, columns in itertools.combinations_with_replacement(squares, 2):
-        h = (c[rows, columns] + adjoint(np.ascontiguousarray(c[columns, rows]))) / 2
+
+    def work(square: tuple[slice, slice]) -> tuple[np.ndarray, np.ndarray, float, float]:
+        rows, columns = square
+        h = c[rows, columns] + adjoint(np.ascontiguousarray(c[columns, rows]))
         gaps = d[columns] - d[rows, np.newaxis]
         if d[columns].min() - d[rows].max() < near:
-            still = (np.abs(h) <= noise) & (np.abs(gaps) < near)
+            still = (np.abs(h) <= 2 * noise) & (np.abs(gaps) < near)
             still |= (gaps == 0) | (group[rows, np.newaxis] == group[columns])
             h[still], gaps[still] = 0.0, 1.0
         h /= gaps
-        half = g[rows, columns] * -0.5
+        h -= g[rows, columns]
+        h *= 0.5
+        above, total = np.zeros(len(h)), 0.0
         if rows is columns:
-            half[np.diag_indices(len(half))] += 0.5
+            h[np.diag_indices(len(h))] += 0.5
         else:
-            e[columns, rows] = adjoint(half - h)
-            total += float(np.linalg.norm(half - h) ** 2)
-            second[rows] -= (_squares(half - h) * gaps).sum(axis=1)
-        e[rows, columns] = half = half + h
-        second[columns] += (_squares(half) * gaps).sum(axis=0)
-        largest, total = max(largest, largest_of(half)), total + float(np.linalg.norm(half) ** 2)
-    return e, second, largest, total
+            lower = h + g[rows, columns]
+            e[columns, rows] = adjoint(-lower)
+            terms = _squares(lower)
+            above, total = -np.einsum("ij,ij->i", terms, gaps), float(terms.sum())
+        e[rows, columns] = h
+        terms = _squares(h)
+        return above, np.einsum("ij,ij->j", terms, gaps), largest_of(h), total + float(terms.sum())
+
+    cuts = [slice(i, min(i + SQUARE, len(d))) for i in range(0, len(d), SQUARE)]
+    squares = list(itertools.combinations_with_replacement(cuts, 2))
+    second, greatest, total = np.zeros(len(d)), 0.0, 0.0
+    for (rows, columns), (above, below, largest, size) in zip(
+        squares, in_threads(squares, work, workers(c)), strict=True
+    ):
+        second[rows] += above
+        second[columns] += below
+        greatest, total = max(greatest, largest), total + size
+    return e, second, greatest, total
 
 
 def _squares(x: np.ndarray) -> np.ndarray:
@@ -329,12 +354,19 @@ def _squares(x: np.ndarray) -> np.ndarray:
     return squares
 
 
+@priced("", lambda g: (ORTHONORMALIZATION * shared(g), _results(g)))
 def _orthonormalization(g: np.ndarray) -> Correction:
     """(I - G) / 2, as a correction."""
-    e = g * -0.5
-    diagonal = np.arange(len(e))
-    e[diagonal, diagonal] += 0.5
-    return e, np.zeros(len(e)), largest_of(e), np.square(np.linalg.norm(e))
+    e = np.empty_like(g, order="C")
+
+    def work(s: slice) -> tuple[float, float]:
+        np.multiply(g[s], -0.5, out=e[s])
+        rows = np.arange(len(e))[s]
+        e[rows, rows] += 0.5
+        return largest_of(e[s]), np.vdot(e[s], e[s]).real
+
+    largest, total = zip(*by_strips(g, work), strict=True)
+    return e, np.zeros(len(e)), max(largest), sum(total)
 
 
 def _quiet(c: np.ndarray, d: np.ndarray, residual: float, rounding: float) -> bool:
@@ -342,7 +374,7 @@ def _quiet(c: np.ndarray, d: np.ndarray, residual: float, rounding: float) -> bo
     if usual((np.diff(d) < ROUNDING_GAP * rounding).any(), False):
         apart = np.abs(d - d[:, np.newaxis]) >= ROUNDING_GAP * rounding
         residual = column_norms(np.where(apart, c, 0)).max()
-    return bool(usual(residual <= QUIET * np.sqrt(len(d)) * rounding, False))
+    return bool(usual(residual <= QUIET * np.sqrt(len(d)) * rounding, True))
 
 
 # --- Clusters ---------------------------------------------------------------------------------------------------------
