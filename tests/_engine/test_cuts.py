@@ -57,6 +57,7 @@ def launched(shapes, dtype, form):
 @pytest.mark.parametrize("name, dtype, form, most", [
     ("uniform to 8192", "f4", "float32", 1.25), ("uniform to 4096", "f4", "float32", 1.25),
     ("uniform to 8192", "c8", "float32", 1.25), ("uniform to 8192", "i8", "bfloat16", 1.25),
+    ("uniform to 8192", "f8", "bfloat16", 1.25),
 ])  # fmt: skip
 def test_400_random_products_launch_fewer_than_40_programs_of_a_kernel(name, dtype, form, most, monkeypatch):
     programs, cut = launched(SHAPES[name], dtype, form)

@@ -37,7 +37,8 @@ def unnoticed(rows: slice, c: np.ndarray) -> None:
 def panels(device: Device, a: np.ndarray, b: np.ndarray, room: float) -> list[slice]:
     """Rows of A (m, k) that are sent together, of equal length but the last; none if the product is not cut so.
 
-    That is where it is small, or needs more than ``room`` bytes, or fits one block and transfers wait for launches.
+    That is where it is small, or needs more than ``room`` bytes, or fits one block and transfers wait for launches, or
+    if too many other shapes have programs of their own.
     """
     (m, k), n = a.shape, b.shape[1]
     if a.dtype != np.float64 or min(m, n) < 2 * PANEL or max(k, n) > BLOCK:
@@ -48,6 +49,8 @@ def panels(device: Device, a: np.ndarray, b: np.ndarray, room: float) -> list[sl
     if needed > room or not certified.split_there(device, a.shape, DIGITS, (PANEL, rung(k))):
         return []
     length = math.ceil(m / math.ceil(m / PANEL) / TILE) * TILE
+    if not device.buckets.owns("digits_matmul", (length, k, n)):
+        return []
     return [slice(start, min(start + length, m)) for start in range(0, m, length)]
 
 

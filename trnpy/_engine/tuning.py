@@ -174,19 +174,30 @@ class Buckets:
             return fine
         return rung(extents[0], COARSE), rung(extents[1], COARSE), rung(extents[2], COARSE)
 
+    def owns(self, kernel: str, extents: Extents) -> bool:
+        """Whether launches of these extents, on the fine ladder, are among the first OWN variants of products."""
+        m, k, n = (rung(e) for e in extents)
+        return self._take(kernel, {(m, k, n, 0)})
+
+    def _take(self, kernel: str, variants: set[tuple[int, int, int, int]]) -> bool:
+        """Add variants of their own to those of a kernel, if these stay at most OWN."""
+        known = self._cut.setdefault(kernel, set())
+        if len(known | variants) > OWN:
+            return False
+        known |= variants
+        return True
+
     def cut(self, kernel: str, extents: Extents, sizes: Extents, price: Price) -> Cuts:
         """How launches share a product of arrays whose blocks are at most ``sizes``.
 
         The first shapes are cut as little as possible and padded to the fine ladder; they may use OWN variants. All
         further shapes are cut into fixed lengths, so that a kernel has at most OWN + 27 variants for any program.
         """
-        known = self._cut.setdefault(kernel, set())
         limits = list(zip(extents, sizes, strict=True))
         least: list[list[Cut]] = [[(s, rung(s.stop - s.start)) for s in pieces(e, size)] for e, size in limits]
         variants = range(2 if price.adds(len(least[1])) else 1)  # without and with an earlier sum
         fine = {(m[1], k[1], n[1], v) for m, k, n in itertools.product(*least) for v in variants}
-        if len(known | fine) <= OWN or any(size < min(e, ALONG[0]) for e, size in limits):  # or memory is short
-            known |= fine
+        if self._take(kernel, fine) or any(size < min(e, ALONG[0]) for e, size in limits):  # or memory is short
             return Cuts(least[0], least[1], least[2], fixed=False)
         m, k, n = (rung(size) for size in sizes)
         return cheapest(extents, (m, k, n), price)
