@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from pyscf import cc, ci, gto, scf
+from pyscf.cc import dfccsd, dfuccsd
 from systems import WATER
 
 from trnpy import Reason, policy, trace
@@ -66,7 +67,7 @@ def test_energies_with_fitted_integrals_are_pyscf_s_and_changed_ones_are_seen(se
     mf = field()
 
     def energies():
-        method = cc.dfccsd.RCCSD(mf).set(conv_tol=1e-10, conv_tol_normt=1e-8)
+        method = dfccsd.RCCSD(mf).set(conv_tol=1e-10, conv_tol_normt=1e-8)
         eris = method.ao2mo()
         first = method.kernel(eris=eris)[0]
         eris.vvL[...] = 1.01 * np.asarray(eris.vvL)
@@ -172,8 +173,8 @@ UNCOVERED = {
     "direct": lambda: converged(field(), direct=True).e_corr,
     "outcore": lambda: outcore(field()),
     "unrestricted": lambda: converged(field(spin=2), cc.UCCSD).e_corr,
-    "fitted, unrestricted": lambda: cc.dfuccsd.UCCSD(field(spin=2)).set(conv_tol=1e-10).run().e_corr,
-    "fitted, short of memory": lambda: converged(field(), cc.dfccsd.RCCSD, max_memory=0).e_corr,
+    "fitted, unrestricted": lambda: dfuccsd.UCCSD(field(spin=2)).set(conv_tol=1e-10).run().e_corr,
+    "fitted, short of memory": lambda: converged(field(), dfccsd.RCCSD, max_memory=0).e_corr,
     "general": lambda: cc.GCCSD(scf.addons.convert_to_ghf(field("sto-3g"))).set(conv_tol=1e-10).run().e_corr,
 }
 
