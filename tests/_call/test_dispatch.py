@@ -62,6 +62,15 @@ def test_a_modelled_figure_in_a_reason_is_an_interval_and_says_that_it_is_modell
     assert float(most) / float(least) == pytest.approx(ERROR_FACTOR**2, rel=0.1)
 
 
+@pytest.mark.parametrize("overlaps, dtype, said", [(True, "f8", True), (False, "f8", False), (True, "f4", False)])
+def test_a_decision_says_that_the_runtime_overlaps_transfers_where_the_call_gains_by_it(overlaps, dtype, said):
+    machine = dataclasses.replace(TRN2, overlaps=overlaps)
+    decision = decided(gemm(4096, dtype), machine, Policy())
+    assert decision.on_device and ("with transfers beside launches" in str(decision)) == said
+    if said:
+        assert decision.device_s < decided(gemm(4096), TRN2, Policy()).device_s
+
+
 @pytest.mark.parametrize(
     "call, phrase",
     [

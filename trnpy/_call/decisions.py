@@ -248,6 +248,7 @@ class Price:
     method: str = ""
     single_s: float | None = None  # with precision="fp32", of float64 products
     cores: int = 1
+    overlapped: bool = False  # whether the runtime moves operands or results while the device computes
 
     @property
     def seconds(self) -> float:
@@ -263,7 +264,8 @@ def priced(work: Work, methods: tuple[str, ...], hardware: Hardware, policy: Pol
     for method in [m for m in methods if m == policy.method] or methods or ("",):
         tally = (work.by(method) if method else work).tally(hardware, policy)
         parts, moved_s = tally.parts(hardware, rates), tally.moved_s(hardware)
-        found.append(Price(tally.launched, tally.bytes_in + tally.bytes_out, moved_s, parts, method, cores=tally.cores))
+        moved, overlapped = tally.bytes_in + tally.bytes_out, any(tally.hidden[:2])
+        found.append(Price(tally.launched, moved, moved_s, parts, method, cores=tally.cores, overlapped=overlapped))
     best = min(found, key=lambda price: price.seconds)
     if methods or work.dtype.char not in "dD" or policy.products != "matched":
         return best
@@ -388,7 +390,8 @@ def _compare(
         if price.seconds + compile_s > host_s:
             return False, Reason.NOT_COMPILED, f"compiling this shape takes {compile_s:.2g} s"
         least, most = interval(host_s / price.seconds)
-        return True, Reason.FASTER, f"modelled, {least:.2g} to {most:.2g} times"
+        beside = ", with transfers beside launches" if price.overlapped else ""
+        return True, Reason.FASTER, f"modelled{beside}, {least:.2g} to {most:.2g} times"
     launch_s = price.launches * hardware.launch_s
     if launch_s >= host_s:
         return False, Reason.SMALL, f"{price.launches} launches take {between(launch_s)}, modelled"
