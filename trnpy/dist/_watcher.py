@@ -15,8 +15,8 @@ from pathlib import Path
 
 PAGE = 1024  # bytes: process, state, time of its last change, and the last call with its line
 EVERY_S = 0.1
-STOPPED_S = 2.0  # a rank may be stopped for so long
-LOOK_S = 0.5  # between two looks at the ranks that have not begun; what two looks see is so
+STOPPED_S = 2.0  # a rank may be stopped, and a launcher may take to start the next one, for so long
+LOOK_S = 0.5  # between two looks at the ranks that have not begun
 PROXIES = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "orterun", "prterun", "slurmstepd")
 ENDED = "ended"
 CLOSE_WRITE = 8  # IN_CLOSE_WRITE of inotify(7), whose events have no name where a file is watched
@@ -193,13 +193,14 @@ class Start:
 
     def wait(self) -> str:
         """What the rank writes when all have met. If one never will, end this rank, and return nothing."""
-        before = ""
+        before, since = "", 0.0
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-            why = self._look()
-            if why and why == before:
+            why, now = self._look(), time.monotonic()
+            if why != before:
+                before, since = why, now
+            elif why and now - since > STOPPED_S:
                 self._end(why)
                 return ""
-            before = why
         return sys.stdin.readline()
 
     def _look(self) -> str:
@@ -215,7 +216,7 @@ class Start:
             return f"rank {', '.join(sorted(gone))} of {self._size} ended the run: its process has ended; {waits}"
         if halted and len(halted) < len(ranks):
             return f"rank {halted[0]} of {self._size} ended the run: its process is stopped by a signal; {waits}"
-        if self._timeout and time.monotonic() - self._since > self._timeout:
+        if self._timeout and time.monotonic() - self._since > self._timeout - STOPPED_S:
             why = f"it waited {self._timeout:g} s for ranks that have not called trnpy.dist.comm"
             return f"rank {mine} of {self._size} ended the run: {why}, as it did at {self._line}"
         return ""
