@@ -11,7 +11,8 @@ from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof import products
-from trnpy._engine.proof.engine import BESIDE, Proving
+from trnpy._engine.proof.engine import Proving
+from trnpy._engine.proof.products import BESIDE
 from trnpy._engine.stand_ins import new
 from trnpy._engine.tally import CONVERSION_S
 from trnpy._engine.tuning import Tuning
