@@ -9,10 +9,10 @@ from doubles import RecordingEngine
 from trnpy._engine import at_once
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime, tally
+from trnpy._engine.handles import stored
 from trnpy._engine.precision import Facts
 from trnpy._engine.proof import products
 from trnpy._engine.proof.engine import Proving
-from trnpy._engine.proof.products import BESIDE
 from trnpy._engine.stand_ins import new
 from trnpy._engine.tally import CONVERSION_S
 from trnpy._engine.tuning import Tuning
@@ -45,9 +45,9 @@ def threads(monkeypatch):
     """The names of the threads that sum operands."""
     names, sums = [], products.sums
 
-    def recorded(*args):
+    def recorded(*args, **options):
         names.append(threading.current_thread().name)
-        found = sums(*args)
+        found = sums(*args, **options)
         summed.set()
         return found
 
@@ -68,6 +68,15 @@ def test_operands_are_summed_while_a_device_computes_and_its_product_is_proved(t
     assert threads == ["trnpy beside"]
 
 
+def test_operands_that_stay_are_summed_before_the_words_of_their_product_arrive(threads):
+    a, b = operands()
+    prove = products.begun(stored(a), stored(b), 7, True)
+    assert summed.wait(10) and threads == ["trnpy beside"]
+    prove(a @ b)
+    with pytest.raises(products.Wrong, match="wrong by"):
+        products.begun(stored(a), stored(b), 7, True)(a @ b + 1e-6)
+
+
 def test_a_wrong_product_is_noticed(threads):
     engine = Beside()
     engine.wrong = 1e-2
@@ -76,7 +85,7 @@ def test_a_wrong_product_is_noticed(threads):
 
 
 def test_small_operands_and_other_engines_take_no_thread(threads):
-    small = int((BESIDE / 2) ** 0.5) - 1
+    small = int((products.BESIDE / 2) ** 0.5) - 1
     summed.set()
     Proving(Beside()).matmul(*operands(small))
     Proving(RecordingEngine()).matmul(*operands())
