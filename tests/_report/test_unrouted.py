@@ -147,6 +147,19 @@ def test_the_report_says_what_no_patch_sees_where_and_what_to_do(module):
     assert outer.unrouted() == ledger.unrouted()
 
 
+def test_small_calls_of_patched_functions_are_not_past_the_patch(module):
+    """In the gate they have no frame of trnpy's, and those of a function in Python have one of NumPy's."""
+    source = "for i in range(100): np.linalg.svd(np.eye(3))\nfor i in range(100): product(np.eye(3), np.eye(3))"
+    code = compile(source, "script.py", "exec")
+    with trnpy.patched(), trnpy.profile() as ledger:
+        exec(code, vars(module))
+    for step in unrouted.dis.get_instructions(code):
+        function = "numpy.linalg._linalg.svd" if step.positions.lineno == 1 else ""
+        ledger.samples.add(Place(code, "script.py", step.offset, HERE, function), 0.4)
+    assert {t.op: t.calls for t in ledger.tallies} == {"numpy.linalg.svd": 100}
+    assert {(u.function, u.line) for u in ledger.unrouted()} == {("numpy.dot", 2)}
+
+
 def test_what_takes_less_than_a_hundredth_of_the_run_is_left_out(module):
     ledger = small()
     ledger.samples.add(places("c = a @ b")[0], 0.09)

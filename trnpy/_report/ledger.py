@@ -27,7 +27,7 @@ from trnpy._report.comparisons import Comparisons
 from trnpy._report.files import source, write
 from trnpy._report.small import Call, SmallCalls
 from trnpy._report.tally import Tally, detail, merged, of_small, ran_on, reason
-from trnpy._report.unrouted import Samples, Unrouted, watch
+from trnpy._report.unrouted import UNPATCHED, Samples, Unrouted, watch
 from trnpy._settings.policy import Attention, current_policy
 
 if TYPE_CHECKING:
@@ -305,8 +305,12 @@ class Ledger:
         return sorted((t for t in self.by_line() if t.lost), key=lambda t: t.lost_host_s - t.lost_s)
 
     def unrouted(self) -> list[Unrouted]:
-        """Lines with work that no patch sees, longest time first: what was found by looking now and then."""
-        return self.samples.found()
+        """Lines with work that no patch sees, longest time first: what was found by looking now and then.
+
+        A small call that passes the gate looks as if no patch saw it. Its line has a tally of the function.
+        """
+        seen = {(t.op, t.file, t.line) for t in self.tallies}
+        return [u for u in self.samples.found() if u.kind != UNPATCHED or (u.function, u.file, u.line) not in seen]
 
     @property
     def elapsed_s(self) -> float:
