@@ -1,7 +1,8 @@
 """python -m trnpy program.py over python program.py: whole processes, including start-up and report.
 
-Programs of 3 to 25 seconds call NumPy and SciPy as real programs do: many short calls, or few long ones. What the
-runner adds to any program is in rows of its own, in milliseconds. Programs that need packages which are not
+Programs of 1.7 to 3.5 seconds (two cores of an EPYC) call NumPy and SciPy as real programs do: many short calls, or few
+long ones. What the runner adds to any program is in rows of its own, in milliseconds, and in a line with its share of
+runs of other lengths: the ratios of programs include it. Programs that need packages which are not
 installed are named and left out. Bytecode is compiled before the measurements, as installing trnpy does. On several
 threads the runner also gains: threads of OpenBLAS that wait sleep sooner (docs/baselines.md#threads-that-wait).
 """
@@ -24,6 +25,7 @@ from benchmarks._threads import alone
 LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each program that makes small calls
 ROUNDS = 5
 START_ROUNDS = 15
+LENGTHS = 1, 3, 10, 60  # seconds of programs for which the share of the fixed cost is printed
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 # name -> (package it needs, source); these make tens of thousands of small calls.
@@ -184,7 +186,9 @@ def starts(folder: str) -> None:
         compared(["-c", code], folder, 1)  # compiles
         plain, _, added = compared(["-c", code], folder, START_ROUNDS)
         print(f"start-up: {name:22}{1e3 * plain:6.0f} ms{1e3 * added:+8.0f} ms", flush=True)
-    print()
+    # The last one starts, makes its first large call and reports.
+    shares = ", ".join(f"{added / length:.1%} of {length} s" for length in LENGTHS)
+    print(f"fixed cost of a run with a large call: {1e3 * added:.0f} ms, {shares}\n")
 
 
 def main(argv: list[str]) -> int:
