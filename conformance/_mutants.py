@@ -41,9 +41,6 @@ VERIFIED = NUDGE | dict.fromkeys("fF", (NEAR + MOVED * CHANGE) * 2.0**-23)
 TRIES = 6  # cases of one test function that may try to kill one mutation; how many functions may is not limited
 # Mutations that change no result but by rounding, by file, function and product, and why. No test can kill them.
 HARMLESS = {
-    "linalg/_eigh.py _projected, engine.matmul": (
-        "couplings and gaps are multiplied by the same number, and eigenvalues come from Rayleigh quotients"
-    ),
     "linalg/_svd.py _divide_and_conquer, engine.matmul": (
         "of a start: eigenvectors and the order of singular values do not depend on the scale; columns are normalised"
     ),

@@ -23,7 +23,7 @@ from trnpy._settings.policy import current_policy
 from trnpy._settings.tile import SMALL_TILES, TILE
 
 NOTHING_FORCED = 6  # exit code of a forced run without a launch; pytest's own end at 5
-LARGE = ("test_crash_2609",)  # matrices of over a thousand rows, which take minutes with small tiles
+LARGE = ("test_crash_2609", "test_orth_memory_efficiency")  # 1,500 and 10^7 rows: minutes, hours with small tiles
 TOO_FEW_LINES = 7  # exit code of a run that executed a smaller share of the lines than --least-lines asks for
 FAULTS = (Reason.ERROR, Reason.OOM)  # the engine of these runs has no faults, so they are bugs in an algorithm
 HEAD = (
@@ -176,7 +176,8 @@ class Plugin:
             write(f"under trnpy.patch(): {passed:,} tests passed, {self.seen:,} of all with a call that the patch saw")
         if self.forced:
             proof = "" if self.hits else ": this run proves nothing about the device path"
-            write(f"tiles of {TILE}: {self.hits} tests had a call with a launch{proof}")
+            left_out = f"; too large, and left out: {', '.join(LARGE)}" if SMALL_TILES else ""
+            write(f"tiles of {TILE}: {self.hits} tests had a call with a launch{proof}{left_out}")
             for line in self.lines.table():
                 write(line)
         for entry, n in Counter(self.known.values()).items():
