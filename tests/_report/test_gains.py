@@ -23,7 +23,7 @@ def test_other_work_on_the_machine_hides_no_gain(waited):
     """Two seconds of the processor become half a second on the device, beside one second of small calls."""
     calls = line(3, 2.0 * waited, 3, 2.0, 2.0, 0.5), line(100, 1.0)
     part_s, core, *_ = programs.gains(report(*calls))
-    assert part_s == 2.0 * waited + 1.0 and core == pytest.approx(3.0 / 1.5)
+    assert part_s == 2.0 * waited + 1.0 and core == pytest.approx(3.0 / 1.5, rel=1e-12)
 
 
 def test_calls_that_the_model_has_no_price_of_count_as_measured():
