@@ -1,6 +1,8 @@
 """DF-MP2 over ranks: the energy of one rank, the same bits for any number of ranks and any memory, checkpoints."""
 
 import functools
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from trnpy import dist
 from trnpy.chem import _mp2_ranks as over
 from trnpy.chem._checkpoint import Checkpoint, replace
 from trnpy.chem.dfmp2 import dfmp2_energy
+from trnpy.dist._collectives import Communicator
 
 NAO, NAUX = 13, 37
 SMALLEST = 45_000  # bytes: the shares of few ranks are in files, orbitals come one at a time
@@ -105,6 +108,47 @@ def test_the_bytes_sent_are_those_of_the_model(tmp_path, ranks):
         else 2 * 12 * 12 * 8 * ranks * (ranks - 1)
     )
     assert sum(sent) - sums == pytest.approx(ranks * over.sent_bytes(o, NAUX, ranks), rel=EPS)
+
+
+def test_the_next_integrals_are_read_while_some_are_transformed(tmp_path, monkeypatch):
+    read, transformed, usual = [], [], over._by_orbital
+
+    class Slow(Held):
+        def rows(self, first, last):
+            read.append(first)
+            return super().rows(first, last)
+
+    def by_orbital(stack, o):
+        transformed.append(len(stack))
+        ends = time.monotonic() + 60
+        while len(read) <= len(transformed) < len(slabs) and time.monotonic() < ends:
+            time.sleep(1e-3)
+        assert len(read) == min(len(transformed) + 1, len(slabs))  # the next ones, and no more
+        return usual(stack, o)
+
+    slabs = over._slabs(Held.edges, 0, 1, 3)
+    monkeypatch.setattr(over, "_slabs", lambda *_: slabs)
+    monkeypatch.setattr(over, "_by_orbital", by_orbital)
+    over.transformed(Slow(), orbitals(5), dist.comm(), 10**7, str(tmp_path))
+    assert read == [first for first, _ in slabs] and len(slabs) > 10
+
+
+def test_visitors_are_sent_before_the_pairs_of_the_visit_before_are_formed(tmp_path, monkeypatch):
+    log = {}  # by thread
+    begin, form = Communicator.exchanging, over._Pairs._form
+
+    def exchanging(comm, blocks, call):
+        log.setdefault(threading.current_thread(), []).append("sent")
+        return begin(comm, blocks, call)
+
+    def formed(*args, **options):
+        log.setdefault(threading.current_thread(), []).append("pairs")
+        return form(*args, **options)
+
+    monkeypatch.setattr(Communicator, "exchanging", exchanging)
+    monkeypatch.setattr(over._Pairs, "_form", formed)
+    dist.threads(5, program, tmp_path, (5,), 10**7)  # each has one orbital, and two visitors
+    assert [*log.values()] == [["sent", "pairs", "sent", "pairs", "pairs"]] * 5
 
 
 def test_too_little_memory_is_named(tmp_path):

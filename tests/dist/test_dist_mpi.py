@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -53,6 +54,36 @@ def test_operations_over_mpi_have_the_result_of_one_rank(n, dtype):
         np.testing.assert_array_equal(x, source)
     for root in range(c.size):
         np.testing.assert_array_equal(c.bcast(mine if c.rank == root else None, root), arrays[root])
+
+
+@mpi
+def test_arrays_arrive_while_a_rank_computes(monkeypatch):
+    from trnpy.dist import _mpi
+
+    begin, arrived = _mpi.beside, []
+
+    def noted(work):
+        arrived.append(threading.Event())
+
+        def noting():
+            found = work()
+            arrived[-1].set()
+            return found
+
+        return begin(noting)
+
+    c = dist.comm()
+    blocks = [np.random.default_rng((c.rank, to)).standard_normal((9, 10**5 + to)) for to in range(c.size)]
+    before = c.sent
+    expected, once = c.exchanged(blocks, "turn"), c.sent - before
+    monkeypatch.setattr(_mpi, "beside", noted)
+    found = c.exchanging(blocks, "turn")
+    assert float(c.allreduce(1.0)) == c.size  # ranks meet in other calls meanwhile
+    if c.size > 1:
+        assert arrived[0].wait(60)  # nobody has asked for the arrays
+        assert c.sent - before >= 2 * once > 0
+    for x, y in zip(found(), expected, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def product(reproducible, axes):

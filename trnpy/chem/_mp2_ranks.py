@@ -7,14 +7,16 @@ matrices, whatever rank does it and whatever the memory: the bits of the result 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
 from trnpy._base.records import record
+from trnpy._engine.at_once import beside
 from trnpy._settings.policy import current_policy
 from trnpy.chem._block_pairs import dfmp2_pairs, wanted
 from trnpy.chem._checkpoint import Checkpoint
@@ -25,7 +27,7 @@ from trnpy.chem.dfmp2 import ACCURACY, WORKSPACE, Channel, MP2Energy, _extrapola
 from trnpy.dist._collectives import Communicator, even
 
 SHARES = 2  # a share that fits this part of a rank's memory stays there; a larger one goes to a file
-BLOCKS = 4  # parts of the memory: own orbitals, a visitor's, those sent, and what is left for pairs
+BLOCKS = 5  # parts of the memory: own orbitals, a visitor's, the next one's, those sent, and what is left for pairs
 
 
 class TooLittleMemory(ValueError):
@@ -109,16 +111,18 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
     stays = held <= memory / SHARES
     share = Share(edges[comm.rank], edges[comm.rank + 1], nvir, naux, None if stays else folder)
     room = memory - held if stays else memory
-    # While a slab is here: its matrices, half transformed, transformed, as blocks for each rank, and those received.
-    row = integrals.row_bytes + REAL.itemsize * (orbitals.number * (len(orbitals.occ[0]) + 3 * nvir) + naux)
+    # While a slab is here: its matrices and the next one's, half transformed, transformed, as blocks for each rank, and
+    # those received.
+    row = 2 * integrals.row_bytes + REAL.itemsize * (orbitals.number * (len(orbitals.occ[0]) + 3 * nvir) + naux)
     slabs = [_slabs(integrals.edges, rank, comm.size, int(room // row)) for rank in range(comm.size)]
     if max(last - first for each in slabs for first, last in each) * row > memory:
         shell = max(j - i for i, j in pairwise(integrals.edges))
         raise TooLittleMemory(f"memory={memory:.0f} bytes: the integrals of one auxiliary shell take {shell * row}")
     integrals.check(memory / SHARES)
+    stacks = _read_ahead(integrals, slabs[comm.rank])
     for turn in track(range(max(map(len, slabs))), "DF-MP2 integrals"):
-        first, last = slabs[comm.rank][turn] if turn < len(slabs[comm.rank]) else (0, 0)
-        blocks = _by_orbital(integrals.rows(first, last), orbitals) if last else np.empty((orbitals.number, nvir, 0))
+        mine = turn < len(slabs[comm.rank])
+        blocks = _by_orbital(next(stacks), orbitals) if mine else np.empty((orbitals.number, nvir, 0))
         found = comm.alltoall([blocks[i:j] for i, j in pairwise(edges)])
         for rank, block in enumerate(found):
             if turn < len(slabs[rank]):
@@ -126,6 +130,15 @@ def transformed(integrals: Integrals, orbitals: Orbitals, comm: Communicator, me
     integrals.fit()
     share.finish(integrals.fitted)
     return share
+
+
+def _read_ahead(integrals: Integrals, slabs: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
+    """The matrices of each slab. Those of the next one are read or computed while the caller works with one."""
+    reading = [beside(partial(integrals.rows, *slab)) for slab in slabs[:1]]
+    for following in range(1, len(slabs) + 1):
+        stack = reading.pop()()
+        reading += [beside(partial(integrals.rows, *slab)) for slab in slabs[following : following + 1]]
+        yield stack
 
 
 def _slabs(edges: Sequence[int], rank: int, ranks: int, most: int) -> list[tuple[int, int]]:
@@ -192,9 +205,12 @@ def _form_all(
 ) -> None:  # fmt: skip
     """Form the pairs of this rank that are not known, of its own blocks of ``size`` orbitals and of visitors."""
     own = range(edges[comm.rank], edges[comm.rank + 1], size)
-    for turn, k in track(_visits(known, edges, size), "DF-MP2 pairs"):
-        first, last = _block(edges, (comm.rank + turn) % comm.size, k, size)
-        visitors = share.read(first, last) if turn == 0 else _exchanged(share, comm, edges, turn, k, size)
+    visits = _visits(known, edges, size)
+    arriving = [_visitors(share, comm, edges, visit, size) for visit in visits[:1]]
+    for n, (turn, k) in enumerate(track(visits, "DF-MP2 pairs")):
+        first, _ = _block(edges, (comm.rank + turn) % comm.size, k, size)
+        visitors = arriving.pop()()
+        arriving += [_visitors(share, comm, edges, visit, size) for visit in visits[n + 1 : n + 2]]
         other = (comm.rank + turn) % comm.size
         # Half-way round, two ranks visit each other: each forms the pairs with an even or an odd sum.
         parity = int(comm.rank > other) if turn and 2 * turn == comm.size else None
@@ -230,11 +246,21 @@ def _visits(known: np.ndarray, edges: Sequence[int], size: int) -> list[tuple[in
     ]
 
 
-def _exchanged(share: Share, comm: Communicator, edges: Sequence[int], turn: int, k: int, size: int) -> np.ndarray:
-    """Block ``k`` of the rank that is ``turn`` after this one; the block of this one goes as far the other way."""
+def _visitors(
+    share: Share, comm: Communicator, edges: Sequence[int], visit: tuple[int, int], size: int
+) -> Callable[[], np.ndarray]:
+    """What waits for block k of the rank that is ``turn`` after this one; the block of this one goes the other way.
+
+    It comes while the pairs of the visit before are formed.
+    """
+    turn, k = visit
+    mine = _block(edges, comm.rank, k, size)
+    if turn == 0:
+        return lambda: share.read(*mine)
     blocks = [np.empty((0, share.nvir, share.naux))] * comm.size
-    blocks[(comm.rank - turn) % comm.size] = share.read(*_block(edges, comm.rank, k, size))
-    return comm.exchanged(blocks, "visit")[(comm.rank + turn) % comm.size]
+    blocks[(comm.rank - turn) % comm.size] = share.read(*mine)
+    arriving = comm.exchanging(blocks, "visit")
+    return lambda: arriving()[(comm.rank + turn) % comm.size]
 
 
 class _Pairs:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trnpy._engine.at_once import in_turn
 from trnpy._report.ledger import Ledger
 from trnpy._report.ranks import parsed, payload
 from trnpy.dist._traffic import Traffic
@@ -63,6 +64,10 @@ class Transport(Protocol):
     def alltoall(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
         """The blocks that the ranks have for this one, of ``sizes`` bytes."""
 
+    def begin(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> Callable[[], list[Bytes]]:
+        """Start `alltoall`; the returned function waits for its blocks. Where bytes do not move by themselves, at once."""
+        return in_turn(lambda: self.alltoall(blocks, sizes))
+
     def sleep(self) -> None:
         """Wait until the first rank calls `wake`, without a processor."""
 
@@ -70,7 +75,7 @@ class Transport(Protocol):
         """End the sleep of all others."""
 
 
-class Alone:
+class Alone(Transport):
     """The transport of a single process."""
 
     rank, size, world, modelled_s = 0, 1, False, 0.0
@@ -212,17 +217,38 @@ class Communicator:
 
     def exchanged(self, blocks: Sequence[Any], call: str) -> list[np.ndarray]:
         """As `alltoall`, under the name of the operation that needs it: its bytes grow otherwise with more ranks."""
+        return self._exchanging(blocks, call, lambda *sent: in_turn(lambda: self._transport.alltoall(*sent)))()
+
+    def exchanging(self, blocks: Sequence[Any], call: str) -> Callable[[], list[np.ndarray]]:
+        """Start `exchanged` and go on: the returned function waits for the arrays. Until then ``blocks`` must not change.
+
+        Ranks may meet in other operations meanwhile.
+        """
+        return self._exchanging(blocks, call, self._transport.begin)
+
+    def _exchanging(
+        self, blocks: Sequence[Any], call: str, begin: Callable[..., Callable[[], list[Bytes]]]
+    ) -> Callable[[], list[np.ndarray]]:
         arrays = [plain(x) for x in blocks]
         if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
             raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
         dtype, ndim = arrays[0].dtype, arrays[0].ndim
         self.meet(f"{call} of {dtype.str}, {ndim} dimensions")
-        shapes = np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)
-        told = self._transport.words(to_bytes(shapes))
+        told = self._transport.words(to_bytes(np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)))
         mine = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]
         sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape in mine]
-        found = self._alltoall([to_bytes(a) for a in arrays], sizes)
-        return [block.view(dtype).reshape(shape) for block, shape in zip(found, mine, strict=True)]
+        line, started = self.traffic.last, time.perf_counter()
+        arriving = begin([to_bytes(a) for a in arrays], sizes)
+        sent = sum(a.nbytes for rank, a in enumerate(arrays) if rank != self.rank)
+        self.traffic.moved(sent, started, time.perf_counter() - started, line)
+
+        def arrived() -> list[np.ndarray]:
+            started = time.perf_counter()
+            found = arriving()
+            self.traffic.moved(0, started, time.perf_counter() - started, line)
+            return [block.view(dtype).reshape(shape) for block, shape in zip(found, mine, strict=True)]
+
+        return arrived
 
     def allreduce(self, x: Any, op: str = "sum") -> np.ndarray:
         """The sum (``max``, ``min``) of the arrays of all ranks, on every rank."""

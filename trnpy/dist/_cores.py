@@ -12,14 +12,14 @@ from trnpy._nki.kernels.ranks.exchange_reference import check
 from trnpy._nki.simulator.chip.replicas import run_ranks
 from trnpy._nki.simulator.price.cost import price
 from trnpy._nki.simulator.runtime import kernel
-from trnpy.dist._collectives import Bytes, Communicator
+from trnpy.dist._collectives import Bytes, Communicator, Transport
 from trnpy.dist._start import Room, Thread, together
 
 ROW = 2**16  # bytes from a core to another in a launch: all launches have one shape, so that there is one program
 WORD = np.dtype(np.int32)
 
 
-class OfCores:
+class OfCores(Transport):
     """The transport of one core. Headers and sizes pass between hosts, here threads; all else in the kernel `exchange`.
 
     Every operation is a number of launches of one program: what ranks have for each other, ``row`` bytes at a time.
@@ -33,7 +33,15 @@ class OfCores:
         self._room, self._host, self._machine, self._row, self._seed = room, Thread(room, rank), machine, row, seed
         self.modelled_s = 0.0
         check(np.empty((self.size, row // WORD.itemsize), WORD), self.size, machine)
-        self.words, self.sleep, self.wake = self._host.words, self._host.sleep, self._host.wake
+
+    def words(self, block: Bytes) -> list[Bytes]:
+        return self._host.words(block)
+
+    def sleep(self) -> None:
+        self._host.sleep()
+
+    def wake(self) -> None:
+        self._host.wake()
 
     def allgather(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         return np.concatenate(self.alltoall([block] * self.size, sizes))

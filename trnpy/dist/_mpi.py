@@ -13,7 +13,8 @@ import mpi4py
 import numpy as np
 
 from trnpy._base.launched import launched
-from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, gather_limit
+from trnpy._engine.at_once import beside
+from trnpy.dist._collectives import END, Bytes, Communicator, MismatchedCalls, Transport, gather_limit
 from trnpy.dist._watched import Watched
 
 LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit integers
@@ -23,11 +24,12 @@ LIMIT = 2**30  # bytes of one message: counts of MPI before version 4 are 32-bit
 DIRECT = 2**13
 WAKE = 1  # the tag of messages that end a sleep; all others have 0
 NAP_S = 0.01  # of a rank that sleeps, between two questions
+ASK_S = 1e-3  # between two questions of a rank that computes meanwhile
 SILENT_S = 5.0  # after so long a rank that has nothing to add ends the run, should the one that speaks not do so
 READ_S = 0.2  # for the launcher to read what a rank says: it drops the rest when it ends the run
 
 
-class Mpi:
+class Mpi(Transport):
     """The transport of an MPI communicator with all processes."""
 
     world, modelled_s = True, 0.0
@@ -55,15 +57,30 @@ class Mpi:
         self._exchange(blocks, found)
         return found
 
+    def begin(self, blocks: Sequence[Bytes], sizes: Sequence[int]) -> Callable[[], list[Bytes]]:
+        """As `alltoall`, in a thread: MPI moves large blocks only while somebody asks it whether they have arrived."""
+        found = [np.empty(size, np.uint8) for size in sizes]
+        requests = self._requests(blocks, found)
+
+        def completed() -> list[Bytes]:
+            while not self._mpi.Request.Testall(requests):
+                time.sleep(ASK_S)
+            return found
+
+        return beside(completed)
+
     def _exchange(self, blocks: Sequence[Bytes], found: Sequence[Bytes]) -> None:
-        """Send each rank its block, and receive in ``found`` what each has for this one; all at once."""
+        self._mpi.Request.Waitall(self._requests(blocks, found))
+
+    def _requests(self, blocks: Sequence[Bytes], found: Sequence[Bytes]) -> list[Any]:
+        """To send each rank its block, and to receive in ``found`` what each has for this one; all at once."""
         found[self.rank][...] = blocks[self.rank]
         requests = []
         for turn in range(1, self.size):
             to, source = (self.rank + turn) % self.size, (self.rank - turn) % self.size
             requests += [self.comm.Irecv([x, self._mpi.BYTE], source) for x in _cut(found[source])]
             requests += [self.comm.Isend([x, self._mpi.BYTE], to) for x in _cut(blocks[to])]
-        self._mpi.Request.Waitall(requests)
+        return requests
 
     def sleep(self) -> None:
         while not self.comm.Iprobe(0, WAKE):  # which asks once; all that waits in MPI turns

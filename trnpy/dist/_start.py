@@ -11,7 +11,7 @@ import numpy as np
 
 from trnpy._base import distribution
 from trnpy._settings.policy import current_policy
-from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls
+from trnpy.dist._collectives import END, Alone, Bytes, Communicator, MismatchedCalls, Transport
 from trnpy._base.launched import ending, launched
 
 _own = threading.local()  # the communicator of a thread that stands for a process
@@ -168,7 +168,7 @@ class Room:
         self.left: list[Any] = [None] * size
 
 
-class Thread:
+class Thread(Transport):
     """The transport of one of several threads."""
 
     modelled_s = 0.0

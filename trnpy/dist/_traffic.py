@@ -27,23 +27,24 @@ class Traffic:
 
     lines: dict[tuple[str, str], Line] = field(default_factory=dict)
     events: list[tuple[float, float, str, str, str]] = field(default_factory=list)
-    _last: Line = field(default_factory=lambda: Line("", ""))
+    last: Line = field(default_factory=lambda: Line("", ""))
 
     def met(self, operation: str, where: str, started: float, seconds: float) -> None:
         """Add the wait before one operation, to which what is moved next belongs."""
-        self._last = self.lines.setdefault((operation, where), Line(operation, where))
-        self._last.calls += 1
-        self._last.waited_s += seconds
-        self._add(started, seconds, "waits")
+        self.last = self.lines.setdefault((operation, where), Line(operation, where))
+        self.last.calls += 1
+        self.last.waited_s += seconds
+        self._add(started, seconds, "waits", self.last)
 
-    def moved(self, sent: int, started: float, seconds: float) -> None:
-        """Add one transfer."""
-        self._last.sent += sent
-        self._last.moved_s += seconds
-        self._add(started, seconds, "moves")
+    def moved(self, sent: int, started: float, seconds: float, line: Line | None = None) -> None:
+        """Add one transfer, or how long a rank waited for the end of one, to ``line``, or the operation that met last."""
+        line = line or self.last
+        line.sent += sent
+        line.moved_s += seconds
+        self._add(started, seconds, "moves", line)
 
-    def _add(self, started: float, seconds: float, kind: str) -> None:
-        self.events.append((started, seconds, kind, self._last.operation, self._last.where))
+    def _add(self, started: float, seconds: float, kind: str, line: Line) -> None:
+        self.events.append((started, seconds, kind, line.operation, line.where))
         if len(self.events) > 2 * EVENTS:
             self.events = self.longest()
 
