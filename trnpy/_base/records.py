@@ -38,12 +38,7 @@ def record(
         if eq:
             new |= _comparison(form, mutable=frozen is False)
         if frozen:
-            new |= {
-                "__setattr__": _unassigned,
-                "__delattr__": _undeleted,
-                "__getstate__": _state,
-                "__setstate__": _restored,
-            }
+            new |= FROZEN
         inherited = {slot for base in body.__mro__[1:] for slot in vars(base).get("__slots__", ())}
         new |= {name: value for name, value in members.items() if name not in form.own}
         new["__slots__"] = (*slots, *[name for name in form.own if name not in inherited])
