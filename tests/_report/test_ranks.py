@@ -16,7 +16,7 @@ from trnpy._report.page import page
 from trnpy._report.ranks import Rank, by_line, imbalance, parsed, payload
 from trnpy._report.text import plain
 from trnpy._report.units import modelled
-from trnpy.chem._mp2_ranks import _exchanged
+from trnpy.chem._mp2_ranks import _visitors
 from trnpy.dist._blocks import grids, moved, pieces
 from trnpy.dist._collectives import even, report
 
@@ -132,7 +132,7 @@ def test_bytes_of_grids_and_visits_grow_as_those_of_the_operation(operation):
         elif operation == "visit":
             share = SimpleNamespace(nvir=3, naux=5, read=lambda i, j: np.ones((j - i, 3, 5)))
             for turn in range(1, c.size // 2 + 1):
-                _exchanged(share, c, even(nocc, c.size), turn, 0, nocc)
+                _visitors(share, c, even(nocc, c.size), (turn, 0), nocc)()
         else:
             dist.scatter(np.ones((n, n))).along(1)
         return [line.sent for line in c.traffic.lines.values() if line.operation == operation]

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -233,7 +234,16 @@ def test_passes_in_threads_are_as_accurate(family, dtype, monkeypatch):
     names = set()
 
     def noted(pieces, work, count, original=_matrices.in_threads):
-        return original(pieces, lambda p: names.add(threading.current_thread().name) or work(p), count)
+        own, ends = set(), time.monotonic() + 60
+
+        def one(piece):
+            own.add(threading.current_thread().name)
+            while len(own) < 2 and time.monotonic() < ends:  # a thread that ends soon would take over all pieces
+                time.sleep(1e-3)
+            names.update(own)
+            return work(piece)
+
+        return original(pieces, one, count)
 
     for module in (_matrices, _refinement):
         monkeypatch.setattr(module, "in_threads", noted)
