@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -217,28 +218,17 @@ class Communicator:
 
     def exchanged(self, blocks: Sequence[Any], call: str) -> list[np.ndarray]:
         """As `alltoall`, under the name of the operation that needs it: its bytes grow otherwise with more ranks."""
-        return self._exchanging(blocks, call, lambda *sent: in_turn(lambda: self._transport.alltoall(*sent)))()
+        arrays, shapes, sizes = self._agreed(blocks, call)
+        return _shaped(self._alltoall([to_bytes(a) for a in arrays], sizes), shapes, arrays[0].dtype)
 
     def exchanging(self, blocks: Sequence[Any], call: str) -> Callable[[], list[np.ndarray]]:
         """Start `exchanged` and go on: the returned function waits for the arrays. Until then ``blocks`` must not change.
 
         Ranks may meet in other operations meanwhile.
         """
-        return self._exchanging(blocks, call, self._transport.begin)
-
-    def _exchanging(
-        self, blocks: Sequence[Any], call: str, begin: Callable[..., Callable[[], list[Bytes]]]
-    ) -> Callable[[], list[np.ndarray]]:
-        arrays = [plain(x) for x in blocks]
-        if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
-            raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
-        dtype, ndim = arrays[0].dtype, arrays[0].ndim
-        self.meet(f"{call} of {dtype.str}, {ndim} dimensions")
-        told = self._transport.words(to_bytes(np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)))
-        mine = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]
-        sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape in mine]
+        arrays, shapes, sizes = self._agreed(blocks, call)
         line, started = self.traffic.last, time.perf_counter()
-        arriving = begin([to_bytes(a) for a in arrays], sizes)
+        arriving = self._transport.begin([to_bytes(a) for a in arrays], sizes)
         sent = sum(a.nbytes for rank, a in enumerate(arrays) if rank != self.rank)
         self.traffic.moved(sent, started, time.perf_counter() - started, line)
 
@@ -246,9 +236,22 @@ class Communicator:
             started = time.perf_counter()
             found = arriving()
             self.traffic.moved(0, started, time.perf_counter() - started, line)
-            return [block.view(dtype).reshape(shape) for block, shape in zip(found, mine, strict=True)]
+            return _shaped(found, shapes, arrays[0].dtype)
 
         return arrived
+
+    def _agreed(
+        self, blocks: Sequence[Any], call: str
+    ) -> tuple[list[np.ndarray], list[tuple[int, ...]], list[int]]:
+        """The arrays for the ranks, and the shapes and bytes of what they have for this one."""
+        arrays = [plain(x) for x in blocks]
+        if len(arrays) != self.size or len({(a.dtype, a.ndim) for a in arrays}) != 1:
+            raise ValueError(f"expected {self.size} arrays of one dtype and as many dimensions, one for each rank")
+        dtype, ndim = arrays[0].dtype, arrays[0].ndim
+        self.meet(f"{call} of {dtype.str}, {ndim} dimensions")
+        told = self._transport.words(to_bytes(np.array([a.shape for a in arrays], np.int64).reshape(self.size, ndim)))
+        shapes = [tuple(t.view(np.int64).reshape(self.size, ndim)[self.rank].tolist()) for t in told]
+        return arrays, shapes, [dtype.itemsize * math.prod(shape) for shape in shapes]
 
     def allreduce(self, x: Any, op: str = "sum") -> np.ndarray:
         """The sum (``max``, ``min``) of the arrays of all ranks, on every rank."""
@@ -340,6 +343,10 @@ class Communicator:
         blocks = [to_bytes(a) if rank == to else none for rank in range(self.size)]
         found = self._alltoall(blocks, [size if rank == source else 0 for rank in range(self.size)])
         return found[source].view(a.dtype).reshape(shape)
+
+
+def _shaped(blocks: Sequence[Bytes], shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> list[np.ndarray]:
+    return [block.view(dtype).reshape(shape) for block, shape in zip(blocks, shapes, strict=True)]
 
 
 def report(comm: Communicator, ledger: Ledger) -> None:

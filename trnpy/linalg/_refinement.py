@@ -30,9 +30,7 @@ USUAL_RESIDUALS = (2.0**-22, 2.0**-24, 2.0**-32)
 USUAL_CORRECTIONS = (2.0**-8, 2.0**-16, 2.0**-24)
 PREDICTED = 2.0**-13  # square of the norm of a correction whose terms of second order predict the values
 CONVERGED = 1e-8  # of the Frobenius norm of the correction: the error that remains is its square
-ACCEPTED = (
-    50.0  # sqrt(n) u of the norm, for each column of the residual, which bounds the error of the eigenvalue (Weyl)
-)
+ACCEPTED = 50.0  # sqrt(n) u of the norm, of each column of the residual: it bounds the eigenvalue's error (Weyl)
 FEWEST_DIGITS, MOST_DIGITS = 2, 7  # of these products are as accurate as dgemm (docs/numerics.md#digits-and-error)
 SMALL_CLUSTER = length(64)  # columns: the host rotates so few in less time than a product takes on the link
 KERNEL_LIKE = 3  # iterations with a cluster of over half the spectrum, after which LAPACK is faster
