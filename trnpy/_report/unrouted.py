@@ -25,7 +25,7 @@ PERIOD_S = 0.04  # looking twice as often took 1.2 to 1.7 % of the time of loops
 # what a late look finds began after it was due, unless it is later than that: then one call has held the lock.
 PROMPT_S = 0.0005
 HELD_S = 0.008
-SHARE = 0.01  # of the time, which the thread itself may use: it looks less often if a look takes long
+SHARE = 0.01  # of the time, which the thread may use or wait in vain: it looks less often if a look takes long
 AGAIN_S = 0.0002  # a product that is over by then is too short to be worth a path
 LEAST_S, LEAST_SHARE = 3 * PERIOD_S, 0.01  # below, in seconds and of the run, the text does not mention it
 SITES = 10_000
@@ -158,7 +158,8 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
     """Look until ``own.wake`` is released, once, or nothing is recorded any more.
 
     A program whose calls give the interpreter's lock away for microseconds wakes a thread that waits for the lock each
-    time, and seldom lets it run; each wake-up costs the program microseconds, too.
+    time, and seldom lets it run; each wake-up costs the program microseconds, too. A wait for the lock that finds nothing
+    therefore counts as time used.
     """
     last, used_s, pause_s = time.perf_counter(), time.thread_time(), PERIOD_S
     while not own.wake.acquire(timeout=pause_s):
@@ -167,7 +168,7 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
             if _left(target):
                 return
             continue
-        late_s = now - last - pause_s
+        late_s, vain_s = now - last - pause_s, 0.0
         if late_s < PROMPT_S:
             if seen := _seen():
                 if own.wake.acquire(timeout=AGAIN_S):
@@ -179,8 +180,10 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
         elif late_s > HELD_S:
             for place in _seen():
                 samples.add(place, now - last)
+        else:
+            vain_s = late_s
         before_s, used_s = used_s, time.thread_time()
-        last, pause_s = time.perf_counter(), max(PERIOD_S, (used_s - before_s) / SHARE)
+        last, pause_s = time.perf_counter(), max(PERIOD_S, (used_s - before_s + vain_s) / SHARE)
 
 
 def _left(target: Callable[[], Samples | None]) -> bool:
