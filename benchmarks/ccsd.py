@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks._measure import gate
 from trnpy._call.decisions import decide, work_of
+from trnpy._call.dispatch import Problem
 from trnpy._engine.residency import Reuse
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
 from trnpy._nki.simulator.table import print_table
@@ -40,13 +41,25 @@ MOLECULES = (
 )  # fmt: skip
 
 
-def one_by_one(molecule: Orbitals, machine: Hardware) -> float:
-    """Seconds of an iteration whose products of blocks each run where they are faster; unpacking is the host's."""
+def block(molecule: Orbitals) -> Problem:
+    """A product of PySCF's: of amplitudes with a block of integrals."""
     from trnpy._einsum.rows import _problem
 
-    rates, policy, pairs = current_rates(), Policy(), molecule.nocc * (molecule.nocc + 1) // 2
-    wide = molecule.nvir**2 // 4
-    problem = _problem(("mk", "kn"), "mn", (np.broadcast_to(0.0, (pairs, wide)), np.broadcast_to(0.0, (wide, wide))))
+    pairs, wide = molecule.nocc * (molecule.nocc + 1) // 2, molecule.nvir**2 // 4
+    operands = np.broadcast_to(0.0, (pairs, wide)), np.broadcast_to(0.0, (wide, wide))
+    return _problem(("mk", "kn"), "mn", operands)
+
+
+def ladder(molecule: Orbitals) -> _ladder.Ladder:
+    """All products of an iteration in one call."""
+    pairs = molecule.nvir * (molecule.nvir + 1) // 2
+    t = np.broadcast_to(0.0, (molecule.nocc * (molecule.nocc + 1) // 2, molecule.nvir, molecule.nvir))
+    return _ladder.prepare(np.broadcast_to(0.0, (pairs, pairs)).copy(), t)
+
+
+def one_by_one(molecule: Orbitals, machine: Hardware) -> float:
+    """Seconds of an iteration whose products of blocks each run where they are faster; unpacking is the host's."""
+    rates, policy, problem = current_rates(), Policy(), block(molecule)
     found = decide("", problem, machine, policy, rates, 0.0, Reuse(), work_of(problem))
     seconds = found.device_s if found.on_device else found.host_s
     assert seconds is not None
@@ -55,10 +68,7 @@ def one_by_one(molecule: Orbitals, machine: Hardware) -> float:
 
 def cycles(molecule: Orbitals, machine: Hardware) -> tuple[float, float, float, str]:
     """Seconds of the host alone, with the device, of one iteration with integrals on it, and where each one ran."""
-    pairs = molecule.nvir * (molecule.nvir + 1) // 2
-    v = np.broadcast_to(0.0, (pairs, pairs)).copy()
-    t = np.broadcast_to(0.0, (molecule.nocc * (molecule.nocc + 1) // 2, molecule.nvir, molecule.nvir))
-    rates, policy, problem = current_rates(), Policy(), _ladder.prepare(v, t)
+    rates, policy, problem = current_rates(), Policy(), ladder(molecule)
     work, again = work_of(problem), ((0, False),)
     assert work is not None
     first, later = (w.tally(machine, policy).seconds(machine, rates) for w in (work, work._replace(kept=again)))

@@ -2,6 +2,9 @@
 
 The programs run on the device engine over a runtime that only adds up (a dry run): launches and bytes are those of a
 device, times are modelled. The exit code is 1 if products that stay take more launches or bytes than is asked.
+
+The ladder of CCSD is PySCF's products of blocks, one by one, against one call an iteration whose integrals stay. 1,000
+small eigenproblems have nothing that could stay: LAPACK starts each one, so a line says what each way takes.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks._measure import gate
+from benchmarks.ccsd import BLOCKS, CYCLES, MIRRORED, MOLECULES, Orbitals, block, ladder
+from trnpy._call.decisions import work_of
 from trnpy._engine.device import DeviceEngine
 from trnpy._engine.dry import DryRuntime
 from trnpy._engine.dry import tally as added_up
@@ -26,8 +31,12 @@ from trnpy._engine.tuning import Tuning
 from trnpy._nki.hardware import ERROR_FACTOR, MACHINES, Hardware
 from trnpy._nki.simulator.table import print_table
 from trnpy._settings.host_rates import current_rates
+from trnpy._settings.policy import Policy
+from trnpy.linalg._eigh import prepare_eigh
 
 N, OCCUPIED = 512, 100
+SMALL = 32
+MOLECULE = MOLECULES[1]
 MOST_LAUNCHES = 1.2  # a product of a chain: one, and those that make digits of the inputs and round the result
 MOST_BYTES = 1.02  # of inputs and results: 1.5 KiB a product certify it
 
@@ -107,6 +116,29 @@ ROWS = (
 )  # fmt: skip
 
 
+class Sums(NamedTuple):
+    """What a program takes."""
+
+    launches: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+
+    @property
+    def moved(self) -> int:
+        return self.bytes_in + self.bytes_out
+
+    @classmethod
+    def of(cls, machine: Hardware, *tallies: tuple[int, Tally]) -> Sums:
+        """Of tallies, each as often as is said."""
+        rates = current_rates()
+        return cls(
+            sum(times * t.launched for times, t in tallies), sum(times * t.bytes_in for times, t in tallies),
+            sum(times * t.bytes_out for times, t in tallies),
+            sum(times * t.seconds(machine, rates) for times, t in tallies),
+        )  # fmt: skip
+
+
 def tally(row: Row, way: type, machine: Hardware) -> tuple[Tally, int, int]:
     """What a program adds up to, its products, and the bytes of its inputs and results."""
     runtime = DryRuntime(machine)
@@ -130,28 +162,77 @@ def tally(row: Row, way: type, machine: Hardware) -> tuple[Tally, int, int]:
     return added_up([runtime]), products, sizes[0]
 
 
+def chained(row: Row, machine: Hardware) -> Found:
+    """A program of products."""
+    (calls, products, needed), (stays, _, _) = (tally(row, way, machine) for way in (Calls, Stays))
+    ways = Sums.of(machine, (1, calls)), Sums.of(machine, (1, stays))
+    return Found(f"{row.name}, {row.dtype}", ways, products, needed, MOST_BYTES if row.limited else np.inf)
+
+
+def ladders(molecule: Orbitals, machine: Hardware) -> Found:
+    """PySCF's product of each block as a call, and iterations whose integrals stay."""
+    policy, problem = Policy(), ladder(molecule)
+    calls, stays = work_of(block(molecule)), work_of(problem)
+    assert calls is not None and stays is not None
+    products = CYCLES * (BLOCKS + MIRRORED)
+    again = stays._replace(kept=((0, False),))
+    ways = (
+        Sums.of(machine, (products, calls.tally(machine, policy))),
+        Sums.of(machine, (1, stays.tally(machine, policy)), (CYCLES - 1, again.tally(machine, policy))),
+    )  # fmt: skip
+    name = f"{CYCLES} ladders, {molecule.nocc} and {molecule.nvir} orbitals"
+    return Found(name, ways, products, problem.v.nbytes + 2 * CYCLES * problem.t.nbytes, np.inf)
+
+
+def eigenproblems(machine: Hardware) -> str:
+    """What 1,000 small eigenproblems take on the host, and one by one with a device."""
+    a = np.broadcast_to(0.0, (SMALL, SMALL))
+    problem = prepare_eigh(a)
+    work, rates, policy = work_of(problem), current_rates(), Policy()
+    assert work is not None
+    found = min(work.by(method).tally(machine, policy).seconds(machine, rates) for method in problem.methods)
+    host = problem.cost.host_s(rates, problem.dtype)
+    return (
+        f"1,000 eigh of {SMALL} x {SMALL}, float64: {1e6 * host:.0f} ms on the host,"
+        f" {1e6 * found:.0f} ms with the device (modelled): the host computes them"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a program takes if each product is a call, and if results stay."""
+
+    name: str
+    ways: tuple[Sums, Sums]
+    products: int
+    needed: int  # bytes of its inputs and results
+    most_bytes: float  # of ``needed`` that may move if results stay
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """Of the table."""
+        return [
+            (
+                self.name, way, f"{sums.launches}", f"{sums.launches / self.products:.2f}",
+                f"{sums.bytes_in / 1e6:.1f}", f"{sums.bytes_out / 1e6:.1f}", f"{sums.moved / self.needed:.2f}",
+                f"{sums.seconds * 1e3:.2f}", f"{self.ways[0].seconds / sums.seconds:.1f}",
+            )
+            for way, sums in zip(("per call", "stays"), self.ways, strict=True)
+        ]  # fmt: skip
+
+    @property
+    def failed(self) -> bool:
+        stays = self.ways[1]
+        return stays.launches > MOST_LAUNCHES * self.products or stays.moved > self.most_bytes * self.needed
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks stay", description=__doc__)
     parser.add_argument("--machine", choices=sorted(MACHINES), default="trn2")
     machine = MACHINES[parser.parse_args(argv).machine]
     gate("tests/_engine/test_staying.py")
-    lines, failed = [], False
-    rates = current_rates()
-    for row in ROWS:
-        times = []
-        for way in (Calls, Stays):
-            found, products, needed = tally(row, way, machine)
-            moved = found.bytes_in + found.bytes_out
-            times.append(found.seconds(machine, rates))
-            each = found.launched / products
-            lines.append(
-                (
-                    f"{row.name}, {row.dtype}", "stays" if way is Stays else "per call", f"{found.launched}",
-                    f"{each:.2f}", f"{found.bytes_in / 1e6:.1f}", f"{found.bytes_out / 1e6:.1f}",
-                    f"{moved / needed:.2f}", f"{times[-1] * 1e3:.2f}", f"{times[0] / times[-1]:.1f}",
-                )
-            )  # fmt: skip
-        failed |= row.limited and (each > MOST_LAUNCHES or moved > MOST_BYTES * needed)
+    found = [*(chained(row, machine) for row in ROWS), ladders(MOLECULE, machine)]
     heads = ("program", "products", "launches", "each", "MB in", "MB out", "of in and out", "modelled ms", "gain")
+    lines = [line for program in found for line in program.lines()]
     print_table(f"{machine.name}, matrices of {N}; modelled within a factor of {ERROR_FACTOR:g}", heads, lines)
-    return int(failed)
+    print(eigenproblems(machine))
+    return int(any(program.failed for program in found))
