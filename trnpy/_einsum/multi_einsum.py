@@ -290,9 +290,10 @@ def _one_by_one(contractions: Iterable[Sequence[Any]]) -> list[Any]:
     [(2, 4), (3,)]
     """
     calls = list(contractions)
-    for n, call in enumerate(calls):
-        if not isinstance(call, (list, tuple)):
-            raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")
+    if not {*map(type, calls)} <= {list, tuple}:  # a third of the time of asking each one
+        for n, call in enumerate(calls):
+            if not isinstance(call, (list, tuple)):
+                raise TypeError(f"item {n} is {type(call).__name__}: expected a tuple of einsum's arguments")
     products = host_entry("many_products") if calls and at_rest(current_policy()) else None
     results = [None] * len(calls) if products is None else products(calls)
     for n, result in enumerate(results):
