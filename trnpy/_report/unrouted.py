@@ -158,8 +158,8 @@ def _look_until_woken(own: _Thread, target: Callable[[], Samples | None]) -> Non
     """Look until ``own.wake`` is released, once, or nothing is recorded any more.
 
     A program whose calls give the interpreter's lock away for microseconds wakes a thread that waits for the lock each
-    time, and seldom lets it run; each wake-up costs the program microseconds, too. A wait for the lock that finds nothing
-    therefore counts as time used.
+    time, and seldom lets it run; each wake-up costs the program microseconds, too. So a wait for the lock that finds
+    nothing counts as time used.
     """
     last, used_s, pause_s = time.perf_counter(), time.thread_time(), PERIOD_S
     while not own.wake.acquire(timeout=pause_s):
