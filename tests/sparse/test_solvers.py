@@ -337,6 +337,22 @@ def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
     assert np.abs(vectors.T @ vectors - np.eye(3)).max() <= 1e-10
 
 
+@pytest.mark.parametrize("kind", ["function", "operator", "dense", "sparse"])
+def test_lobpcg_takes_b_as_scipy_does(kind):
+    a, b = laplacian(8), scipy.sparse.diags_array(np.linspace(1, 2, 64))
+    x = np.random.default_rng(10).standard_normal((64, 3))
+    given = {
+        "function": lambda y: b @ y, "operator": scipy.sparse.linalg.aslinearoperator(b), "dense": b.toarray(),
+        "sparse": b,
+    }[kind]  # fmt: skip
+    options = {"B": given, "tol": 1e-4, "maxiter": 60, "largest": True}
+    (values, vectors), log = forced(lambda: ours_linalg.lobpcg(adopted(a), x, **options))
+    expected, _ = scipy.sparse.linalg.lobpcg(a, x.copy(), **options)
+    assert log[0].on_device
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    assert np.abs(vectors.T @ (b @ vectors) - np.eye(3)).max() <= 1e-10
+
+
 def test_starts_are_left_as_they_were():
     """SciPy's lobpcg writes into them, and a second start would be of what the first left."""
     x = np.random.default_rng(11).standard_normal((64, 3))

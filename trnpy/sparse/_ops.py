@@ -37,8 +37,10 @@ def is_sparse(a: Any) -> bool:
 def whole_blocks(*matrices: Any) -> None:
     """Refuse BSR whose blocks do not fill its rows and columns: SciPy multiplies it, but makes CSR of unset memory."""
     for a in matrices:
-        sides = a.blocksize if is_sparse(a) and a.format == "bsr" else (1, 1)
-        if 0 in sides or any(extent % side for extent, side in zip(a.shape, sides, strict=False)):
+        if not is_sparse(a) or a.format != "bsr":
+            continue
+        sides = a.blocksize
+        if 0 in sides or any(extent % side for extent, side in zip(a.shape, sides, strict=True)):
             raise Unsupported(Reason.LAYOUT, f"blocks {sides} of a matrix {a.shape}")
 
 
