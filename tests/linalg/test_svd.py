@@ -241,3 +241,20 @@ def test_a_cluster_near_a_multiple_of_a_unitary_matrix_has_its_own_factors(dtype
     assert norm(t(p) @ p - np.eye(30)) < 1e-13 and norm(t(q) @ q - np.eye(30)) < 1e-13
     assert norm((p * s) @ t(q) - b) < 1e-13 * norm(b) and (np.diff(s) <= 0).all()
     np.testing.assert_allclose(s, np.linalg.svd(b, compute_uv=False), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("shape", [(65, 127), (127, 65), (130, 130), (300, 64)])
+@pytest.mark.parametrize("exponent", [-129, -128, 120])
+def test_single_precision_at_the_ends_of_its_range(shape, exponent, dtype):
+    """Of the matrix as it is: its own rounding to subnormal numbers is no error of the decomposition."""
+    g = gaussian(shape, dtype)
+    a = (g / np.abs(g).max() * 0.9 * 2.0**exponent).astype(dtype)
+    u, s, vh = forced("svd", a, full_matrices=False)
+    wide = a.astype(np.result_type(dtype, "f8")) * 2.0**-exponent
+    s = s.astype(float) * 2.0**-exponent
+    known = np.linalg.svd(wide, compute_uv=False)
+    np.testing.assert_allclose(s, known, rtol=0, atol=4 * eps(dtype) * known[0])
+    assert norm((u * s) @ vh - wide) <= 20 * eps(dtype) * norm(wide)
+    for q in (u, t(vh)):
+        assert norm(t(q) @ q - np.eye(len(s))) <= 4 * eps(dtype) * len(s)

@@ -44,4 +44,10 @@ CASES = (
     ),
     # A start 1e150 times the solution: SciPy's recurrence converges by rounding.
     Case("scipy.sparse.linalg.cg", "forced", (5, 0, 0), (), ("f8", "f8"), ("C", "C"), 0, (53, 78), 2, 265),
+    # Subnormal float32, of which QR was made before it was scaled.
+    Case("scipy.linalg.null_space", "forced", (65, 127, 0), (), ("f4", "f4"), ("C", "C"), 6, (7, 0), 1, 0),
+    # SciPy's dsyevr errs by 10 eps of the norm.
+    Case("scipy.linalg.eigh", "forced", (3, 0, 0), (), ("c16", "f4"), ("C", "C"), 0, (0, 0), 1, 0),
+    # A solution of subnormal numbers.
+    Case("scipy.linalg.lstsq", "forced", (1, 16, 1), (), ("f4", "f8"), ("C", "C"), 0, (0, 49), 2, 3),
 )

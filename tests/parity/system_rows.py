@@ -86,7 +86,9 @@ def of_lstsq(call, result, theirs):
     full = np.array_equal(result[2], np.full(np.shape(result[2]), min(a.shape[-2:])))
     if full:
         scale = length * (lengths(left, -2) + length * lengths(wx, -2))
-        found["normal equations"] = over(lengths(t(wa) @ left, -2), scale, x.dtype, a.shape[-2])
+        rounded = 4 * length**2 * np.sqrt(wa.shape[-1]) * wide(np.finfo(x.dtype).smallest_subnormal)  # of a tiny x
+        gradient = np.maximum(lengths(t(wa) @ left, -2) - rounded, 0)
+        found["normal equations"] = over(gradient, scale, x.dtype, a.shape[-2])
     if result[3] is not None and theirs[3] is not None:
         found["singular values"] = apart(result[3], theirs[3])
     return found | forward(slice(0, 2 if full else 1))(call, result, theirs)

@@ -20,7 +20,17 @@ from trnpy._nki.kernels.spectra import jacobi_sweep_reference, polynomial_sign_r
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _divide, _jacobi, _panels, _triangular
 from trnpy.linalg._cholesky import cholesky
-from trnpy.linalg._matrices import SMALL, doubled, hermitian, largest, moderate, real, real_type, square
+from trnpy.linalg._matrices import (
+    SMALL,
+    doubled,
+    hermitian,
+    largest,
+    moderate,
+    real,
+    real_type,
+    square,
+    times_power,
+)  # fmt: skip
 from trnpy.linalg._panels import adjoint
 from trnpy.linalg._refinement import PRECISIONS, refine
 
@@ -65,11 +75,11 @@ def eigh(a: np.ndarray, engine: Engine, method: str = "") -> tuple[np.ndarray, n
     # Scaled by a power of two, which is exact, where float32 might overflow or underflow.
     exponent = int(usual(np.frexp(largest(a))[1], 0))
     exponent = exponent if abs(exponent) > MODERATE else 0
-    scaled = a * 2.0**-exponent if exponent else a
+    scaled = times_power(a, -exponent) if exponent else a
     x = METHODS[method](scaled, engine)
     wide = np.result_type(a.dtype, np.float64)
     w, x = refine(scaled.astype(wide, copy=False), x.astype(wide, copy=False), engine, PRECISIONS[real_type(a.dtype)])
-    return (w * 2.0**exponent).astype(real_type(a.dtype), copy=False), x.astype(a.dtype, copy=False)
+    return times_power(w, exponent).astype(real_type(a.dtype), copy=False), x.astype(a.dtype, copy=False)
 
 
 def generalized(

@@ -24,6 +24,7 @@ from trnpy.linalg._panels import BLOCK
 P = TypeVar("P", bound=Problem)
 T = TypeVar("T")
 LARGEST_EXPONENT = 500  # of the largest entry
+NARROWEST = 126  # exponent of 2 from which on float32 overflows, or is inexact
 SMALL = area(64 * 64)  # elements: eigh of 64 x 64 takes less time than a launch
 MIRROR = length(128)  # rows and columns of a block that is mirrored in a core's cache
 STRIP = area(1 << 16)  # elements of rows of a matrix that stay in a core's cache
@@ -112,6 +113,13 @@ def moderate(*matrices: np.ndarray) -> None:
         exponent = int(usual(np.frexp(largest(a))[1], 0))
         if abs(exponent) > LARGEST_EXPONENT:
             raise Unsupported(Reason.VALUE, f"largest entry near 2^{exponent}")
+
+
+def times_power(a: np.ndarray, exponent: int) -> np.ndarray:
+    """``a`` times 2^exponent, which is exact unless it underflows; in two factors where float32 has no such number."""
+    if abs(exponent) < NARROWEST:
+        return a * 2.0**exponent
+    return a * 2.0 ** (exponent // 2) * 2.0 ** (exponent - exponent // 2)
 
 
 def norm(a: np.ndarray) -> float:

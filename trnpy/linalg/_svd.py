@@ -14,7 +14,7 @@ from trnpy._engine.engines import Engine
 from trnpy._engine.stand_ins import priced, usual
 from trnpy._settings.tile import length
 from trnpy.linalg import _divide, _eigh, _panels, _qr, _refinement
-from trnpy.linalg._matrices import column_norms, real_type
+from trnpy.linalg._matrices import column_norms, real_type, times_power
 from trnpy.linalg._panels import adjoint
 from trnpy.linalg._polynomials import POLISH, sign_coefficients
 from trnpy.linalg._refinement import (
@@ -63,17 +63,17 @@ def svd(a: np.ndarray, engine: Engine, method: str = "", floor: float = 0.0) -> 
     if m < n:
         u, s, v = svd(a.conj().T, engine, method)
         return v, s, u
-    if m > n:
-        q, r = _orthonormal(a, engine)
-        u, s, v = svd(r, engine, method)
-        return _polished(engine.matmul(q, u), engine), s, v
     # Scaled by a power of two, which is exact, so that float32 neither overflows nor underflows.
     exponent = int(usual(np.frexp(np.abs(a).max())[1], 0))
-    scaled = a * 2.0**-exponent
+    scaled = times_power(a, -exponent)
+    if m > n:
+        q, r = _orthonormal(scaled, engine)
+        u, s, v = svd(r, engine, method)
+        return _polished(engine.matmul(q, u), engine), times_power(s, exponent), v
     u, v = METHODS[method](scaled, engine)
     scaled, u, v = (m.astype(np.result_type(a.dtype, np.float64), copy=False) for m in (scaled, u, v))
     u, s, v = refine(scaled, u, v, engine, method, floor * 2.0**-exponent, PRECISIONS[real])
-    s = s * 2.0**exponent
+    s = times_power(s, exponent)
     return u.astype(a.dtype, copy=False), s.astype(real, copy=False), v.astype(a.dtype, copy=False)
 
 
