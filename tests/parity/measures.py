@@ -102,13 +102,17 @@ def change(function, args, options, expected, seed, like=None, dtype=None):
 
 
 def _moved(a, rng, like, dtype):
-    """``a`` with each entry moved by up to an eps, of the result's ``dtype``, of the largest."""
+    """``a`` with each entry moved by up to an eps, of the result's ``dtype``, of the largest.
+
+    At least by a subnormal number, to which entries are rounded.
+    """
     if isinstance(a, (tuple, list)):
         return type(a)(_moved(x, rng, like, dtype) for x in a)
     if not isinstance(a, np.ndarray) or a.dtype.kind not in "fciub" or not a.size:
         return a
     a = a.astype(np.result_type(a, dtype if a.dtype.kind == "c" else np.empty(0, dtype).real))
-    by = np.abs(a).max(axis=(-2, -1) if a.ndim > 1 else -1, keepdims=True) * unit(a.dtype)
+    largest = np.abs(a).max(axis=(-2, -1) if a.ndim > 1 else -1, keepdims=True)
+    by = np.where(largest > 0, np.maximum(largest * unit(a.dtype), np.finfo(a.dtype).smallest_subnormal), 0)
     signs = rng.uniform(-1, 1, a.shape)
     moved = (a + by * (signs + 1j * rng.uniform(-1, 1, a.shape) if a.dtype.kind == "c" else signs)).astype(a.dtype)
     return moved if like is None or a.ndim < 2 else like(moved, a)
