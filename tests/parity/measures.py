@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 
 import numpy as np
@@ -135,7 +136,7 @@ def apart(x, y, dtype=None):
     x, y = np.atleast_2d(wide(x)), np.atleast_2d(wide(y))
     if x.shape != y.shape:
         return np.inf
-    return over(size(x - y), size(y), dtype)
+    return over(size(x - y), size(y), dtype, math.sqrt(x.shape[-2] * x.shape[-1]))
 
 
 def forward(which=slice(None), like=None):
