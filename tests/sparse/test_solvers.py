@@ -337,6 +337,13 @@ def test_lobpcg_is_scipys_iteration_on_the_engines_products(device):
     assert np.abs(vectors.T @ vectors - np.eye(3)).max() <= 1e-10
 
 
+@pytest.mark.parametrize("name", ["cg", "gmres"])
+def test_a_system_without_a_right_hand_side_is_scipys_error(name):
+    a = laplacian(8)
+    ours = outcome(lambda: forced(lambda: getattr(ours_linalg, name)(adopted(a), None)))
+    assert ours == outcome(lambda: getattr(scipy.sparse.linalg, name)(a, None))
+
+
 @pytest.mark.parametrize("kind", ["function", "operator", "dense", "sparse"])
 def test_lobpcg_takes_b_as_scipy_does(kind):
     a, b = laplacian(8), scipy.sparse.diags_array(np.linspace(1, 2, 64))

@@ -164,8 +164,8 @@ def _prepared(a: Any, b: Any, x0: Any, m: Any, solver: str, cycle: int, own: dic
     """The problem of a system; ``own`` are options that only SciPy's own iteration knows."""
     most = _count("maxiter", options["maxiter"])
     dtype = square(a)
-    for v in (b, x0):
-        if v is not None and (type(v) is not np.ndarray or v.shape != (a.shape[0],) or v.dtype.kind not in "iufc"):
+    for v in (b,) if x0 is None else (b, x0):
+        if type(v) is not np.ndarray or v.shape != (a.shape[0],) or v.dtype.kind not in "iufc":
             raise Unsupported(Reason.LAYOUT, f"a right-hand side or x0 of type {type(v).__name__}, not one vector")
     wide = np.result_type(dtype, b)
     if dtype.char not in "fdFD" or wide.char.lower() != dtype.char.lower():
