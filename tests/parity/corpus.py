@@ -50,4 +50,6 @@ CASES = (
     Case("scipy.linalg.eigh", "forced", (3, 0, 0), (), ("c16", "f4"), ("C", "C"), 0, (0, 0), 1, 0),
     # A solution of subnormal numbers.
     Case("scipy.linalg.lstsq", "forced", (1, 16, 1), (), ("f4", "f8"), ("C", "C"), 0, (0, 49), 2, 3),
+    # A subnormal matrix, of which LAPACK's gelss finds singular values to 95 eps.
+    Case("scipy.linalg.lstsq", "forced", (64, 65, 0), (), ("f4", "f4"), ("C", "C"), 0, (7, 0), 270, 0),
 )
