@@ -52,4 +52,6 @@ CASES = (
     Case("scipy.linalg.lstsq", "forced", (1, 16, 1), (), ("f4", "f8"), ("C", "C"), 0, (0, 49), 2, 3),
     # A subnormal matrix, of which LAPACK's gelss finds singular values to 95 eps.
     Case("scipy.linalg.lstsq", "forced", (64, 65, 0), (), ("f4", "f4"), ("C", "C"), 0, (7, 0), 270, 0),
+    # Factors of a subnormal matrix, of which a pivot underflows.
+    Case("scipy.linalg.lu_solve", "host", (16, 0, 0), (), ("f4", "f4"), ("C", "C"), 3, (7, 0), 0, 0),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import scipy.linalg
@@ -137,7 +138,10 @@ def of_lu_factor(call, result, theirs):
 def make_lu_solve(case):
     case = case.changed(batch=())
     a = case.finish(case.general(case.sizes[0], case.sizes[0]))
-    return (scipy.linalg.lu_factor(a), sides(case, case.sizes[0])), {"trans": case.of(0, 1, 2)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # a pivot of a subnormal matrix may underflow
+        factors = scipy.linalg.lu_factor(a)
+    return (factors, sides(case, case.sizes[0])), {"trans": case.of(0, 1, 2)}
 
 
 def of_lu_solve(call, x, theirs):
