@@ -139,6 +139,34 @@ class Sums(NamedTuple):
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a program takes if each product is a call, and if results stay."""
+
+    name: str
+    ways: tuple[Sums, Sums]
+    products: int
+    needed: int  # bytes of its inputs and results
+    most_launches: float = np.inf  # a product, if results stay
+    most_bytes: float = np.inf  # of ``needed`` that may move if results stay
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """Of the table."""
+        return [
+            (
+                self.name, way, f"{sums.launches}", f"{sums.launches / self.products:.2f}",
+                f"{sums.bytes_in / 1e6:.1f}", f"{sums.bytes_out / 1e6:.1f}", f"{sums.moved / self.needed:.2f}",
+                f"{sums.seconds * 1e3:.2f}", f"{self.ways[0].seconds / sums.seconds:.1f}",
+            )
+            for way, sums in zip(("per call", "stays"), self.ways, strict=True)
+        ]  # fmt: skip
+
+    @property
+    def failed(self) -> bool:
+        stays = self.ways[1]
+        return stays.launches > self.most_launches * self.products or stays.moved > self.most_bytes * self.needed
+
+
 def tally(row: Row, way: type, machine: Hardware) -> tuple[Tally, int, int]:
     """What a program adds up to, its products, and the bytes of its inputs and results."""
     runtime = DryRuntime(machine)
@@ -166,7 +194,8 @@ def chained(row: Row, machine: Hardware) -> Found:
     """A program of products."""
     (calls, products, needed), (stays, _, _) = (tally(row, way, machine) for way in (Calls, Stays))
     ways = Sums.of(machine, (1, calls)), Sums.of(machine, (1, stays))
-    return Found(f"{row.name}, {row.dtype}", ways, products, needed, MOST_BYTES if row.limited else np.inf)
+    limits = (MOST_LAUNCHES, MOST_BYTES) if row.limited else ()
+    return Found(f"{row.name}, {row.dtype}", ways, products, needed, *limits)
 
 
 def ladders(molecule: Orbitals, machine: Hardware) -> Found:
@@ -181,7 +210,7 @@ def ladders(molecule: Orbitals, machine: Hardware) -> Found:
         Sums.of(machine, (1, stays.tally(machine, policy)), (CYCLES - 1, again.tally(machine, policy))),
     )  # fmt: skip
     name = f"{CYCLES} ladders, {molecule.nocc} and {molecule.nvir} orbitals"
-    return Found(name, ways, products, problem.v.nbytes + 2 * CYCLES * problem.t.nbytes, np.inf)
+    return Found(name, ways, products, problem.v.nbytes + 2 * CYCLES * problem.t.nbytes, MOST_LAUNCHES)
 
 
 def eigenproblems(machine: Hardware) -> str:
@@ -196,33 +225,6 @@ def eigenproblems(machine: Hardware) -> str:
         f"1,000 eigh of {SMALL} x {SMALL}, float64: {1e6 * host:.0f} ms on the host,"
         f" {1e6 * found:.0f} ms with the device (modelled): the host computes them"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a program takes if each product is a call, and if results stay."""
-
-    name: str
-    ways: tuple[Sums, Sums]
-    products: int
-    needed: int  # bytes of its inputs and results
-    most_bytes: float  # of ``needed`` that may move if results stay
-
-    def lines(self) -> list[tuple[str, ...]]:
-        """Of the table."""
-        return [
-            (
-                self.name, way, f"{sums.launches}", f"{sums.launches / self.products:.2f}",
-                f"{sums.bytes_in / 1e6:.1f}", f"{sums.bytes_out / 1e6:.1f}", f"{sums.moved / self.needed:.2f}",
-                f"{sums.seconds * 1e3:.2f}", f"{self.ways[0].seconds / sums.seconds:.1f}",
-            )
-            for way, sums in zip(("per call", "stays"), self.ways, strict=True)
-        ]  # fmt: skip
-
-    @property
-    def failed(self) -> bool:
-        stays = self.ways[1]
-        return stays.launches > MOST_LAUNCHES * self.products or stays.moved > self.most_bytes * self.needed
 
 
 def main(argv: list[str]) -> int:

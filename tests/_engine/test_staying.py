@@ -1,5 +1,7 @@
 """Products of float64 that stay on the device: as accurate as others, one launch each, and nothing is read back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -203,3 +205,10 @@ def test_a_modelled_chain_has_few_launches_and_moves_its_ends_only(row):
     found, products, needed = stay.tally(row, stay.Stays, TRN2)
     assert 0 < found.launched <= stay.MOST_LAUNCHES * products
     assert found.bytes_in + found.bytes_out <= stay.MOST_BYTES * needed
+
+
+def test_only_programs_with_limits_can_fail_the_benchmark():
+    found = [stay.chained(row, TRN2) for row in stay.ROWS] + [stay.ladders(stay.MOLECULE, TRN2)]
+    assert not any(program.failed for program in found)
+    assert all(dataclasses.replace(program, most_launches=0.1).failed for program in found)
+    assert all(dataclasses.replace(program, most_bytes=0.5).failed for program in found)
