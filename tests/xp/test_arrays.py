@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import re
 import threading
 import warnings
 
@@ -241,6 +242,19 @@ NUMPYS = {
     "sort": lambda x: np.sort(x, axis=0),
     "clip": lambda x: np.clip(x, 0.0, 1.0),
     "percentile": lambda x: np.percentile(x, 30),
+    "power": lambda x: x**2 + x**3 + 2**x,
+    "power in place": lambda x: (x + 1.0) ** 2,
+    "meshgrid": lambda x: np.meshgrid(x[0], x[1], x[2], indexing="ij")[2],
+    "broadcast_arrays": lambda x: np.broadcast_arrays(x, x[0])[1],
+    "take of a list": lambda x: np.take(x, [0, 2], 1),
+    "where of a list": lambda x: np.where(x[0] > 0, [1.0] * 40, x),
+    "repeat of a list": lambda x: np.repeat(x, [1, 2] * 20, axis=0),
+    "clip of integers": lambda x: np.clip(x.astype(int), 0.5, 1.5),
+    "linspace": lambda x: np.linspace(x[0], 2.0, 5),
+    "tile": lambda x: np.tile(x, 2),
+    "roll": lambda x: np.roll(x, [1, 2], axis=[0, 1]),
+    "transpose of None": lambda x: np.transpose(x, None),
+    "qr": lambda x: np.linalg.qr(x, "r"),
     "fft": lambda x: np.fft.fft(x),
 }
 
@@ -249,7 +263,24 @@ NUMPYS = {
 def test_numpys_functions_take_arrays_and_return_them(name):
     result, expected = NUMPYS[name](xp.asarray(A)), NUMPYS[name](A)
     assert isinstance(result, trnpy.Array)
+    assert result.dtype == expected.dtype and result.shape == expected.shape
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e3 * EPS, atol=1e3 * EPS)
+
+
+def test_numpys_functions_raise_numpys_errors():
+    x = xp.asarray(A)
+    for call in (lambda x: np.sum(x, 5), lambda x: np.stack([x, x], None), lambda x: np.take(x, 5000)):
+        with pytest.raises(Exception) as theirs:
+            call(A)
+        with pytest.raises(type(theirs.value), match=f"^{re.escape(str(theirs.value))}$"):
+            call(x)
+
+
+def test_squares_have_numpys_bits_and_take_the_place_of_what_nobody_needs():
+    with counted() as made:
+        found = np.asarray((xp.asarray(A) + 1.0) ** 2)
+    np.testing.assert_array_equal(found, (A + 1.0) ** 2)
+    assert made.moved["reused"] == 1
 
 
 def test_numpys_ufuncs_and_reductions_are_recorded():

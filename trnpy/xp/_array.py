@@ -306,7 +306,7 @@ def _in_place(function: Callable[..., Any]) -> Callable[[Array, Any], Any]:
             )
         if node.dtype != self.dtype:
             if not np.can_cast(node.dtype, self.dtype, "same_kind"):
-                name = function.__name__
+                name = "power" if function is operator.pow else function.__name__
                 raise TypeError(f"Cannot cast ufunc {name!r} output from {node.dtype!r} to {self.dtype!r}")
             node = record(np.ndarray.astype, (node,), {"dtype": self.dtype}, node.shape, self.dtype, 2)
         self._node = node
@@ -322,9 +322,10 @@ def _unary(function: Callable[..., Any]) -> Callable[[Array], Array]:
     return method
 
 
-_OPERATORS: dict[str, np.ufunc] = {
+# ``a ** 2`` is no call of np.power: NumPy multiplies.
+_OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "mod": np.remainder, "pow": operator.pow, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "lshift": np.left_shift, "rshift": np.right_shift,
 }  # fmt: skip
 _COMPARISONS: dict[str, np.ufunc] = {

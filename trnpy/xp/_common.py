@@ -37,6 +37,12 @@ def node_of(x: Any) -> Node:
     return found if isinstance(found, Node) else leaf(np.asarray(found), copy=False)
 
 
+def operand_of(x: Any) -> Any:
+    """The node of an Array or an array, or a scalar."""
+    found = operand(x)
+    return node_of(x) if found is None else found
+
+
 def array(node: Node) -> Array:
     return Array._of(node)
 

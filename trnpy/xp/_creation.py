@@ -9,7 +9,7 @@ import numpy as np
 from trnpy._base.records import record
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, may_change, wrapped
-from trnpy.xp._common import array, check_device, like, made, node_of
+from trnpy.xp._common import array, check_device, like, made, node_of, plain
 from trnpy.xp._graph import leaf
 
 Dtype = Any
@@ -83,7 +83,7 @@ def linspace(
     start: complex, stop: complex, /, num: int, *, dtype: Dtype = None, device: Any = None, endpoint: bool = True
 ) -> Array:
     """``num`` evenly spaced numbers from start to stop, as ``numpy.linspace``."""
-    return made(np.linspace, start, stop, num, dtype=dtype, endpoint=endpoint, device=device)
+    return made(np.linspace, *plain((start, stop)), num, dtype=dtype, endpoint=endpoint, device=device)
 
 
 def empty(shape: Any, *, dtype: Dtype = None, device: Any = None) -> Array:

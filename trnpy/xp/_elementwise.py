@@ -10,7 +10,7 @@ import numpy as np
 
 from trnpy.xp import _rules
 from trnpy.xp._array import Array, operand
-from trnpy.xp._common import array, like, node_of
+from trnpy.xp._common import array, like, node_of, operand_of
 from trnpy.xp._graph import Node
 
 Dtype = Any
@@ -129,13 +129,13 @@ def _clipped(x: np.ndarray, *bounds: Any, given: tuple[bool, bool]) -> Any:
 @like(np.clip)
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     given = (min is not None, max is not None)
-    bounds = [operand(b) for b in (min, max) if b is not None]
+    bounds = [operand_of(b) for b in (min, max) if b is not None]
     return array(_rules.elementwise(_clipped, node_of(x), *bounds, given=given))
 
 
 @like(np.where)
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
-    return array(_rules.elementwise(np.where, node_of(condition), operand(x1), operand(x2)))
+    return array(_rules.elementwise(np.where, node_of(condition), operand_of(x1), operand_of(x2)))
 
 
 __all__ = [

@@ -7,6 +7,7 @@ all that they need and nothing else, equal subexpressions once.
 from __future__ import annotations
 
 import linecache
+import operator
 import sys
 import threading
 from collections.abc import Callable
@@ -21,7 +22,7 @@ MOST_PENDING = 4096  # operations one after another that wait: more are computed
 LARGEST_COPIES = 2**28  # bytes of copied operands that wait for unread results before these are computed
 SCALARS = (bool, int, float, complex)
 OWN = 3  # references to a node while it is computed: of the order, of the loop, of the argument of getrefcount
-OWN_VALUE = 3  # and to a value that nobody else has: of ``values``, of the loop, of that argument
+OWN_VALUE = 2  # and to a value that nobody else has: of the loop, of that argument
 
 _lock = threading.RLock()
 
@@ -138,12 +139,17 @@ def _waits(x: Any) -> bool:
 
 def _alone(node: Node) -> None:
     """Compute a node none of whose operands waits."""
-    node.error = next((x.error for x in node.inputs if isinstance(x, Node) and x.error is not None), None)
-    if node.error is not None:
-        return
+    arguments = []
+    for x in node.inputs:
+        if isinstance(x, Node):
+            if x.error is not None:
+                node.error = x.error
+                return
+            x = x.value
+        arguments.append(x)
     Counters.computed += 1
     try:
-        node.value = _call(node, [x.value if isinstance(x, Node) else x for x in node.inputs], None)
+        node.value = _call(node, arguments, None)
     except Exception as error:
         _fail(node, error)
     node.inputs, node.options, node.depth = (), {}, 0
@@ -155,16 +161,20 @@ def _fail(node: Node, error: Exception) -> None:
 
 
 def _order(target: Node) -> list[Node]:
-    """What waits for ``target``, each after what it needs."""
-    order, seen, stack = [], set(), [(target, False)]
+    """What waits for ``target``, each after what it needs, the first operand first."""
+    order: list[Node] = []
+    seen = {id(target)}
+    stack = [(target, iter(target.inputs))]
     while stack:
-        node, ready = stack.pop()
-        if ready:
+        node, inputs = stack[-1]
+        for x in inputs:
+            if id(x) not in seen and _waits(x):
+                seen.add(id(x))
+                stack.append((x, iter(x.inputs)))
+                break
+        else:
             order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack.extend([(x, False) for x in node.inputs if _waits(x)])
+            stack.pop()
     return order
 
 
@@ -199,32 +209,49 @@ def _same(order: list[Node]) -> dict[int, Node]:
 
 def _run(order: list[Node]) -> None:
     """Compute nodes in their order. Only values that something else refers to are kept."""
-    kept = _kept(order)
+    uses = _uses(order, {})
+    kept = {id(node) for node in order if sys.getrefcount(node) > uses.get(id(node), 0) + OWN} | {id(order[-1])}
     same = _same(order)
-    kept |= {id(same[i]) for i in kept if i in same}
+    if same:
+        kept |= {id(same[i]) for i in kept if i in same}
+        uses = _uses(order, same)
     order, regions, needed = grouped(order, same, kept)
-    last: dict[int, int] = {}  # where a value is needed last, by id
-    for i, node in enumerate(order):
-        for x in (node, *node.inputs):
-            last[id(same.get(id(x), x))] = i
-    ends: list[set[int]] = [set() for _ in order]
-    for x_id, i in last.items():
-        ends[i].add(x_id)
     values: dict[int, Any] = {}
     done: set[int] = set()  # by regions
-    for node, ending in zip(order, ends, strict=True):
-        original = same.get(id(node), node)
+    for node in order:
         if id(node) in regions:
             done |= _compute_region(regions[id(node)], needed, values, kept)
-        if original is node:
-            if id(node) not in done:
-                _compute(node, values, same, kept, ending)
+        if id(node) in same:
+            node.value, node.error = same[id(node)].value, same[id(node)].error
+        elif id(node) not in done:
+            _compute(node, values, same, kept, uses)
         else:
-            node.value, node.error = original.value, original.error
-        for x_id in ending:
-            values.pop(x_id, None)
+            for x in node.inputs:
+                if isinstance(x, Node):
+                    _taken(same.get(id(x), x), values, uses)
     for node in order:  # whatever else refers to it
         node.inputs, node.options, node.depth = (), {}, 0
+
+
+def _uses(order: list[Node], same: dict[int, Node]) -> dict[int, int]:
+    """How many operands a node is in ``order``, by id. Of equal nodes the first is in the place of all."""
+    uses: dict[int, int] = {}
+    for node in order:
+        if id(node) not in same:
+            for x in node.inputs:
+                if isinstance(x, Node):
+                    i = id(same.get(id(x), x))
+                    uses[i] = uses.get(i, 0) + 1
+    return uses
+
+
+def _taken(x: Node, values: dict[int, Any], left: dict[int, int]) -> tuple[Any, bool]:
+    """The value of an operand, None if it failed, and whether this was its last use. Then only the node may keep it."""
+    left[id(x)] -= 1
+    last = not left[id(x)]
+    if x.value is not None:
+        return x.value, last
+    return (values.pop(id(x), None) if last else values.get(id(x))), last
 
 
 def _compute_region(region: Region, needed: set[int], values: dict[int, Any], kept: set[int]) -> set[int]:
@@ -247,36 +274,26 @@ def _compute_region(region: Region, needed: set[int], values: dict[int, Any], ke
     return {id(node) for node in region.nodes}
 
 
-def _kept(order: list[Node]) -> set[int]:
-    """The ids of the last node and of those that something else than nodes of ``order`` refers to."""
-    uses: dict[int, int] = {}
-    for node in order:
-        for x in node.inputs:
-            if isinstance(x, Node):
-                uses[id(x)] = uses.get(id(x), 0) + 1
-    x = None
-    return {id(n) for n in order if sys.getrefcount(n) > uses.get(id(n), 0) + OWN} | {id(order[-1])}
-
-
-def _compute(node: Node, values: dict[int, Any], same: dict[int, Node], kept: set[int], ending: set[int]) -> None:
-    """Compute one node into ``values``, or into the node itself if it is kept; ``ending``: who is needed last here."""
-    arguments, spare = [], None
+def _compute(node: Node, values: dict[int, Any], same: dict[int, Node], kept: set[int], left: dict[int, int]) -> None:
+    """Compute one node into ``values``, or into the node itself if it is kept; ``left``: uses that are to come."""
+    arguments: list[Any] = []
+    spare = None
     for x in node.inputs:
-        if not isinstance(x, Node):
-            arguments.append(x)
-            continue
-        x = same.get(id(x), x)
-        value = x.value
-        if value is None:
-            value = values.get(id(x))
-            if value is None:  # it failed, or what it needs did
-                node.error = x.error
-                return
-            if id(x) in ending and type(value) is np.ndarray and value.shape == node.shape:
-                fits = value.dtype == node.dtype and value.flags.owndata
-                if fits and sys.getrefcount(value) == OWN_VALUE + sum(a is value for a in arguments):
+        if isinstance(x, Node):
+            x = same.get(id(x), x)
+            value, last = _taken(x, values, left)
+            if value is None:
+                node.error = node.error or x.error
+            elif last and type(value) is np.ndarray and value.shape == node.shape and value.dtype == node.dtype:
+                others = sys.getrefcount(value) - OWN_VALUE
+                if others and arguments:
+                    others -= sum([a is value for a in arguments])
+                if not others and value.flags.owndata:
                     spare = value  # which no view shares
-        arguments.append(value)
+            x = value
+        arguments.append(x)
+    if node.error is not None:
+        return
     Counters.computed += 1
     try:
         result = _call(node, arguments, spare)
@@ -297,6 +314,10 @@ def _call(node: Node, arguments: list[Any], spare: np.ndarray | None) -> Any:
         if elementwise or (function is assigned and spare is arguments[0]):
             Counters.reused += 1
             return function(*arguments, out=spare, **node.options)
+        if function is operator.pow and spare is arguments[0]:
+            Counters.reused += 1
+            spare **= arguments[1]
+            return spare
     result = function(*arguments, **node.options)
     return result if type(result) is np.ndarray else _arrays(result)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,17 @@ import numpy as np
 from trnpy.xp._array import Array, wrapped
 from trnpy.xp._common import plain
 
+OTHERWISE = ("clip", "linspace")  # the standard's keep the dtype of the first argument, and take scalars only
+
 
 @functools.cache
 def _ours() -> dict[Any, Callable[..., Any]]:
-    """NumPy's functions that trnpy.xp has under the same name."""
+    """NumPy's functions that trnpy.xp has under the same name. Those of fft are computed at once in both."""
     from trnpy import xp
 
-    pairs = ((np, xp), (np.linalg, xp.linalg), (np.fft, xp.fft))
     found = {}
-    for theirs, ours in pairs:
-        for name in ours.__all__:
+    for theirs, ours in ((np, xp), (np.linalg, xp.linalg)):
+        for name in {*ours.__all__} - {*OTHERWISE}:
             function = getattr(theirs, name, None)
             if callable(function) and not isinstance(function, (type, np.ufunc)):
                 found[function] = getattr(ours, name)
@@ -31,25 +34,40 @@ def _ours() -> dict[Any, Callable[..., Any]]:
 def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``function`` of arguments some of which are Arrays."""
     ours = _ours().get(function)
-    if ours is not None:
-        bound = _arguments(function, ours, args, kwargs)
-        if bound is not None:
-            return ours(*bound.args, **bound.kwargs)
-    if any(isinstance(x, Array) for x in (kwargs.get("out"),)):
+    placed = None if ours is None else _placed(function, ours, len(args), tuple(kwargs))
+    if ours is not None and placed is not None:
+        given: dict[Any, Any] = dict(enumerate(args)) | kwargs
+        with contextlib.suppress(TypeError, ValueError, IndexError):  # NumPy takes more, or raises what it does
+            return ours(*[given[x] for x in placed[0]], **{name: given[x] for name, x in placed[1].items()})
+    if isinstance(kwargs.get("out"), Array):
         raise TypeError("out is an Array, which is not written in place")
     return wrapped(function(*plain(args), **plain(kwargs)))
 
 
-def _arguments(
-    function: Callable[..., Any], ours: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> inspect.BoundArguments | None:
-    """The arguments as ``ours`` takes them: by position first, the rest by NumPy's names; None if it has not all."""
+@functools.lru_cache(maxsize=4096)
+def _placed(
+    function: Callable[..., Any], ours: Callable[..., Any], count: int, names: tuple[str, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Which arguments of NumPy's ``function`` are those of ``ours``, by number or name: of ``count`` by position, and
+    of ``names``. None if it does not take them.
+    """
     try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
-        signature = inspect.signature(ours)
-        positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        values = list(given.items())
-        first = [value for _, value in values[: len(positional)]]
-        return signature.bind(*first, **dict(values[len(positional) :]))
+        theirs, signature = inspect.signature(function), inspect.signature(ours)
+        kinds = [p.kind for p in signature.parameters.values()]
+        room = count if Parameter.VAR_POSITIONAL in kinds else len(kinds) - kinds.count(Parameter.KEYWORD_ONLY)
+        first: list[Any] = []
+        rest: dict[str, Any] = {}
+        for name, value in theirs.bind(*range(count), **dict(zip(names, names, strict=True))).arguments.items():
+            kind = theirs.parameters[name].kind
+            if kind is Parameter.VAR_POSITIONAL:
+                first += value
+            elif kind is Parameter.VAR_KEYWORD:
+                rest |= value
+            elif kind is Parameter.KEYWORD_ONLY or len(first) >= room:
+                rest[name] = value
+            else:
+                first.append(value)
+        bound = signature.bind(*first, **rest)
     except (TypeError, ValueError):
         return None
+    return bound.args, bound.kwargs

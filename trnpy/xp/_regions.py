@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST_PATHS = 64  # from a result to the arrays it is made of: a check multiplies a vector along each
 MOST_STEPS = 256  # of a region
+PRODUCTS = frozenset({rows.matmul, rows.tensordot})
 SIGNS: Mapping[Any, float] = {np.add: 1.0, np.subtract: -1.0}
 Step = tuple[str, int, int, float]  # "matmul", "turn", "scale" or "sum" of two earlier values, and a factor
 
@@ -190,7 +191,7 @@ class Region:
         matrices = _nodes(inputs)
         if not all(x.shape and len(x.shape) == 2 and x.dtype == node.dtype for x in matrices):
             return None
-        if node.function in (rows.matmul, rows.tensordot):
+        if node.function in PRODUCTS:
             return "matmul", matrices, 1.0
         inside = any(self.number.get(id(x), -1) >= 0 for x in matrices)
         if node.function is np.matrix_transpose:  # of an array, too: products read it as it lies
@@ -243,7 +244,7 @@ def grouped(
     Regions come in stages: what an operation of the host makes of one belongs to the next. Within a stage the host's
     operations come first, then region after region. Without an engine there are none.
     """
-    if not _wanted():
+    if sum(node.function in PRODUCTS for node in order) < 2 or not _wanted():
         return order, {}, kept
     stages: dict[int, tuple[int, bool]] = {}  # of each node, and whether it is in a region
     regions: list[list[Region]] = []  # by stage

@@ -153,13 +153,14 @@ def _joined(*arrays: Any, join: Callable[..., Any], **options: Any) -> Any:
     return join(arrays, **options)
 
 
-def joined(join: Callable[..., Any], nodes: Sequence[Node], axis: int | None, *, caller: int = 3) -> Node:
+def joined(join: Callable[..., Any], nodes: Sequence[Node], axis: Any, *, caller: int = 3) -> Node:
     """np.concatenate or np.stack."""
     if not nodes or any(0 in node.shape for node in nodes):
         return at_once(_joined, *nodes, join=join, axis=axis)  # type: ignore[no-any-return]
     first = nodes[0].shape
-    if axis is None:
+    if axis is None and join is np.concatenate:
         shape: Shape = (sum(_product(node.shape) for node in nodes),)
+        fits = True
     elif join is np.stack:
         axis = normalize_axis_index(axis, len(first) + 1)
         shape = (*first[:axis], len(nodes), *first[axis:])
@@ -171,7 +172,7 @@ def joined(join: Callable[..., Any], nodes: Sequence[Node], axis: int | None, *,
             len(n.shape) == len(first) and n.shape[:axis] + n.shape[axis + 1 :] == first[:axis] + first[axis + 1 :]
             for n in nodes
         )
-    if axis is not None and not fits:
+    if not fits:
         join([np.broadcast_to(_zero(np.dtype(bool)), node.shape) for node in nodes], axis=axis)
     dtype = np.result_type(*[node.dtype for node in nodes])
     return record(_joined, tuple(nodes), {"join": join, "axis": axis}, shape, dtype, caller)

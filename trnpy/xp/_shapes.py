@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from trnpy.xp import _rules
-from trnpy.xp._array import Array, operand, wrapped
-from trnpy.xp._common import array, like, node_of
+from trnpy.xp._array import Array, wrapped
+from trnpy.xp._common import array, like, node_of, operand_of
 from trnpy.xp._graph import compute
 
 Dtype = Any
@@ -86,7 +86,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 @like(np.repeat)
 def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
-    return array(_rules.at_once(np.repeat, node_of(x), operand(repeats), axis=axis))
+    return array(_rules.at_once(np.repeat, node_of(x), operand_of(repeats), axis=axis))
 
 
 @like(np.tile)
