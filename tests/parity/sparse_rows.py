@@ -87,7 +87,7 @@ def make_solver(unsymmetric):
 
 
 def of_solver(call, result, theirs):
-    """What the residual is above its target, in eps of |A| |x|; none where SciPy does not converge."""
+    """What the residual is above its target, in eps of |A| (|x| + |x0|) + |b|; none where SciPy does not converge."""
     (a, b), (x, info) = call.args, result
     if not np.linalg.norm(b):  # SciPy returns b where its norm is zero, be it by underflow
         return {"as SciPy's": holds(np.array_equal(x, theirs[0]))}
@@ -95,10 +95,10 @@ def of_solver(call, result, theirs):
     residual, target = lengths(wide(a) @ wide(x) - wide(b)), call.options["rtol"] * lengths(b)
     left = np.maximum(residual - 1.01 * target, 0)
     # Whether a solver converges to a target below the rounding of its first residual is up to rounding.
-    first = np.finfo(float).eps * size(a)[0] * lengths(call.options.get("x0", 0.0 * b))
+    first = size(a)[0] * lengths(call.options.get("x0", 0.0 * b))
     return {
-        "info": holds(info == theirs[1] or theirs[1] or target < first),
-        "residual": over(left, size(a)[0] * lengths(x) + lengths(b), x.dtype),
+        "info": holds(info == theirs[1] or theirs[1] or target < np.finfo(float).eps * first),
+        "residual": over(left, size(a)[0] * lengths(x) + first + lengths(b), x.dtype),
     }
 
 
