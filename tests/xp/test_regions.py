@@ -1,5 +1,7 @@
 """Products that wait go to a device as one call: what stays there, what comes back, and what the host computes."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,47 @@ def test_products_of_one_shape_are_one_launch():
     for c, (a, b) in zip(found, pairs, strict=True):
         close(c, a @ b, 1)
     assert [d.launches for d in log] == [(("batched_matmul", 1),)]
+
+
+def _measured(made, dtype, memory=0.8):
+    """What ``made`` of an Array returns, launches and bytes, and the most bytes in use, with a budget of memory."""
+    runtime, used = SimulatorRuntime(TRN2), []
+    hold = runtime.memory.hold
+    runtime.memory.hold = lambda *args: (hold(*args), used.append(runtime.memory.used))[0]
+    with (
+        engine(DeviceEngine(runtime, facts=Facts())),
+        trnpy.policy(force=True, device_memory=memory, fallback="raise"),
+        trnpy.trace() as log,
+    ):
+        result = np.asarray(made(trnpy.asarray(normal(128, 128, dtype=dtype) / np.asarray(12, dtype))))
+    assert [d.op for d in log] == ["trnpy.xp.matmul"]
+    return result, runtime.counters, max(used)
+
+
+def _chain(x, length):
+    return functools.reduce(xp.matmul, [x] * length)
+
+
+def _powers(x):
+    """a^6 a^5 a^4 a^3 a^2 a: the first power is needed last."""
+    return functools.reduce(xp.matmul, [_chain(x, n) for n in range(6, 0, -1)])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_longer_chain_needs_no_more_memory(dtype):
+    assert _measured(lambda x: _chain(x, 9), dtype)[2] == _measured(lambda x: _chain(x, 5), dtype)[2]
+
+
+@pytest.mark.parametrize("dtype, memory", [("f4", 6e5), ("f8", 4e6)])
+def test_what_does_not_fit_is_on_the_host_until_it_is_needed(dtype, memory):
+    result, free, most = _measured(_powers, dtype)
+    spilled, tight, used = _measured(_powers, dtype, memory)
+    assert used <= memory and used < most
+    assert tight.bytes_in > free.bytes_in + result.nbytes and tight.bytes_out > free.bytes_out + result.nbytes
+    if dtype == "f4":
+        assert free.bytes_out == result.nbytes
+        np.testing.assert_array_equal(spilled, result)
+    close(spilled, result, 10)
 
 
 def test_a_check_of_a_region_costs_few_products_of_vectors():

@@ -167,6 +167,13 @@ class Store:
         assert self._values is not None
         return self._values
 
+    def alone(self) -> Store:
+        """The same values and proofs, and nothing on the device."""
+        values = self.values
+        found = Store(self.shape, self.dtype, lambda: values, given=True)
+        found.proofs = self.proofs
+        return found
+
     def keep(self, form: Hashable, make: Callable[[], Any]) -> Any:
         """``make()``, or its earlier result for this ``form``."""
         if form not in self._forms:

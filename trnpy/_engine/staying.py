@@ -9,6 +9,8 @@ than were multiplied, the product is launched again with those.
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,17 +158,31 @@ def _product(device: Device, digits: int, left: _Side, right: _Side, fit: tuple[
         return None
     exponent, size = x.exponent + y.exponent + _digits.BITS * (digits - 1), _usual_exponent(a) + _usual_exponent(b)
     kept = _measured(made, extremes, digits, exponent, size)
-    shape = a.shape[0], b.shape[1]
+    shape, left_values, right_values = (a.shape[0], b.shape[1]), _known(a), _known(b)
 
     def fetch() -> np.ndarray:
-        c = _values(device, kept, shape)
-        if device.proved and a.store.read and b.store.read:
-            products.prove_kept(a, b, c)
+        c, x, y = _values(device, kept, shape), left_values(), right_values()
+        if device.proved and x is not None and y is not None:
+            products.prove_kept(x, y, c)
         return c
 
     c = Store(shape, a.dtype, fetch, stays=True, integers=kept)
     a.store.needed = b.store.needed = c.needed = needed
     return Source(c)
+
+
+def _known(x: Source) -> Callable[[], Source | None]:
+    """What returns the operand for a proof, if the host has its values; it keeps nothing on the device."""
+    if x.store.read:
+        alone = Source(x.store.alone(), x.turned)
+        return lambda: alone
+    store, turned = weakref.ref(x.store), x.turned
+
+    def found() -> Source | None:
+        there = store()
+        return Source(there, turned) if there is not None and there.read else None
+
+    return found
 
 
 def _measured(

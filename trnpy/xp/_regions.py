@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from trnpy._einsum import rows
 from trnpy._engine.engines import Engine, at_rest, current_engine
 from trnpy._nki.kernels.products.batched_matmul_reference import SMALL
 from trnpy._settings.policy import current_policy
+from trnpy.xp._held import Held
 
 if TYPE_CHECKING:
     from trnpy.xp._graph import Node
@@ -30,6 +31,15 @@ MOST_STEPS = 256  # of a region
 PRODUCTS = frozenset({rows.matmul, rows.tensordot})
 SIGNS: Mapping[Any, float] = {np.add: 1.0, np.subtract: -1.0}
 Step = tuple[str, int, int, float]  # "matmul", "turn", "scale" or "sum" of two earlier values, and a factor
+MADE = ("matmul", "sum")  # others are forms of the same matrix
+
+
+class Form(NamedTuple):
+    """A matrix that an engine has, transposed or not, times a factor that waits for a sum, or for the host."""
+
+    made: int  # the number of the value that it was made as
+    turned: bool
+    factor: float
 
 
 @record(kw_only=True)
@@ -42,30 +52,43 @@ class Products(Problem):
 
     def run(self, engine: Engine) -> tuple[np.ndarray, ...]:
         guards.finite(*self.arrays)
-        count, together = len(self.arrays), self._stacks(engine)
-        # What the engine keeps of each value, and a factor that waits for the next sum, or for the host.
-        values: list[tuple[Any, float]] = [(None, 1.0)] * count
-
-        def value(i: int) -> tuple[Any, float]:
-            if values[i][0] is None:  # an array is sent when a step needs it
-                values[i] = engine.put(self.arrays[i], stay=True), 1.0
-            return values[i]
-
+        count, forms, together = len(self.arrays), self._forms(), self._stacks(engine)
+        uses: dict[int, list[int]] = {}
+        for at, (name, i, j, _) in enumerate(self.steps, count):
+            if name in MADE and at not in together:
+                for x in (i, j):
+                    uses.setdefault(forms[x].made, []).append(at)
+        for i in self.outputs:
+            uses.setdefault(forms[i].made, []).append(count + len(self.steps))
+        held = Held(engine, self.arrays, uses)
         for at, (name, i, j, factor) in enumerate(self.steps, count):
-            if at in together:
-                values.append((together[at], 1.0))
+            if name not in MADE or at in together:
                 continue
-            (x, alpha), (y, beta) = value(i), value(j)
-            if name == "matmul":
-                values.append((engine.matmul(x, y), alpha * beta))
-            elif name == "turn":
-                values.append((x.T, alpha))
-            elif name == "scale":
-                values.append((x, alpha * factor))
+            left, right = forms[i], forms[j]
+            x, y = held.operands(left.made, right.made)
+            x, y = x.T if left.turned else x, y.T if right.turned else y
+            held.make_room(at, (x.shape[0], y.shape[1]), left.made, right.made)
+            product = name == "matmul"
+            made = engine.matmul(x, y) if product else engine.axpby(left.factor, x, factor * right.factor, y)
+            held.add(at, made, left.made, right.made)
+        results = []
+        for i in self.outputs:
+            made, turned, factor = forms[i]
+            c = together[i] if i in together else held.read(made)
+            c = c.T if turned else c
+            results.append(c if factor == 1 else c * c.dtype.type(factor))
+        return tuple(results)
+
+    def _forms(self) -> list[Form]:
+        """Of each value, as what form of which matrix it is there."""
+        forms = [Form(i, False, 1.0) for i in range(len(self.arrays))]
+        for at, (name, i, j, factor) in enumerate(self.steps, len(self.arrays)):
+            made, turned, f = forms[i]
+            if name in MADE:
+                forms.append(Form(at, False, f * forms[j].factor if name == "matmul" else 1.0))
             else:
-                values.append((engine.axpby(alpha, x, beta * factor, y), 1.0))
-        results = [(x if i in together else engine.get(x), f) for i in self.outputs for x, f in (values[i],)]
-        return tuple([x if factor == 1 else x * x.dtype.type(factor) for x, factor in results])
+                forms.append(Form(made, not turned, f) if name == "turn" else Form(made, turned, f * factor))
+        return forms
 
     def _stacks(self, engine: Engine) -> dict[int, np.ndarray]:
         """Small products of arrays that no other step needs: those of one shape are one stack."""
@@ -266,7 +289,7 @@ def grouped(
     place = {id(n): region for made in regions for region in made for n in region.nodes}
     needed = set(kept)
     for node in order:
-        for x in node.inputs:
+        for x in node.inputs if id(node) not in same else ():
             original_id = id(same.get(id(x), x))
             if place.get(original_id) is not place.get(id(node)):
                 needed.add(original_id)
