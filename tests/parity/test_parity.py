@@ -33,8 +33,14 @@ OPS = {op.name: op for table in TABLES for op in table}
 GENERATORS = factor_rows, fortran_rows, product_rows, sparse_rows, spectral_rows, system_rows
 ROWS = {name: row for table in GENERATORS for name, row in table.ROWS.items()}
 HOSTS = ("scipy.sparse.multiply",)  # rows without a device path
-# Fields of a row's case, where the plain one has no device path: a power of 0, a value near the threshold.
-OTHERWISE = {"numpy.linalg.matrix_power": {"option": 3}, "scipy.linalg.pinvh": {"family": 3}}
+# Fields of a row's case, where the plain one has no device path (a power of 0, a value near the threshold), or asks for
+# a residual that a wrong result may have, too.
+OTHERWISE = {
+    "numpy.linalg.matrix_power": {"option": 3},
+    "scipy.linalg.pinvh": {"family": 3},
+    "scipy.sparse.linalg.cg": {"option": 1},
+    "scipy.sparse.linalg.gmres": {"option": 1},
+}
 SEARCH = not settings.default.derandomize
 EXAMPLES = settings.default.max_examples if SEARCH else 8
 DEAR = 0 if not SEARCH else 1 if EXAMPLES <= 1000 else 16  # one in so many seeds has cases that take long
