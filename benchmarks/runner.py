@@ -5,6 +5,9 @@ long ones. What the runner adds to any program is in rows of its own, in millise
 runs of other lengths: the ratios of programs include it. Programs that need packages which are not
 installed are named and left out. Bytecode is compiled before the measurements, as installing trnpy does. On several
 threads the runner also gains: threads of OpenBLAS that wait sleep sooner (docs/baselines.md#threads-that-wait).
+
+Both sides run with fixed thresholds of glibc's allocator. Its own ones follow the order of all allocations, so that it
+is chance whether an array of a loop gets new pages at each turn (docs/baselines.md#what-the-runner-adds).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ LIMIT, SMALL_LIMIT = 1.02, 1.10  # of the median of all programs, and of each pr
 ROUNDS = 5
 START_ROUNDS = 15
 LENGTHS = 1, 3, 10, 60  # seconds of programs for which the share of the fixed cost is printed
+KEPT_PAGES = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 # name -> (package it needs, source); these make tens of thousands of small calls.
@@ -157,7 +161,7 @@ STARTS = {
 def seconds(argv: list[str], folder: str) -> float:
     """Seconds of a process: processor time if BLAS has one thread, so that other processes do not count."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    variables["PYTHONPYCACHEPREFIX"] = os.path.join(folder, "bytecode")
+    variables |= {"PYTHONPYCACHEPREFIX": os.path.join(folder, "bytecode")} | KEPT_PAGES
     started = time.perf_counter()
     process = subprocess.Popen(argv, cwd=EXAMPLES, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

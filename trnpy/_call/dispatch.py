@@ -28,7 +28,7 @@ from trnpy._call.first import Memory, Verdict, _trace
 from trnpy._call.quick import elements, prepared, quick, rest, unattended
 from trnpy._call.reasons import CONTENT, Decision, FallbackError, NkiFallbackWarning, Reason, Unsupported
 from trnpy._call.soundness import fault, retry, sound
-from trnpy._call.verify import disagreement
+from trnpy._call.verify import Verified
 from trnpy._engine import lapack, tuning
 from trnpy._engine.engines import HOST, Engine, Refused, _override, at_rest, current_engine
 from trnpy._engine.precision import eps, underflow
@@ -402,19 +402,18 @@ def _delivered(
     """An accepted result for the caller; in the policy's fraction of calls the reference's, if the two disagree."""
     if policy.verify and _chance()() < policy.verify:
 
-        def differs(result: Any) -> str:
-            def deliver(problem: Problem) -> Any:
-                return _formed(form, problem.deliver(copy.deepcopy(result)))
+        def deliver(problem: Problem, result: Any) -> Any:
+            return _formed(form, problem.deliver(copy.deepcopy(result)))
 
-            return disagreement(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
-
-        if found := differs(result):
+        verified = Verified(op, problem, deliver, args, kwargs, eps(problem.dtype, policy.products))
+        apart = verified.apart(result)
+        if found := verified.wrong(apart):
             decision = replace(decision, on_device=False, reason=Reason.ACCURACY, detail=f"verified: {found}")
             try:
-                excuse = differs(_run(problem, HOST))
+                excused = verified.apart(_run(problem, HOST)) >= apart / 2
             except (Unsupported, Refused):
-                excuse = ""
-            if excuse:
+                excused = False
+            if excused:
                 decision = replace(decision, detail=f"{decision.detail}; so does the algorithm's on the host")
                 engine.health.refusals[str(decision.reason)] += 1
             else:

@@ -16,38 +16,50 @@ from trnpy._engine.precision import norms
 NEAR, MOVED = 16.0, 50.0
 
 
-def disagreement(
-    op: Op, problem: Problem, deliver: Callable[[Problem], Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-    unit: float,
-) -> str:  # fmt: skip
-    """How a result differs from the reference's; "" if they agree, as far as results of this kind are unique.
+class Verified:
+    """The reference's result of one call, for comparisons with results of ``problem`` in units of ``unit`` of its norm.
 
-    ``deliver`` gives the result in the caller's form. The caller's arrays are not touched: copies are passed on.
+    ``deliver`` gives a result in the caller's form. The caller's arrays are not touched: copies are passed on.
     """
 
-    def reference(moved_by: float) -> list[Any]:
-        given = copy.deepcopy((args, kwargs))
+    def __init__(
+        self, op: Op, problem: Problem, deliver: Callable[[Problem, Any], Any], args: tuple[Any, ...],
+        kwargs: dict[str, Any], unit: float,
+    ) -> None:  # fmt: skip
+        self._op, self._problem, self._deliver, self._given = op, problem, deliver, (args, kwargs)
+        self._theirs = self._reference(0.0)
+        known = [x.dtype for x in map(np.asarray, self._theirs) if x.dtype.kind in "fc"]
+        # A result may be rounded to fewer digits.
+        self._unit = max([unit, *[float(np.finfo(dtype).eps) for dtype in known]])
+
+    def _reference(self, moved_by: float) -> list[Any]:
+        args, kwargs = copy.deepcopy(self._given)
         if moved_by:
-            for array in _arrays(given):
+            for array in _arrays((args, kwargs)):
                 signs = 2 * np.random.default_rng().integers(0, 2, array.shape) - 1
                 array *= (1 + moved_by * signs).astype(array.real.dtype)
-        return _members(problem.unique(op.reference(*given[0], **given[1])))
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return _members(self._problem.unique(self._op.reference(*args, **kwargs)))
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        theirs = reference(0.0)
-        known = [x.dtype for x in map(np.asarray, theirs) if x.dtype.kind in "fc"]
-        unit = max([unit, *[float(np.finfo(dtype).eps) for dtype in known]])  # a result may be rounded to fewer digits
-        difference = _difference(_members(problem.unique(deliver(copy.deepcopy(problem)))), theirs) / unit
-        if difference <= NEAR:
+    def apart(self, result: Any) -> float:
+        """How far a result is from the reference's, as far as results of this kind are unique."""
+        with np.errstate(all="ignore"):
+            ours = self._deliver(copy.deepcopy(self._problem), result)
+            return _difference(_members(self._problem.unique(ours)), self._theirs) / self._unit
+
+    def wrong(self, apart: float) -> str:
+        """What a result that is so far from the reference's differs by; "" if that is not too much."""
+        if apart <= NEAR:
             return ""
         try:
-            change = _difference(reference(unit), theirs) / unit
+            with np.errstate(all="ignore"):
+                change = _difference(self._reference(self._unit), self._theirs) / self._unit
         except np.linalg.LinAlgError:  # there is no result so near to these data
             return ""
-    if difference <= NEAR + MOVED * change:
-        return ""
-    return f"differs from the host's result by {difference:.3g} eps; data that move by one eps move it by {change:.3g}"
+        if apart <= NEAR + MOVED * change:
+            return ""
+        return f"differs from the host's result by {apart:.3g} eps; data that move by one eps move it by {change:.3g}"
 
 
 def _arrays(given: Any) -> Iterator[np.ndarray]:
