@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from doubles import RecordingEngine
 
+import trnpy
 from linalg.rows import forced, gaussian, of_positive_matrices, scipys_unless_positive
+from trnpy._engine.engines import engine
+from trnpy.linalg._matrix_power import prepare_matrix_power
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
@@ -13,6 +17,29 @@ def test_powers(n, dtype):
     x, theirs = forced("numpy.linalg.matrix_power", a, n), np.linalg.matrix_power(a, n)
     assert x.dtype == dtype
     assert np.linalg.norm(x - theirs) <= 1e3 * n * float(np.finfo(dtype).eps) * np.linalg.norm(theirs)
+
+
+def cancelling(order, part):
+    """A matrix of rank one whose square is ``part`` times as large as its norm's."""
+    u, w = np.random.default_rng(order).standard_normal((2, order))
+    return np.outer(u, w - u * (w @ u) / (u @ u) * (1 - part))
+
+
+@pytest.mark.parametrize("part", [1e-3, 1e-8, 1e-14])
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_powers_that_cancel_are_no_fault(n, part):
+    device = RecordingEngine()
+    with engine(device), trnpy.policy(force=True, fallback="raise"):
+        for order in (7, 16, 60):
+            trnpy.linalg.matrix_power(cancelling(order, part), n)
+    assert not device.health.causes
+
+
+def test_the_check_of_a_power_sees_an_error_of_1e_9():
+    a = gaussian((60, 60), "f8") / 8
+    problem, x = prepare_matrix_power(a, 5), np.linalg.matrix_power(a, 5)
+    allowed = 10 * len(a) * np.finfo(float).eps
+    assert problem.error(x) <= allowed < problem.error(x * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("n", [0, 1, -1, 1000])

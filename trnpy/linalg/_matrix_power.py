@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from trnpy._call import guards
 from trnpy._call.dispatch import Op, Problem
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
+from trnpy._engine.precision import eps
 from trnpy._engine.proof.weights import probe
+from trnpy._settings.policy import current_policy
 from trnpy.linalg import _positive
 from trnpy.linalg._matrices import SMALL, norm, refuse, square, useful
 
@@ -48,13 +51,41 @@ class MatrixPower(Problem):
         return result
 
     def error(self, x: np.ndarray) -> float:
+        """How far X V is from A (A ... (A V)), for probes V, over |X| or what rounding may add to it.
+
+        By cancellation X may be smaller than products of its factors' norms; rounding in one is multiplied by others.
+        """
         (a,) = self.arrays
         v = probe(len(a), self.dtype)
-        powers = v
+        width, powers, sizes = math.sqrt(v.shape[1]), v, [1.0]
         for _ in range(self.n):
             powers = a @ powers
-        size = norm(x) * math.sqrt(v.shape[1])
+            sizes.append(norm(powers) / width)  # about |A^i|
+        # The bound of a check grows with the order of a matrix, which norms of products do not.
+        added = rounding(self.n, sizes, eps(self.dtype, current_policy().products)) / len(a)
+        size = max(norm(x), added if math.isfinite(added) else 0.0) * width
         return norm(x @ v - powers) / size if size else norm(powers)
+
+
+def rounding(n: int, sizes: Sequence[float], unit: float) -> float:
+    """What ``power`` adds to A^n by rounding, in ``unit``, if each product adds that part of its factors' norms.
+
+    ``sizes``: of A^0, A^1, ... A^n.
+    """
+
+    def product(x: tuple[int, float], y: tuple[int, float]) -> tuple[int, float]:
+        (i, of_x), (j, of_y) = x, y  # powers, and what was added to them
+        return i + j, sizes[i] * sizes[j] + of_x * sizes[j] + sizes[i] * of_y + unit * of_x * of_y
+
+    result, square = None, (1, 0.0)
+    while True:
+        if n % 2:
+            result = square if result is None else product(result, square)
+        n //= 2
+        if not n:
+            assert result is not None
+            return result[1]
+        square = product(square, square)
 
 
 def prepare_matrix_power(a: Any, n: Any) -> Problem:
