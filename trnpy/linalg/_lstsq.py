@@ -20,7 +20,7 @@ from trnpy._engine.proof.products import max_nan
 from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _svd, _triangular
-from trnpy.linalg._matrices import SMALL, doubled, moderate, tolerance, useful
+from trnpy.linalg._matrices import SMALL, doubled, largest, moderate, times_power, tolerance, useful
 from trnpy.linalg._panels import adjoint, svdvals
 from trnpy.linalg._qr import TALL, tall_qr
 from trnpy.linalg._svd_rows import factors_error, significant
@@ -42,11 +42,18 @@ class _LeastSquares(Problem):
     cond: float | None
     driver: str  # of SciPy, or "numpy" for numpy.linalg
 
-    def operands(self) -> tuple[np.ndarray, np.ndarray]:
-        """A (m, n), and right-hand sides as columns (m, k)."""
+    def operands(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """A (m, n), right-hand sides as columns (m, k) over 2^exponent, and that exponent.
+
+        It is 0 unless they are so small that sums would be rounded to subnormal numbers. LAPACK scales them, too.
+        """
         guards.finite(*self.arrays)
         a, b = (x.astype(self.dtype, copy=False) for x in self.arrays)
-        return a, b.reshape(len(b), -1)
+        columns, info = b.reshape(len(b), -1), np.finfo(self.dtype)
+        exponent = int(usual(np.frexp(largest(columns))[1], 0))
+        if exponent >= info.minexp + info.nmant:
+            return a, columns, 0
+        return a, times_power(columns, -exponent), exponent
 
     @property
     def rounding(self) -> float:
@@ -80,7 +87,7 @@ class Tall(_LeastSquares):
     __slots__ = ()
 
     def run(self, engine: Engine) -> Solved:
-        a, columns = self.operands()
+        a, columns, exponent = self.operands()
         q, r = tall_qr(a, engine)
         s = svdvals(r)
         self.full_rank(s)
@@ -89,7 +96,7 @@ class Tall(_LeastSquares):
         residues = (np.abs(left) ** 2).sum(axis=0)
         if not usual(np.isfinite(residues).all(), True):
             raise Unsupported(Reason.VALUE, "squares of residuals overflow")
-        return Solved(x, residues, s, r)
+        return Solved(times_power(x, exponent), times_power(residues, 2 * exponent), s, r)
 
     def error(self, result: Solved) -> float:
         a, b = self.arrays
@@ -110,12 +117,12 @@ class Wide(_LeastSquares):
     __slots__ = ()
 
     def run(self, engine: Engine) -> Solved:
-        a, columns = self.operands()
+        a, columns, exponent = self.operands()
         q, r = tall_qr(adjoint(a), engine)
         s = svdvals(r)
         self.full_rank(s)
         x = engine.matmul(q, _triangular.solve(adjoint(r), columns, engine, lower=True))
-        return Solved(x, np.empty(0), s, r)
+        return Solved(times_power(x, exponent), np.empty(0), s, r)
 
     def error(self, result: Solved) -> float:
         a, b = self.arrays
@@ -142,7 +149,7 @@ class AnyShape(_LeastSquares):
     unproven: ClassVar[str] = "the rank, if a singular value is near the threshold"
 
     def run(self, engine: Engine) -> ByValues:
-        a, columns = self.operands()
+        a, columns, exponent = self.operands()
         moderate(a)
         u, s, v = _svd.svd(a, engine, self.method)
         kept = self.counted(s)
@@ -152,7 +159,8 @@ class AnyShape(_LeastSquares):
             return engine.matmul(v[:, kept], engine.matmul(left, columns) / values)
 
         x = solution(columns)
-        return ByValues(x + solution(columns - engine.matmul(a, x)), u, s, v, kept)
+        x = x + solution(columns - engine.matmul(a, x))
+        return ByValues(times_power(x, exponent), u, s, v, kept)
 
     def counted(self, s: np.ndarray) -> np.ndarray:
         """Which singular values count; Unsupported if rounding decides."""
