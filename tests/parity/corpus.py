@@ -58,4 +58,6 @@ CASES = (
     Case("scipy.sparse.linalg.gmres", "forced", (3, 0, 0), (), ("f8", "f8"), ("C", "C"), 0, (45, 98), 2, 128),
     # Right-hand sides of subnormal numbers, which LAPACK scales: the solution had 25 times its error.
     Case("numpy.linalg.lstsq", "forced", (31, 31, 1), (), ("f4", "f8"), ("C", "C"), 0, (0, 69), 0, 0),
+    # A pseudo-inverse that overflows float32 only.
+    Case("numpy.linalg.pinv", "forced", (1, 1, 0), (), ("f4", "f4"), ("C", "C"), 0, (7, 0), 0, 0),
 )

@@ -8,10 +8,11 @@ import numpy as np
 
 from trnpy._base.records import record
 from trnpy._call import guards
-from trnpy._call.dispatch import Op, Problem
+from trnpy._call.dispatch import Op, Problem, Reason, Unsupported
 from trnpy._engine import lapack
 from trnpy._engine.engines import Engine
 from trnpy._engine.proof import pseudo_inverses
+from trnpy._engine.stand_ins import usual
 from trnpy._settings.host_rates import FLOPS
 from trnpy.linalg import _eigh, _svd
 from trnpy.linalg._matrices import SMALL, doubled, hermitian, moderate, refuse, square, tolerance, useful
@@ -38,6 +39,9 @@ class _PseudoInverse(Problem):
     def run(self, engine: Engine) -> Any:
         u, s, v = self.factors(engine)
         kept = significant(np.abs(s), (len(u), len(v)), self.atol, self.rtol)
+        largest = np.finfo(np.result_type(self.arrays[0], np.float32)).max  # numpy.linalg rounds results to float32
+        if usual((np.abs(s[kept]) < 1 / largest).any(), False):
+            raise Unsupported(Reason.VALUE, "the pseudo-inverse overflows")
         x = engine.matmul(v[:, kept] / s[kept], u[:, kept].conj().T)
         return (x, kept.sum()) if self.return_rank else x
 
