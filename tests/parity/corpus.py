@@ -60,4 +60,6 @@ CASES = (
     Case("numpy.linalg.lstsq", "forced", (31, 31, 1), (), ("f4", "f8"), ("C", "C"), 0, (0, 69), 0, 0),
     # A pseudo-inverse that overflows float32 only.
     Case("numpy.linalg.pinv", "forced", (1, 1, 0), (), ("f4", "f4"), ("C", "C"), 0, (7, 0), 0, 0),
+    # Pivots of subnormal complex numbers, whose reciprocals overflow.
+    Case("numpy.linalg.slogdet", "forced", (2, 0, 0), (), ("c16", "f4"), ("C", "C"), 3, (49, 0), 0, 0),
 )

@@ -26,9 +26,12 @@ def _pivots_and_sign(factored: Factored, dtype: np.dtype) -> tuple[np.ndarray, n
 def _slogdet(factored: Factored) -> tuple[Any, Any]:
     u, sign = _pivots_and_sign(factored, factored.lu.dtype)
     size = np.abs(u)
+    phases = np.zeros_like(u)
+    parts = ((phases.real, u.real), (phases.imag, u.imag)) if u.dtype.kind == "c" else ((phases, u),)
     with np.errstate(divide="ignore", invalid="ignore"):
-        phase = np.where(size > 0, u / np.where(size > 0, size, 1), 0).prod(axis=-1) * sign
-        return phase.astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
+        for phase, part in parts:  # each by itself: the reciprocal of a complex number may overflow
+            np.divide(part, size, out=phase, where=size > 0)
+        return (phases.prod(axis=-1) * sign).astype(u.dtype)[()], np.log(size).sum(axis=-1)[()]
 
 
 def _product(u: np.ndarray) -> np.ndarray:
