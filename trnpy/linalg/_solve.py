@@ -204,9 +204,11 @@ def factored_general(a: np.ndarray, engine: Engine, warns: bool = True) -> tuple
     lu, pivots = _lu.factor(a, engine)
     if not usual(np.diagonal(lu, axis1=-2, axis2=-1).all(), True):
         raise Unsupported(Reason.VALUE, "singular: a pivot is zero")
-    n = a.shape[-1]
-    for one, norm_1 in zip(lu.reshape(-1, n, n), np.abs(a).sum(axis=-2).max(axis=-1).ravel(), strict=True):
-        _check_condition(reciprocal_condition(one, "gecon", norm_1), a.dtype, warns)
+    n, size = a.shape[-1], np.abs(a)
+    # Some versions of SciPy warn by the norm of rows over that of columns of the inverse, so the larger norm counts.
+    norms = np.maximum(size.sum(axis=-2).max(axis=-1), size.sum(axis=-1).max(axis=-1)).ravel()
+    for one, norm in zip(lu.reshape(-1, n, n), norms, strict=True):
+        _check_condition(reciprocal_condition(one, "gecon", norm), a.dtype, warns)
     return lu, pivots
 
 
