@@ -55,6 +55,7 @@ def test_no_check_fails_a_sound_result_of_hostile_data(name):
 def test_healthy_calls_on_hostile_data_are_not_taken_for_faults(monkeypatch):
     assert list(alarms(300, seed=1)) == []
     monkeypatch.setattr(products, "CERTIFIED", 1e-3)
+    monkeypatch.setattr(products, "DEVIATIONS", 1e-3)
     assert next(alarms(300, seed=1))
 
 

@@ -21,7 +21,8 @@ from trnpy._engine.stand_ins import StandIn, priced
 from trnpy._settings.tile import length
 
 # Times u |a_i| |b_j|: 8 deviations of random signs times the 4 u of a certified product, and 8 for the sums of the
-# check. The error of sums in float32 is not certified: twice as much is allowed (docs/numerics.md#proof-of-a-product).
+# check. The error of sums in float32 is not certified: twice as much is allowed. Nor is that of BLAS, which adds up K
+# products to K/2 u if they are equal (docs/numerics.md#proof-of-a-product).
 CERTIFIED, SUMMED = 40.0, 72.0
 DEVIATIONS = 8.0  # of a sum with random signs: more have probability 2.5e-14 for each row
 # Terms that one call of BLAS sums: a first look, and a second at what fails it. Of constants, whose roundings all have
@@ -83,6 +84,7 @@ class Sums:
     left: np.ndarray
     cut: tuple[Any, Any]
     single: bool
+    most: float  # units of rounding that a tolerance allows
     made: dict[int, tuple[np.ndarray, np.ndarray]]  # by the terms that one call of BLAS sums
 
     def of(self, terms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,18 +104,20 @@ def _sums(
 ) -> Sums | None:
     """What a proof needs of the operands of a product of ``dtype``; None if that has no elements.
 
-    ``form`` is the format to which the engine rounds operands; ``single``: its sums are float32's; ``digits``: real
-    operands have so many digits of eight bits (docs/numerics.md#certificate).
+    ``form`` is the format in which the engine multiplies: only BLAS does so in float64. ``single``: its sums are
+    float32's; ``digits``: real operands have so many digits of eight bits (docs/numerics.md#certificate).
     """
     if 0 in (*a.shape[:-1], b.shape[-1]):
         return None
     single = single or form in ROUNDED or np.empty(0, dtype).real.itemsize < DOUBLE.itemsize
+    blas = DEVIATIONS * a.shape[-1] / 2 if form == DOUBLE.name else 0.0
+    most = (SUMMED if single else CERTIFIED + blas) * (2 if dtype.kind == "c" else 1)
     with np.errstate(all="ignore"):
         a, b = _wide(_rounded(a, form)), _wide(_rounded(b, form))
         rows, columns = lengths(a), lengths(b.swapaxes(-1, -2))
         right, left = _weights(rows, columns, single), _weights(columns, rows, single)
         cut = (0.0, 0.0) if digits is None else _cut(a, b, right, left, digits)
-        found = Sums(a, b, rows, columns, right, left, cut, single, {})
+        found = Sums(a, b, rows, columns, right, left, cut, single, most, {})
         found.of(TERMS[0])
     return found
 
@@ -173,7 +177,7 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
     if not c.size:
         return 0.0
     assert of is not None
-    half, k = c.dtype == HALF, of.a.shape[-1]
+    half = c.dtype == HALF
     with np.errstate(all="ignore"):
         c = _wide(c)
         for terms in TERMS:  # the weights are the same: others would give a wrong result a second chance
@@ -181,8 +185,8 @@ def error_of(of: Sums | None, c: np.ndarray, found: tuple[np.ndarray, np.ndarray
             across, down = (x - y for x, y in zip(made, of.of(terms), strict=True))
             turned = c.swapaxes(-1, -2)
             error = max_nan(
-                _in_tolerances(across, of.right, of.rows, of.columns, c, of.cut[0], k, of.single, half),
-                _in_tolerances(down, of.left, of.columns, of.rows, turned, of.cut[1], k, of.single, half),
+                _in_tolerances(across, of, of.right, of.rows, of.columns, c, of.cut[0], half),
+                _in_tolerances(down, of, of.left, of.columns, of.rows, turned, of.cut[1], half),
             )
             if error <= 1:
                 break
@@ -218,16 +222,15 @@ def _weights(rows: np.ndarray, columns: np.ndarray, single: bool) -> np.ndarray:
 
 
 def _in_tolerances(
-    residual: np.ndarray, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any, k: int,
-    single: bool, half: bool,
+    residual: np.ndarray, of: Sums, w: np.ndarray, rows: np.ndarray, columns: np.ndarray, c: np.ndarray, cut: Any,
+    half: bool,
 ) -> float:  # fmt: skip
     """The largest error of a row of c w - a (b w) in tolerances."""
-    unit = float(np.finfo(SINGLE if single else DOUBLE).eps) / 2
-    most = (SUMMED if single else CERTIFIED) * (2 if c.dtype.kind == "c" else 1)
+    unit, k = float(np.finfo(SINGLE if of.single else DOUBLE).eps) / 2, of.a.shape[-1]
     size = np.sqrt(np.square(w * columns).sum(axis=-1, keepdims=True))
     length = np.sqrt(np.square(w).sum(axis=-1, keepdims=True))
-    floor = DEVIATIONS * (k + 2) * _tiny(single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
-    tolerance = most * unit * rows * size + floor + cut
+    floor = DEVIATIONS * (k + 2) * _tiny(of.single) * (length * (1 + rows) + 2 * math.sqrt(c.shape[-1]))
+    tolerance = of.most * unit * rows * size + floor + cut
     if half:  # the sums are rounded once more
         rounding = np.sqrt(_times(np.square(c), np.broadcast_to(np.square(w), (*c.shape[:-2], c.shape[-1])), TERMS[0]))
         tolerance = tolerance + DEVIATIONS * (2.0**-11 * rounding + 2.0**-25 * length)
