@@ -35,6 +35,15 @@ def test_powers_that_cancel_are_no_fault(n, part):
     assert not device.health.causes
 
 
+@pytest.mark.parametrize("size", [1e-62, 3.3e-63, 1e-64, 1e-100])
+@pytest.mark.parametrize("order", [1, 7, 33])
+def test_powers_that_underflow_are_no_fault(order, size):
+    device = RecordingEngine()
+    with engine(device), trnpy.policy(force=True, fallback="raise"):
+        trnpy.linalg.matrix_power(gaussian((order, order), "f8") * size, 5)
+    assert not device.health.causes
+
+
 def test_the_check_of_a_power_sees_an_error_of_1e_9():
     a = gaussian((60, 60), "f8") / 8
     problem, x = prepare_matrix_power(a, 5), np.linalg.matrix_power(a, 5)

@@ -63,8 +63,10 @@ class MatrixPower(Problem):
             sizes.append(norm(powers) / width)  # about |A^i|
         # The bound of a check grows with the order of a matrix, which norms of products do not.
         added = rounding(self.n, sizes, eps(self.dtype, current_policy().products)) / len(a)
-        size = max(norm(x), added if math.isfinite(added) else 0.0) * width
-        return norm(x @ v - powers) / size if size else norm(powers)
+        info = np.finfo(self.dtype)
+        least = float(info.tiny) / float(info.eps)  # smaller powers underflow, or are inexact
+        size = max(norm(x), added if math.isfinite(added) else 0.0, least) * width
+        return norm(x @ v - powers) / size
 
 
 def rounding(n: int, sizes: Sequence[float], unit: float) -> float:
