@@ -35,6 +35,14 @@ def test_powers_that_cancel_are_no_fault(n, part):
     assert not device.health.causes
 
 
+@pytest.mark.parametrize("part", [1e-3, 1e-8, 1e-14])
+def test_probes_that_are_small_by_chance_are_no_fault(part):
+    """Of rank one, one in 100 pairs of probes was so small that an error of rounding seemed large."""
+    a = cancelling(16, part)
+    problem, x = prepare_matrix_power(a, 2), a @ a
+    assert max(problem.error(x) for _ in range(1000)) <= 10 * len(a) * np.finfo(float).eps
+
+
 @pytest.mark.parametrize("size", [1e-62, 3.3e-63, 1e-64, 1e-100])
 @pytest.mark.parametrize("order", [1, 7, 33])
 def test_powers_that_underflow_are_no_fault(order, size):

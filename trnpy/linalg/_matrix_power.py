@@ -61,6 +61,8 @@ class MatrixPower(Problem):
         for _ in range(self.n):
             powers = a @ powers
             sizes.append(norm(powers) / width)  # about |A^i|
+        if sizes[1]:  # probes may by chance be small in all that A maps: of rank one, by the same factor in all powers
+            sizes[1:] = [size * (norm(a) / sizes[1]) for size in sizes[1:]]
         # The bound of a check grows with the order of a matrix, which norms of products do not.
         added = rounding(self.n, sizes, eps(self.dtype, current_policy().products)) / len(a)
         info = np.finfo(self.dtype)
