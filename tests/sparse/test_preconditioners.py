@@ -158,7 +158,7 @@ WATCHED = [(*call, most, "none") for call in CALLS for most in (None, 7)] + [("c
 
 @pytest.mark.parametrize("solver, options, maxiter, device", WATCHED)
 def test_callbacks_see_what_scipys_see(solver, options, maxiter, device):
-    """So many calls, with the same arguments to rounding errors; of cg always the same array."""
+    """So many calls, also when verified, with the same arguments to rounding errors; of cg always the same array."""
     a = laplacian(SIDE) if solver == "cg" else convective(laplacian(SIDE))
     b = np.random.default_rng(3).standard_normal(N)
     options = options | {"maxiter": maxiter, "rtol": 1e-7}
@@ -169,7 +169,8 @@ def test_callbacks_see_what_scipys_see(solver, options, maxiter, device):
 
     expected, code = getattr(scipy.sparse.linalg, solver)(a, b, callback=noting(theirs), **options)
     call = getattr(ours_linalg, solver)
-    (x, info), log = forced(lambda: call(adopted(a), b, callback=noting(ours), **options), device)
+    with trnpy.policy(verify=1.0):
+        (x, info), log = forced(lambda: call(adopted(a), b, callback=noting(ours), **options), device)
     assert log[0].on_device and info == code and len(ours) == len(theirs) > 0
     np.testing.assert_allclose(x, expected, rtol=1e-6, atol=1e-12)
     for (_, mine), (_, other) in zip(ours, theirs, strict=True):

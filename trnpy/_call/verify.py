@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,8 @@ NEAR, MOVED = 16.0, 50.0
 class Verified:
     """The reference's result of one call, for comparisons with results of ``problem`` in units of ``unit`` of its norm.
 
-    ``deliver`` gives a result in the caller's form. The caller's arrays are not touched: copies are passed on.
+    ``deliver`` gives a result in the caller's form. The caller's arrays are not touched: copies are passed on. Where
+    nothing of a result is unique the reference is not called: a solver's callback would be called twice as often.
     """
 
     def __init__(
@@ -27,10 +29,17 @@ class Verified:
         kwargs: dict[str, Any], unit: float,
     ) -> None:  # fmt: skip
         self._op, self._problem, self._deliver, self._given = op, problem, deliver, (args, kwargs)
-        self._theirs = self._reference(0.0)
+        self._computed_in = unit
+
+    @functools.cached_property
+    def _theirs(self) -> list[Any]:
+        return self._reference(0.0)
+
+    @functools.cached_property
+    def _unit(self) -> float:
         known = [x.dtype for x in map(np.asarray, self._theirs) if x.dtype.kind in "fc"]
         # A result may be rounded to fewer digits.
-        self._unit = max([unit, *[float(np.finfo(dtype).eps) for dtype in known]])
+        return max([self._computed_in, *[float(np.finfo(dtype).eps) for dtype in known]])
 
     def _reference(self, moved_by: float) -> list[Any]:
         args, kwargs = copy.deepcopy(self._given)
@@ -45,8 +54,8 @@ class Verified:
     def apart(self, result: Any) -> float:
         """How far a result is from the reference's, as far as results of this kind are unique."""
         with np.errstate(all="ignore"):
-            ours = self._deliver(copy.deepcopy(self._problem), result)
-            return _difference(_members(self._problem.unique(ours)), self._theirs) / self._unit
+            ours = _members(self._problem.unique(self._deliver(copy.deepcopy(self._problem), result)))
+            return _difference(ours, self._theirs) / self._unit if ours else 0.0
 
     def wrong(self, apart: float) -> str:
         """What a result that is so far from the reference's differs by; "" if that is not too much."""
